@@ -1,0 +1,50 @@
+# The other targets call `setup`; it does nothing when .venv is up to date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: setup demo test test-slow check bench proto clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+## make setup      a virtual environment in .venv with everything pinned
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt setup.sh
+	@PYTHON=$(PYTHON) ./setup.sh $(VENV)
+	@touch $@
+
+## make demo       twelve training jobs on a real mini-cluster, with Headway and without it beside
+demo: setup
+	@$(BIN)/python -m slurm.demo
+
+## make test       every check and every test (those on a real Slurm where root allows)
+test: setup check
+	$(BIN)/python -m slurm.prerequisites --install-if-root
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: setup
+	$(BIN)/python -m slurm.prerequisites --install-if-root
+	$(BIN)/python -m pytest -m slow
+
+## make check      ruff, mypy --strict, order of the layers, generated code up to date
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m protos.generate --check
+
+## make bench      the figures of docs/benchmarks.md; JSON into bench-results/
+bench: setup
+	$(BIN)/python -m tests.bench
+
+## make proto      generated code from protos/
+proto: setup
+	$(BIN)/python -m protos.generate
+
+clean:
+	rm -rf $(VENV) build dist bench-results .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,128 @@
+"""The controller's settings: one flat class over one TOML file.
+
+Unknown keys are errors, and every error names the file, the key and the mend. docs/configuration.md is made from this file.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from controller.errors import ConfigurationError
+
+DEFAULT_PATH = Path("/etc/headway/controller.toml")
+
+
+class ControllerSettings(BaseModel):
+    """Settings of headway-controller, read from /etc/headway/controller.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    partitions: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Partitions whose batch jobs with GPUs Headway schedules. Everything else passes through untouched."""
+    slurm_client: Literal["auto", "command-line", "pyslurm", "embedded"] = "auto"
+    """How Slurm is reached. `auto` takes pyslurm when it imports and matches the running Slurm, else the command line."""
+    slurm_bin: Path | None = None
+    """Folder of squeue, scontrol and scancel; none = look them up on PATH."""
+    slurm_conf: Path | None = None
+    """The slurm.conf to use; none = Slurm's own default."""
+    slurm_timeout_s: Annotated[float, Field(gt=0, le=300)] = 10.0
+    """A Slurm command that takes longer is ended, and counts as slurmctld not answering."""
+
+    runtime_dir: Path = Path("/run/headway")
+    """Lease (heartbeat), wake-up pipe and admin socket live here; slurmctld's user must be able to enter it."""
+    state_dir: Path = Path("/var/lib/headway")
+    """The journal lives here. Mode 0700, owned by the controller's user."""
+
+    policy_address: str = "unix:///run/headway/policy.sock"
+    """Policy server: unix:///path, or host:port on loopback."""
+    policy_deadline_s: Annotated[float, Field(gt=0, le=60)] = 0.5
+    """A policy that has not answered by then is passed over for this decision."""
+    fallback_policy: str = "fifo-skip"
+    """Built-in policy that decides, in process, when the policy server does not."""
+
+    poll_interval_s: Annotated[float, Field(ge=1.0, le=3600)] = 5.0
+    """Longest time between two readings of Slurm when nothing wakes the controller."""
+    min_poll_interval_s: Annotated[float, Field(ge=1.0, le=60)] = 1.0
+    """Shortest time between two readings, however often it is woken."""
+    start_grace_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
+    """A released job that has not started by then is held again and placed anew, with Slurm's reason."""
+
+    heartbeat_interval_s: Annotated[float, Field(gt=0, le=60)] = 1.0
+    """How often the lease is renewed."""
+    stale_after_s: Annotated[float, Field(ge=2, le=3600)] = 30.0
+    """A lease older than this is stale: new jobs are not held, and the watchdog releases the held ones."""
+
+    history_runs: Annotated[int, Field(ge=1, le=1000)] = 10
+    """Past runs of the same user and job name that an estimate of run time is made of."""
+    history_min_runs: Annotated[int, Field(ge=1, le=1000)] = 3
+    """With fewer past runs than this, the time limit is the estimate."""
+    keep_decisions: Annotated[int, Field(ge=10, le=1_000_000)] = 2000
+    """Decisions kept in the journal; older ones are dropped."""
+    keep_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
+    """Days for which ended jobs, steps and outcomes are kept in the journal."""
+
+    metrics_address: str = "127.0.0.1:9341"
+    """Where Prometheus metrics are served, host:port; empty = nowhere."""
+    admin_group: str = ""
+    """Unix group that may ask (`headway status`, `queue`, `why`); changing the policy stays with root and the controller's user."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level that is logged."""
+    log_format: Literal["console", "json"] = "console"
+    """Form of the log lines on standard error."""
+
+    @property
+    def lease_path(self) -> Path:
+        """The heartbeat file that job_submit.lua and the watchdog read."""
+        return self.runtime_dir / "lease"
+
+    @property
+    def wake_path(self) -> Path:
+        """The named pipe through which job_submit.lua and the hooks wake the controller."""
+        return self.runtime_dir / "wake"
+
+    @property
+    def admin_socket(self) -> Path:
+        """The Unix socket of the Admin service."""
+        return self.runtime_dir / "admin.sock"
+
+    @property
+    def journal_path(self) -> Path:
+        """The SQLite file."""
+        return self.state_dir / "journal.sqlite"
+
+
+def load_settings(path: Path) -> ControllerSettings:
+    """Read and check the file. Raises ConfigurationError that names file, key and mend."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"{path}: no such file; write one (docs/configuration.md has every key, `headway-setup slurm` an example)"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error}; check its owner and mode") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: not valid TOML: {error}") from error
+    try:
+        return ControllerSettings.model_validate(values)
+    except ValidationError as error:
+        raise ConfigurationError(_explain(path, error)) from error
+
+
+def _explain(path: Path, error: ValidationError) -> str:
+    known = sorted(ControllerSettings.model_fields)
+    lines = []
+    for item in error.errors():
+        key = ".".join(str(part) for part in item["loc"])
+        match item["type"]:
+            case "extra_forbidden":
+                lines.append(f"{path}: {key}: no such key; keys are {', '.join(known)}")
+            case "missing":
+                lines.append(f'{path}: {key}: missing; add it, for example partitions = ["gpu"]')
+            case _:
+                lines.append(f"{path}: {key}: {item['msg']}, not {item['input']!r}")
+    return "\n".join(lines)

@@ -1,0 +1,31 @@
+"""The errors of this package."""
+
+from __future__ import annotations
+
+
+class HeadwayError(Exception):
+    """Base of every error that the controller raises on purpose."""
+
+
+class ConfigurationError(HeadwayError):
+    """A configuration file is wrong: the text names the file, the key and the mend."""
+
+
+class SlurmError(HeadwayError):
+    """Slurm did not do what was asked of it."""
+
+
+class SlurmUnavailableError(SlurmError):
+    """slurmctld did not answer in time, or not at all. Asking again later may help."""
+
+
+class SlurmReplyError(SlurmError):
+    """A Slurm program answered with something that this version of Headway does not understand."""
+
+
+class PolicyUnavailableError(HeadwayError):
+    """The policy server gave no usable answer before the deadline."""
+
+
+class JournalError(HeadwayError):
+    """The journal cannot be read or written."""

@@ -1,0 +1,85 @@
+"""What a policy is, and how one is found.
+
+A policy is an object with a `spec` and a pure `decide`. Packages add theirs through the entry-point group
+`headway.policies`: name → a callable that takes the policy's options as keywords and returns a `Policy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Protocol, cast, runtime_checkable
+
+from policies.errors import PolicyLoadError
+from policies.model import ClusterState, Placement
+
+ENTRY_POINT_GROUP = "headway.policies"
+KNOWN_NEEDS = frozenset({"duration_estimate", "profile"})
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySpec:
+    """What a policy does and needs; `plan` holds it to this."""
+
+    name: str
+    source: str
+    """Paper or system that it follows."""
+    version: str = "1"
+    preempts: bool = False
+    """May take GPUs from running jobs that are preemptible."""
+    resizes: bool = False
+    """May give a job another number of GPUs than it asked for."""
+    exact_gpus: bool = False
+    """Chooses GPUs, not only how many on which node."""
+    round_s: float = 0.0
+    """Wants to decide at least every so many seconds; 0 = only when something happens."""
+    needs: frozenset[str] = frozenset()
+    """What it cannot work without: members of `KNOWN_NEEDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The whole allocation that a policy wants, by job row. A job that is left out waits, or is paused."""
+
+    allocation: Mapping[int, Placement]
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    """A short reason for each job that the policy wants to say something about."""
+    queue: tuple[int, ...] = ()
+    """Waiting jobs in the order in which the policy considers them; may be empty."""
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Decides who runs where. The same object serves a simulator, a trainer and a live cluster, and cannot tell which."""
+
+    @property
+    def spec(self) -> PolicySpec:
+        """What the policy does and needs."""
+
+    def decide(self, state: ClusterState) -> Decision:
+        """The allocation wanted now. Pure: the same state gives the same decision."""
+
+
+def policy_names() -> list[str]:
+    """Names of every policy that is installed."""
+    return sorted(entry_points(group=ENTRY_POINT_GROUP).names)
+
+
+def load_policy(name: str, options: Mapping[str, object] | None = None) -> Policy:
+    """Make the policy of that name with those options.
+
+    Raises PolicyLoadError, with the names there are, when there is none of that name, it does not import, or it does not
+    take the options.
+    """
+    found = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    if not found:
+        raise PolicyLoadError(f"no policy is named {name!r}; installed: {', '.join(policy_names())}")
+    entry = next(iter(found))
+    try:
+        policy = entry.load()(**(options or {}))
+    except Exception as error:  # third-party code may raise anything; the caller gets one kind
+        raise PolicyLoadError(f"policy {name!r} ({entry.value}) could not be made: {error}") from error
+    if not isinstance(policy, Policy):
+        raise PolicyLoadError(f"policy {name!r} ({entry.value}) has no `spec` and `decide`")
+    return cast(Policy, policy)

@@ -1,0 +1,164 @@
+"""The cluster as a policy sees it: immutable columns, and small views over them.
+
+A policy reads `ClusterState` and nothing else. Columns are numpy arrays so that 10,000 jobs cost microseconds to sort and
+filter; `Job` and `Node` are views of one row for code that would rather read than be fast. Nothing here does I/O, and
+nothing here knows whether a simulator or a live cluster filled it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+IntColumn = npt.NDArray[np.int64]
+FloatColumn = npt.NDArray[np.float64]
+BoolColumn = npt.NDArray[np.bool_]
+MaskColumn = npt.NDArray[np.uint64]
+
+
+class JobState(IntEnum):
+    """Where a job is in its life, as far as a policy may act on it."""
+
+    PENDING = 1
+    RUNNING = 2
+
+
+class Split(IntEnum):
+    """How a job's GPUs may be divided among its nodes."""
+
+    FIXED = 1
+    """`gpus_per_node` GPUs on each of `min_nodes` nodes."""
+    EVEN = 2
+    """The same number on every node, on `min_nodes` to `max_nodes` nodes."""
+    ANY = 3
+    """Any numbers that add up, on `min_nodes` to `max_nodes` nodes."""
+
+
+class EstimateSource(IntEnum):
+    """Where a duration estimate comes from."""
+
+    UNKNOWN = 0
+    TIME_LIMIT = 1
+    HISTORY = 2
+    TRUTH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Nodes that a job holds, and how many GPUs on each. Invariant: nodes are distinct and ascending, counts positive."""
+
+    nodes: tuple[int, ...]
+    gpus: tuple[int, ...]
+
+    @staticmethod
+    def of(counts: Mapping[int, int] | Iterable[tuple[int, int]]) -> Placement:
+        """Placement from node → GPUs, in any order."""
+        pairs = sorted(counts.items() if isinstance(counts, Mapping) else counts)
+        return Placement(tuple(node for node, _ in pairs), tuple(gpus for _, gpus in pairs))
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs on all nodes together."""
+        return sum(self.gpus)
+
+    def items(self) -> Iterable[tuple[int, int]]:
+        """(node, GPUs) pairs, by node."""
+        return zip(self.nodes, self.gpus, strict=True)
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """One entry per node in every column; units are in the names. `cpus` and `memory_mib` are 0 where they do not limit."""
+
+    names: tuple[str, ...]
+    gpus: IntColumn
+    cpus: IntColumn
+    memory_mib: IntColumn
+    available: BoolColumn
+    foreign_gpus: IntColumn
+    foreign_cpus: IntColumn
+    foreign_memory_mib: IntColumn
+    rack: IntColumn
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """One entry per job in every column, in order of submission (ties: job id).
+
+    Running jobs hold `placement_node[placement_offset[i]:placement_offset[i+1]]`, and beside it `placement_gpus` and
+    `placement_gpu_mask` (bit k: GPU k; 0 = not known). `node_set` is a row of `ClusterState.node_sets`, or -1 for every node.
+    `duration_estimate_s` and `duration_spread_s` are NaN when not known; `start_time_s` is NaN while pending.
+    """
+
+    ids: tuple[str, ...]
+    state: IntColumn
+    submit_time_s: FloatColumn
+    start_time_s: FloatColumn
+    num_gpus: IntColumn
+    split: IntColumn
+    min_nodes: IntColumn
+    max_nodes: IntColumn
+    gpus_per_node: IntColumn
+    cpus_per_gpu: FloatColumn
+    memory_mib_per_gpu: FloatColumn
+    service_s: FloatColumn
+    attained_gpu_s: FloatColumn
+    duration_estimate_s: FloatColumn
+    duration_spread_s: FloatColumn
+    estimate_source: IntColumn
+    preemptible: BoolColumn
+    exclusive: BoolColumn
+    node_set: IntColumn
+    user: IntColumn
+    users: tuple[str, ...]
+    placement_offset: IntColumn
+    placement_node: IntColumn
+    placement_gpus: IntColumn
+    placement_gpu_mask: MaskColumn
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def placement(self, row: int) -> Placement | None:
+        """What the job of that row holds; None while it waits."""
+        begin, end = int(self.placement_offset[row]), int(self.placement_offset[row + 1])
+        if begin == end:
+            return None
+        return Placement.of(
+            zip(self.placement_node[begin:end].tolist(), self.placement_gpus[begin:end].tolist(), strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """One reading of queue and cluster. `node_sets[s, n]` says whether node n belongs to set s."""
+
+    sequence: int
+    time_s: float
+    nodes: Nodes
+    jobs: Jobs
+    node_sets: npt.NDArray[np.bool_]
+
+    @cached_property
+    def pending(self) -> IntColumn:
+        """Rows of the jobs that wait, in order of submission."""
+        return np.flatnonzero(self.jobs.state == JobState.PENDING)
+
+    @cached_property
+    def running(self) -> IntColumn:
+        """Rows of the jobs that hold a placement, in order of submission."""
+        return np.flatnonzero(self.jobs.state == JobState.RUNNING)
+
+    @cached_property
+    def remaining_s(self) -> FloatColumn:
+        """Estimated run time that is left, per job, seconds; infinite where no estimate is known."""
+        left = np.maximum(self.jobs.duration_estimate_s - self.jobs.service_s, 0.0)
+        return np.where(np.isnan(left), np.inf, left)

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Makes a virtual environment with everything pinned. Usage: setup.sh DIR   (PYTHON=python3.12 to choose another)
+set -eu
+venv=$1
+python=${PYTHON:-python3}
+say() { printf '%s\n' "$*" >&2; }
+
+have_python() { "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+have_venv() { "$python" -c 'import venv, ensurepip' 2>/dev/null; }
+
+if ! have_python || ! have_venv; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        say "installing python3 and python3-venv"
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 python3-venv >/dev/null
+    fi
+    have_python || { say "Headway needs Python 3.11 or later; $python is not. Install it, or set PYTHON=..."; exit 1; }
+    have_venv || { say "$python has no venv module; install python3-venv"; exit 1; }
+fi
+
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+"$venv/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt -e '.[controller,policy,train,dev]'
