@@ -1,0 +1,1 @@
+"""Beside slurmctld: observe, decide, plan, apply."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from policies.errors import PolicyLoadError
 from policies.model import ClusterState, Placement
@@ -82,4 +82,4 @@ def load_policy(name: str, options: Mapping[str, object] | None = None) -> Polic
         raise PolicyLoadError(f"policy {name!r} ({entry.value}) could not be made: {error}") from error
     if not isinstance(policy, Policy):
         raise PolicyLoadError(f"policy {name!r} ({entry.value}) has no `spec` and `decide`")
-    return cast(Policy, policy)
+    return policy

@@ -1,0 +1,1 @@
+"""Messages and services of Headway, package headway.v1: .proto files and the code generated from them."""

@@ -38,9 +38,7 @@ def generate(target: Path) -> list[Path]:
     if status != 0:
         raise SystemExit(f"protoc failed with status {status}")
     return sorted(
-        path.relative_to(target)
-        for path in (target / PROTO_FOLDER).rglob("*_pb2*")
-        if "__pycache__" not in path.parts
+        path.relative_to(target) for path in (target / PROTO_FOLDER).rglob("*_pb2*") if "__pycache__" not in path.parts
     )
 
 
@@ -55,9 +53,7 @@ def stale_files() -> list[Path]:
             if not (ROOT / path).is_file() or (ROOT / path).read_bytes() != (target / path).read_bytes()
         ]
     present = {
-        path.relative_to(ROOT)
-        for path in (ROOT / PROTO_FOLDER).rglob("*_pb2*")
-        if "__pycache__" not in path.parts
+        path.relative_to(ROOT) for path in (ROOT / PROTO_FOLDER).rglob("*_pb2*") if "__pycache__" not in path.parts
     }
     return stale + sorted(present - set(fresh))
 
@@ -72,9 +68,7 @@ def main() -> None:
     stale = stale_files()
     if stale:
         names = ", ".join(str(path) for path in stale)
-        raise SystemExit(
-            f"generated code does not belong to the .proto files: {names}; run `make proto` and commit"
-        )
+        raise SystemExit(f"generated code does not belong to the .proto files: {names}; run `make proto` and commit")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""What goes into Slurm (plugin, hooks, configuration), and a mini-cluster to try it on."""

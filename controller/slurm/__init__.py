@@ -1,0 +1,1 @@
+"""The SlurmClient protocol and its clients: command line, pyslurm, embedded emulation."""

@@ -1,0 +1,1 @@
+"""One published heuristic per file."""
