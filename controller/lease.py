@@ -1,0 +1,128 @@
+"""The lease: the controller's heartbeat, and all that job_submit.lua has to know.
+
+One small file of `key=value` lines, replaced as a whole with every beat, so that a reader never sees half of one. Who reads
+it (job_submit.lua, the slurmctld hooks, the watchdog, `headway doctor`) shares nothing else with the controller.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_WAKE_BUDGET_BYTES = 1024
+"""What Lua writes into the wake pipe unread when the lease does not say: far below the smallest pipe that Linux makes (4 KiB)."""
+_MAX_BYTES = 65536
+_PARTITION_NAME = re.compile(r"[^\s,=]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One heartbeat. Invariant: `stale_after_s` is positive, and partition names hold no blanks, commas or equal signs."""
+
+    time_s: int
+    """When it was written, seconds since the Unix epoch."""
+    stale_after_s: float
+    """Age beyond which nobody relies on the controller any more, seconds."""
+    partitions: tuple[str, ...]
+    """Partitions whose batch jobs with GPUs are held for Headway."""
+    controller_uid: int
+    """Whose changes of priority and begin time always pass, as root's do."""
+    wake_read_bytes: int = 0
+    """Bytes that the controller has read from the wake pipe since it started: tells writers that the pipe is being emptied."""
+    wake_budget_bytes: int = DEFAULT_WAKE_BUDGET_BYTES
+    """How much job_submit.lua may write before it has seen `wake_read_bytes` move. Lua cannot write without blocking, and a full
+    pipe would stop slurmctld, so this must stay well below the pipe's size: `wake_budget(pipe_size)`."""
+
+    def __post_init__(self) -> None:
+        """Refuse what a reader could not take apart again."""
+        if self.stale_after_s <= 0:
+            raise ValueError(f"stale_after_s must be positive, not {self.stale_after_s}")
+        for name in self.partitions:
+            if not _PARTITION_NAME.fullmatch(name):
+                raise ValueError(f"not a partition name: {name!r}")
+
+
+def wake_budget(pipe_size_bytes: int) -> int:
+    """Share of a wake pipe of that size (F_GETPIPE_SZ) that job_submit.lua may fill; the rest is the hooks' and a margin."""
+    return max(DEFAULT_WAKE_BUDGET_BYTES, pipe_size_bytes // 4)
+
+
+def is_stale(lease: Lease | None, now_s: float) -> bool:
+    """Whether nobody should rely on the controller. True without a lease.
+
+    A lease from the future is as stale as one from the past: after the clock has been set back, a dead controller's last
+    lease would otherwise look fresh for as long as the step was. job_submit.lua and the hooks judge in the same way.
+    """
+    return lease is None or abs(now_s - lease.time_s) > lease.stale_after_s
+
+
+def write_lease(path: Path, lease: Lease) -> None:
+    """Replace the lease as a whole; mode 0644 whatever the umask. Raises OSError.
+
+    A symbolic link in its place is replaced, not followed. Not synced to disk: after a crash of the machine it is stale anyway.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(_render(lease).encode())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_lease(path: Path) -> Lease | None:
+    """The lease, or None when it is missing, unreadable, no regular file, or not a lease. Never blocks, never follows a link."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            text = file.read(_MAX_BYTES).decode()
+        except (OSError, UnicodeDecodeError):
+            return None
+    return parse_lease(text)
+
+
+def parse_lease(text: str) -> Lease | None:
+    """The lease that a text says, or None. Keys that are not known are passed over, so that versions can meet."""
+    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    try:
+        return Lease(
+            time_s=int(values["time"]),
+            stale_after_s=float(values["stale_after"]),
+            partitions=tuple(name for name in values["partitions"].split(",") if name),
+            controller_uid=int(values["controller_uid"]),
+            wake_read_bytes=_optional(values, "wake_read_bytes", 0),
+            wake_budget_bytes=_optional(values, "wake_budget_bytes", DEFAULT_WAKE_BUDGET_BYTES),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _optional(values: Mapping[str, str], key: str, default: int) -> int:
+    return int(values[key]) if key in values else default
+
+
+def _render(lease: Lease) -> str:
+    return "".join(
+        f"{key}={value}\n"
+        for key, value in (
+            ("time", lease.time_s),
+            ("stale_after", f"{lease.stale_after_s:g}"),
+            ("partitions", ",".join(lease.partitions)),
+            ("controller_uid", lease.controller_uid),
+            ("wake_read_bytes", lease.wake_read_bytes),
+            ("wake_budget_bytes", lease.wake_budget_bytes),
+        )
+    )

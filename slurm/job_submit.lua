@@ -1,0 +1,314 @@
+-- Headway job_submit.lua, version 1
+--
+-- Loaded by slurmctld (JobSubmitPlugins=lua) from the folder of slurm.conf; installed by `headway-setup slurm --apply`.
+-- Holds the batch jobs that Headway schedules until Headway has chosen their nodes, and keeps users from releasing them.
+--
+-- Fail-open: everything that this script knows, it reads from the controller's lease, a file that is rewritten every
+-- second. No lease, a stale one, one that makes no sense, or an error in here: the job passes as if Headway did not exist.
+-- It runs inside slurmctld while slurmctld is locked, so it must never wait: see wake().
+--
+-- Beside a site's own job_submit.lua: keep yours, and add as its last line
+--     dofile("/etc/slurm/headway.lua")
+-- Your functions run first, and their refusals stand; `headway-setup slurm` installs this file under that name then.
+--
+-- Lua 5.1 and later.
+
+local RUNTIME_DIR = "/run/headway"
+
+local LEASE_PATH = RUNTIME_DIR .. "/lease"
+local WAKE_PATH = RUNTIME_DIR .. "/wake"
+local HOLD_MARK = "headway:hold"
+local USER_HOLD_MARK = "headway:user-hold"
+
+local NO_VAL = 4294967294
+local INFINITE = 4294967295 -- as a priority in a change: release
+local REFUSED = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR
+local RELEASE_DELAY_S = 5 -- time for the controller to hold a job that its user has just released
+local MAX_LEASE_BYTES = 65536
+local DEFAULT_WAKE_BUDGET = 1024
+
+-- The lease --------------------------------------------------------------------------------------------------------
+
+-- The lease as a table, or nil when nobody should rely on the controller.
+local function fresh_lease()
+    local file = io.open(LEASE_PATH, "r")
+    if not file then
+        return nil
+    end
+    local text = file:read(MAX_LEASE_BYTES)
+    file:close()
+    local values = {}
+    for key, value in string.gmatch(text or "", "([%w_]+)=([^\n]*)\n") do
+        values[key] = value
+    end
+    local written, stale_after = tonumber(values.time), tonumber(values.stale_after)
+    local uid = tonumber(values.controller_uid)
+    if not (written and stale_after and stale_after > 0 and uid and values.partitions) then
+        return nil
+    end
+    -- A lease from the future is stale too: the clock may have been set back after the controller died.
+    if math.abs(os.time() - written) > stale_after then
+        return nil
+    end
+    local partitions = {}
+    for name in string.gmatch(values.partitions, "[^,%s]+") do
+        partitions[name] = true
+    end
+    return {
+        partitions = partitions,
+        controller_uid = uid,
+        wake_read = tonumber(values.wake_read_bytes) or 0,
+        wake_budget = tonumber(values.wake_budget_bytes) or DEFAULT_WAKE_BUDGET,
+    }
+end
+
+-- The wake pipe ----------------------------------------------------------------------------------------------------
+
+local wake_read_seen = nil -- how much the controller had read of the pipe when we last looked
+local wake_unread = 0 -- bytes written by us since that last moved
+
+-- Writes one line to the controller; whether it was written.
+--
+-- Opening a pipe for reading and writing never blocks, and creates nothing when it is not there. Writing does block once
+-- the pipe is full, which a controller that hangs would let happen, and Lua has no way to ask first. So: no more bytes
+-- than the lease allows (a fraction of the pipe) until the lease says that the controller has read from it. A line
+-- that is left out wakes nobody less: lines that the controller has not read yet are waiting there.
+local function wake(lease, line)
+    if lease.wake_read ~= wake_read_seen then
+        wake_read_seen, wake_unread = lease.wake_read, 0
+    end
+    local text = line .. "\n"
+    if wake_unread + #text > lease.wake_budget then
+        return false
+    end
+    local pipe = io.open(WAKE_PATH, "r+")
+    if not pipe then
+        return false
+    end
+    local written = pipe:write(text)
+    local closed = pipe:close()
+    wake_unread = wake_unread + #text
+    return (written and closed) and true or false
+end
+
+-- What a job is ----------------------------------------------------------------------------------------------------
+
+-- Whether a request such as "gres:gpu:a100:2,gres:nic:1" (older Slurm) or "gres/gpu=2" (newer) names at least one GPU.
+local function names_gpus(request)
+    for item in string.gmatch(request or "", "[^,]+") do
+        local rest = string.match(item, "^gres[:/](.*)$") or item
+        local name = string.match(rest, "^[^:=]*")
+        local count = string.match(rest, "[:=](%d+)[^:=]*$")
+        if string.lower(name) == "gpu" and (count == nil or tonumber(count) > 0) then
+            return true
+        end
+    end
+    return false
+end
+
+local function wants_gpus(job)
+    return names_gpus(job.tres_per_node)
+        or names_gpus(job.tres_per_job)
+        or names_gpus(job.tres_per_task)
+        or names_gpus(job.tres_per_socket)
+        or names_gpus(job.gres)
+end
+
+local function default_partition(part_list)
+    for name, partition in pairs(part_list) do
+        local flag = partition.flag_default
+        if flag == true or flag == 1 then
+            return name
+        end
+    end
+    return nil
+end
+
+-- Whether every partition that the job may run in is managed: Slurm would start it in the others by itself.
+local function in_managed_partitions(job, part_list, lease)
+    local wanted = job.partition
+    if wanted == nil or wanted == "" then
+        wanted = default_partition(part_list)
+    end
+    local any = false
+    for name in string.gmatch(wanted or "", "[^,%s]+") do
+        if not lease.partitions[name] then
+            return false
+        end
+        any = true
+    end
+    return any
+end
+
+local function is_set(number)
+    return number ~= nil and number ~= NO_VAL and number ~= INFINITE
+end
+
+-- Part of a heterogeneous job: its parts start together, which only Slurm can arrange.
+local function is_het(job)
+    return is_set(job.het_job_offset) or is_set(job.pack_job_offset)
+end
+
+local function is_batch(job)
+    return job.script ~= nil and job.script ~= ""
+end
+
+local function is_managed(job, part_list, lease)
+    return is_batch(job) and wants_gpus(job) and not is_het(job) and in_managed_partitions(job, part_list, lease)
+end
+
+-- Admin comment ----------------------------------------------------------------------------------------------------
+
+local function has_mark(comment, mark)
+    for token in string.gmatch(comment or "", "%S+") do
+        if token == mark then
+            return true
+        end
+    end
+    return false
+end
+
+local function with_mark(comment, mark)
+    if comment == nil or comment == "" then
+        return mark
+    end
+    if has_mark(comment, mark) then
+        return comment
+    end
+    return comment .. " " .. mark
+end
+
+-- Submission -------------------------------------------------------------------------------------------------------
+
+local function submit(job, part_list)
+    local lease = fresh_lease()
+    if not lease or not is_managed(job, part_list, lease) then
+        return slurm.SUCCESS
+    end
+    if job.priority == 0 then -- the user's own --hold
+        job.admin_comment = with_mark(job.admin_comment, USER_HOLD_MARK)
+        return slurm.SUCCESS
+    end
+    job.admin_comment = with_mark(job.admin_comment, HOLD_MARK)
+    job.priority = 0
+    wake(lease, "submit")
+    return slurm.SUCCESS
+end
+
+-- Changes ----------------------------------------------------------------------------------------------------------
+
+-- The id that users see: "12", or "12_3" for one task of an array.
+local function shown_id(record)
+    local task = record.array_task_id
+    if is_set(record.array_job_id) and record.array_job_id ~= 0 and is_set(task) then
+        return string.format("%.0f_%.0f", record.array_job_id, task)
+    end
+    return string.format("%.0f", record.job_id)
+end
+
+local function refuse(text, ...)
+    slurm.log_user("%s", string.format(text, ...))
+    return REFUSED
+end
+
+local function modify_held_by_headway(lease, job, record)
+    local id = shown_id(record)
+    if job.priority == 0 then
+        -- Slurm does not let a user's change touch the admin comment: the controller puts the user's hold down there.
+        if wake(lease, "user-hold " .. id) then
+            return slurm.SUCCESS
+        end
+        return refuse("Headway cannot take down your hold of job %s just now: try again in a few seconds.", id)
+    end
+    if is_set(job.priority) or job.priority == INFINITE then
+        return refuse(
+            "Job %s waits for Headway to choose its nodes and then starts by itself: no need to release it or change its "
+                .. "priority. `headway why %s` tells what it waits for. (If you have just put it on hold: try again in a few seconds.)",
+            id, id
+        )
+    end
+    if is_set(job.begin_time) and job.begin_time ~= 0 then
+        return refuse(
+            "The begin time of job %s belongs to Headway while it chooses the job's nodes. To start later: `scontrol hold %s` "
+                .. "now and `scontrol release %s` then, or cancel the job and submit it again with --begin.",
+            id, id, id
+        )
+    end
+    return slurm.SUCCESS
+end
+
+-- The user takes the own hold off. Slurm would start the job where it likes, so it gets a begin time a little ahead, by
+-- when the controller has taken the job over; if the controller is away the job starts then by itself.
+local function modify_held_by_user(lease, job, record)
+    if job.priority == INFINITE then
+        local begin = os.time() + RELEASE_DELAY_S
+        local wanted = (is_set(job.begin_time) and job.begin_time ~= 0) and job.begin_time or record.begin_time
+        if not is_set(wanted) or wanted < begin then
+            job.begin_time = begin
+        end
+        wake(lease, "user-release " .. shown_id(record))
+    end
+    return slurm.SUCCESS
+end
+
+local function modify(job, record, uid)
+    local comment = record.admin_comment
+    local by_headway, by_user = has_mark(comment, HOLD_MARK), has_mark(comment, USER_HOLD_MARK)
+    if not by_headway and not by_user then
+        return slurm.SUCCESS
+    end
+    local lease = fresh_lease()
+    if not lease or uid == 0 or uid == lease.controller_uid then
+        return slurm.SUCCESS
+    end
+    if by_headway and (record.priority == 0 or job.priority == 0) then
+        return modify_held_by_headway(lease, job, record)
+    end
+    if by_user and record.priority == 0 then
+        return modify_held_by_user(lease, job, record)
+    end
+    return slurm.SUCCESS
+end
+
+-- What slurmctld calls ---------------------------------------------------------------------------------------------
+
+-- Functions of the script that loaded this one, if one did; never those of an earlier load of this file.
+local others = {}
+if not headway_job_submit then
+    others.submit, others.modify = slurm_job_submit, slurm_job_modify
+else
+    others = headway_job_submit.others
+end
+headway_job_submit = { version = 1, others = others }
+
+-- Runs ours; an error in it is logged, and lets the job through.
+local function guarded(what, call, ...)
+    local ok, result = pcall(call, ...)
+    if ok then
+        return result
+    end
+    pcall(slurm.log_error, "headway: %s: %s; the job passes untouched", what, tostring(result))
+    return slurm.SUCCESS
+end
+
+function slurm_job_submit(job_desc, part_list, submit_uid)
+    if others.submit then
+        local result = others.submit(job_desc, part_list, submit_uid)
+        if result ~= slurm.SUCCESS then
+            return result
+        end
+    end
+    return guarded("job_submit", submit, job_desc, part_list)
+end
+
+function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
+    if others.modify then
+        local result = others.modify(job_desc, job_rec, part_list, modify_uid)
+        if result ~= slurm.SUCCESS then
+            return result
+        end
+    end
+    return guarded("job_modify", modify, job_desc, job_rec, modify_uid)
+end
+
+return slurm.SUCCESS
