@@ -20,7 +20,11 @@ USER_HOLD_MARK = "headway:user-hold"
 
 @dataclass(frozen=True, slots=True, order=True)
 class JobKey:
-    """Identity of a job. Slurm may issue an id again after losing its newest jobs, so the submit time belongs to it."""
+    """Identity of a job. Slurm may issue an id again after losing its newest jobs, so the submit time belongs to it.
+
+    Every requeue gives the job a new submit time (measured on 22.05: while it is COMPLETING it keeps the old one, back in the
+    queue it has the new one, and `restarts` is one higher): a requeued job is followed by its id and its restarts.
+    """
 
     job_id: str
     """"123", or "123_4" for an array task: what users see and what every Slurm command takes."""
