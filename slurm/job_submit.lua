@@ -22,7 +22,10 @@ local USER_HOLD_MARK = "headway:user-hold"
 
 local NO_VAL = 4294967294
 local INFINITE = 4294967295 -- as a priority in a change: release
-local REFUSED = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR
+-- Slurm's programs print this as "Job is in held state, pending scheduler release". Slurm tells Lua this name since the
+-- version (23.02) that also passes log_user texts of slurm_job_modify on to the user; before, they only clutter the log.
+local REFUSED = slurm.ESLURM_JOB_HELD or 2042
+local USER_SEES_TEXT = slurm.ESLURM_JOB_HELD ~= nil
 local RELEASE_DELAY_S = 5 -- time for the controller to hold a job that its user has just released
 local MAX_LEASE_BYTES = 65536
 local DEFAULT_WAKE_BUDGET = 1024
@@ -207,8 +210,19 @@ local function shown_id(record)
 end
 
 local function refuse(text, ...)
-    slurm.log_user("%s", string.format(text, ...))
+    local message = string.format(text, ...)
+    if USER_SEES_TEXT then
+        slurm.log_user("%s", message)
+    else
+        slurm.log_info("headway: refused: %s", message)
+    end
     return REFUSED
+end
+
+-- A release, a priority, or a nice value: Slurm (priority/basic) works out a new priority after a change of nice, and
+-- that takes a hold off as well.
+local function would_release(job)
+    return job.priority == INFINITE or is_set(job.priority) or is_set(job.nice)
 end
 
 local function modify_held_by_headway(lease, job, record)
@@ -220,7 +234,7 @@ local function modify_held_by_headway(lease, job, record)
         end
         return refuse("Headway cannot take down your hold of job %s just now: try again in a few seconds.", id)
     end
-    if is_set(job.priority) or job.priority == INFINITE then
+    if would_release(job) then
         return refuse(
             "Job %s waits for Headway to choose its nodes and then starts by itself: no need to release it or change its "
                 .. "priority. `headway why %s` tells what it waits for. (If you have just put it on hold: try again in a few seconds.)",
@@ -240,7 +254,7 @@ end
 -- The user takes the own hold off. Slurm would start the job where it likes, so it gets a begin time a little ahead, by
 -- when the controller has taken the job over; if the controller is away the job starts then by itself.
 local function modify_held_by_user(lease, job, record)
-    if job.priority == INFINITE then
+    if would_release(job) and job.priority ~= 0 then
         local begin = os.time() + RELEASE_DELAY_S
         local wanted = (is_set(job.begin_time) and job.begin_time ~= 0) and job.begin_time or record.begin_time
         if not is_set(wanted) or wanted < begin then
