@@ -6,15 +6,15 @@ it (job_submit.lua, the slurmctld hooks, the watchdog, `headway doctor`) shares 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import stat
-from collections.abc import Mapping
+import sys
+import termios
 from dataclasses import dataclass
 from pathlib import Path
 
-DEFAULT_WAKE_BUDGET_BYTES = 1024
-"""What Lua writes into the wake pipe unread when the lease does not say: far below the smallest pipe that Linux makes (4 KiB)."""
 _MAX_BYTES = 65536
 _PARTITION_NAME = re.compile(r"[^\s,=]+")
 
@@ -31,11 +31,9 @@ class Lease:
     """Partitions whose batch jobs with GPUs are held for Headway."""
     controller_uid: int
     """Whose changes of priority and begin time always pass, as root's do."""
-    wake_read_bytes: int = 0
-    """Bytes that the controller has read from the wake pipe since it started: tells writers that the pipe is being emptied."""
-    wake_budget_bytes: int = DEFAULT_WAKE_BUDGET_BYTES
-    """How much job_submit.lua may write before it has seen `wake_read_bytes` move. Lua cannot write without blocking, and a full
-    pipe would stop slurmctld, so this must stay well below the pipe's size: `wake_budget(pipe_size)`."""
+    wake_room_bytes: int
+    """Free room in the wake pipe when the lease was written (`wake_room`). job_submit.lua cannot write without blocking, and a
+    full pipe would stop slurmctld, so it writes no more than a fourth of this until the next lease. 0: it does not write."""
 
     def __post_init__(self) -> None:
         """Refuse what a reader could not take apart again."""
@@ -46,9 +44,11 @@ class Lease:
                 raise ValueError(f"not a partition name: {name!r}")
 
 
-def wake_budget(pipe_size_bytes: int) -> int:
-    """Share of a wake pipe of that size (F_GETPIPE_SZ) that job_submit.lua may fill; the rest is the hooks' and a margin."""
-    return max(DEFAULT_WAKE_BUDGET_BYTES, pipe_size_bytes // 4)
+def wake_room(pipe: int) -> int:
+    """Free bytes in that pipe (any open descriptor of it)."""
+    unread = bytearray(4)
+    fcntl.ioctl(pipe, termios.FIONREAD, unread)
+    return max(0, fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) - int.from_bytes(unread, sys.byteorder))
 
 
 def is_stale(lease: Lease | None, now_s: float) -> bool:
@@ -103,15 +103,10 @@ def parse_lease(text: str) -> Lease | None:
             stale_after_s=float(values["stale_after"]),
             partitions=tuple(name for name in values["partitions"].split(",") if name),
             controller_uid=int(values["controller_uid"]),
-            wake_read_bytes=_optional(values, "wake_read_bytes", 0),
-            wake_budget_bytes=_optional(values, "wake_budget_bytes", DEFAULT_WAKE_BUDGET_BYTES),
+            wake_room_bytes=int(values.get("wake_room_bytes", 0)),
         )
     except (KeyError, ValueError):
         return None
-
-
-def _optional(values: Mapping[str, str], key: str, default: int) -> int:
-    return int(values[key]) if key in values else default
 
 
 def _render(lease: Lease) -> str:
@@ -122,7 +117,6 @@ def _render(lease: Lease) -> str:
             ("stale_after", f"{lease.stale_after_s:g}"),
             ("partitions", ",".join(lease.partitions)),
             ("controller_uid", lease.controller_uid),
-            ("wake_read_bytes", lease.wake_read_bytes),
-            ("wake_budget_bytes", lease.wake_budget_bytes),
+            ("wake_room_bytes", lease.wake_room_bytes),
         )
     )

@@ -28,7 +28,7 @@ local REFUSED = slurm.ESLURM_JOB_HELD or 2042
 local USER_SEES_TEXT = slurm.ESLURM_JOB_HELD ~= nil
 local RELEASE_DELAY_S = 5 -- time for the controller to hold a job that its user has just released
 local MAX_LEASE_BYTES = 65536
-local DEFAULT_WAKE_BUDGET = 1024
+local WAKE_SHARE = 4 -- we fill at most this part of the room in the wake pipe: one fourth
 
 -- The lease --------------------------------------------------------------------------------------------------------
 
@@ -60,37 +60,37 @@ local function fresh_lease()
     return {
         partitions = partitions,
         controller_uid = uid,
-        wake_read = tonumber(values.wake_read_bytes) or 0,
-        wake_budget = tonumber(values.wake_budget_bytes) or DEFAULT_WAKE_BUDGET,
+        time = written,
+        wake_room = tonumber(values.wake_room_bytes) or 0,
     }
 end
 
 -- The wake pipe ----------------------------------------------------------------------------------------------------
 
-local wake_read_seen = nil -- how much the controller had read of the pipe when we last looked
-local wake_unread = 0 -- bytes written by us since that last moved
+local beat_seen = nil -- the lease that wake_written counts from
+local wake_written = 0 -- bytes that we have written since that lease
 
 -- Writes one line to the controller; whether it was written.
 --
 -- Opening a pipe for reading and writing never blocks, and creates nothing when it is not there. Writing does block once
--- the pipe is full, which a controller that hangs would let happen, and Lua has no way to ask first. So: no more bytes
--- than the lease allows (a fraction of the pipe) until the lease says that the controller has read from it. A line
--- that is left out wakes nobody less: lines that the controller has not read yet are waiting there.
+-- the pipe is full, which a controller that hangs would let happen, and Lua has no way to ask first. So each lease tells
+-- how much room there was in the pipe, and until the next one we take no more than our share of it. A line that is left
+-- out wakes nobody less: lines that the controller has not read yet are waiting there.
 local function wake(lease, line)
-    if lease.wake_read ~= wake_read_seen then
-        wake_read_seen, wake_unread = lease.wake_read, 0
+    if lease.time ~= beat_seen then
+        beat_seen, wake_written = lease.time, 0
     end
     local text = line .. "\n"
-    if wake_unread + #text > lease.wake_budget then
+    if (wake_written + #text) * WAKE_SHARE > lease.wake_room then
         return false
     end
     local pipe = io.open(WAKE_PATH, "r+")
     if not pipe then
         return false
     end
+    wake_written = wake_written + #text
     local written = pipe:write(text)
     local closed = pipe:close()
-    wake_unread = wake_unread + #text
     return (written and closed) and true or false
 end
 
