@@ -1,0 +1,185 @@
+"""Carries a plan out: the only part that changes anything in Slurm.
+
+Every step is journaled before Slurm is asked and after. Each step can be repeated without harm: pinning a pinned job,
+holding a held one and releasing a released one change nothing. What a killed controller left half-done is therefore not
+replayed from the journal but seen in the next snapshot (a held job with our mark waits, a released one with a pin starts),
+and the journal only closes the books.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import structlog
+
+from controller.clock import Clock
+from controller.errors import SlurmUnavailableError
+from controller.events import EventLog
+from controller.journal import Journal
+from controller.ledger import Ledger, PinRecord, Refusal
+from controller.observe import Observation
+from controller.plan import Start
+from controller.slurm.client import (
+    HOLD_MARK,
+    USER_HOLD_MARK,
+    Failure,
+    Failures,
+    JobKey,
+    Pin,
+    ResourceRequest,
+    SlurmClient,
+    SlurmJob,
+)
+from policies.model import Placement
+
+log = structlog.get_logger(__name__)
+
+_FIRST_RETRY_S = 5.0
+_LAST_RETRY_S = 300.0
+
+
+class Applier:
+    """Asks Slurm, journals, and keeps the ledger true. Invariant: no job is released whose pin was not read back."""
+
+    def __init__(self, client: SlurmClient, journal: Journal, ledger: Ledger, events: EventLog, clock: Clock) -> None:
+        self._client = client
+        self._journal = journal
+        self._ledger = ledger
+        self._events = events
+        self._clock = clock
+        self.errors = 0
+
+    async def start(self, observation: Observation, starts: Sequence[Start], policy: str) -> None:
+        """Pin the jobs where the plan says, then release those whose pin holds."""
+        pins = [_pin(observation, start, self._ledger) for start in starts]
+        for start, pin in zip(starts, pins, strict=True):
+            self._remember(observation, start, pin, policy)
+        self._journal.save_jobs(self._ledger, [pin.key for pin in pins])
+        described = {pin.key: _describe(pin) for pin in pins}
+        failed = await self._step("pin", described, lambda: self._client.pin(pins))
+        pinned = [pin.key for pin in pins if pin.key not in failed]
+        if failed:
+            await self._take_back({key: f"could not be pinned: {failed[key].message}" for key in failed})
+        if not pinned:
+            return
+        unreleased = await self._step("release", dict.fromkeys(pinned, ""), lambda: self._client.release(pinned))
+        for key in pinned:
+            if key not in unreleased:
+                self._events.add("placed", key.job_id, f"{described[key]} by {policy}")
+        if unreleased:
+            await self._take_back({key: f"could not be released: {unreleased[key].message}" for key in unreleased})
+
+    async def adopt(self, keys: Sequence[JobKey]) -> Failures:
+        """Hold pending jobs that Slurm may start any moment, so that the policy places them."""
+        for key in keys:
+            self._ledger.pins.pop(key, None)
+        failed = await self._step("hold", dict.fromkeys(keys, "adopt"), lambda: self._client.hold(keys))
+        self._journal.save_jobs(self._ledger, keys)
+        for key in keys:
+            if key not in failed:
+                self._events.add("held", key.job_id, "taken into the queue")
+        return failed
+
+    async def refuse(self, reasons: Mapping[JobKey, str]) -> None:
+        """Released jobs that Slurm does not start: hold them again, give them their request back, and wait a while."""
+        keys = list(reasons)
+        failed = await self._step("hold", reasons, lambda: self._client.hold(keys))
+        held = {key: reasons[key] for key in keys if key not in failed}
+        if held:
+            await self._take_back(held)
+
+    async def give_to_slurm(self, jobs: Mapping[JobKey, SlurmJob], why: Mapping[JobKey, str]) -> None:
+        """Release jobs as they are, for Slurm to place; they are not adopted again for this run."""
+        keys = list(why)
+        for key in keys:
+            self._ledger.yielded[key] = jobs[key].restarts
+        self._journal.save_jobs(self._ledger, keys)
+        pinned = {key: self._ledger.originals[key] for key in keys if key in self._ledger.pins}
+        if pinned:
+            await self._step("unpin", dict.fromkeys(pinned, ""), lambda: self._client.unpin(pinned))
+        failed = await self._step("release", why, lambda: self._client.release(keys))
+        for key in keys:
+            if key in failed:
+                self._ledger.yielded.pop(key, None)
+            else:
+                self._ledger.pins.pop(key, None)
+                self._events.add("released", key.job_id, f"given to Slurm to place: {why[key]}")
+        self._journal.save_jobs(self._ledger, keys)
+
+    async def hold_for_user(self, jobs: Sequence[SlurmJob]) -> None:
+        """A user asked for a hold of a job that Headway already holds: from now on it is the user's hold."""
+        keys = [job.key for job in jobs]
+        failed = await self._step(
+            "mark", dict.fromkeys(keys, USER_HOLD_MARK), lambda: self._client.mark(keys, USER_HOLD_MARK)
+        )
+        marked = [key for key in keys if key not in failed]
+        if marked:
+            await self._step("unmark", dict.fromkeys(marked, HOLD_MARK), lambda: self._client.unmark(marked, HOLD_MARK))
+
+    async def _take_back(self, reasons: Mapping[JobKey, str]) -> None:
+        """Held jobs that were pinned: their own request back, and a pause before the next try."""
+        originals: dict[JobKey, ResourceRequest] = {
+            key: self._ledger.originals[key] for key in reasons if key in self._ledger.originals
+        }
+        if originals:
+            await self._step("unpin", dict.fromkeys(originals, ""), lambda: self._client.unpin(originals))
+        now_s = self._clock.now()
+        for key, reason in reasons.items():
+            before = self._ledger.refusals.get(key)
+            count = before.count + 1 if before else 1
+            pause_s = min(_FIRST_RETRY_S * 2 ** (count - 1), _LAST_RETRY_S)
+            self._ledger.refusals[key] = Refusal(reason, now_s, now_s + pause_s, count)
+            self._ledger.pins.pop(key, None)
+            self._events.add("held", key.job_id, f"{reason}; next try in {pause_s:.0f} s")
+        self._journal.save_jobs(self._ledger, reasons)
+
+    def _remember(self, observation: Observation, start: Start, pin: Pin, policy: str) -> None:
+        job = observation.rows[start.row]
+        self._ledger.originals.setdefault(pin.key, pin.original)
+        self._ledger.pins[pin.key] = PinRecord(
+            nodes=pin.nodes,
+            gpus=start.placement.gpus,
+            restarts=job.restarts,
+            pinned_at_s=self._clock.now(),
+            policy=policy,
+            reason=start.reason,
+        )
+
+    async def _step(
+        self, verb: str, details: Mapping[JobKey, str], call: Callable[[], Awaitable[Failures]]
+    ) -> Failures:
+        """One call to Slurm with its intent and its outcome. slurmctld being away is a failure of every job in it."""
+        numbers = self._journal.begin(verb, details, self._clock.now())
+        try:
+            failures = await call()
+        except SlurmUnavailableError as error:
+            failures = {key: Failure(str(error), unavailable=True) for key in details}
+        self._journal.finish(numbers, details, failures, self._clock.now())
+        self.errors += len(failures)
+        for key, failure in failures.items():
+            log.warning("slurm_refused", verb=verb, job=key.job_id, reason=failure.message)
+            self._events.add("error", key.job_id, f"{verb}: {failure.message}")
+        return failures
+
+
+def _pin(observation: Observation, start: Start, ledger: Ledger) -> Pin:
+    job = observation.rows[start.row]
+    placement: Placement = start.placement
+    names = observation.state.nodes.names
+    even = len(set(placement.gpus)) == 1
+    return Pin(
+        key=job.key,
+        nodes=tuple(names[node] for node in placement.nodes),
+        gpus_per_node=placement.gpus[0] if even else None,
+        original=ledger.originals.get(job.key, job.request),
+    )
+
+
+def _describe(pin: Pin) -> str:
+    per_node = "" if pin.gpus_per_node is None else f":{pin.gpus_per_node}"
+    return ",".join(f"{node}{per_node}" for node in pin.nodes)
+
+
+def describe_placement(names: Iterable[str], gpus: Iterable[int]) -> str:
+    """ "n1:8,n2:4"."""
+    return ",".join(f"{name}:{count}" for name, count in zip(names, gpus, strict=True))

@@ -1,0 +1,235 @@
+"""One cycle of the controller: observe, decide, plan, apply.
+
+`Cycle.run` is the whole path in the order in which it happens. It reads Slurm once; jobs that it changes on the way are
+read again one by one, so that slurmctld never sees a second bulk query for the same cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from controller.apply import Applier, describe_placement
+from controller.clock import Clock
+from controller.config import ControllerSettings
+from controller.decide import Decided, Decider
+from controller.events import EventLog
+from controller.follow import Changes, changes, run_record, scoped, served_after
+from controller.journal import DecisionEntry, Journal
+from controller.ledger import Ledger, Refusal
+from controller.observe import Observation, Observer
+from controller.scope import Role
+from controller.slurm.client import JobKey, SlurmClient, SlurmJob, SlurmSnapshot
+from policies.wire import state_digest
+
+log = structlog.get_logger(__name__)
+
+_STILL_DECIDING = frozenset(
+    {"", "None", "Priority", "Resources", "BeginTime", "JobHeldAdmin", "JobHeldUser", "Cleaning"}
+)
+"""Reasons that Slurm shows of a released job that it may yet start; every other one means that it will not for now."""
+_RETRIES_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CycleResult:
+    """What a cycle found and did."""
+
+    observation: Observation
+    changes: Changes
+    decided: Decided | None
+    in_transit: bool
+    """Something is about to change (a job starting, ending): look again soon."""
+
+
+class Cycle:
+    """The path from Slurm to Slurm. Invariant: every waiting job is placed, left waiting by a policy, or given to Slurm."""
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        client: SlurmClient,
+        decider: Decider,
+        journal: Journal,
+        ledger: Ledger,
+        events: EventLog,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._decider = decider
+        self._journal = journal
+        self._ledger = ledger
+        self._events = events
+        self._clock = clock
+        self._observer = Observer(settings.partitions)
+        self._applier = Applier(client, journal, ledger, events, clock)
+        self._jobs: dict[JobKey, SlurmJob] = {}
+        self._first = True
+        self._last_policy = ""
+
+    @property
+    def slurm_errors(self) -> int:
+        """Steps that Slurm refused, since the start."""
+        return self._applier.errors
+
+    async def run(self, snapshot: SlurmSnapshot, user_holds: Iterable[str] = ()) -> CycleResult:
+        """Everything that this snapshot calls for."""
+        found = self._follow(snapshot)
+        observation = self._observer.observe(snapshot, self._ledger)
+        observation = await self._settle(observation, set(user_holds))
+        decided = None
+        if len(observation.state.pending):
+            decided = await self._decide(observation)
+        return CycleResult(observation, found, decided, _in_transit(observation, decided))
+
+    def _follow(self, snapshot: SlurmSnapshot) -> Changes:
+        """Bring the ledger up to date with what happened in Slurm since the snapshot before."""
+        jobs = scoped(snapshot.jobs, frozenset(self._settings.partitions))
+        found = changes(self._jobs, jobs)
+        touched: set[JobKey] = set()
+        for former, job in found.requeued:
+            self._ledger.succeed(former.key, job.key, served_after(former, self._ledger, snapshot.time_s))
+            self._events.add("held", job.key.job_id, f"requeued by Slurm ({former.state}); it is placed anew")
+            touched |= {former.key, job.key}
+        for job in found.started:
+            if self._ledger.refusals.pop(job.key, None) is not None:
+                touched.add(job.key)
+            nodes = describe_placement((share.node for share in job.allocated), (share.gpus for share in job.allocated))
+            self._events.add("started", job.key.job_id, nodes)
+        if found.ended:
+            self._record_ended(found, snapshot.time_s, touched)
+        forgotten = set(found.gone) if not self._first else set(self._ledger.originals) - jobs.keys()
+        self._ledger.forget(forgotten)
+        touched |= forgotten
+        if touched:
+            self._journal.save_jobs(self._ledger, touched)
+        if self._first:
+            self._close_books(jobs, snapshot.time_s)
+            self._refresh_estimates()
+        self._first = False
+        self._jobs = jobs
+        return found
+
+    def _record_ended(self, found: Changes, now_s: float, touched: set[JobKey]) -> None:
+        runs = [run_record(job, self._jobs.get(job.key), self._ledger, now_s) for job in found.ended]
+        self._journal.record_runs(runs)
+        self._refresh_estimates()
+        for job in found.ended:
+            self._events.add("ended", job.key.job_id, job.state)
+        # Somebody's end is what jobs refused for a limit are waiting for.
+        users = {job.user for job in found.ended}
+        waiting = [key for key in self._ledger.refusals if key in self._jobs and self._jobs[key].user in users]
+        for key in waiting[:_RETRIES_AT_ONCE]:
+            refusal = self._ledger.refusals[key]
+            self._ledger.refusals[key] = Refusal(refusal.reason, refusal.refused_at_s, now_s, refusal.count)
+            touched.add(key)
+
+    def _refresh_estimates(self) -> None:
+        self._ledger.estimates = self._journal.estimates(self._settings.history_runs, self._settings.history_min_runs)
+
+    def _close_books(self, jobs: dict[JobKey, SlurmJob], now_s: float) -> None:
+        """After a restart: say of every step that was under way what became of its job. Slurm's picture does the rest."""
+        for intent in self._journal.open_intents():
+            job = jobs.get(intent.key)
+            outcome = "job is gone" if job is None else f"found {job.phase.value}{', held' if job.held else ''}"
+            self._journal.settle(intent.number, outcome, now_s)
+            log.info("step_settled", verb=intent.verb, job=intent.key.job_id, outcome=outcome)
+
+    async def _settle(self, observation: Observation, user_holds: set[str]) -> Observation:
+        """Holds, refusals and jobs that only Slurm can place come first; the policy sees the queue after them."""
+        changed: list[JobKey] = []
+        if observation.to_adopt:
+            failed = await self._applier.adopt(observation.to_adopt)
+            changed += [key for key in observation.to_adopt if key not in failed]
+        refused = overdue(observation, self._ledger, self._settings.start_grace_s)
+        if refused:
+            await self._applier.refuse(refused)
+            changed += refused
+        if observation.to_yield:
+            await self._applier.give_to_slurm(dict(observation.jobs), observation.to_yield)
+            changed += observation.to_yield
+        holds = [job for job in observation.with_role(Role.WAITING) if job.key.job_id in user_holds]
+        if holds:
+            await self._applier.hold_for_user(holds)
+            changed += [job.key for job in holds]
+        if not changed:
+            return observation
+        return self._observer.observe(await self._reread(observation.snapshot, changed), self._ledger)
+
+    async def _reread(self, snapshot: SlurmSnapshot, keys: list[JobKey]) -> SlurmSnapshot:
+        fresh = await self._client.read(keys)
+        wanted = set(keys)
+        kept = [fresh.get(job.key, job) if job.key in wanted else job for job in snapshot.jobs]
+        known = {job.key for job in snapshot.jobs}
+        # Changing one task of an array makes it a job of its own, still under the same key.
+        kept += [job for key, job in fresh.items() if key not in known]
+        jobs = tuple(kept)
+        self._jobs.update(scoped((job for job in jobs if job.key in wanted), frozenset(self._settings.partitions)))
+        return replace(snapshot, jobs=jobs)
+
+    async def _decide(self, observation: Observation) -> Decided | None:
+        decided = await self._decider.decide(observation.state)
+        if decided is None:
+            waiting = {
+                observation.rows[row].key: "no policy could decide" for row in observation.state.pending.tolist()
+            }
+            await self._applier.give_to_slurm(dict(observation.jobs), waiting)
+            return None
+        self._record(observation, decided)
+        if decided.plan.starts:
+            await self._applier.start(observation, decided.plan.starts, decided.policy)
+        return decided
+
+    def _record(self, observation: Observation, decided: Decided) -> None:
+        """Decisions that place somebody, or that somebody else makes than before, are kept; idle repetitions are not."""
+        if not decided.plan.starts and decided.policy == self._last_policy:
+            return
+        if decided.policy != self._last_policy and decided.problem:
+            self._events.add("fallback", "", f"{decided.policy} decides: {decided.problem}")
+        elif decided.policy != self._last_policy:
+            self._events.add("policy", "", f"{decided.policy} decides")
+        self._last_policy = decided.policy
+        names = observation.state.nodes.names
+        placed = [
+            (
+                observation.rows[start.row].key,
+                describe_placement((names[node] for node in start.placement.nodes), start.placement.gpus),
+                start.reason,
+            )
+            for start in decided.plan.starts
+        ]
+        entry = DecisionEntry(
+            time_s=self._clock.now(),
+            sequence=observation.state.sequence,
+            digest=state_digest(observation.state),
+            policy=decided.policy,
+            latency_s=decided.latency_s,
+            problem=decided.problem,
+        )
+        self._journal.record_decision(entry, placed)
+
+
+def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[JobKey, str]:
+    """Released jobs that Slurm does not start, and its reason: refused outright, or waiting for longer than the grace."""
+    late = {}
+    now_s = observation.snapshot.time_s
+    for job in observation.with_role(Role.STARTING):
+        waited_s = now_s - ledger.pins[job.key].pinned_at_s
+        if waited_s > grace_s:
+            late[job.key] = f"Slurm did not start it within {grace_s:g} s ({job.reason or 'no reason given'})"
+        elif job.reason.split(",")[0] not in _STILL_DECIDING and waited_s > 0.5:
+            late[job.key] = f"Slurm refuses it: {job.reason}"
+    return late
+
+
+def _in_transit(observation: Observation, decided: Decided | None) -> bool:
+    if decided is not None and decided.plan.starts:
+        return True
+    return any(
+        found.role is Role.STARTING
+        or (found.role is Role.RUNNING and observation.jobs[key].phase.value in {"configuring", "completing"})
+        for key, found in observation.standings.items()
+    )

@@ -1,0 +1,225 @@
+"""The controller: signals set flags, one cycle at a time, a lease that says that all is well.
+
+Invariant: the lease is renewed only while cycles succeed. Whatever hangs or breaks in here, the lease grows stale, new jobs
+are no longer held, and the watchdog releases the held ones: Slurm goes on alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import structlog
+
+from controller.clock import Clock
+from controller.config import ControllerSettings
+from controller.cycle import Cycle, CycleResult
+from controller.decide import Decider, PolicyEndpoint
+from controller.errors import HeadwayError, SlurmError
+from controller.events import EventLog
+from controller.journal import Journal
+from controller.lease import Lease, wake_budget, write_lease
+from controller.ledger import Ledger
+from controller.slurm.client import SlurmClient, SlurmFacts
+from controller.wake import WakePipe
+from policies.api import PolicySpec
+from policies.sdnotify import Notifier
+
+log = structlog.get_logger(__name__)
+
+_LOOK_AFTER_WAKE_S = 0.01
+"""job_submit.lua writes just before the job exists: look a moment later."""
+_QUIET_SHARE = 50.0
+"""Idle polling takes at most one part in so many of the time that a reading of Slurm takes."""
+_BUSY_SHARE = 2.0
+_MAX_BACKOFF_S = 30.0
+_PRUNE_EVERY_S = 600.0
+
+
+@dataclass(slots=True)
+class Health:
+    """What `headway status` tells of the controller itself."""
+
+    started_s: float
+    last_good_s: float = 0.0
+    snapshot_time_s: float = 0.0
+    read_s: float = 0.0
+    cycles: int = 0
+    last_error: str = ""
+    slurm_away: int = 0
+    """Readings in a row that slurmctld did not answer."""
+
+
+class Controller:
+    """Everything that runs beside slurmctld, put together from its parts."""
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        client: SlurmClient,
+        decider: Decider,
+        journal: Journal,
+        clock: Clock,
+        connect: Callable[[str], PolicyEndpoint],
+    ) -> None:
+        """`connect` makes an endpoint from an address, for `headway policy use`."""
+        self.settings = settings
+        self.client = client
+        self.decider = decider
+        self.journal = journal
+        self.clock = clock
+        self.ledger: Ledger = journal.load_ledger()
+        self.events = EventLog(clock)
+        self.health = Health(started_s=clock.now())
+        self.facts: SlurmFacts | None = None
+        self.last: CycleResult | None = None
+        self._connect = connect
+        self._cycle = Cycle(settings, client, decider, journal, self.ledger, self.events, clock)
+        self._stop = asyncio.Event()
+        self._swap = asyncio.Lock()
+        self._pruned_s = 0.0
+        self._wake: WakePipe | None = None
+
+    @property
+    def slurm_errors(self) -> int:
+        """Steps and readings that Slurm refused, since the start."""
+        return self._cycle.slurm_errors
+
+    def stop(self) -> None:
+        """End after the step that is under way. The lease is left to run out, so that a restart goes unnoticed."""
+        self._stop.set()
+        if self._wake is not None:
+            self._wake.nudge()
+
+    async def use_policy(self, address: str) -> PolicySpec:
+        """Swap the policy server. Raises PolicyUnavailableError, and keeps the old one, when the new one is not fit."""
+        async with self._swap:
+            state = self.last.observation.state if self.last is not None else None
+            spec = await self.decider.use(self._connect(address), state)
+            self.events.add("policy", "", f"{spec.name} at {address} decides from now on")
+            return spec
+
+    async def run(self, wake: WakePipe, notifier: Notifier) -> None:
+        """Cycle until `stop`. Renews the lease beside it."""
+        self._wake = wake
+        beat = asyncio.create_task(self._beat(wake, notifier), name="lease")
+        try:
+            while not self._stop.is_set():
+                pause_s = await self._one_cycle(wake)
+                await self._pause(wake, pause_s)
+        finally:
+            beat.cancel()
+            with suppress(asyncio.CancelledError):
+                await beat
+            await self.decider.close()
+
+    async def _one_cycle(self, wake: WakePipe) -> float:
+        """Read, act, and say how long to wait at most before the next time."""
+        woken = wake.take()
+        begun_s = self.clock.now()
+        try:
+            if self.facts is None:
+                self.facts = await self.client.facts()
+            snapshot = await self.client.snapshot()
+            self.health.read_s = self.clock.now() - begun_s
+            self.health.snapshot_time_s = snapshot.time_s
+            async with self._swap:
+                result = await self._cycle.run(snapshot, woken.user_holds)
+        except SlurmError as error:
+            return self._slurm_failed(error)
+        except HeadwayError as error:
+            self._failed(str(error))
+            return self.settings.poll_interval_s
+        except Exception as error:  # a bug must cost a cycle, not the daemon: the lease tells how long it lasts
+            log.exception("cycle_failed")
+            self._failed(f"{type(error).__name__}: {error}")
+            return self.settings.poll_interval_s
+        self.last = result
+        self.health.cycles += 1
+        self.health.slurm_away = 0
+        self.health.last_good_s = self.clock.now()
+        self._prune()
+        unseen = woken.submitted > len(result.changes.new)
+        if result.in_transit or unseen:
+            return self.settings.min_poll_interval_s
+        return max(self.settings.poll_interval_s, self.health.read_s * _QUIET_SHARE)
+
+    def _slurm_failed(self, error: SlurmError) -> float:
+        """slurmctld slow or away: ask less and less often, up to twice a minute."""
+        self.health.slurm_away += 1
+        self._failed(str(error))
+        return float(min(self.settings.min_poll_interval_s * 2 ** min(self.health.slurm_away, 10), _MAX_BACKOFF_S))
+
+    def _failed(self, problem: str) -> None:
+        if problem != self.health.last_error:
+            log.error("cycle_failed", problem=problem)
+            self.events.add("error", "", problem)
+        self.health.last_error = problem
+
+    async def _pause(self, wake: WakePipe, longest_s: float) -> None:
+        """Until woken, but never so soon that slurmctld would see more than one bulk query a second."""
+        least_s = max(self.settings.min_poll_interval_s, self.health.read_s * _BUSY_SHARE)
+        if self.health.slurm_away:
+            await self._sleep_unless_stopped(longest_s)
+            return
+        await wake.wait(longest_s)
+        since_s = max(self.clock.now() - self.health.snapshot_time_s, 0.0)
+        await self._sleep_unless_stopped(max(least_s - since_s, _LOOK_AFTER_WAKE_S))
+
+    async def _sleep_unless_stopped(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 0.0)):
+                await self._stop.wait()
+
+    async def _beat(self, wake: WakePipe, notifier: Notifier) -> None:
+        """Renew the lease while cycles succeed."""
+        ready = False
+        while True:
+            now_s = self.clock.now()
+            if self.health.last_good_s and abs(now_s - self.health.last_good_s) <= self._patience_s():
+                lease = Lease(
+                    time_s=int(now_s),
+                    stale_after_s=self.settings.stale_after_s,
+                    partitions=self.settings.partitions,
+                    controller_uid=os.getuid(),
+                    wake_read_bytes=wake.read_bytes,
+                    wake_budget_bytes=wake_budget(wake.size_bytes),
+                )
+                try:
+                    write_lease(self.settings.lease_path, lease)
+                except OSError as error:
+                    self._failed(f"{self.settings.lease_path}: the lease cannot be written: {error}")
+                notifier.watchdog()
+                if not ready:
+                    ready = True
+                    notifier.ready()
+            await asyncio.sleep(self.settings.heartbeat_interval_s)
+
+    def _patience_s(self) -> float:
+        """How old the last good cycle may be: longer than the longest pause between two."""
+        longest_s = max(self.settings.poll_interval_s, self.health.read_s * _QUIET_SHARE)
+        return longest_s + max(self.settings.stale_after_s / 2, 2 * self.settings.heartbeat_interval_s)
+
+    def _prune(self) -> None:
+        now_s = self.clock.now()
+        if now_s - self._pruned_s > _PRUNE_EVERY_S:
+            self._pruned_s = now_s
+            self.journal.prune(self.settings.keep_decisions, now_s - self.settings.keep_days * 86400)
+
+
+@contextmanager
+def stop_signals(controller: Controller, reload: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT end the controller after its current step; SIGHUP calls `reload`."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, controller.stop)
+    loop.add_signal_handler(signal.SIGINT, controller.stop)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.remove_signal_handler(number)

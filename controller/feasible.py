@@ -1,0 +1,132 @@
+"""Nodes that a job may use, besides there being room: partition, features, GPU type, reservations, node lists.
+
+Masks are memoized by what they depend on, because ten thousand jobs ask for the same few things.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.slurm.client import SlurmJob, SlurmReservation, SlurmSnapshot
+
+Mask = npt.NDArray[np.bool_]
+_FEATURE = re.compile(r"[\w.\-:/@]+")
+
+
+class UnsupportedRequestError(Exception):
+    """The job asks for something that only Slurm itself can place; the text says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Demand:
+    """Everything that a mask depends on."""
+
+    partitions: str
+    features: str
+    gpu_type: str
+    reservation: str
+    barred: frozenset[str]
+    """Reservations of others that overlap the job's time limit."""
+    required: tuple[str, ...]
+    excluded: tuple[str, ...]
+
+
+class Feasibility:
+    """Node sets of one snapshot. Invariant: `masks[i]` belongs to set number i; set -1 is every node."""
+
+    def __init__(self, snapshot: SlurmSnapshot, node_names: tuple[str, ...]) -> None:
+        self._names = node_names
+        self._nodes = {node.name: node for node in snapshot.nodes}
+        self._partitions = {partition.name: partition for partition in snapshot.partitions}
+        self._reservations = {reservation.name: reservation for reservation in snapshot.reservations}
+        self._now_s = snapshot.time_s
+        self._rows: dict[Hashable, int] = {}
+        self.masks: list[Mask] = []
+
+    @property
+    def signature(self) -> Hashable:
+        """Two snapshots with the same signature give every job the same mask, while no reservation is near."""
+        return (
+            tuple((node.name, node.features, node.gpu_type, node.partitions) for node in self._nodes.values()),
+            tuple((partition.name, partition.up) for partition in self._partitions.values()),
+            tuple(self._reservations.values()),
+        )
+
+    def node_set(self, job: SlurmJob) -> int:
+        """Row of the job's node set. Raises UnsupportedRequestError for what only Slurm can place."""
+        demand = _Demand(
+            partitions=job.partition,
+            features=job.features,
+            gpu_type=job.request.gpu_type,
+            reservation=job.reservation,
+            barred=self._barred(job),
+            required=job.request.required_nodes,
+            excluded=job.request.excluded_nodes,
+        )
+        row = self._rows.get(demand)
+        if row is None:
+            mask = self._mask(demand)
+            row = -1 if bool(mask.all()) else self._intern(mask)
+            self._rows[demand] = row
+        return row
+
+    def _intern(self, mask: Mask) -> int:
+        self.masks.append(mask)
+        return len(self.masks) - 1
+
+    def _barred(self, job: SlurmJob) -> frozenset[str]:
+        return frozenset(
+            name
+            for name, reservation in self._reservations.items()
+            if name != job.reservation and self._overlaps(job, reservation)
+        )
+
+    def _overlaps(self, job: SlurmJob, reservation: SlurmReservation) -> bool:
+        end_s = float("inf") if job.time_limit_s is None else self._now_s + job.time_limit_s
+        return reservation.start_time_s < end_s and reservation.end_time_s > self._now_s
+
+    def _mask(self, demand: _Demand) -> Mask:
+        allowed = self._in_partitions(demand.partitions)
+        if demand.reservation:
+            reservation = self._reservations.get(demand.reservation)
+            active = reservation is not None and reservation.start_time_s <= self._now_s < reservation.end_time_s
+            allowed &= reservation.nodes if reservation is not None and active else frozenset()
+        for name in demand.barred:
+            allowed -= self._reservations[name].nodes
+        allowed -= frozenset(demand.excluded)
+        if demand.required:
+            allowed &= frozenset(demand.required)
+        return np.array(
+            [
+                name in allowed
+                and _has_features(self._nodes[name].features, demand.features)
+                and (not demand.gpu_type or self._nodes[name].gpu_type == demand.gpu_type)
+                for name in self._names
+            ],
+            dtype=np.bool_,
+        )
+
+    def _in_partitions(self, names: str) -> frozenset[str]:
+        """Nodes of the first of the job's partitions that is up; Slurm tries them in that order too."""
+        for name in names.split(","):
+            partition = self._partitions.get(name)
+            if partition is not None and partition.up:
+                return partition.nodes
+        return frozenset()
+
+
+def _has_features(features: frozenset[str], expression: str) -> bool:
+    """Slurm's feature expressions: `a&b` (or `a,b`) and `a|b`. Counts, brackets and parentheses are for Slurm alone."""
+    if not expression:
+        return True
+    if any(sign in expression for sign in "[]()*!"):
+        raise UnsupportedRequestError(f"asks for nodes by --constraint={expression}")
+    alternatives = expression.split("|")
+    if len(alternatives) > 1 and any("&" in part or "," in part for part in alternatives):
+        raise UnsupportedRequestError(f"asks for nodes by --constraint={expression}")
+    return any(set(_FEATURE.findall(part)) <= features for part in alternatives)

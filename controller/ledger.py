@@ -1,0 +1,81 @@
+"""What the controller remembers of jobs and Slurm does not tell: original requests, pins, refusals, time already served.
+
+`Ledger` is the in-memory picture; the journal keeps the same facts on disk and rebuilds it after a restart. Everything
+that `observe` needs besides the snapshot comes from here, so that observing stays a pure function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.slurm.client import JobKey, ResourceRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PinRecord:
+    """A placement that was ordered for a job, and which run of the job it was for."""
+
+    nodes: tuple[str, ...]
+    gpus: tuple[int, ...]
+    """GPUs on each of the nodes."""
+    restarts: int
+    """Slurm's restart count when the pin was made: a pin of an earlier run says nothing about this one."""
+    pinned_at_s: float
+    policy: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Slurm would not start a released job, or Headway could not place it: it is left alone until `retry_at_s`."""
+
+    reason: str
+    refused_at_s: float
+    retry_at_s: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What earlier runs of a job used, and when it was first submitted (a requeue gives it a new submit time)."""
+
+    service_s: float
+    gpu_s: float
+    first_submit_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Run time expected from past runs of the same user and job name, seconds."""
+
+    mean_s: float
+    spread_s: float
+    runs: int
+
+
+@dataclass
+class Ledger:
+    """Facts by job. Invariant: an entry exists only for jobs that Slurm still knew at the last snapshot."""
+
+    originals: dict[JobKey, ResourceRequest] = field(default_factory=dict)
+    pins: dict[JobKey, PinRecord] = field(default_factory=dict)
+    refusals: dict[JobKey, Refusal] = field(default_factory=dict)
+    served: dict[JobKey, Served] = field(default_factory=dict)
+    yielded: dict[JobKey, int] = field(default_factory=dict)
+    """Jobs given to Slurm to place, with the restart count for which that holds."""
+    estimates: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
+    """By (user, job name)."""
+
+    def succeed(self, old: JobKey, new: JobKey, served: Served) -> None:
+        """A requeue gave the job a new identity: its request and its history go over, pins and refusals do not."""
+        self.served[new] = served
+        if old in self.originals:
+            self.originals[new] = self.originals[old]
+        self.forget({old})
+
+    def forget(self, gone: set[JobKey]) -> None:
+        """Drop every fact about these jobs."""
+        for facts in (self.originals, self.pins, self.refusals, self.served, self.yielded):
+            for key in gone & facts.keys():
+                del facts[key]

@@ -1,0 +1,97 @@
+"""Which jobs Headway schedules, and which of those may be placed now. Pure functions of one job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from controller.ledger import Ledger
+from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Phase, SlurmJob
+
+
+class Role(Enum):
+    """What Headway does with a job."""
+
+    FOREIGN = "foreign"
+    """Not ours: it only takes room."""
+    ADOPT = "adopt"
+    """Ours, pending and free to be started by Slurm: hold it first."""
+    WAITING = "waiting"
+    """Held by Headway, to be placed by the policy."""
+    INELIGIBLE = "ineligible"
+    """Ours, but not to be placed yet: a dependency, a begin time, a user's hold, a refusal."""
+    YIELDED = "yielded"
+    """Given to Slurm to place."""
+    STARTING = "starting"
+    """Placed and released; Slurm is about to start it."""
+    RUNNING = "running"
+    """Holds nodes."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Role of a job now, and why, in words for users."""
+
+    role: Role
+    why: str = ""
+
+
+_FOREIGN = Standing(Role.FOREIGN)
+_ENDED = Standing(Role.ENDED)
+_RUNNING = Standing(Role.RUNNING)
+_WAITING = Standing(Role.WAITING)
+_STARTING = Standing(Role.STARTING)
+_ADOPT = Standing(Role.ADOPT)
+
+
+def in_scope(job: SlurmJob, partitions: frozenset[str]) -> bool:
+    """Batch jobs with GPUs whose every partition is managed. Het jobs, salloc and srun pass through untouched."""
+    request = job.request
+    wants_gpus = bool(request.gpus_per_node or request.gpus_per_job or request.gpus_per_task)
+    return (
+        wants_gpus
+        and job.batch
+        and job.het_job_id is None
+        and all(name in partitions for name in job.partition.split(","))
+    )
+
+
+def standing(job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: float) -> Standing:
+    """Role of the job now."""
+    if job.phase is Phase.ENDED:
+        return _ENDED
+    if not in_scope(job, partitions):
+        return _FOREIGN
+    if job.phase.holds_nodes:
+        return _RUNNING
+    return _pending(job, ledger, now_s)
+
+
+def _pending(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
+    if job.held:
+        return _held(job, ledger, now_s)
+    pin = ledger.pins.get(job.key)
+    if pin is not None and pin.restarts == job.restarts:
+        return _STARTING
+    if ledger.yielded.get(job.key) == job.restarts:
+        return Standing(Role.YIELDED, "given to Slurm to place")
+    return _ADOPT
+
+
+def _held(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
+    if USER_HOLD_MARK in job.marks:
+        return Standing(Role.INELIGIBLE, "held by its user; `scontrol release` gives it back to the queue")
+    if HOLD_MARK not in job.marks:
+        return Standing(Role.INELIGIBLE, f"held outside Headway ({job.reason}); `scontrol release` gives it back")
+    if job.dependency:
+        return Standing(Role.INELIGIBLE, f"waits for other jobs ({job.dependency})")
+    # A requeue pushes the begin time back by minutes; a job that ran before has met its user's own begin time.
+    if job.restarts == 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s:
+        return Standing(Role.INELIGIBLE, f"is not to begin for another {job.eligible_time_s - now_s:.0f} s")
+    refusal = ledger.refusals.get(job.key)
+    if refusal is not None and refusal.retry_at_s > now_s:
+        return Standing(
+            Role.INELIGIBLE, f"was not started: {refusal.reason}; next try in {refusal.retry_at_s - now_s:.0f} s"
+        )
+    return _WAITING

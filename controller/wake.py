@@ -1,0 +1,115 @@
+"""The wake pipe: job_submit.lua and the hooks tell the controller that something happened.
+
+A named pipe that the controller keeps open for reading and writing, so that a writer never blocks on opening it and the
+pipe never reports its end. What is written there only says *when* to look; what happened is read from Slurm, so a lost or
+forged line costs a reading and nothing else. The one exception is `user-hold`, which the controller checks against Slurm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller.errors import ConfigurationError
+
+_MAX_LINE = 256
+
+
+@dataclass(slots=True)
+class Woken:
+    """What came through the pipe since the last look."""
+
+    submitted: int = 0
+    ended: int = 0
+    user_holds: list[str] = field(default_factory=list)
+    """Job ids whose users asked for a hold of their own."""
+
+    @property
+    def any(self) -> bool:
+        """Whether anything came at all."""
+        return bool(self.submitted or self.ended or self.user_holds)
+
+
+class WakePipe:
+    """Reader of the pipe. Invariant: lines are counted, never stored, so that a flood costs no memory."""
+
+    def __init__(self, path: Path, group_id: int | None = None) -> None:
+        """Make the pipe. Raises ConfigurationError when something else lies there."""
+        self._path = path
+        self._event = asyncio.Event()
+        self._woken = Woken()
+        self._rest = b""
+        self.read_bytes = 0
+        """Read since the pipe was opened; the lease tells it to job_submit.lua."""
+        try:
+            _make_fifo(path, group_id)
+            self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path}: the wake pipe cannot be made: {error}; check the folder's owner"
+            ) from error
+        self.size_bytes = fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ)
+        """What the pipe holds before a writer would block."""
+        asyncio.get_running_loop().add_reader(self._fd, self._read)
+
+    def close(self) -> None:
+        """Stop reading. The pipe stays, so that writers find what they expect."""
+        asyncio.get_running_loop().remove_reader(self._fd)
+        os.close(self._fd)
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until somebody writes, or the time is over."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
+        except TimeoutError:
+            return
+
+    def nudge(self) -> None:
+        """End a `wait` from within."""
+        self._event.set()
+
+    def take(self) -> Woken:
+        """What came since the last call."""
+        woken, self._woken = self._woken, Woken()
+        self._event.clear()
+        return woken
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, 65536)
+        except BlockingIOError:
+            return
+        self.read_bytes += len(data)
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[-_MAX_LINE:]
+        for line in lines:
+            self._count(line[:_MAX_LINE].decode("ascii", "replace").split())
+        self._event.set()
+
+    def _count(self, words: list[str]) -> None:
+        match words:
+            case ["submit" | "user-release", *_]:
+                self._woken.submitted += 1
+            case ["user-hold", job_id] if len(self._woken.user_holds) < 10_000:
+                self._woken.user_holds.append(job_id)
+            case _:
+                self._woken.ended += 1
+
+
+def _make_fifo(path: Path, group_id: int | None) -> None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        os.mkfifo(path, 0o600)
+    else:
+        if not stat.S_ISFIFO(found.st_mode):
+            raise ConfigurationError(f"{path}: is there and is no named pipe; remove it")
+    # slurmctld's user writes here; root and the controller's own user always may.
+    path.chmod(0o660 if group_id is not None else 0o600)
+    if group_id is not None:
+        os.chown(path, -1, group_id)
