@@ -61,6 +61,33 @@ class Policy(Protocol):
         """The allocation wanted now. Pure: the same state gives the same decision."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one job ended. Times in seconds since the Unix epoch."""
+
+    job_id: str
+    user: str
+    job_name: str
+    submit_time_s: float
+    start_time_s: float
+    """Start of its last run."""
+    finish_time_s: float
+    num_gpus: int
+    num_nodes: int
+    service_s: float
+    """Time spent running, all runs together."""
+    final_state: str
+    """COMPLETED, FAILED, TIMEOUT, CANCELLED, ... as Slurm says it."""
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A policy that also wants to know how jobs ended. Called between decisions, never during one."""
+
+    def learn(self, outcome: Outcome) -> None:
+        """Take in how one job ended."""
+
+
 def policy_names() -> list[str]:
     """Names of every policy that is installed."""
     return sorted(entry_points(group=ENTRY_POINT_GROUP).names)

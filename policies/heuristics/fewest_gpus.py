@@ -1,0 +1,20 @@
+"""Fewest GPUs first: waiting jobs by number of GPUs, then arrival; running jobs are never stopped.
+
+Source: "smallest job first" of Feitelson et al., "Theory and practice in parallel job scheduling", JSSPP 1997.
+"""
+
+from __future__ import annotations
+
+from policies.api import Decision, PolicySpec
+from policies.model import ClusterState
+from policies.selection import by, fill
+
+
+class FewestGpus:
+    """Waiting jobs by GPUs, fewest first; ties by submission."""
+
+    spec = PolicySpec(name="fewest-gpus", source="Smallest job first (Feitelson et al. 1997)")
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Start, smallest first, every waiting job that fits when its turn comes."""
+        return fill(state, by(state.jobs.num_gpus, state.pending))

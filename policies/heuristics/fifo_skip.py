@@ -1,0 +1,20 @@
+"""First in, first out with skipping: in arrival order, whoever fits starts.
+
+Source: the "greedy" or list-scheduling form of FIFO (Graham, SIAM J. Appl. Math. 17(2), 1969). Large jobs may starve.
+"""
+
+from __future__ import annotations
+
+from policies.api import Decision, PolicySpec
+from policies.model import ClusterState
+from policies.selection import fill
+
+
+class FifoSkip:
+    """Waiting jobs in order of submission; those that do not fit are passed."""
+
+    spec = PolicySpec(name="fifo-skip", source="List scheduling in arrival order (Graham 1969)")
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Start every waiting job that fits when its turn comes."""
+        return fill(state, state.pending)

@@ -1,0 +1,32 @@
+"""Least attained service: all active jobs by the GPU-seconds that they have had, preemptively.
+
+Source: two-dimensional LAS of Tiresias (Gu et al., NSDI 2019, section 3.2), after Nuyens and Wierman, "The
+foreground-background queue: a survey", Performance Evaluation 65, 2008. Needs to know nothing about durations.
+"""
+
+from __future__ import annotations
+
+import math
+
+from policies.api import Decision, PolicySpec
+from policies.model import ClusterState
+from policies.selection import active, by, select
+
+
+class Las:
+    """Active jobs by attained GPU-seconds, least first; decides again every `round_s` seconds."""
+
+    def __init__(self, round_s: float = 300.0) -> None:
+        """Rounds of `round_s` seconds, so that jobs with equal service take turns; 0 = only at events."""
+        if not (math.isfinite(round_s) and round_s >= 0):
+            raise ValueError(f"round_s is {round_s}; give seconds, 0 or more")
+        self.spec = PolicySpec(
+            name="las",
+            source="Two-dimensional least attained service (Tiresias, NSDI 2019)",
+            preempts=True,
+            round_s=float(round_s),
+        )
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Select down the order; running jobs that are not selected are paused."""
+        return select(state, by(state.jobs.attained_gpu_s, active(state)))
