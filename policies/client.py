@@ -19,7 +19,7 @@ from policies.address import parse_address
 from policies.api import Decision, Outcome, PolicySpec
 from policies.errors import PolicyFault, PolicyServerError, WireError
 from policies.model import ClusterState
-from policies.wire import decode_spec, encode_outcome, encode_state, parse_decision
+from policies.wire import decode_spec, encode_outcome, parse_decision, serialize_state
 from protos.headway.v1 import policy_pb2
 
 SERVICE = "headway.v1.Policy"
@@ -81,7 +81,7 @@ class PolicyClient:
 
     async def decide(self, state: ClusterState, deadline_s: float) -> Decision:
         """The policy's decision on that state. Raises PolicyServerError."""
-        request = encode_state(state).SerializeToString()
+        request = serialize_state(state)
         reply = await self._answer(self._decide(request, timeout=deadline_s))
         try:
             sequence, decision = parse_decision(reply, state)

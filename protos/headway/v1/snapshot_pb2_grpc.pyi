@@ -4,8 +4,9 @@ isort:skip_file
 The cluster as a policy sees it, in columns.
 
 Every repeated field of Nodes has one entry per node, every repeated field of Jobs one entry per job; position i of
-each column belongs to row i. Numbers named `node` or `job` elsewhere in this package are such rows. Columns are packed,
-so that 2,000 nodes and 10,000 jobs encode in milliseconds.
+each column belongs to row i. Numbers named `node` or `job` elsewhere in this package are such rows. Columns are packed
+numbers of fixed width: on the wire each is one array (little endian), so that a reader that cares may map it instead of
+parsing it, and 2,000 nodes and 10,000 jobs take about a millisecond.
 """
 
 from collections import abc as _abc
