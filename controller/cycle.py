@@ -17,7 +17,7 @@ from controller.config import ControllerSettings
 from controller.decide import Decided, Decider
 from controller.events import EventLog
 from controller.follow import Changes, changes, run_record, scoped, served_after
-from controller.journal import DecisionEntry, Journal
+from controller.journal import DecisionEntry, Journal, RunRecord
 from controller.ledger import Ledger, Refusal
 from controller.observe import Observation, Observer
 from controller.scope import Role
@@ -39,6 +39,8 @@ class CycleResult:
 
     observation: Observation
     changes: Changes
+    runs: tuple[RunRecord, ...]
+    """Jobs that ended since the cycle before."""
     decided: Decided | None
     in_transit: bool
     """Something is about to change (a job starting, ending): look again soon."""
@@ -57,18 +59,22 @@ class Cycle:
         events: EventLog,
         clock: Clock,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._client = client
         self._decider = decider
         self._journal = journal
         self._ledger = ledger
         self._events = events
         self._clock = clock
-        self._observer = Observer(settings.partitions)
+        self._observer = Observer()
         self._applier = Applier(client, journal, ledger, events, clock)
         self._jobs: dict[JobKey, SlurmJob] = {}
         self._first = True
         self._last_policy = ""
+
+    @property
+    def _partitions(self) -> frozenset[str]:
+        return frozenset(self.settings.partitions)
 
     @property
     def slurm_errors(self) -> int:
@@ -77,17 +83,17 @@ class Cycle:
 
     async def run(self, snapshot: SlurmSnapshot, user_holds: Iterable[str] = ()) -> CycleResult:
         """Everything that this snapshot calls for."""
-        found = self._follow(snapshot)
-        observation = self._observer.observe(snapshot, self._ledger)
+        found, runs = self._follow(snapshot)
+        observation = self._observer.observe(snapshot, self._ledger, self._partitions)
         observation = await self._settle(observation, set(user_holds))
         decided = None
         if len(observation.state.pending):
             decided = await self._decide(observation)
-        return CycleResult(observation, found, decided, _in_transit(observation, decided))
+        return CycleResult(observation, found, runs, decided, _in_transit(observation, decided))
 
-    def _follow(self, snapshot: SlurmSnapshot) -> Changes:
+    def _follow(self, snapshot: SlurmSnapshot) -> tuple[Changes, tuple[RunRecord, ...]]:
         """Bring the ledger up to date with what happened in Slurm since the snapshot before."""
-        jobs = scoped(snapshot.jobs, frozenset(self._settings.partitions))
+        jobs = scoped(snapshot.jobs, self._partitions)
         found = changes(self._jobs, jobs)
         touched: set[JobKey] = set()
         for former, job in found.requeued:
@@ -99,8 +105,7 @@ class Cycle:
                 touched.add(job.key)
             nodes = describe_placement((share.node for share in job.allocated), (share.gpus for share in job.allocated))
             self._events.add("started", job.key.job_id, nodes)
-        if found.ended:
-            self._record_ended(found, snapshot.time_s, touched)
+        runs = self._record_ended(found, snapshot.time_s, touched)
         forgotten = set(found.gone) if not self._first else set(self._ledger.originals) - jobs.keys()
         self._ledger.forget(forgotten)
         touched |= forgotten
@@ -111,9 +116,11 @@ class Cycle:
             self._refresh_estimates()
         self._first = False
         self._jobs = jobs
-        return found
+        return found, runs
 
-    def _record_ended(self, found: Changes, now_s: float, touched: set[JobKey]) -> None:
+    def _record_ended(self, found: Changes, now_s: float, touched: set[JobKey]) -> tuple[RunRecord, ...]:
+        if not found.ended:
+            return ()
         runs = [run_record(job, self._jobs.get(job.key), self._ledger, now_s) for job in found.ended]
         self._journal.record_runs(runs)
         self._refresh_estimates()
@@ -126,9 +133,10 @@ class Cycle:
             refusal = self._ledger.refusals[key]
             self._ledger.refusals[key] = Refusal(refusal.reason, refusal.refused_at_s, now_s, refusal.count)
             touched.add(key)
+        return tuple(runs)
 
     def _refresh_estimates(self) -> None:
-        self._ledger.estimates = self._journal.estimates(self._settings.history_runs, self._settings.history_min_runs)
+        self._ledger.estimates = self._journal.estimates(self.settings.history_runs, self.settings.history_min_runs)
 
     def _close_books(self, jobs: dict[JobKey, SlurmJob], now_s: float) -> None:
         """After a restart: say of every step that was under way what became of its job. Slurm's picture does the rest."""
@@ -144,7 +152,7 @@ class Cycle:
         if observation.to_adopt:
             failed = await self._applier.adopt(observation.to_adopt)
             changed += [key for key in observation.to_adopt if key not in failed]
-        refused = overdue(observation, self._ledger, self._settings.start_grace_s)
+        refused = overdue(observation, self._ledger, self.settings.start_grace_s)
         if refused:
             await self._applier.refuse(refused)
             changed += refused
@@ -157,7 +165,7 @@ class Cycle:
             changed += [job.key for job in holds]
         if not changed:
             return observation
-        return self._observer.observe(await self._reread(observation.snapshot, changed), self._ledger)
+        return self._observer.observe(await self._reread(observation.snapshot, changed), self._ledger, self._partitions)
 
     async def _reread(self, snapshot: SlurmSnapshot, keys: list[JobKey]) -> SlurmSnapshot:
         fresh = await self._client.read(keys)
@@ -167,7 +175,7 @@ class Cycle:
         # Changing one task of an array makes it a job of its own, still under the same key.
         kept += [job for key, job in fresh.items() if key not in known]
         jobs = tuple(kept)
-        self._jobs.update(scoped((job for job in jobs if job.key in wanted), frozenset(self._settings.partitions)))
+        self._jobs.update(scoped((job for job in jobs if job.key in wanted), self._partitions))
         return replace(snapshot, jobs=jobs)
 
     async def _decide(self, observation: Observation) -> Decided | None:

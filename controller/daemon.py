@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,12 +22,12 @@ from controller.cycle import Cycle, CycleResult
 from controller.decide import Decider, PolicyEndpoint
 from controller.errors import HeadwayError, SlurmError
 from controller.events import EventLog
-from controller.journal import Journal
-from controller.lease import Lease, wake_budget, write_lease
+from controller.journal import Journal, RunRecord
+from controller.lease import Lease, write_lease
 from controller.ledger import Ledger
 from controller.slurm.client import SlurmClient, SlurmFacts
 from controller.wake import WakePipe
-from policies.api import PolicySpec
+from policies.api import Outcome, PolicySpec
 from policies.sdnotify import Notifier
 
 log = structlog.get_logger(__name__)
@@ -83,6 +84,7 @@ class Controller:
         self._swap = asyncio.Lock()
         self._pruned_s = 0.0
         self._wake: WakePipe | None = None
+        self._lesson: asyncio.Task[None] | None = None
 
     @property
     def slurm_errors(self) -> int:
@@ -94,6 +96,13 @@ class Controller:
         self._stop.set()
         if self._wake is not None:
             self._wake.nudge()
+
+    def reload(self, settings: ControllerSettings) -> None:
+        """Go on with other settings from the next cycle on."""
+        self.settings = settings
+        self._cycle.settings = settings
+        self.decider.deadline_s = settings.policy_deadline_s
+        self.events.add("policy", "", "settings read again")
 
     async def use_policy(self, address: str) -> PolicySpec:
         """Swap the policy server. Raises PolicyUnavailableError, and keeps the old one, when the new one is not fit."""
@@ -112,9 +121,11 @@ class Controller:
                 pause_s = await self._one_cycle(wake)
                 await self._pause(wake, pause_s)
         finally:
-            beat.cancel()
-            with suppress(asyncio.CancelledError):
-                await beat
+            for task in (beat, self._lesson):
+                if task is not None:
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await task
             await self.decider.close()
 
     async def _one_cycle(self, wake: WakePipe) -> float:
@@ -124,6 +135,7 @@ class Controller:
         try:
             if self.facts is None:
                 self.facts = await self.client.facts()
+                _let_slurm_write(wake, self.facts)
             snapshot = await self.client.snapshot()
             self.health.read_s = self.clock.now() - begun_s
             self.health.snapshot_time_s = snapshot.time_s
@@ -143,6 +155,7 @@ class Controller:
         self.health.slurm_away = 0
         self.health.last_good_s = self.clock.now()
         self._prune()
+        self._teach(result.runs)
         unseen = woken.submitted > len(result.changes.new)
         if result.in_transit or unseen:
             return self.settings.min_poll_interval_s
@@ -186,8 +199,7 @@ class Controller:
                     stale_after_s=self.settings.stale_after_s,
                     partitions=self.settings.partitions,
                     controller_uid=os.getuid(),
-                    wake_read_bytes=wake.read_bytes,
-                    wake_budget_bytes=wake_budget(wake.size_bytes),
+                    wake_room_bytes=wake.room_bytes,
                 )
                 try:
                     write_lease(self.settings.lease_path, lease)
@@ -204,11 +216,42 @@ class Controller:
         longest_s = max(self.settings.poll_interval_s, self.health.read_s * _QUIET_SHARE)
         return longest_s + max(self.settings.stale_after_s / 2, 2 * self.settings.heartbeat_interval_s)
 
+    def _teach(self, runs: tuple[RunRecord, ...]) -> None:
+        """Tell the policy server how jobs ended, beside the cycle; one telling at a time."""
+        if runs and (self._lesson is None or self._lesson.done()):
+            self._lesson = asyncio.create_task(self.decider.learn([_outcome(run) for run in runs]), name="learn")
+
     def _prune(self) -> None:
         now_s = self.clock.now()
         if now_s - self._pruned_s > _PRUNE_EVERY_S:
             self._pruned_s = now_s
             self.journal.prune(self.settings.keep_decisions, now_s - self.settings.keep_days * 86400)
+
+
+def _outcome(run: RunRecord) -> Outcome:
+    return Outcome(
+        job_id=run.key.job_id,
+        user=run.user,
+        job_name=run.name,
+        submit_time_s=run.key.submit_time_s,
+        start_time_s=run.end_time_s if run.start_time_s is None else run.start_time_s,
+        finish_time_s=run.end_time_s,
+        num_gpus=run.num_gpus,
+        num_nodes=run.num_nodes,
+        service_s=run.service_s,
+        final_state=run.state,
+    )
+
+
+def _let_slurm_write(wake: WakePipe, facts: SlurmFacts) -> None:
+    """job_submit.lua runs as SlurmUser: where that is not the controller's own user, its group may write into the pipe."""
+    name = facts.settings.get("SlurmUser", "").split("(")[0]
+    try:
+        entry = pwd.getpwnam(name)
+        if entry.pw_uid not in {0, os.getuid()}:
+            wake.grant(entry.pw_gid)
+    except (KeyError, OSError) as error:
+        log.warning("wake_pipe_closed_to_slurm", user=name, problem=str(error))
 
 
 @contextmanager

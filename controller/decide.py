@@ -7,6 +7,7 @@ a hung one does not cost its deadline in every cycle.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +16,7 @@ import structlog
 from controller.clock import Clock
 from controller.errors import PolicyUnavailableError
 from controller.plan import Plan, Rejection, make_plan
-from policies.api import Decision, Policy, PolicySpec
+from policies.api import Decision, Outcome, Policy, PolicySpec
 from policies.errors import PolicyError
 from policies.model import ClusterState
 
@@ -39,6 +40,9 @@ class PolicyEndpoint(Protocol):
 
     async def decide(self, state: ClusterState, deadline_s: float) -> Decision:
         """The allocation that it wants."""
+
+    async def learn(self, outcomes: Iterable[Outcome]) -> int:
+        """Tell it how jobs ended; how many it read."""
 
     async def close(self) -> None:
         """Let go of the connection."""
@@ -72,13 +76,20 @@ class Decider:
     def __init__(self, endpoint: PolicyEndpoint, fallback: Policy, deadline_s: float, clock: Clock) -> None:
         self._endpoint = endpoint
         self._fallback = fallback
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
         self._clock = clock
         self._spec: PolicySpec | None = None
         self._failures = 0
         self._rest_until_s = 0.0
         self.counts = DeciderCounts()
         self.last_error = ""
+
+    async def learn(self, outcomes: Sequence[Outcome]) -> None:
+        """Tell the policy how jobs ended. Nothing waits for it, and nothing is lost when it fails: the journal has them."""
+        try:
+            await self._endpoint.learn(outcomes)
+        except PolicyError as error:
+            log.info("policy_did_not_learn", problem=str(error))
 
     @property
     def spec(self) -> PolicySpec | None:
@@ -127,11 +138,11 @@ class Decider:
         Raises PolicyUnavailableError with the reason.
         """
         try:
-            spec = await endpoint.describe(self._deadline_s)
-            if not await endpoint.healthy(self._deadline_s):
+            spec = await endpoint.describe(self.deadline_s)
+            if not await endpoint.healthy(self.deadline_s):
                 raise PolicyUnavailableError(f"{endpoint.address}: answers, but says that it does not serve")
             if state is not None:
-                checked = make_plan(state, await endpoint.decide(state, self._deadline_s), spec)
+                checked = make_plan(state, await endpoint.decide(state, self.deadline_s), spec)
                 if isinstance(checked, Rejection):
                     raise PolicyUnavailableError(f"{endpoint.address}: bad dry-run decision: {checked.reason}")
         except PolicyError as error:
@@ -156,8 +167,8 @@ class Decider:
         try:
             if self._spec is None or self._failures:
                 # A server that was away may have come back as another policy.
-                self._spec = await self._endpoint.describe(self._deadline_s)
-            decision = await self._endpoint.decide(state, self._deadline_s)
+                self._spec = await self._endpoint.describe(self.deadline_s)
+            decision = await self._endpoint.decide(state, self.deadline_s)
         except PolicyError as error:
             raise self._failed(str(error)) from error
         checked = make_plan(state, decision, self._spec)

@@ -7,7 +7,7 @@ jobs that have not changed, so that ten thousand waiting jobs cost milliseconds.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,17 +56,16 @@ class _Known:
 class Observer:
     """Turns snapshots into observations. Invariant: two calls with equal arguments give equal observations but for `sequence`."""
 
-    def __init__(self, partitions: Sequence[str]) -> None:
-        self._partitions = frozenset(partitions)
+    def __init__(self) -> None:
         self._known: dict[JobKey, _Known] = {}
         self._signature: object = None
         self._feasibility: Feasibility | None = None
         self._sequence = 0
 
-    def observe(self, snapshot: SlurmSnapshot, ledger: Ledger) -> Observation:
+    def observe(self, snapshot: SlurmSnapshot, ledger: Ledger, partitions: frozenset[str]) -> Observation:
         """Classify every job, and lay out the columns that policies read."""
         self._sequence += 1
-        nodes = [node for node in snapshot.nodes if node.partitions & self._partitions]
+        nodes = [node for node in snapshot.nodes if node.partitions & partitions]
         feasibility = self._feasibility_of(snapshot, nodes)
         node_gpus = max((node.gpus for node in nodes), default=0)
         index = {node.name: row for row, node in enumerate(nodes)}
@@ -80,7 +79,7 @@ class Observer:
         known: dict[JobKey, _Known] = {}
         now_s = snapshot.time_s
         for job in snapshot.jobs:
-            found = standing(job, self._partitions, ledger, now_s)
+            found = standing(job, partitions, ledger, now_s)
             role = found.role
             if role is Role.FOREIGN:
                 if job.phase.holds_nodes:

@@ -8,13 +8,13 @@ forged line costs a reading and nothing else. The one exception is `user-hold`, 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from controller.errors import ConfigurationError
+from controller.lease import wake_room
 
 _MAX_LINE = 256
 
@@ -37,24 +37,30 @@ class Woken:
 class WakePipe:
     """Reader of the pipe. Invariant: lines are counted, never stored, so that a flood costs no memory."""
 
-    def __init__(self, path: Path, group_id: int | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         """Make the pipe. Raises ConfigurationError when something else lies there."""
         self._path = path
         self._event = asyncio.Event()
         self._woken = Woken()
         self._rest = b""
-        self.read_bytes = 0
-        """Read since the pipe was opened; the lease tells it to job_submit.lua."""
         try:
-            _make_fifo(path, group_id)
+            _make_fifo(path)
             self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
             raise ConfigurationError(
                 f"{path}: the wake pipe cannot be made: {error}; check the folder's owner"
             ) from error
-        self.size_bytes = fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ)
-        """What the pipe holds before a writer would block."""
         asyncio.get_running_loop().add_reader(self._fd, self._read)
+
+    def grant(self, group_id: int) -> None:
+        """Let members of a group write: slurmctld's, when the controller runs as somebody else. Raises OSError."""
+        os.fchown(self._fd, -1, group_id)
+        os.fchmod(self._fd, 0o660)
+
+    @property
+    def room_bytes(self) -> int:
+        """What can be written before a writer would block; the lease tells it to job_submit.lua."""
+        return wake_room(self._fd)
 
     def close(self) -> None:
         """Stop reading. The pipe stays, so that writers find what they expect."""
@@ -84,7 +90,6 @@ class WakePipe:
             data = os.read(self._fd, 65536)
         except BlockingIOError:
             return
-        self.read_bytes += len(data)
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest[-_MAX_LINE:]
         for line in lines:
@@ -101,7 +106,7 @@ class WakePipe:
                 self._woken.ended += 1
 
 
-def _make_fifo(path: Path, group_id: int | None) -> None:
+def _make_fifo(path: Path) -> None:
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -109,7 +114,3 @@ def _make_fifo(path: Path, group_id: int | None) -> None:
     else:
         if not stat.S_ISFIFO(found.st_mode):
             raise ConfigurationError(f"{path}: is there and is no named pipe; remove it")
-    # slurmctld's user writes here; root and the controller's own user always may.
-    path.chmod(0o660 if group_id is not None else 0o600)
-    if group_id is not None:
-        os.chown(path, -1, group_id)

@@ -1,0 +1,92 @@
+"""Puts the controller together from its settings: the only place that knows every part."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+
+import structlog
+
+from controller.admin import serve_admin
+from controller.clock import RealClock
+from controller.config import ControllerSettings, load_settings
+from controller.daemon import Controller, stop_signals
+from controller.decide import Decider
+from controller.errors import ConfigurationError, HeadwayError
+from controller.journal import Journal
+from controller.logs import set_up_logging
+from controller.metrics import MeteredClient, serve_metrics
+from controller.slurm.select import open_client
+from controller.wake import WakePipe
+from policies.api import load_policy
+from policies.client import PolicyClient
+from policies.sdnotify import Notifier
+
+log = structlog.get_logger(__name__)
+
+_RESTART_KEYS = frozenset(
+    {
+        "slurm_client", "slurm_bin", "slurm_conf", "runtime_dir", "state_dir", "policy_address", "fallback_policy",
+        "metrics_address", "admin_group",
+    }
+)  # fmt: skip
+"""Keys that a reload cannot change."""
+
+
+async def run_controller(path: Path) -> None:
+    """Run until SIGTERM. Raises HeadwayError when the controller cannot start."""
+    settings = load_settings(path)
+    set_up_logging(settings.log_level, settings.log_format)
+    _make_runtime_dir(settings)
+    async with AsyncExitStack() as stack:
+        journal = stack.enter_context(closing(Journal(settings.journal_path)))
+        clock = RealClock()
+        client = MeteredClient(await open_client(settings), clock)
+        decider = Decider(
+            endpoint=PolicyClient(settings.policy_address),
+            fallback=load_policy(settings.fallback_policy),
+            deadline_s=settings.policy_deadline_s,
+            clock=clock,
+        )
+        wake = stack.enter_context(closing(WakePipe(settings.wake_path)))
+        controller = Controller(settings, client, decider, journal, clock, connect=PolicyClient)
+        await stack.enter_async_context(serve_admin(controller, settings.runtime_dir, settings.admin_group))
+        stack.enter_context(serve_metrics(controller, settings.metrics_address))
+        notifier = Notifier()
+        stack.enter_context(stop_signals(controller, lambda: _reload(path, controller, notifier)))
+        log.info("started", partitions=settings.partitions, policy=settings.policy_address)
+        await controller.run(wake, notifier)
+        notifier.stopping()
+    log.info("stopped")
+
+
+def _reload(path: Path, controller: Controller, notifier: Notifier) -> None:
+    """Take over what can change while running; a bad file changes nothing."""
+    notifier.reloading()
+    try:
+        fresh = load_settings(path)
+    except HeadwayError as error:
+        log.error("reload_refused", problem=str(error))
+    else:
+        fixed = [key for key in _RESTART_KEYS if getattr(fresh, key) != getattr(controller.settings, key)]
+        if fixed:
+            log.warning("reload_needs_restart", keys=sorted(fixed))
+        kept = {key: getattr(controller.settings, key) for key in _RESTART_KEYS}
+        settings = fresh.model_copy(update=kept)
+        set_up_logging(settings.log_level, settings.log_format)
+        controller.reload(settings)
+        log.info("reloaded", path=str(path))
+    notifier.ready()
+
+
+def _make_runtime_dir(settings: ControllerSettings) -> None:
+    try:
+        settings.runtime_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{settings.runtime_dir}: cannot be made: {error}; make it, owned by the controller's user, "
+            "or set runtime_dir to a folder that it may write"
+        ) from error
+    if not os.access(settings.runtime_dir, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"{settings.runtime_dir}: may not be written by uid {os.getuid()}; change its owner")
