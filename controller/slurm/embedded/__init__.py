@@ -1,0 +1,30 @@
+"""An emulated Slurm in this process: the same verbs, states and delays as a real one, on a real or a virtual clock."""
+
+from __future__ import annotations
+
+from controller.slurm.embedded.client import EmbeddedClient
+from controller.slurm.embedded.cluster import EmbeddedSlurm
+from controller.slurm.embedded.description import (
+    ClusterDescription,
+    Delays,
+    GpuLimit,
+    JobDescription,
+    NodeDescription,
+    PartitionDescription,
+    load_cluster,
+)
+from controller.slurm.embedded.job import Submission, sbatch_request
+
+__all__ = [
+    "ClusterDescription",
+    "Delays",
+    "EmbeddedClient",
+    "EmbeddedSlurm",
+    "GpuLimit",
+    "JobDescription",
+    "NodeDescription",
+    "PartitionDescription",
+    "Submission",
+    "load_cluster",
+    "sbatch_request",
+]

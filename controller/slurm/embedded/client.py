@@ -1,0 +1,161 @@
+"""The SlurmClient over the emulated cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from controller.clock import Clock
+from controller.errors import SlurmUnavailableError
+from controller.slurm.client import (
+    HOLD_MARK,
+    Failure,
+    Failures,
+    JobKey,
+    Phase,
+    Pin,
+    ResourceRequest,
+    SlurmFacts,
+    SlurmJob,
+    SlurmSnapshot,
+)
+from controller.slurm.embedded import commands, pinning, view
+from controller.slurm.embedded.faults import Call, Fault, FaultKind, Faults
+from controller.slurm.embedded.job import Job
+from controller.slurm.embedded.slurmctld import Slurmctld
+
+VERSION = (22, 5, 8)
+"""The Slurm that is emulated."""
+
+_Verb = Callable[[Job], str | None]
+
+
+class EmbeddedClient:
+    """Keeps the `SlurmClient` protocol. Calls take `Delays.call_s` on the cluster's clock, and `faults` can break them."""
+
+    def __init__(self, slurmctld: Slurmctld, clock: Clock, faults: Faults) -> None:
+        self._ctld = slurmctld
+        self._clock = clock
+        self._faults = faults
+
+    async def facts(self) -> SlurmFacts:
+        """Version, cluster name and settings."""
+        await self._arrive("facts", ())
+        settings = {
+            "ClusterName": self._ctld.description.name,
+            "KillWait": f"{self._ctld.delays.kill_wait_s:g} sec",
+            "MinJobAge": f"{self._ctld.delays.min_job_age_s:g} sec",
+            "SchedulerParameters": "batch_sched_delay=0",
+            "JobSubmitPlugins": "lua",
+        }
+        return SlurmFacts(VERSION, self._ctld.description.name, "embedded", settings)
+
+    async def snapshot(self) -> SlurmSnapshot:
+        """Read everything."""
+        await self._arrive("snapshot", ())
+        return view.snapshot(self._ctld)
+
+    async def read(self, keys: Sequence[JobKey]) -> Mapping[JobKey, SlurmJob]:
+        """Read these jobs; those that are gone are left out."""
+        await self._arrive("read", keys)
+        found = ((key, self._find(key)) for key in keys)
+        return {key: view.job_view(job) for key, job in found if job is not None}
+
+    async def hold(self, keys: Sequence[JobKey]) -> Failures:
+        """Hold pending jobs, and mark them."""
+        return await self._each("hold", keys, self._hold)
+
+    async def unmark(self, keys: Sequence[JobKey], mark: str) -> Failures:
+        """Take a token out of the admin comment."""
+        return await self._each("unmark", keys, lambda job: self._comment(job, without_mark(job.admin_comment, mark)))
+
+    async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
+        """Add a token to the admin comment."""
+        return await self._each("mark", keys, lambda job: self._comment(job, with_mark(job.admin_comment, mark)))
+
+    async def pin(self, pins: Sequence[Pin]) -> Failures:
+        """Bind held jobs to nodes."""
+        by_key = {pin.key: pin for pin in pins}
+        return await self._each("pin", list(by_key), lambda job: pinning.pin(self._ctld, job, by_key[view.key_of(job)]))
+
+    async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
+        """Give held jobs their own request back."""
+        return await self._each(
+            "unpin", list(originals), lambda job: pinning.unpin(self._ctld, job, originals[view.key_of(job)])
+        )
+
+    async def release(self, keys: Sequence[JobKey]) -> Failures:
+        """Take the hold off."""
+        return await self._each("release", keys, lambda job: commands.release(self._ctld, job))
+
+    async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
+        """Send a signal to batch shell and tasks."""
+        return await self._each("signal", keys, lambda job: commands.signal(self._ctld, job, signal))
+
+    async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
+        """Stop running jobs, and put them back into the queue, held and marked."""
+        return await self._each("requeue_hold", keys, self._requeue_hold)
+
+    async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
+        """Not before this time; None = now."""
+        when = {"StartTime": "now" if begin_time_s is None else str(begin_time_s)}
+        return await self._each("set_begin_time", keys, lambda job: commands.update(self._ctld, job, when))
+
+    def _hold(self, job: Job) -> str | None:
+        if job.phase is not Phase.PENDING:
+            return commands.NOT_PENDING
+        return commands.hold(job) or self._comment(job, with_mark(job.admin_comment, HOLD_MARK))
+
+    def _requeue_hold(self, job: Job) -> str | None:
+        if job.phase is Phase.ENDED:
+            return f"the job has ended ({job.state}); it is not started again"
+        return commands.requeue(self._ctld, job, held=True) or self._comment(
+            job, with_mark(job.admin_comment, HOLD_MARK)
+        )
+
+    def _comment(self, job: Job, text: str) -> str | None:
+        return commands.update(self._ctld, job, {"AdminComment": text})
+
+    def _find(self, key: JobKey) -> Job | None:
+        job = self._ctld.jobs.get(key.job_id)
+        return job if job is not None and job.submit_time_s == key.submit_time_s else None
+
+    async def _arrive(self, verb: str, keys: Sequence[JobKey]) -> Fault | None:
+        """The request's way to slurmctld. Raises SlurmUnavailableError when it does not get there."""
+        await self._clock.sleep(self._ctld.delays.call_s + self._faults.delay_s(verb))
+        self._ctld.catch_up()
+        self._faults.calls.append(Call(self._ctld.now_s, verb, tuple(key.job_id for key in keys)))
+        fault = self._faults.take(verb)
+        lost = fault is not None and fault.kind is FaultKind.REQUEST_LOST
+        if lost or self._faults.is_unavailable or self._ctld.down_until_s > self._ctld.now_s:
+            raise SlurmUnavailableError(f"the embedded slurmctld did not answer to {verb}")
+        return fault
+
+    async def _each(self, verb: str, keys: Sequence[JobKey], change: _Verb) -> Failures:
+        """Carry the change out for one job after the other."""
+        fault = await self._arrive(verb, keys)
+        if fault is not None and fault.kind is FaultKind.REFUSED:
+            return {key: Failure(fault.message) for key in keys}
+        reached = keys[: fault.jobs_done] if fault is not None and fault.kind is FaultKind.CUT_SHORT else keys
+        failures: dict[JobKey, Failure] = {}
+        for key in reached:
+            job = self._find(key)
+            if job is None:
+                failures[key] = Failure(commands.INVALID_ID, gone=True)
+            elif message := change(job):
+                failures[key] = Failure(message)
+        if fault is not None:
+            raise SlurmUnavailableError(f"the embedded slurmctld was lost before it answered to {verb}")
+        return failures
+
+
+def with_mark(comment: str, mark: str) -> str:
+    """The comment with the token; as it is when the token is there already."""
+    if mark in comment.split():
+        return comment
+    return f"{comment} {mark}" if comment else mark
+
+
+def without_mark(comment: str, mark: str) -> str:
+    """The comment without the token; everything else, blanks too, as it is."""
+    return re.sub(rf"^{re.escape(mark)}(?:\s|$)|\s{re.escape(mark)}(?=\s|$)", "", comment)

@@ -1,0 +1,167 @@
+"""The emulated cluster as its users, operators and testers meet it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from controller.clock import Clock, RealClock
+from controller.errors import SlurmError
+from controller.lease import Lease
+from controller.slurm.client import JobKey, SlurmReservation
+from controller.slurm.embedded import commands
+from controller.slurm.embedded.client import EmbeddedClient
+from controller.slurm.embedded.description import ClusterDescription, JobDescription
+from controller.slurm.embedded.faults import Faults
+from controller.slurm.embedded.job import HELD_BY_ADMIN, HELD_BY_USER, Job, Submission, sbatch_request
+from controller.slurm.embedded.plugin import SubmitPlugin, Wake, wake_nobody
+from controller.slurm.embedded.slurmctld import Reservation, Slurmctld
+from controller.slurm.embedded.view import key_of
+
+
+class EmbeddedSlurm:
+    """One emulated cluster. `client` is what Headway gets; everything else is the world around it.
+
+    Without a lease there is no job_submit plugin: stock Slurm, which schedules by itself. `wake` gets the lines that the
+    plugin and the hooks would write into the wake pipe; they come by themselves only while `run` runs.
+    """
+
+    def __init__(
+        self,
+        description: ClusterDescription | None = None,
+        clock: Clock | None = None,
+        *,
+        lease: Callable[[], Lease | None] | None = None,
+        wake: Wake = wake_nobody,
+    ) -> None:
+        self.clock = clock or RealClock()
+        self.faults = Faults()
+        self._ctld = Slurmctld(description or ClusterDescription(), self.clock, wake)
+        self._plugin = SubmitPlugin(lease, wake) if lease is not None else None
+        self.client = EmbeddedClient(self._ctld, self.clock, self.faults)
+        for job in self._ctld.description.jobs:
+            self._ctld.after(job.at_s, partial(self._submit_described, job))
+
+    async def run(self) -> None:
+        """Keep up with the clock for ever, so that the cluster wakes its listener when something happens."""
+        await self._ctld.keep_up()
+
+    # -- users --------------------------------------------------------------------------------------------------------
+
+    def submit(self, submission: Submission) -> JobKey:
+        """sbatch; the key of the job, or of the first task or component."""
+        return self.submit_all(submission)[0]
+
+    def submit_all(self, submission: Submission) -> list[JobKey]:
+        """sbatch; the keys of every task or component."""
+        self._ctld.catch_up()
+        return [key_of(job) for job in commands.submit(self._ctld, submission, self._plugin)]
+
+    def user_hold(self, job_id: str) -> None:
+        """The job's user: scontrol hold. Raises SlurmError."""
+        job = self.job(job_id)
+        _check(commands.hold(job, HELD_BY_USER))
+        if self._plugin is not None:
+            self._plugin.on_user_hold(job, self._ctld.now_s)
+
+    def user_release(self, job_id: str) -> None:
+        """The job's user: scontrol release. Raises SlurmError when Slurm or the plugin refuses."""
+        job = self.job(job_id)
+        if self._plugin is not None:
+            effect = self._plugin.on_user_release(job, self._ctld.now_s)
+            _check(effect.refusal)
+            if effect.begin_time_s is not None:
+                _check(commands.update(self._ctld, job, {"StartTime": str(effect.begin_time_s)}))
+        if job.hold_reason == HELD_BY_ADMIN:
+            _check(commands.NOT_PERMITTED)
+        _check(commands.release(self._ctld, job))
+
+    def cancel(self, job_id: str) -> None:
+        """scancel. Raises SlurmError."""
+        _check(commands.cancel(self._ctld, self.job(job_id)))
+
+    # -- operators ----------------------------------------------------------------------------------------------------
+
+    def job(self, job_id: str) -> Job:
+        """slurmctld's own record, with the truth that no client sees. Raises SlurmError."""
+        self._ctld.catch_up()
+        try:
+            return self._ctld.jobs[job_id]
+        except KeyError:
+            raise SlurmError(f"{commands.INVALID_ID}: {job_id}") from None
+
+    def admin_release(self, job_id: str) -> None:
+        """root: scontrol release. Raises SlurmError."""
+        _check(commands.release(self._ctld, self.job(job_id)))
+
+    def requeue(self, job_id: str, *, held: bool = False) -> None:
+        """root: scontrol requeue, or requeuehold. Raises SlurmError."""
+        _check(commands.requeue(self._ctld, self.job(job_id), held))
+
+    def update(self, job_id: str, **changes: str) -> None:
+        """root: scontrol update, with its traps. Raises SlurmError; part of the changes may have been made."""
+        _check(commands.update(self._ctld, self.job(job_id), changes))
+
+    def node_drain(self, name: str, reason: str = "drained by a test") -> None:
+        """state=drain: running jobs go on, no new ones start."""
+        self._ctld.catch_up()
+        node = self._ctld.nodes[name]
+        node.drain, node.reason = True, reason
+        self._ctld.kick()
+
+    def node_down(self, name: str, reason: str = "Not responding", *, crashed: bool = True) -> None:
+        """The node stops answering, or an operator sets state=down: its jobs are requeued, not held."""
+        self._ctld.catch_up()
+        self._ctld.fail_node(self._ctld.nodes[name], "DOWN*" if crashed else "DOWN", reason)
+
+    def node_resume(self, name: str) -> None:
+        """state=resume: up again, and no longer drained."""
+        self._ctld.catch_up()
+        node = self._ctld.nodes[name]
+        node.down, node.drain, node.reason = "", False, ""
+        self._ctld.kick()
+
+    def reserve(
+        self, name: str, nodes: tuple[str, ...], start_time_s: float, end_time_s: float, *, maintenance: bool = False
+    ) -> None:
+        """scontrol create reservation."""
+        self._ctld.catch_up()
+        reservation = SlurmReservation(name, frozenset(nodes), start_time_s, end_time_s)
+        self._ctld.reservations[name] = Reservation(reservation, maintenance)
+        self._ctld.kick_at(start_time_s)
+        self._ctld.kick_at(end_time_s)
+
+    def unreserve(self, name: str) -> None:
+        """scontrol delete reservation."""
+        self._ctld.catch_up()
+        del self._ctld.reservations[name]
+        self._ctld.kick()
+
+    def set_partition(self, name: str, *, up: bool) -> None:
+        """scontrol update partition state=up or down."""
+        self._ctld.catch_up()
+        self._ctld.partitions[name].up = up
+        self._ctld.kick()
+
+    # -- accidents ----------------------------------------------------------------------------------------------------
+
+    def crash_slurmctld(self, lose_newest: int = 0, away_s: float | None = None) -> list[JobKey]:
+        """kill -9 and restart: the newest jobs are lost and their ids are issued again. Returns what was lost."""
+        self._ctld.catch_up()
+        return self._ctld.crash(lose_newest, away_s)
+
+    def _submit_described(self, job: JobDescription) -> None:
+        submission = Submission(
+            request=sbatch_request(gpus_per_node=job.gpus, nodes=job.nodes),
+            duration_s=job.duration_s,
+            user=job.user,
+            name=job.name,
+            partition=job.partition,
+            time_limit_s=job.time_limit_s,
+        )
+        commands.submit(self._ctld, submission, self._plugin)
+
+
+def _check(error: str | None) -> None:
+    if error:
+        raise SlurmError(error)

@@ -1,0 +1,195 @@
+"""What the embedded cluster is made of: nodes, partitions, limits, delays, and jobs that come by themselves.
+
+Read from a TOML file, or the default: one partition over 4 nodes with 8 GPUs each.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from controller.errors import ConfigurationError
+
+_RANGE = re.compile(r"([^\[\],]+)(?:\[([0-9,-]+)\])?(?:,|$)")
+_STRICT = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+Seconds = Annotated[float, Field(ge=0)]
+
+
+class Delays(BaseModel):
+    """How long Slurm takes, seconds. The defaults are those of Slurm with batch_sched_delay=0."""
+
+    model_config = _STRICT
+
+    call_s: Seconds = 0.0
+    """One request of a client."""
+    schedule_s: Seconds = 0.05
+    """From a change (submission, release, end of a job) to the scheduler's pass."""
+    launch_s: Seconds = 0.05
+    """CONFIGURING: from allocation to the batch script's first line."""
+    exit_s: Seconds = 0.05
+    """COMPLETING: from the end of the tasks to free nodes."""
+    kill_wait_s: Seconds = 5.0
+    """KillWait: what tasks that ignore TERM get before KILL."""
+    requeue_s: Seconds = 120.0
+    """What a requeue adds to the begin time."""
+    backfill_s: Annotated[float, Field(gt=0)] = 5.0
+    """Time between two passes of the backfill scheduler."""
+    restart_s: Seconds = 1.0
+    """How long slurmctld is away when it crashes."""
+    min_job_age_s: Seconds = 300.0
+    """How long ended jobs stay in memory."""
+
+
+class NodeDescription(BaseModel):
+    """Nodes of one kind."""
+
+    model_config = _STRICT
+
+    names: str
+    """Host list: "n1", "n[1-4]", "a,b[01-16]"."""
+    gpus: Annotated[int, Field(ge=0, le=64)] = 8
+    """GPUs of each."""
+    gpu_type: str = ""
+    """Type in Slurm's Gres, if it has one."""
+    cpus: Annotated[int, Field(ge=1)] = 64
+    """CPUs of each."""
+    memory_mib: Annotated[int, Field(ge=1)] = 256_000
+    """Memory of each, MiB."""
+    features: tuple[str, ...] = ()
+    """What `--constraint` can ask for."""
+
+
+class PartitionDescription(BaseModel):
+    """One partition."""
+
+    model_config = _STRICT
+
+    name: str
+    """Its name. The first partition is the default one."""
+    nodes: str = "ALL"
+    """Host list, or ALL."""
+    max_time_s: float | None = None
+    """MaxTime, seconds; none = unlimited."""
+
+
+class GpuLimit(BaseModel):
+    """Cap on the GPUs that one user's jobs hold at once."""
+
+    model_config = _STRICT
+
+    user: str
+    """Whose jobs."""
+    gpus: Annotated[int, Field(ge=0)]
+    """At most so many at once."""
+    reason: str = "AssocGrpGRES"
+    """What Slurm says of a job that would exceed it: AssocGrpGRES, QOSMaxGRESPerUser, ..."""
+
+
+class JobDescription(BaseModel):
+    """A job that submits itself: the demonstration's queue, without anybody to type sbatch."""
+
+    model_config = _STRICT
+
+    at_s: Seconds = 0.0
+    """When, seconds after the cluster's start."""
+    duration_s: Annotated[float, Field(gt=0)]
+    """How long it truly runs."""
+    gpus: Annotated[int, Field(ge=1)]
+    """GPUs on each node."""
+    nodes: Annotated[int, Field(ge=1)] = 1
+    """Number of nodes."""
+    name: str = "train"
+    """Job name."""
+    user: str = "alice"
+    """Whose job."""
+    partition: str = ""
+    """Where; empty = the default partition."""
+    time_limit_s: float | None = None
+    """Time limit, seconds."""
+
+
+class ClusterDescription(BaseModel):
+    """The whole cluster."""
+
+    model_config = _STRICT
+
+    name: str = "embedded"
+    """ClusterName."""
+    nodes: Annotated[tuple[NodeDescription, ...], Field(min_length=1)] = (NodeDescription(names="n[1-4]"),)
+    """Its nodes."""
+    partitions: Annotated[tuple[PartitionDescription, ...], Field(min_length=1)] = (PartitionDescription(name="dl"),)
+    """Its partitions."""
+    licenses: dict[str, Annotated[int, Field(ge=0)]] = {}
+    """License → how many there are."""
+    limits: tuple[GpuLimit, ...] = ()
+    """Caps per user."""
+    delays: Delays = Delays()
+    """How long things take."""
+    default_memory_mib_per_cpu: Annotated[int, Field(ge=0)] = 1000
+    """DefMemPerCPU."""
+    jobs: tuple[JobDescription, ...] = ()
+    """Jobs that come by themselves."""
+
+    @model_validator(mode="after")
+    def _check_names(self) -> ClusterDescription:
+        names = self.node_names
+        if len(names) != len(set(names)):
+            raise ValueError("a node is named twice")
+        for partition in self.partitions:
+            unknown = set(self.members(partition)) - set(names)
+            if unknown:
+                raise ValueError(f"partition {partition.name} names unknown nodes: {', '.join(sorted(unknown))}")
+        known = {partition.name for partition in self.partitions} | {""}
+        for job in self.jobs:
+            if job.partition not in known:
+                raise ValueError(f"job {job.name} names the unknown partition {job.partition!r}")
+        return self
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Every node, in order."""
+        return tuple(name for kind in self.nodes for name in expand_hosts(kind.names))
+
+    def members(self, partition: PartitionDescription) -> tuple[str, ...]:
+        """The nodes of a partition."""
+        return self.node_names if partition.nodes == "ALL" else expand_hosts(partition.nodes)
+
+
+def expand_hosts(text: str) -> tuple[str, ...]:
+    """Names in a host list such as "a,b[01-03,7]". Raises ValueError."""
+    position, names = 0, list[str]()
+    while position < len(text):
+        match = _RANGE.match(text, position)
+        if match is None:
+            raise ValueError(f"not a host list: {text!r}")
+        names.extend(match[1] + number for number in (_numbers(match[2]) if match[2] else ("",)))
+        position = match.end()
+    return tuple(names)
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield str(number).zfill(len(first))
+
+
+def load_cluster(path: Path) -> ClusterDescription:
+    """Read and check the file. Raises ConfigurationError that names file, key and mend."""
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error}; embedded_cluster must name a TOML file") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: not valid TOML: {error}") from error
+    try:
+        return ClusterDescription.model_validate(values)
+    except ValidationError as error:
+        lines = (f"{path}: {'.'.join(map(str, item['loc'])) or 'cluster'}: {item['msg']}" for item in error.errors())
+        raise ConfigurationError("\n".join(lines)) from error

@@ -1,0 +1,96 @@
+"""Ways to break the emulated Slurm on purpose: for tests of whoever talks to it."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+_KEEP_CALLS = 100_000
+
+
+class FaultKind(Enum):
+    """What goes wrong with a call."""
+
+    REFUSED = "refused"
+    """Every job of the call fails with Slurm's message; nothing changes."""
+    REQUEST_LOST = "request lost"
+    """slurmctld never hears of it, and the caller gets no answer."""
+    REPLY_LOST = "reply lost"
+    """slurmctld does all of it, and the caller gets no answer."""
+    CUT_SHORT = "cut short"
+    """slurmctld does it for the first jobs only, and the caller gets no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong with one call."""
+
+    kind: FaultKind
+    message: str = ""
+    jobs_done: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that a client made."""
+
+    time_s: float
+    verb: str
+    job_ids: tuple[str, ...]
+
+
+class Faults:
+    """Switches for the calls of a client; verbs are the method names of `SlurmClient`. Faults of one verb happen in order."""
+
+    def __init__(self) -> None:
+        self.calls: deque[Call] = deque(maxlen=_KEEP_CALLS)
+        """Every call so far, refused and lost ones too."""
+        self._away = 0
+        self._delay_s: dict[str, float] = {}
+        self._next: defaultdict[str, deque[Fault]] = defaultdict(deque)
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Whether slurmctld answers nobody."""
+        return self._away > 0
+
+    @contextmanager
+    def unavailable(self) -> Iterator[None]:
+        """Within, no call is answered: SlurmUnavailableError."""
+        self._away += 1
+        try:
+            yield
+        finally:
+            self._away -= 1
+
+    def slow(self, verb: str, seconds: float) -> None:
+        """From now on the verb takes so long; 0 = as fast as ever."""
+        self._delay_s[verb] = seconds
+
+    def refuse_next(self, verb: str, message: str) -> None:
+        """The verb's next call fails for all of its jobs, with that message."""
+        self._next[verb].append(Fault(FaultKind.REFUSED, message))
+
+    def lose_request(self, verb: str) -> None:
+        """The verb's next call never arrives."""
+        self._next[verb].append(Fault(FaultKind.REQUEST_LOST))
+
+    def lose_reply(self, verb: str) -> None:
+        """The verb's next call takes effect, but nobody hears of it."""
+        self._next[verb].append(Fault(FaultKind.REPLY_LOST))
+
+    def cut_short(self, verb: str, jobs_done: int) -> None:
+        """The verb's next call takes effect for its first jobs only, and nobody hears of it."""
+        self._next[verb].append(Fault(FaultKind.CUT_SHORT, jobs_done=jobs_done))
+
+    def delay_s(self, verb: str) -> float:
+        """How long the verb takes beyond the usual, seconds."""
+        return self._delay_s.get(verb, 0.0)
+
+    def take(self, verb: str) -> Fault | None:
+        """The fault for this call, if there is one; it happens once."""
+        waiting = self._next[verb]
+        return waiting.popleft() if waiting else None

@@ -1,0 +1,179 @@
+"""Slurm's own scheduling: the pass in order of priority, and backfill that does not delay who waits.
+
+The main pass stops for a partition at the first job that finds no room; a job bound to nodes only keeps others off those
+nodes. Backfill plans a start for the first waiting jobs from the time limits of the running ones (EASY, with several
+reservations), and starts whoever does not get in their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.slurm.client import NodeShare
+from controller.slurm.embedded.allocation import Capacity, allocate, lowest_bits
+from controller.slurm.embedded.gates import has_features
+from controller.slurm.embedded.job import Job
+
+if TYPE_CHECKING:
+    from controller.slurm.embedded.slurmctld import Slurmctld
+
+_MAX_PLANS = 8
+"""Waiting jobs whose start backfill protects."""
+RESOURCES, PRIORITY = "Resources", "Priority"
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Where and when a waiting job is to start; `left` is what remains of its nodes then."""
+
+    start_s: float
+    left: dict[str, Capacity]
+
+
+class Scheduler:
+    """Starts pending jobs. Invariant: a job that starts by backfill delays no planned one, if time limits hold."""
+
+    def __init__(self, slurmctld: Slurmctld) -> None:
+        self._ctld = slurmctld
+
+    def main_pass(self) -> bool:
+        """In order of priority; whether somebody waits for room."""
+        full: set[str] = set()
+        kept: set[str] = set()
+        for job in self._ctld.queue():
+            if gate := self._ctld.gate(job):
+                job.reason = gate
+            elif job.partition in full:
+                job.reason = PRIORITY
+            elif not self._try_start(job, kept):
+                job.reason = self._why_not(job)
+                if job.request.required_nodes and len(job.request.required_nodes) >= job.request.min_nodes:
+                    kept.update(job.request.required_nodes)
+                elif job.reason == RESOURCES and not job.submission.never_starts:
+                    full.add(job.partition)
+        return bool(full or kept)
+
+    def backfill_pass(self) -> None:
+        """Start who fits beside the plans of those before."""
+        plans: list[_Plan] = []
+        for job in self._ctld.queue():
+            if job.submission.never_starts or self._ctld.gate(job):
+                continue
+            if self._try_backfill(job, plans) or len(plans) >= _MAX_PLANS:
+                continue
+            if plan := self._plan(job):
+                plans.append(plan)
+
+    def _try_start(self, job: Job, kept: set[str]) -> bool:
+        if job.submission.never_starts:
+            return False
+        for partition in job.partition.split(","):
+            free = {name: free for name, free in self._free(job, partition).items() if name not in kept}
+            if shares := self._allocate(job, free):
+                self._ctld.start(job, shares, partition)
+                return True
+        return False
+
+    def _try_backfill(self, job: Job, plans: list[_Plan]) -> bool:
+        end_s = self._ctld.now_s + (job.time_limit_s or float("inf"))
+        in_the_way = [plan for plan in plans if plan.start_s < end_s]
+        for partition in job.partition.split(","):
+            free = _beside(self._free(job, partition), in_the_way)
+            if shares := self._allocate(job, free):
+                for plan in in_the_way:
+                    for share in shares:
+                        if share.node in plan.left:
+                            plan.left[share.node] = plan.left[share.node].less(share)
+                self._ctld.start(job, shares, partition)
+                return True
+        return False
+
+    def _plan(self, job: Job) -> _Plan | None:
+        """The earliest start, as far as time limits tell: a search over the times at which running jobs must end."""
+        holders = sorted(self._ctld.holders(), key=lambda holder: (_latest_end(holder), holder.sequence))
+        low, high = 1, len(holders)
+        found: tuple[NodeShare, ...] | None = None
+        found_at: tuple[int, dict[str, Capacity]] | None = None
+        while low <= high:
+            middle = (low + high) // 2
+            gone = frozenset(holder.job_id for holder in holders[:middle])
+            free = {name: self._ctld.nodes[name].without(gone) for name in self._free(job, job.partition.split(",")[0])}
+            if shares := self._allocate(job, free):
+                found, found_at, high = shares, (middle, free), middle - 1
+            else:
+                low = middle + 1
+        if found is None or found_at is None:
+            return None
+        count, free = found_at
+        return _Plan(_latest_end(holders[count - 1]), {share.node: free[share.node].less(share) for share in found})
+
+    def _allocate(self, job: Job, free: Mapping[str, Capacity]) -> tuple[NodeShare, ...] | None:
+        memory = self._ctld.description.default_memory_mib_per_cpu
+        return allocate(job.request, job.submission.exclusive, free, memory)
+
+    def _free(self, job: Job, partition_name: str) -> dict[str, Capacity]:
+        """Nodes that the job may use, and what is free of each."""
+        partition = self._ctld.partitions[partition_name]
+        if not partition.up:
+            return {}
+        return {
+            name: node.free
+            for name in partition.nodes
+            if (node := self._ctld.nodes[name]).available
+            and has_features(job.submission.features, node.features)
+            and not self._reserved_for_others(job, name)
+        }
+
+    def _reserved_for_others(self, job: Job, node: str) -> bool:
+        now_s = self._ctld.now_s
+        end_s = now_s + (job.time_limit_s or float("inf"))
+        own = job.submission.reservation
+        if own:
+            mine = self._ctld.reservations.get(own)
+            if mine is None or not mine.active(now_s) or node not in mine.view.nodes:
+                return True
+        return any(
+            name != own and node in r.view.nodes and r.view.start_time_s < end_s and r.view.end_time_s > now_s
+            for name, r in self._ctld.reservations.items()
+        )
+
+    def _why_not(self, job: Job) -> str:
+        """Why there is no room, in Slurm's words."""
+        required = job.request.required_nodes
+        away = [name for name in required if not self._ctld.nodes[name].available]
+        if away:
+            return f"ReqNodeNotAvail, UnavailableNodes:{','.join(away)}"
+        if job.submission.reservation and not self._free(job, job.partition.split(",")[0]):
+            return "Reservation"
+        if any(self._reserved_for_others(job, name) for name in required):
+            return "ReqNodeNotAvail, May be reserved for other job"
+        members = {name for partition in job.partition.split(",") for name in self._ctld.partitions[partition].nodes}
+        whole = {
+            name: node.whole
+            for name, node in self._ctld.nodes.items()
+            if name in members and has_features(job.submission.features, node.features)
+        }
+        if self._allocate(job, whole) is None:
+            return "PartitionConfig" if set(required) - members else "BadConstraints"
+        if self._allocate(job, {name: c for name, c in whole.items() if self._ctld.nodes[name].available}) is None:
+            return "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+        return RESOURCES
+
+
+def _latest_end(job: Job) -> float:
+    if job.start_time_s is None or job.time_limit_s is None:
+        return float("inf")
+    return job.start_time_s + job.time_limit_s
+
+
+def _beside(free: dict[str, Capacity], plans: list[_Plan]) -> dict[str, Capacity]:
+    """What is free now and still free when the plans come true."""
+    for plan in plans:
+        for name, left in plan.left.items():
+            if name in free:
+                now = free[name]
+                mask = lowest_bits(now.gpu_mask, min(now.gpus, left.gpus))
+                free[name] = Capacity(mask, min(now.cpus, left.cpus), min(now.memory_mib, left.memory_mib), False)
+    return free

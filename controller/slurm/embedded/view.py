@@ -1,0 +1,58 @@
+"""The cluster as a client sees it: what slurmctld knows, and nothing of what only the emulation knows."""
+
+from __future__ import annotations
+
+from controller.slurm.client import JobKey, SlurmJob, SlurmSnapshot
+from controller.slurm.embedded.job import Job
+from controller.slurm.embedded.slurmctld import Slurmctld
+
+
+def key_of(job: Job) -> JobKey:
+    """The job's identity now."""
+    return JobKey(job.job_id, job.submit_time_s)
+
+
+def job_view(job: Job) -> SlurmJob:
+    """One job, as `scontrol show job` tells of it."""
+    submission = job.submission
+    return SlurmJob(
+        key=key_of(job),
+        user=submission.user,
+        name=submission.name,
+        partition=job.partition,
+        phase=job.phase,
+        state=job.state,
+        reason=job.reason,
+        held=job.held,
+        admin_comment=job.admin_comment,
+        comment=submission.comment,
+        request=job.request,
+        allocated=job.allocated,
+        batch=submission.batch,
+        requeue=job.requeue,
+        restarts=job.restarts,
+        eligible_time_s=job.eligible_time_s,
+        start_time_s=job.start_time_s,
+        end_time_s=job.end_time_s,
+        time_limit_s=job.time_limit_s,
+        features=submission.features,
+        reservation=submission.reservation,
+        account=submission.account,
+        qos=submission.qos,
+        dependency=",".join(f"{part}(unfulfilled)" for part in job.dependency.split(",") if part),
+        exclusive=submission.exclusive,
+        licenses=",".join(f"{name}:{count}" for name, count in submission.licenses.items()),
+        array_job_id=job.array_job_id,
+        het_job_id=job.het_job_id,
+    )
+
+
+def snapshot(ctld: Slurmctld) -> SlurmSnapshot:
+    """Everything."""
+    return SlurmSnapshot(
+        time_s=ctld.now_s,
+        jobs=tuple(job_view(job) for job in ctld.jobs.values()),
+        nodes=tuple(node.view(ctld.in_maintenance(node.name)) for node in ctld.nodes.values()),
+        partitions=tuple(partition.view() for partition in ctld.partitions.values()),
+        reservations=tuple(r.view for r in ctld.reservations.values() if r.view.end_time_s > ctld.now_s),
+    )
