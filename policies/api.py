@@ -90,7 +90,45 @@ class Learner(Protocol):
 
 def policy_names() -> list[str]:
     """Names of every policy that is installed."""
-    return sorted(entry_points(group=ENTRY_POINT_GROUP).names)
+    return sorted(set(entry_points(group=ENTRY_POINT_GROUP).names))
+
+
+def installed_policies() -> tuple[dict[str, PolicySpec], dict[str, str]]:
+    """Specs of the installed policies with their default options, by name; and of those that cannot be made, why."""
+    specs: dict[str, PolicySpec] = {}
+    broken: dict[str, str] = {}
+    for name in policy_names():
+        try:
+            specs[name] = load_policy(name).spec
+        except PolicyLoadError as error:
+            broken[name] = str(error)
+    return specs, broken
+
+
+def parse_policy(text: str) -> tuple[str, dict[str, object]]:
+    """Name and options in NAME or NAME:key=value,key=value. Numbers and true/false are read as such.
+
+    Raises PolicyLoadError.
+    """
+    name, colon, rest = text.partition(":")
+    options: dict[str, object] = {}
+    for item in rest.split(",") if colon else ():
+        key, equals, value = item.partition("=")
+        if not equals or not key.isidentifier() or key in options:
+            raise PolicyLoadError(f"{text!r}: {item!r} is no option, or given twice; write NAME:key=value,key=value")
+        options[key] = _option_value(value)
+    return name, options
+
+
+def _option_value(text: str) -> object:
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def load_policy(name: str, options: Mapping[str, object] | None = None) -> Policy:
