@@ -107,12 +107,16 @@ class Journal:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
             self._db = sqlite3.connect(path, isolation_level=None, timeout=5.0)
-            self._prepare(path)
         except (OSError, sqlite3.Error) as error:
-            raise JournalError(
-                f"{path}: the journal cannot be opened: {error}; check owner, mode and free space of the folder, "
-                "or move a damaged file away (running jobs are not affected)"
-            ) from error
+            raise _unusable(path, error) from error
+        try:
+            self._prepare(path)
+        except JournalError:
+            self._db.close()
+            raise
+        except sqlite3.Error as error:
+            self._db.close()
+            raise _unusable(path, error) from error
 
     def _prepare(self, path: Path) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")
@@ -313,6 +317,13 @@ class _Transaction:
         self._db.execute("ROLLBACK")
         if isinstance(error, sqlite3.Error):
             raise JournalError(f"the journal cannot be written: {error}") from error
+
+
+def _unusable(path: Path, error: Exception) -> JournalError:
+    return JournalError(
+        f"{path}: the journal cannot be opened: {error}; check owner, mode and free space of the folder, "
+        "or move a damaged file away (running jobs are not affected)"
+    )
 
 
 def _facts(ledger: Ledger, key: JobKey) -> tuple[str | int | None, ...]:

@@ -30,7 +30,8 @@ class Shape:
 def shape_of(request: ResourceRequest, node_gpus: int) -> Shape | None:
     """Shape of a request on nodes of at most `node_gpus` GPUs; None when the request asks for no GPUs, or never fits."""
     if request.gpus_per_node:
-        return _fixed(request.min_nodes, request.gpus_per_node)
+        fits = request.gpus_per_node <= node_gpus
+        return _fixed(max(request.min_nodes, 1), request.gpus_per_node) if fits else None
     if request.gpus_per_task:
         return _by_task(request, request.gpus_per_task, node_gpus)
     if request.gpus_per_job:

@@ -1,0 +1,130 @@
+"""What the controller remembers over a restart."""
+
+import sqlite3
+
+import pytest
+
+from controller.errors import JournalError
+from controller.journal import DecisionEntry, Journal, RunRecord, read_originals
+from controller.ledger import Ledger, PinRecord, Refusal, Served
+from controller.slurm.client import Failure, JobKey
+from tests.unit.controller.build import request
+
+KEY = JobKey("12_3", 1000)
+OTHER = JobKey("13", 1001)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "journal.sqlite"
+
+
+def run(key, service_s, *, end_s=5000.0, state="COMPLETED", name="bert"):
+    return RunRecord(key, "ann", name, end_s - service_s, end_s, service_s, 8, 1, state)
+
+
+def full_ledger():
+    ledger = Ledger()
+    ledger.originals[KEY] = request(gpus_per_job=12, required_nodes=("n1",), excluded_nodes=("n2",))
+    ledger.pins[KEY] = PinRecord(("n1", "n3"), (6, 6), 1, 2000.5, "srtf", "best fit")
+    ledger.refusals[KEY] = Refusal("AssocGrpGRES", 1.0, 2.0, 3)
+    ledger.served[KEY] = Served(7.0, 8.0, 900)
+    ledger.yielded[KEY] = 2
+    return ledger
+
+
+def test_the_ledger_comes_back_as_it_was(path):
+    journal, ledger = Journal(path), full_ledger()
+    journal.save_jobs(ledger, [KEY])
+    journal.close()
+    assert Journal(path).load_ledger() == ledger
+
+
+def test_a_forgotten_job_leaves_the_file(path):
+    journal, ledger = Journal(path), full_ledger()
+    journal.save_jobs(ledger, [KEY])
+    ledger.forget({KEY})
+    journal.save_jobs(ledger, [KEY])
+    assert journal.load_ledger() == Ledger()
+
+
+def test_a_step_without_an_end_is_found_after_a_kill(path):
+    # given a step that was begun, and another that ended
+    journal = Journal(path)
+    numbers = journal.begin("pin", {KEY: "n1:6,n3:6", OTHER: "n2:1"}, 10.0)
+    # when the process is gone without a word
+    found = Journal(path).open_intents()
+    # then both are open, and closing the books ends that
+    assert [(intent.verb, intent.key, intent.outcome) for intent in found] == [("pin", KEY, None), ("pin", OTHER, None)]
+    journal.finish(numbers, [KEY, OTHER], {OTHER: Failure("no such node")}, 11.0)
+    assert journal.open_intents() == []
+    assert journal.intents_of(OTHER)[0].outcome == "no such node"
+    assert journal.intents_of(KEY)[0].outcome == "done"
+
+
+def test_decisions_are_kept_by_job_newest_first_and_only_so_many(path):
+    journal = Journal(path)
+    for number in range(30):
+        entry = DecisionEntry(float(number), number, "abc", "srtf", 0.01, "")
+        journal.record_decision(entry, [(KEY, "n1:8", f"reason {number}")])
+    assert [placed.reason for placed in journal.decisions_of(KEY, 2)] == ["reason 29", "reason 28"]
+    journal.prune(keep_decisions=10, older_than_s=0.0)
+    assert len(journal.decisions_of(KEY, 100)) == 10
+
+
+def test_estimates_need_enough_completed_runs_of_the_same_name(path):
+    journal = Journal(path)
+    journal.record_runs(run(JobKey(str(i), 1), 100.0 + i, end_s=5000.0 + i) for i in range(4))
+    journal.record_runs([run(JobKey("9", 1), 5.0, state="FAILED"), run(JobKey("10", 1), 7.0, name="rare")])
+    (found,) = journal.estimates(runs=3, min_runs=3).items()
+    assert found[0] == ("ann", "bert")
+    assert (found[1].mean_s, found[1].spread_s, found[1].runs) == (pytest.approx(102.0), pytest.approx(1.0), 3)
+    assert journal.estimates(runs=10, min_runs=5) == {}
+
+
+def test_a_run_told_twice_counts_once(path):
+    journal = Journal(path)
+    for _ in range(3):
+        journal.record_runs([run(KEY, 50.0)])
+    assert journal.estimates(10, 2) == {}
+    last = journal.last_run("12_3")
+    assert last is not None
+    assert last.service_s == 50.0
+
+
+def test_the_watchdog_reads_the_requests_of_pinned_jobs_only(path):
+    journal, ledger = Journal(path), full_ledger()
+    ledger.originals[OTHER] = request(gpus_per_node=1)
+    journal.save_jobs(ledger, [KEY, OTHER])
+    assert read_originals(path) == {KEY: ledger.originals[KEY]}
+    assert read_originals(path.with_name("absent")) == {}
+
+
+def test_the_file_and_its_folder_are_for_the_owner_only(path):
+    Journal(path)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_damaged_file_is_named_with_a_mend(path):
+    path.parent.mkdir()
+    path.write_bytes(b"not a database" * 100)
+    with pytest.raises(JournalError, match=r"journal\.sqlite.*move a damaged file away"):
+        Journal(path)
+
+
+def test_a_link_in_place_of_the_file_is_not_followed(path, tmp_path):
+    path.parent.mkdir()
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(JournalError, match="cannot be opened"):
+        Journal(path)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_file_of_a_later_version_is_refused(path):
+    Journal(path).close()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(JournalError, match="another version"):
+        Journal(path)

@@ -1,0 +1,102 @@
+"""A decision becomes steps, or is refused whole."""
+
+import pytest
+
+from controller.ledger import Ledger
+from controller.observe import Observer
+from controller.plan import Plan, Rejection, Start, make_plan
+from policies.api import Decision, PolicySpec
+from policies.model import Placement
+from tests.unit.controller.build import job, node, request, running, snapshot
+
+SPEC = PolicySpec(name="test", source="tests")
+
+
+def state_of(*jobs, **changes):
+    return Observer().observe(snapshot(*jobs, **changes), Ledger(), frozenset({"dl"})).state
+
+
+def at(*pairs):
+    return Placement.of(pairs)
+
+
+def test_waiting_jobs_are_started_in_the_policys_order_and_the_rest_queue():
+    # given three waiting jobs
+    state = state_of(job("1"), job("2"), job("3"))
+    # when a policy places two of them
+    decision = Decision({0: at((0, 1)), 2: at((1, 1))}, {2: "room"}, queue=(2, 1, 0))
+    # then they start in its order, with its reasons
+    plan = make_plan(state, decision, SPEC)
+    assert plan == Plan((Start(2, at((1, 1)), "room"), Start(0, at((0, 1)), "")), queue=(1,))
+
+
+def test_running_jobs_keep_their_place():
+    state = state_of(running("1", on={"n1": 8}), job("2"))
+    kept = Decision({0: at((0, 8)), 1: at((1, 1))})
+    assert isinstance(make_plan(state, kept, SPEC), Plan)
+    for moved in (Decision({}), Decision({0: at((1, 8))}), Decision({0: at((0, 4))})):
+        refused = make_plan(state, moved, SPEC)
+        assert isinstance(refused, Rejection)
+        assert "not preemptible" in refused.reason
+
+
+@pytest.mark.parametrize(
+    ("allocation", "complaint"),
+    [
+        ({7: at((0, 1))}, "row 7 is no job"),
+        ({-1: at((0, 1))}, "row -1 is no job"),
+        ({0: at((9, 1))}, "not there"),
+        ({0: Placement((), ())}, "without nodes"),
+        ({0: Placement((0, 0), (1, 1))}, "named twice"),
+        ({0: Placement((0,), (0,))}, "without GPUs"),
+        ({0: at((0, 2))}, "2 GPUs instead of 1"),
+        ({1: at((0, 4))}, "4 GPUs instead of 8"),
+        ({1: at((0, 8))}, "1 nodes, but it runs on 2 to 2"),
+        ({1: at((0, 5), (1, 3))}, "needs 4 GPUs on each node"),
+        ({2: at((0, 5), (1, 7))}, "same number of GPUs"),
+        ({0: at((3, 1))}, "n4 takes no jobs"),
+        ({3: at((1, 1))}, "may not use"),
+        ({2: at((0, 6), (1, 6)), 1: at((1, 4), (2, 4))}, "n2 has not enough GPUs"),
+    ],
+)
+def test_a_bad_decision_is_refused_and_says_why(allocation, complaint):
+    nodes = (node("n1"), node("n2"), node("n3"), node("n4", available=False, state="IDLE+DRAIN"))
+    state = state_of(
+        job("1"),
+        job("2", request=request(gpus_per_node=4, min_nodes=2, max_nodes=2)),
+        job("3", request=request(gpus_per_job=12)),
+        job("4", request=request(gpus_per_node=1, required_nodes=("n1",))),
+        nodes=nodes,
+    )
+    refused = make_plan(state, Decision(allocation), SPEC)
+    assert isinstance(refused, Rejection)
+    assert complaint in refused.reason
+
+
+def test_one_bad_job_spoils_the_whole_decision():
+    state = state_of(job("1"), job("2"))
+    assert isinstance(make_plan(state, Decision({0: at((0, 1)), 1: at((0, 8))}), SPEC), Rejection)
+
+
+def test_a_node_shared_with_others_gives_only_what_is_left():
+    state = state_of(running("1", on={"n1": 6}, batch=False), job("2", request=request(gpus_per_node=3)), nodes=1)
+    assert isinstance(make_plan(state, Decision({0: at((0, 3))}), SPEC), Rejection)
+
+
+def test_cpus_and_memory_limit_too():
+    greedy = job("1", request=request(gpus_per_node=1, num_cpus=65))
+    assert "CPUs" in make_plan(state_of(greedy), Decision({0: at((0, 1))}), SPEC).reason
+    large = job("1", request=request(gpus_per_node=1, memory_mib_per_node=300_000))
+    assert "memory" in make_plan(state_of(large), Decision({0: at((0, 1))}), SPEC).reason
+
+
+def test_an_exclusive_job_shares_its_node_with_nobody():
+    state = state_of(running("1", on={"n1": 1}), job("2", exclusive=True))
+    shared = Decision({0: at((0, 1)), 1: at((0, 1))})
+    assert "exclusive" in make_plan(state, shared, SPEC).reason
+    alone = Decision({0: at((0, 1)), 1: at((1, 1))})
+    assert isinstance(make_plan(state, alone, SPEC), Plan)
+
+
+def test_nothing_to_do_is_a_plan_too():
+    assert make_plan(state_of(), Decision({}), SPEC) == Plan((), ())

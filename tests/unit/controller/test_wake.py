@@ -1,0 +1,67 @@
+"""The pipe through which Slurm's hooks wake the controller."""
+
+import os
+
+import pytest
+
+from controller.errors import ConfigurationError
+from controller.wake import WakePipe
+
+
+@pytest.fixture
+async def pipe(tmp_path):
+    opened = WakePipe(tmp_path / "wake")
+    yield opened
+    opened.close()
+
+
+def write(path, text):
+    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    os.write(descriptor, text.encode())
+    os.close(descriptor)
+
+
+async def test_a_line_wakes_and_is_counted(pipe, tmp_path):
+    write(tmp_path / "wake", "submit\nsubmit\nend 12\nuser-hold 7_1\nuser-release 8\n")
+    await pipe.wait(5.0)
+    woken = pipe.take()
+    assert (woken.submitted, woken.ended, woken.user_holds) == (3, 1, ["7_1"])
+    assert not pipe.take().any
+
+
+async def test_a_line_that_comes_in_two_pieces_is_one_line(pipe, tmp_path):
+    write(tmp_path / "wake", "user-ho")
+    await pipe.wait(5.0)
+    pipe.take()
+    write(tmp_path / "wake", "ld 5\n")
+    await pipe.wait(5.0)
+    assert pipe.take().user_holds == ["5"]
+
+
+async def test_rubbish_only_wakes(pipe, tmp_path):
+    write(tmp_path / "wake", "\x00\xff" * 5000 + "\nsubmit\n")
+    await pipe.wait(5.0)
+    assert pipe.take().submitted == 1
+
+
+async def test_waiting_ends_by_itself(pipe):
+    await pipe.wait(0.01)
+    assert not pipe.take().any
+
+
+async def test_writers_do_not_block_while_nobody_reads(pipe, tmp_path):
+    room = pipe.room_bytes
+    write(tmp_path / "wake", "submit\n" * 100)
+    assert pipe.room_bytes <= room - 700 or pipe.room_bytes == room  # read already, or still in the pipe
+
+
+async def test_something_else_in_its_place_is_refused(tmp_path):
+    (tmp_path / "wake").write_text("")
+    with pytest.raises(ConfigurationError, match="is no named pipe; remove it"):
+        WakePipe(tmp_path / "wake")
+
+
+async def test_the_pipe_is_for_its_owner_until_a_group_is_let_in(pipe, tmp_path):
+    assert (tmp_path / "wake").stat().st_mode & 0o777 == 0o600
+    pipe.grant(os.getgid())
+    assert (tmp_path / "wake").stat().st_mode & 0o777 == 0o660
