@@ -14,6 +14,7 @@ from controller.slurm.embedded.description import (
     load_cluster,
 )
 from controller.slurm.embedded.job import Submission, sbatch_request
+from controller.slurm.embedded.opening import open_embedded
 
 __all__ = [
     "ClusterDescription",
@@ -26,5 +27,6 @@ __all__ = [
     "PartitionDescription",
     "Submission",
     "load_cluster",
+    "open_embedded",
     "sbatch_request",
 ]

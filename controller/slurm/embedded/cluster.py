@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -38,6 +39,7 @@ class EmbeddedSlurm:
         self.faults = Faults()
         self._ctld = Slurmctld(description or ClusterDescription(), self.clock, wake)
         self._plugin = SubmitPlugin(lease, wake) if lease is not None else None
+        self._runner: asyncio.Task[None] | None = None
         self.client = EmbeddedClient(self._ctld, self.clock, self.faults)
         for job in self._ctld.description.jobs:
             self._ctld.after(job.at_s, partial(self._submit_described, job))
@@ -45,6 +47,11 @@ class EmbeddedSlurm:
     async def run(self) -> None:
         """Keep up with the clock for ever, so that the cluster wakes its listener when something happens."""
         await self._ctld.keep_up()
+
+    def start(self) -> None:
+        """Like `run`, in a task of its own that ends with the event loop."""
+        if self._runner is None or self._runner.done():
+            self._runner = asyncio.create_task(self.run(), name="embedded-slurm")
 
     # -- users --------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,43 @@
+"""The embedded Slurm from the controller's settings alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from controller.config import ControllerSettings
+from controller.lease import read_lease
+from controller.slurm.embedded.cluster import EmbeddedSlurm
+from controller.slurm.embedded.description import ClusterDescription, PartitionDescription, load_cluster
+
+
+def open_embedded(settings: ControllerSettings) -> EmbeddedSlurm:
+    """A cluster on the real clock, with the plugin reading the lease and writing into the wake pipe that the settings name.
+
+    Raises ConfigurationError. Call `start` on it, inside the event loop, for a cluster that wakes the controller by itself.
+    """
+    if settings.embedded_cluster is not None:
+        description = load_cluster(settings.embedded_cluster)
+    else:
+        description = ClusterDescription(
+            partitions=tuple(PartitionDescription(name=name) for name in settings.partitions)
+        )
+    return EmbeddedSlurm(
+        description, lease=lambda: read_lease(settings.lease_path), wake=pipe_writer(settings.wake_path)
+    )
+
+
+def pipe_writer(path: Path) -> Callable[[str], None]:
+    """Writes lines into the wake pipe. Never blocks, and loses a line rather than fail: a wake-up only saves time."""
+
+    def write(line: str) -> None:
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, f"{line}\n".encode())
+            finally:
+                os.close(descriptor)
+
+    return write
