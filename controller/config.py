@@ -30,7 +30,7 @@ class ControllerSettings(BaseModel):
     slurm_conf: Path | None = None
     """The slurm.conf to use; none = Slurm's own default."""
     embedded_cluster: Path | None = None
-    """TOML file that describes the cluster for slurm_client = "embedded"; none = 4 nodes with 8 GPUs each, in the first partition named."""
+    """TOML file that describes the cluster for slurm_client = "embedded"; none = 4 nodes of 8 GPUs, in every partition named."""
     slurm_timeout_s: Annotated[float, Field(gt=0, le=300)] = 10.0
     """A Slurm command that takes longer is ended, and counts as slurmctld not answering."""
 

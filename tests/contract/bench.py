@@ -1,0 +1,171 @@
+"""The world around a Slurm client under test: users, operators and accidents, for a real or an emulated cluster.
+
+What a bench must have: at least 4 idle nodes named in `nodes`, each with `GPUS_PER_NODE` GPUs, at least 16 CPUs, and the
+features of `FEATURES`; a default partition over all of them; a second partition, `short_partition`, over all of them, with
+MaxTime of `SHORT_MAX_TIME_S`; slurmctld with batch_sched_delay=0; no other jobs. Managed jobs are held by the tests
+themselves (`Order.hold`), so no submit plugin is needed, and none may be active.
+
+On a real cluster `submit` is sbatch of a script that sleeps for `duration_s`, traps the signals named, and exits with the
+exit code; `user_*` are done as the user who submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from controller.slurm.client import JobKey, SlurmClient, SlurmJob, SlurmSnapshot
+
+GPUS_PER_NODE = 8
+FEATURES: tuple[str, ...] = ("fast", "fast", "slow", "slow")
+"""Feature of the first four nodes."""
+SHORT_MAX_TIME_S = 600
+MATLAB_LICENSES = 1
+"""Licenses named "matlab", on benches that offer "licenses"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a user types after sbatch. None, empty and False mean: the option is not given."""
+
+    duration_s: float = 60.0
+    """The script sleeps so long. Jobs that tests stop themselves may ask for long."""
+    gres: int | None = None
+    """--gres=gpu:N"""
+    gpus_per_node: int | None = None
+    """--gpus-per-node=N"""
+    gpus: int | None = None
+    """--gpus=N"""
+    gpus_per_task: int | None = None
+    """--gpus-per-task=N"""
+    nodes: int | tuple[int, int] | None = None
+    """-N k, or -N least-most"""
+    ntasks: int | None = None
+    """-n"""
+    cpus_per_task: int | None = None
+    """-c"""
+    memory_mib: int | None = None
+    """--mem, per node"""
+    nodelist: tuple[str, ...] = ()
+    """-w"""
+    exclude: tuple[str, ...] = ()
+    """-x"""
+    constraint: str = ""
+    """-C"""
+    exclusive: bool = False
+    """--exclusive"""
+    licenses: str = ""
+    """-L "matlab:1" (one license, one count)"""
+    array: tuple[int, ...] = ()
+    """--array"""
+    throttle: int = 0
+    """--array=...%N"""
+    dependency: str = ""
+    """-d"""
+    begin_in_s: float | None = None
+    """--begin=now+N"""
+    time_limit_s: int | None = None
+    """-t; a multiple of 60"""
+    requeue: bool = True
+    """False: --no-requeue"""
+    hold: bool = False
+    """-H"""
+    partition: str = ""
+    """-p"""
+    reservation: str = ""
+    """--reservation"""
+    name: str = "train"
+    """-J"""
+    comment: str = ""
+    """--comment"""
+    admin_comment: str = ""
+    """Put there by the operator right after submission (scontrol update AdminComment=)."""
+    traps: frozenset[str] = frozenset()
+    """Signals that the script survives."""
+    exit_code: int = 0
+    """What the script ends with."""
+
+
+Condition = Callable[[SlurmSnapshot], bool]
+
+
+class SlurmBench(Protocol):
+    """A cluster with a client under test."""
+
+    @property
+    def client(self) -> SlurmClient:
+        """The client under test."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the nodes, in Slurm's order; at least four."""
+
+    @property
+    def short_partition(self) -> str:
+        """A partition with a MaxTime of SHORT_MAX_TIME_S."""
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """What this bench can do beyond the least: "licenses", "gpu-limit", "reservations", "het", "interactive"."""
+
+    async def submit(self, order: Order) -> JobKey:
+        """sbatch; returns as soon as Slurm has accepted it. For an array: the key of its first task."""
+
+    async def submit_het(self) -> str:
+        """A het job of two components with one GPU each, held; the leader's job id."""
+
+    async def submit_interactive(self) -> str:
+        """srun or salloc with one GPU, running for at least 30 s; its job id."""
+
+    async def submit_over_limit(self) -> JobKey:
+        """A held job with GPUs of a user who may hold none (association, QOS or cap)."""
+
+    async def user_hold(self, key: JobKey) -> None:
+        """scontrol hold, as the job's user."""
+
+    async def user_release(self, key: JobKey) -> None:
+        """scontrol release, as the job's user."""
+
+    async def cancel(self, key: JobKey) -> None:
+        """scancel."""
+
+    async def drain(self, node: str) -> None:
+        """scontrol update state=drain."""
+
+    async def down(self, node: str) -> None:
+        """scontrol update state=down."""
+
+    async def resume(self, node: str) -> None:
+        """scontrol update state=resume, tried again until the node may start jobs."""
+
+    async def reserve(self, name: str, nodes: tuple[str, ...], duration_s: int) -> None:
+        """A reservation that begins now, usable by the user whose jobs `submit` makes."""
+
+    async def unreserve(self, name: str) -> None:
+        """Delete it."""
+
+    async def now(self) -> float:
+        """The cluster's time, seconds since the Unix epoch."""
+
+    async def wait(self, seconds: float) -> None:
+        """Let so much of the cluster's time pass."""
+
+    async def wait_until(self, condition: Condition, timeout_s: float = 30.0) -> SlurmSnapshot:
+        """Read snapshots until one satisfies the condition; AssertionError after the time limit, with the last one."""
+
+    def away(self) -> AbstractAsyncContextManager[None]:
+        """Within, slurmctld does not answer (killed or stopped); afterwards it does again."""
+
+
+def job_of(snapshot: SlurmSnapshot, job_id: str) -> SlurmJob:
+    """The job of that id, whatever its submit time. AssertionError when there is none."""
+    found = [job for job in snapshot.jobs if job.key.job_id == job_id]
+    assert len(found) == 1, f"{len(found)} jobs have the id {job_id}"
+    return found[0]
+
+
+def held_gpus(job: SlurmJob) -> dict[str, int]:
+    """Node → GPUs that the job holds there."""
+    return {share.node: share.gpus for share in job.allocated}
