@@ -1,18 +1,139 @@
-"""What the mini-cluster needs of the machine, and how to get it."""
+"""What the mini-cluster needs of the machine, and how to get it.
+
+`python -m slurm.prerequisites` lists what is missing; `--install-if-root` installs Slurm's packages on Debian and Ubuntu.
+"""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import os
 import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from slurm.minicluster.errors import CommandError
+from slurm.minicluster.processes import run, search_path
+
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "iproute2")
+"""Debian's and Ubuntu's names."""
+
+_PROGRAMS = ("slurmctld", "slurmd", "scontrol", "sinfo", "sbatch", "srun", "munged", "ip", "tc")
+_UTIL_LINUX = ("nsenter", "unshare", "setpriv", "mount")
+_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_MKNOD": 27}
+_POLICY = Path("/usr/sbin/policy-rc.d")
+_POLICY_MARK = "# put here by headway for the time of an installation"
+_INSTALL_TIMEOUT_S = 1200.0
 
 
 def missing() -> list[str]:
     """Reasons, each with its mend, why no mini-cluster can be booted here; empty if one can."""
     reasons = []
-    if os.geteuid() != 0:
-        reasons.append("the mini-cluster needs root (it makes network namespaces); run it with sudo")
-    programs = ("slurmctld", "slurmd", "scontrol", "sinfo", "munged", "ip", "tc", "nsenter", "unshare")
-    absent = [program for program in programs if shutil.which(program) is None]
-    if absent:
-        reasons.append(f"not installed: {', '.join(absent)}")
+    if not sys.platform.startswith("linux"):
+        reasons.append("the mini-cluster needs Linux: it is made of namespaces")
+    elif os.geteuid() != 0:
+        reasons.append("the mini-cluster needs root (it makes namespaces and network links); run it with sudo")
+    elif absent := _missing_capabilities():
+        reasons.append(f"root lacks {', '.join(absent)} here; in a container, start it with --privileged")
+    if programs := _absent(_PROGRAMS):
+        reasons.append(
+            f"not installed: {', '.join(programs)}; `python -m slurm.prerequisites --install-if-root`, "
+            f"or install the packages {' '.join(PACKAGES)}"
+        )
+    if programs := _absent(_UTIL_LINUX):
+        reasons.append(f"not installed: {', '.join(programs)}; install the package util-linux")
     return reasons
+
+
+def _absent(programs: Sequence[str]) -> list[str]:
+    path = search_path(os.environ.get("PATH", ""))
+    return [program for program in programs if shutil.which(program, path=path) is None]
+
+
+def _missing_capabilities() -> list[str]:
+    status = Path("/proc/self/status").read_text()
+    effective = int(next(line for line in status.splitlines() if line.startswith("CapEff:")).split()[1], 16)
+    return [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
+
+
+def install() -> None:
+    """Install the packages, without starting any service of theirs. Raises CommandError with what apt said."""
+    with _no_service_starts():
+        if not _candidates_known():
+            _apt("update")
+        try:
+            _apt("install", "-y", "--no-install-recommends", "--no-upgrade", *PACKAGES)
+        except CommandError:  # the lists may name files that the mirror has replaced since
+            _apt("update")
+            _apt("install", "-y", "--no-install-recommends", "--no-upgrade", *PACKAGES)
+
+
+def _candidates_known() -> bool:
+    answer = run("apt-cache", "--names-only", "show", *PACKAGES, check=False)
+    return answer.returncode == 0
+
+
+def _apt(*words: str) -> None:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run("apt-get", "-q", "-o", "DPkg::Lock::Timeout=120", *words, env=environment, timeout_s=_INSTALL_TIMEOUT_S)
+
+
+@contextlib.contextmanager
+def _no_service_starts(policy: Path = _POLICY) -> Iterator[None]:
+    """Package scripts ask policy-rc.d whether they may start services: say no, and put back what was there before.
+
+    An earlier run that was killed may have left our answer in place: then the one beside it is the machine's own.
+    """
+    before = policy.with_name(policy.name + ".before-headway")
+    if policy.exists() and _POLICY_MARK not in policy.read_text(errors="replace"):
+        policy.replace(before)
+    draft = policy.with_name(policy.name + ".headway-draft")
+    draft.write_text(f"#!/bin/sh\n{_POLICY_MARK}\nexit 101\n")
+    draft.chmod(0o755)
+    draft.replace(policy)
+    try:
+        yield
+    finally:
+        if before.exists() or before.is_symlink():
+            before.replace(policy)
+        else:
+            policy.unlink(missing_ok=True)
+
+
+def _install_if_root() -> list[str]:
+    """Install what is missing where that is possible. Returns what is missing after it."""
+    if not _absent(_PROGRAMS) or os.geteuid() != 0:
+        return missing()
+    if _absent(("apt-get",)):
+        return [
+            *missing(),
+            "this machine has no apt-get, so nothing was installed: packages are known for Debian and Ubuntu only",
+        ]
+    _say(f"installing {' '.join(PACKAGES)}")
+    try:
+        install()
+    except CommandError as error:
+        return [*missing(), f"installing them failed: {error}"]
+    return missing()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Say what is missing; with --install-if-root install it where possible. Always status 0: tests skip what cannot run."""
+    parser = argparse.ArgumentParser(prog="python -m slurm.prerequisites", description=__doc__)
+    parser.add_argument("--install-if-root", action="store_true", help="install Slurm's packages when root and missing")
+    options = parser.parse_args(arguments)
+    reasons = _install_if_root() if options.install_if_root else missing()
+    if not reasons:
+        _say("a real-Slurm mini-cluster can be booted here")
+    for reason in reasons:
+        _say(f"tests on a real Slurm will be skipped: {reason}")
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import pwd
 import secrets
@@ -14,7 +15,7 @@ from slurm.minicluster import cgroups, configuration, namespaces, network, teard
 from slurm.minicluster.configuration import GPU_MAJOR, Layout
 from slurm.minicluster.errors import BootError, PrerequisiteError
 from slurm.minicluster.network import CONTROLLER, Addresses
-from slurm.minicluster.processes import ProcessRef, run, wait_until
+from slurm.minicluster.processes import ProcessRef, run_tied, wait_until
 from slurm.minicluster.record import Record, boot_id
 from slurm.minicluster.spec import ClusterSpec
 
@@ -39,7 +40,7 @@ def plan(spec: ClusterSpec) -> Record:
     return Record(
         name=spec.name,
         directory=str(spec.home),
-        made_directory=teardown.prepare_directory(spec.home),
+        made_directory=teardown.prepare_directory(spec.home) or spec.directory is None,
         nodes=spec.node_names,
         gpus=spec.gpus,
         rate=spec.rate,
@@ -89,8 +90,6 @@ def _make_folders(layout: Layout, spec: ClusterSpec) -> None:
 
 
 def _write_configuration(spec: ClusterSpec, record: Record, layout: Layout) -> None:
-    import ipaddress
-
     addresses = Addresses(ipaddress.IPv4Network(record.subnet))
     files = {
         layout.slurm_conf: configuration.slurm_conf(spec, layout, addresses, record.cgroup),
@@ -116,7 +115,7 @@ def _copy(source: Path, target: Path) -> None:
     target.chmod(0o644)
 
 
-def start_munged(controller: ProcessRef, layout: Layout) -> None:
+def start_munged(controller: ProcessRef, layout: Layout, cgroup: str) -> None:
     """Start the cluster's own munged in slurmctld's namespaces; all hosts share its socket. Raises BootError."""
     init = namespaces.init_pid(controller)
     if init is None:
@@ -129,6 +128,6 @@ def start_munged(controller: ProcessRef, layout: Layout) -> None:
         "socket": layout.munge_socket,
     }
     options = [f"--{option}={path}" for option, path in files.items()]
-    run(*namespaces.entering(init), "munged", "--force", *options)
+    run_tied(*namespaces.entering(init, cgroup), "munged", "--force", *options)
     if not wait_until(layout.munge_socket.exists, _MUNGED_TIMEOUT_S):
         raise BootError(f"munged did not start: {namespaces.tail(layout.munge / 'munged.log')}")

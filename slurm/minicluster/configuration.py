@@ -18,6 +18,11 @@ class Layout:
 
     root: Path
 
+    @staticmethod
+    def of(directory: str) -> Layout:
+        """The layout of a recorded cluster."""
+        return Layout(Path(directory))
+
     @property
     def etc(self) -> Path:
         """slurm.conf and its companions."""

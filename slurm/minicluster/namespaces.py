@@ -17,6 +17,8 @@ from slurm.minicluster.processes import ProcessRef, all_pids, children, command_
 
 _HERE = Path(__file__).parent
 _ENDING_TIMEOUT_S = 10.0
+_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+"""Python ignores some, a caller may ignore others; jobs would inherit that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +54,21 @@ class WaitingHolder:
         os.close(self.ready)
 
 
-def start_holder(host: str, netns: str, directory: Path) -> WaitingHolder:
+def start_holder(host: str, netns: str, directory: Path, cgroup: str) -> WaitingHolder:
     """Start the process that will hold a host's namespaces."""
     go_read, go_write = os.pipe()
     ready_read, ready_write = os.pipe()
     log = directory / "log" / f"{host}.init.log"
-    argv = ["sh", str(_HERE / "holder.sh"), netns, "sh", str(_HERE / "node-init.sh"), host, str(directory)]
+    argv = ["sh", str(_HERE / "holder.sh"), netns, "sh", str(_HERE / "node-init.sh"), host, str(directory), cgroup]
     actions = [
         (os.POSIX_SPAWN_DUP2, go_read, 0),
         (os.POSIX_SPAWN_DUP2, ready_write, 1),
         (os.POSIX_SPAWN_OPEN, 2, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
     ]
     try:
-        pid = os.posix_spawnp("sh", argv, _environment(), file_actions=actions, setsid=True)
+        pid = os.posix_spawnp(
+            "sh", argv, _environment(), file_actions=actions, setsid=True, setsigmask=(), setsigdef=_DEFAULT_SIGNALS
+        )
     finally:
         os.close(go_read)
         os.close(ready_write)
@@ -90,9 +94,10 @@ def init_pid(holder: ProcessRef) -> int | None:
     return next(iter(children(holder.pid)), None)
 
 
-def entering(init: int) -> tuple[str, ...]:
-    """Command words that run what follows inside the namespaces of that process."""
-    return ("nsenter", f"--target={init}", "--mount", "--uts", "--ipc", "--net", "--pid", "--")
+def entering(init: int, cgroup: str) -> tuple[str, ...]:
+    """Command words that run what follows inside the namespaces and the cgroups of the host with that process 1."""
+    enter = ("sh", str(_HERE / "enter.sh"), cgroup)
+    return ("nsenter", f"--target={init}", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--", *enter)
 
 
 def daemon(holder: ProcessRef, program: str) -> ProcessRef | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm.minicluster.errors import CommandError, PrerequisiteError
-from slurm.minicluster.processes import run
+from slurm.minicluster.processes import run, run_tied
 from slurm.minicluster.spec import ClusterSpec, parse_rate
 
 NETNS_DIR = Path("/run/netns")
@@ -178,4 +178,4 @@ def _tc(*commands: str, netns: str | None = None) -> None:
 
 def _batch(program: str, commands: Sequence[str], netns: str | None) -> None:
     where = ("-netns", netns) if netns else ()
-    run(program, *where, "-batch", "-", stdin="\n".join(commands) + "\n")
+    run_tied(program, *where, "-batch", "-", stdin="\n".join(commands) + "\n")

@@ -1,20 +1,35 @@
 #!/bin/sh
-# Process 1 of a host's namespaces: node-init.sh HOSTNAME DIRECTORY
+# Process 1 of a host's namespaces: node-init.sh HOSTNAME DIRECTORY v1|v2|none
 # Sets up what the host sees, says "ready" on standard output, then only reaps. Ending it ends all that runs on the host.
 set -eu
 exec </dev/null
 name=$1
 directory=$2
+cgroup=$3
+kept=$directory/run/sys.$name
 
 hostname "$name"
-mount --make-rprivate /
 mount --bind "$directory/etc/hosts" /etc/hosts
 if [ -e /etc/hostname ]; then
     mount --bind "$directory/etc/hostname.$name" /etc/hostname
 fi
-# /sys of this network namespace, so that /sys/class/net shows its own NICs; the cgroup trees stay where they were.
-if mount --rbind /sys/fs/cgroup "$directory/run/sys.$name" 2>/dev/null; then
-    mount -t sysfs sysfs /sys && mount --move "$directory/run/sys.$name" /sys/fs/cgroup
+
+# /sys of this network namespace, so that /sys/class/net shows the host's own NICs; and of its cgroups, only its own.
+if [ "$cgroup" = none ]; then
+    mount --rbind /sys/fs/cgroup "$kept" && mount -t sysfs sysfs /sys && mount --move "$kept" /sys/fs/cgroup
+elif [ "$cgroup" = v1 ]; then
+    mount -t sysfs sysfs /sys
+    mount -t tmpfs -o mode=755,size=1m tmpfs /sys/fs/cgroup
+    for controller in freezer devices; do
+        mkdir "/sys/fs/cgroup/$controller"
+        mount -t cgroup -o "$controller" cgroup "/sys/fs/cgroup/$controller"
+    done
+else
+    mount -t sysfs sysfs /sys
+    mount -t cgroup2 cgroup2 /sys/fs/cgroup
+    # Only leaves may hold processes: this one, and what enter.sh starts, each get one; Slurm wants the slice.
+    mkdir /sys/fs/cgroup/init.scope /sys/fs/cgroup/daemons /sys/fs/cgroup/system.slice
+    echo 0 >/sys/fs/cgroup/init.scope/cgroup.procs
 fi
 
 trap : HUP INT TERM

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import signal
 import subprocess
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from slurm.minicluster.errors import CommandError, PrerequisiteError
 
 COMMAND_TIMEOUT_S = 20.0
+_SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _STATE_FIELD = 0  # fields of /proc/PID/stat after the command's name
 _START_FIELD = 19
 
@@ -102,34 +104,87 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, interval_s: floa
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A user to run a program as, with all groups."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+    groups: tuple[int, ...]
+
+    @staticmethod
+    def of(name: str) -> Identity:
+        """Look the user up. Raises CommandError if there is none."""
+        try:
+            account = pwd.getpwnam(name)
+        except KeyError:
+            raise CommandError(f"user {name}: no such user on this machine; make one with useradd") from None
+        return Identity(
+            name, account.pw_uid, account.pw_gid, account.pw_dir, tuple(os.getgrouplist(name, account.pw_gid))
+        )
+
+
 def run(
     *argv: str,
     stdin: str = "",
     timeout_s: float = COMMAND_TIMEOUT_S,
     check: bool = True,
     env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    user: Identity | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end. Raises CommandError when it fails (unless check is off) or takes too long."""
+    """Run a program to its end. Raises CommandError when it fails (unless check is off) or takes too long.
+
+    A program that takes too long is killed with all it has started. `env` is the whole environment; None = ours.
+    """
+    environment = {**(os.environ if env is None else env)}
+    environment["PATH"] = search_path(environment.get("PATH", ""))
+    if user is not None:
+        environment |= {"HOME": user.home, "USER": user.name, "LOGNAME": user.name}
     try:
-        done = subprocess.run(  # a session of its own: Ctrl-C at the terminal is for us to handle, not for it
+        process = subprocess.Popen(  # a session of its own: Ctrl-C at the terminal is for us to handle, not for it
             argv,
-            input=stdin,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=timeout_s,
-            check=False,
-            env=env,
+            env=environment,
+            cwd=cwd,
             start_new_session=True,
+            user=user.uid if user else None,
+            group=user.gid if user else None,
+            extra_groups=user.groups if user else None,
         )
-    except FileNotFoundError:
+    except FileNotFoundError as error:
         raise PrerequisiteError(
-            f"{argv[0]}: not installed; `headway-minicluster status` lists what is missing"
+            f"{error.filename}: not there; `headway-minicluster status` lists what is missing"
         ) from None
-    except subprocess.TimeoutExpired:
-        raise CommandError(f"{' '.join(argv)}: no answer in {timeout_s:g} s") from None
+    with process:
+        try:
+            stdout, stderr = process.communicate(stdin, timeout_s)
+        except BaseException as error:  # also KeyboardInterrupt: nothing that we started outlives us
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise CommandError(f"{' '.join(argv)}: no answer in {timeout_s:g} s") from None
+            raise
+    done = subprocess.CompletedProcess(argv, process.returncode, stdout, stderr)
     if check and done.returncode != 0:
         raise CommandError(failure_text(argv, done))
     return done
+
+
+def run_tied(*argv: str, stdin: str = "", check: bool = True, env: Mapping[str, str] | None = None) -> None:
+    """Run a program that is killed with us: one that builds must not go on when whoever records it has died."""
+    run("setpriv", "--pdeathsig", "KILL", "--", *argv, stdin=stdin, check=check, env=env)
+
+
+def search_path(path: str) -> str:
+    """PATH with the folders of administrators' programs, which a login may lack."""
+    folders = [folder for folder in path.split(":") if folder]
+    return ":".join(folders + [folder for folder in _SYSTEM_PATH if folder not in folders])
 
 
 def failure_text(argv: tuple[str, ...], done: subprocess.CompletedProcess[str]) -> str:

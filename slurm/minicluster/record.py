@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from slurm.minicluster.errors import AlreadyRunningError, MiniClusterError
-from slurm.minicluster.processes import ProcessRef
+from slurm.minicluster.processes import ProcessRef, wait_until
 
 RUNTIME_ROOT = Path("/run/headway-minicluster")
 """Locks and records of all clusters of this machine."""
+_LOCK_PATIENCE_S = 0.2
+"""`status` holds a lock for a moment, to see whether somebody else does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,10 @@ class Record:
     """True: it stays without an owner, until `down`. False: it ends with its owner."""
     holders: dict[str, ProcessRef] = field(default_factory=dict)
     """Host name to the process that holds its namespaces; ending it ends everything in them."""
+
+    def holds_anything(self) -> bool:
+        """Whether a host of it still runs."""
+        return self.boot_id == boot_id() and any(holder.alive() for holder in self.holders.values())
 
 
 def boot_id() -> str:
@@ -95,7 +101,7 @@ class RecordStore:
     def owner(self, name: str) -> str | None:
         """Who holds the name's lock now; None if nobody does."""
         try:
-            with (self._root / f"{name}.lock").open("r+") as file:
+            with (self._root / f"{name}.lock").open() as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except FileNotFoundError:
             return None
@@ -144,13 +150,11 @@ class NameLock:
         """Take it now, or raise AlreadyRunningError that says who has it."""
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not wait_until(lambda fd=descriptor: _lock_now(fd), _LOCK_PATIENCE_S):  # type: ignore[misc]
                 os.close(descriptor)
                 raise AlreadyRunningError(
                     f"mini-cluster {name}: held by {_owner_text(path)}; wait for it, end it, or choose another --name"
-                ) from None
+                )
             if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
                 break
             os.close(descriptor)  # its last owner removed the file between our open and our lock: take the new one
@@ -163,6 +167,14 @@ class NameLock:
         if remove:
             self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
+
+
+def _lock_now(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _command_line() -> str:

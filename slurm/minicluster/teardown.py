@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 from slurm.minicluster import cgroups, namespaces, network
@@ -22,7 +25,7 @@ def take_down(record: Record, store: RecordStore) -> None:
             namespaces.end_holder(holder)
         for netns in names.all_netns(record.nodes):
             namespaces.end_processes_in(netns)
-    cgroups.remove(record.cgroup, record.name, record.nodes)
+    cgroups.remove(cgroups.cluster_cgroups(record.cgroup, record.name))
     network.demolish(names, record.nodes)
     remove_files(Path(record.directory), whole=record.made_directory)
     store.remove(record.name)
@@ -33,13 +36,28 @@ def down(name: str, store: RecordStore | None = None) -> None:
     store = store or RecordStore()
     lock = store.lock(name)
     try:
-        record = store.read(name)
-        if record is None:
-            raise NotRunningError(f"mini-cluster {name}: there is none; `headway-minicluster status` lists them")
-        take_down(record, store)
+        with signals_deferred():
+            _take_down_recorded(name, store)
     finally:
         lock.release(remove=True)
         store.tidy()
+
+
+def _take_down_recorded(name: str, store: RecordStore) -> None:
+    record = store.read(name)
+    if record is None:
+        raise NotRunningError(f"mini-cluster {name}: there is none; `headway-minicluster status` lists them")
+    take_down(record, store)
+
+
+@contextlib.contextmanager
+def signals_deferred() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP take effect after the block: a deletion that is cut short leaves things behind."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def prepare_directory(directory: Path) -> bool:

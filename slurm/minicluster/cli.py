@@ -1,0 +1,187 @@
+"""headway-minicluster: a real Slurm on one machine, to play with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from slurm.minicluster.cluster import MiniCluster
+    from slurm.minicluster.status import ClusterStatus
+
+app = typer.Typer(
+    name="headway-minicluster",
+    help="A real Slurm cluster on one machine: slurmctld and some nodes, each with its own IP, host name and fake GPUs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Name = Annotated[str, typer.Option(help="Name of the cluster; several can be up at once.")]
+Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+
+
+@app.command()
+def up(
+    name: Name = "headway",
+    nodes: Annotated[int, typer.Option(help="Number of nodes: n1, n2, ...")] = 4,
+    gpus: Annotated[int, typer.Option(help="Fake GPUs per node.")] = 8,
+    cpus: Annotated[int, typer.Option(help="CPUs that each node claims.")] = 64,
+    memory_mib: Annotated[int, typer.Option(help="Memory in MiB that each node claims.")] = 256_000,
+    rate: Annotated[
+        str | None, typer.Option(help="Bandwidth of each NIC, both ways: 200mbit; none = unlimited.")
+    ] = None,
+    cgroup: Annotated[str, typer.Option(help="How jobs are contained: auto, v1, v2 or none.")] = "auto",
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Folder of its files, new or empty. Default: /var/lib/headway-minicluster/NAME."),
+    ] = None,
+    job_submit_lua: Annotated[Path | None, typer.Option(help="A job_submit.lua for slurmctld.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(help="A line for slurm.conf, such as KillWait=30; may be repeated.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Boot a cluster, and leave it running."""
+    from slurm.minicluster.cluster import ClusterSpec, MiniCluster
+
+    spec = ClusterSpec(
+        name=name,
+        nodes=nodes,
+        gpus=gpus,
+        cpus=cpus,
+        memory_mib=memory_mib,
+        rate=rate,
+        cgroup=cgroup,  # type: ignore[arg-type]  # checked there
+        directory=directory,
+        job_submit_lua=job_submit_lua,
+        extra_conf=tuple(conf or ()),
+    )
+    began = time.monotonic()
+    with MiniCluster(spec) as cluster:  # a signal before it is detached takes it down again
+        cluster.detach()
+    _tell_up(cluster, time.monotonic() - began, as_json=as_json)
+
+
+def _tell_up(cluster: MiniCluster, seconds: float, *, as_json: bool) -> None:
+    spec = cluster.spec
+    if as_json:
+        facts = {
+            "name": spec.name,
+            "directory": str(cluster.directory),
+            "slurm_conf": str(cluster.slurm_conf),
+            "env": cluster.env,
+            "nodes": list(cluster.node_names),
+            "gpus": spec.gpus,
+            "rate": spec.rate,
+            "cgroup": cluster.cgroup,
+            "host_address": cluster.host_address,
+            "slurmctld_pid": cluster.slurmctld_pid,
+            "boot_s": round(seconds, 3),
+        }
+        typer.echo(json.dumps(facts))
+        return
+    nodes = f"{spec.nodes} node{'s' if spec.nodes > 1 else ''} with {spec.gpus} GPUs each"
+    typer.echo(
+        f"Mini-cluster {spec.name} is up after {seconds:.1f} s: {nodes}, NICs {spec.rate or 'unshaped'}, cgroup {cluster.cgroup}.\n"
+        "\n"
+        f"  export SLURM_CONF={cluster.slurm_conf}\n"
+        "  sinfo\n"
+        f"  cd {cluster.layout.work} && sbatch --gres=gpu:2 --wrap 'hostname; echo GPUs $CUDA_VISIBLE_DEVICES'\n"
+        "\n"
+        f"Any user can submit. Logs are in {cluster.layout.log}.\n"
+        f"`headway-minicluster down{_name_option(spec.name)}` removes everything."
+    )
+
+
+def _name_option(name: str) -> str:
+    return "" if name == "headway" else f" --name {name}"
+
+
+@app.command()
+def down(name: Name = "headway", as_json: Json = False) -> None:
+    """Take a cluster down: processes, namespaces, links, cgroups and files; also what a crash has left."""
+    from slurm.minicluster import teardown
+
+    teardown.down(name)
+    typer.echo(
+        json.dumps({"name": name, "down": True}) if as_json else f"Mini-cluster {name} is down; nothing of it is left."
+    )
+
+
+@app.command()
+def status(
+    name: Annotated[str | None, typer.Option(help="Only this cluster; an error if there is none.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the clusters of this machine, and what is missing to boot one."""
+    from slurm.minicluster.errors import NotRunningError
+    from slurm.minicluster.status import all_statuses
+    from slurm.prerequisites import missing
+
+    clusters = [cluster for cluster in all_statuses() if name in {None, cluster.name}]
+    if name is not None and not clusters:
+        raise NotRunningError(f"mini-cluster {name}: there is none")
+    reasons = missing()
+    if as_json:
+        typer.echo(json.dumps({"clusters": [asdict(cluster) for cluster in clusters], "missing": reasons}))
+        return
+    for cluster in clusters:
+        _tell_status(cluster)
+    if not clusters:
+        typer.echo("No mini-cluster is up.")
+    for reason in reasons:
+        typer.echo(f"To boot one: {reason}")
+
+
+def _tell_status(cluster: ClusterStatus) -> None:
+    states: dict[str, list[str]] = {}
+    for node, state in cluster.nodes.items():
+        states.setdefault(state, []).append(node)
+    nodes = "; ".join(f"{state}: {' '.join(names)}" for state, names in states.items())
+    slurmctld = f"process {cluster.slurmctld_pid}" if cluster.slurmctld_pid else "down"
+    mend = f"; `headway-minicluster down{_name_option(cluster.name)}` removes it" if cluster.phase == "ended" else ""
+    typer.echo(
+        f"{cluster.name}: {cluster.phase} for {cluster.age_s:.0f} s{mend}\n"
+        f"  nodes      {nodes}\n"
+        f"  slurmctld  {slurmctld}\n"
+        f"  NICs       {cluster.rate or 'unshaped'}, {cluster.subnet}\n"
+        f"  cgroup     {cluster.cgroup}\n"
+        f"  owner      {cluster.owner or 'none: it stays until it is taken down'}\n"
+        f"  SLURM_CONF {cluster.slurm_conf}"
+    )
+
+
+def _end(signum: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + signum)  # unwinds the boot, which removes what it has made
+
+
+def main() -> None:
+    """Run the command line. Errors go to standard error in one paragraph, with exit status 1."""
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGHUP, _end)
+    signal.signal(signal.SIGINT, _end)
+    try:
+        app()
+    except SystemExit:
+        raise
+    except Exception as error:
+        from slurm.minicluster.errors import MiniClusterError
+
+        if not isinstance(error, MiniClusterError) or os.environ.get("HEADWAY_DEBUG"):
+            raise
+        sys.stderr.write(f"headway-minicluster: {error}\n")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Runs a program on a host, from inside its namespaces: enter.sh v1|v2|none PROGRAM ARGUMENTS...
+# Entering namespaces does not enter cgroups, so that is done first.
+set -eu
+cgroup=$1
+shift
+case $cgroup in
+v1)
+    for controller in freezer devices; do
+        echo 0 >"/sys/fs/cgroup/$controller/cgroup.procs"
+    done
+    ;;
+v2)
+    echo 0 >/sys/fs/cgroup/daemons/cgroup.procs
+    ;;
+esac
+exec "$@"

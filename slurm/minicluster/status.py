@@ -1,0 +1,82 @@
+"""What there is of mini-clusters on this machine, whoever booted them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from slurm.minicluster import namespaces
+from slurm.minicluster.configuration import Layout
+from slurm.minicluster.errors import MiniClusterError
+from slurm.minicluster.network import CONTROLLER
+from slurm.minicluster.record import Record, RecordStore
+from slurm.minicluster.running import RunningCluster
+
+Phase = Literal["booting", "up", "broken", "ended"]
+"""broken: a host or slurmctld is down. ended: its owner is gone and did not take it down; `down` removes what is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """One cluster."""
+
+    name: str
+    phase: Phase
+    owner: str | None
+    """Who takes it down; None: nobody, it stays until `headway-minicluster down`."""
+    directory: str
+    slurm_conf: str
+    nodes: dict[str, str]
+    """Node to its state in Slurm's word; "crashed" when its namespaces are down, "unknown" when slurmctld does not answer."""
+    gpus: int
+    rate: str | None
+    cgroup: str
+    subnet: str
+    slurmctld_pid: int | None
+    age_s: float
+
+
+def all_statuses(store: RecordStore | None = None) -> list[ClusterStatus]:
+    """Every cluster of this machine."""
+    store = store or RecordStore()
+    records = (store.read(name) for name in store.names())
+    return [_status(record, store) for record in records if record is not None]
+
+
+def _status(record: Record, store: RecordStore) -> ClusterStatus:
+    owner = store.owner(record.name)
+    holder = record.holders.get(CONTROLLER)
+    slurmctld = namespaces.daemon(holder, "slurmctld") if holder is not None else None
+    crashed = [node for node in record.nodes if node not in record.holders or not record.holders[node].alive()]
+    asked = _ask_slurm(record, store) if slurmctld is not None and record.phase == "up" else {}
+    nodes = {node: "crashed" if node in crashed else asked.get(node, "unknown") for node in record.nodes}
+    return ClusterStatus(
+        name=record.name,
+        phase=_phase(record, owner, whole=slurmctld is not None and not crashed),
+        owner=owner,
+        directory=record.directory,
+        slurm_conf=str(Layout.of(record.directory).slurm_conf),
+        nodes=nodes,
+        gpus=record.gpus,
+        rate=record.rate,
+        cgroup=record.cgroup,
+        subnet=record.subnet,
+        slurmctld_pid=slurmctld.pid if slurmctld is not None else None,
+        age_s=round(time.time() - record.booted_at_s, 1),
+    )
+
+
+def _phase(record: Record, owner: str | None, *, whole: bool) -> Phase:
+    if owner is None and not (record.detached and record.holds_anything()):
+        return "ended"
+    if record.phase == "booting":
+        return "booting"
+    return "up" if whole else "broken"
+
+
+def _ask_slurm(record: Record, store: RecordStore) -> dict[str, str]:
+    try:
+        return RunningCluster(record, store).node_states()
+    except MiniClusterError:  # it may hang, or be taken down at this moment: that is a status too
+        return {}
