@@ -69,11 +69,18 @@ class Applier:
         if unreleased:
             await self._take_back({key: f"could not be released: {unreleased[key].message}" for key in unreleased})
 
-    async def adopt(self, keys: Sequence[JobKey]) -> Failures:
+    async def adopt(self, jobs: Sequence[SlurmJob]) -> Failures:
         """Hold pending jobs that Slurm may start any moment, so that the policy places them."""
+        keys = [job.key for job in jobs]
         for key in keys:
             self._ledger.pins.pop(key, None)
         failed = await self._step("hold", dict.fromkeys(keys, "adopt"), lambda: self._client.hold(keys))
+        # A job that its user has released is not the user's to hold any more.
+        freed = [job.key for job in jobs if USER_HOLD_MARK in job.marks and job.key not in failed]
+        if freed:
+            await self._step(
+                "unmark", dict.fromkeys(freed, USER_HOLD_MARK), lambda: self._client.unmark(freed, USER_HOLD_MARK)
+            )
         self._journal.save_jobs(self._ledger, keys)
         for key in keys:
             if key not in failed:

@@ -150,7 +150,7 @@ class Cycle:
         """Holds, refusals and jobs that only Slurm can place come first; the policy sees the queue after them."""
         changed: list[JobKey] = []
         if observation.to_adopt:
-            failed = await self._applier.adopt(observation.to_adopt)
+            failed = await self._applier.adopt([observation.jobs[key] for key in observation.to_adopt])
             changed += [key for key in observation.to_adopt if key not in failed]
         refused = overdue(observation, self._ledger, self.settings.start_grace_s)
         if refused:

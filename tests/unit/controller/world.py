@@ -1,0 +1,84 @@
+"""A controller's cycle beside an embedded Slurm on a virtual clock: a day of queue in milliseconds."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controller.clock import VirtualClock
+from controller.config import ControllerSettings
+from controller.cycle import Cycle, CycleResult
+from controller.decide import Decider
+from controller.errors import SlurmError
+from controller.events import EventLog
+from controller.journal import Journal
+from controller.lease import Lease
+from controller.slurm.client import JobKey, Phase
+from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
+from policies.api import Policy, load_policy
+from tests.unit.controller.test_decide import FakeEndpoint
+
+
+@dataclass
+class World:
+    """One cluster, one journal, and a cycle that can be thrown away and made anew, as a restart would."""
+
+    folder: Path
+    description: ClusterDescription = field(default_factory=ClusterDescription)
+    policy: str | Policy = "fifo"
+    fallback: Policy | None = None
+    endpoint: Any = None
+    settings_changes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.clock = VirtualClock()
+        self.alive = True
+        self.woken: list[str] = []
+        self.settings = ControllerSettings(
+            partitions=(self.description.partitions[0].name,), runtime_dir=self.folder, **self.settings_changes
+        )
+        self.slurm = EmbeddedSlurm(self.description, self.clock, lease=self._lease, wake=self.woken.append)
+        self.restart()
+
+    def _lease(self) -> Lease | None:
+        if not self.alive:
+            return None
+        return Lease(int(self.clock.now()), 30.0, self.settings.partitions, 0, 4096)
+
+    def restart(self) -> None:
+        """As after kill -9: everything in memory is gone, the journal's file is what it was."""
+        self.journal = Journal(self.folder / "journal.sqlite")
+        self.events = EventLog(self.clock)
+        policy = load_policy(self.policy) if isinstance(self.policy, str) else self.policy
+        self.decider = Decider(self.endpoint or FakeEndpoint(away=True), self.fallback or policy, 0.5, self.clock)
+        self.ledger = self.journal.load_ledger()
+        self.cycle = Cycle(
+            self.settings, self.slurm.client, self.decider, self.journal, self.ledger, self.events, self.clock
+        )
+
+    def sbatch(self, duration_s: float = 100.0, *, gpus_per_node: int | None = None, **more: Any) -> JobKey:
+        """Submit; GPUs by node unless `request` says otherwise."""
+        nodes = more.pop("nodes", 1)
+        asked = more.pop("request", None) or sbatch_request(gpus_per_node=gpus_per_node or 1, nodes=nodes)
+        return self.slurm.submit(Submission(request=asked, duration_s=duration_s, **more))
+
+    async def turn(self, user_holds: tuple[str, ...] = ()) -> CycleResult:
+        """One cycle, as the daemon would run it."""
+        return await self.cycle.run(await self.slurm.client.snapshot(), user_holds)
+
+    async def go_on(self, seconds: float, step_s: float = 1.0) -> None:
+        """Cycle once a step for so long, whatever Slurm does meanwhile."""
+        for _ in range(int(seconds / step_s)):
+            with suppress(SlurmError):
+                await self.turn()
+            await self.clock.advance(step_s)
+
+    def phase(self, key: JobKey) -> Phase:
+        """Where the job is in its life, by Slurm's own record."""
+        return self.slurm.job(key.job_id).phase
+
+    def nodes(self, key: JobKey) -> dict[str, int]:
+        """Node → GPUs that the job holds, by Slurm's own record."""
+        return {share.node: share.gpus for share in self.slurm.job(key.job_id).allocated}
