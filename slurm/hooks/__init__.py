@@ -1,0 +1,1 @@
+"""Scripts that slurmctld and slurmd run: PrologSlurmctld and EpilogSlurmctld, TaskProlog."""

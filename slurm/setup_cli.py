@@ -1,0 +1,115 @@
+"""headway-setup: what has to be in a Slurm installation for Headway, shown as a diff, and installed when asked to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from slurm.setup_files import Written
+    from slurm.setup_plan import SetupPlan
+
+app = typer.Typer(
+    help="Put Headway's side of things into an installation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Put Headway's side of things into an installation."""
+
+
+@app.command()
+def slurm(
+    check: Annotated[bool, typer.Option("--check", help="Only look: exit status 1 when something is missing.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write the changes; without it nothing is ever written.")
+    ] = False,
+    slurm_conf: Annotated[Path | None, typer.Option(help="slurm.conf; default: the one that Slurm uses.")] = None,
+    runtime_dir: Annotated[Path, typer.Option(help="runtime_dir of the controller.")] = Path("/run/headway"),
+    task_prolog: Annotated[
+        Path | None, typer.Option(help="Install the TaskProlog hook here too: a path that every compute node sees.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Show what slurm.conf and its folder lack for Headway, as a diff; with --apply, write it.
+
+    Run it as often as you like: what is in place is left alone. Exit status: 0 nothing (more) to do, 1 something is missing
+    or needs your decision, 2 it cannot be told.
+    """
+    from controller.errors import ConfigurationError
+
+    if check and apply:
+        raise typer.BadParameter("choose one", param_hint="--check / --apply")
+    try:
+        raise typer.Exit(_slurm(apply, slurm_conf, runtime_dir, task_prolog, as_json))
+    except ConfigurationError as error:
+        typer.echo(json.dumps({"error": str(error)}) if as_json else f"headway-setup: {error}", err=not as_json)
+        raise typer.Exit(2) from error
+
+
+def _slurm(apply: bool, slurm_conf: Path | None, runtime_dir: Path, task_prolog: Path | None, as_json: bool) -> int:
+    from controller.errors import ConfigurationError
+    from controller.slurm_conf import read_slurm_conf
+    from slurm.setup_files import apply_plan, default_slurm_conf, read_installed, shipped_sources
+    from slurm.setup_plan import make_plan
+
+    for option, path in (("--runtime-dir", runtime_dir), ("--task-prolog", task_prolog)):
+        if path is not None and not path.is_absolute():
+            raise ConfigurationError(f"{option} {path}: give an absolute path")
+    conf = read_slurm_conf((slurm_conf or default_slurm_conf()).absolute())
+    plan = make_plan(conf, shipped_sources(), runtime_dir, read_installed, task_prolog)
+    written = apply_plan(plan) if apply else []
+    typer.echo(_json(plan, written, apply) if as_json else _text(plan, written, apply))
+    return 1 if plan.conflicts or (plan.changes and not apply) else 0
+
+
+def _json(plan: SetupPlan, written: list[Written], applied: bool) -> str:
+    backups = {item.path: item.backup for item in written}
+    changes = [
+        {
+            "path": str(change.path),
+            "new": change.before is None,
+            "diff": change.diff,
+            "backup": str(backups[change.path]) if backups.get(change.path) else None,
+        }
+        for change in plan.changes
+    ]
+    document = {
+        "complete": plan.complete,
+        "applied": applied,
+        "changes": changes,
+        "conflicts": [{"key": conflict.key, "text": conflict.text} for conflict in plan.conflicts],
+        "notes": list(plan.notes),
+        "next_steps": list(plan.next_steps),
+    }
+    return json.dumps(document, indent=2)
+
+
+def _text(plan: SetupPlan, written: list[Written], applied: bool) -> str:
+    blocks = [change.diff if change.before is not None else f"new file: {change.path}\n" for change in plan.changes]
+    blocks += [f"needs you: {conflict.key}: {conflict.text}\n" for conflict in plan.conflicts]
+    blocks += [f"note: {note}\n" for note in plan.notes]
+    if applied:
+        blocks += [
+            f"written: {item.path}" + (f" (before: {item.backup})\n" if item.backup else "\n") for item in written
+        ]
+    if plan.changes and plan.next_steps:
+        heading = "now:" if applied else "after --apply:"
+        blocks.append("\n".join([heading, *(f"  {n}. {step}" for n, step in enumerate(plan.next_steps, 1))]) + "\n")
+    if plan.complete:
+        blocks.append("everything is in place\n")
+    elif plan.changes and not applied:
+        blocks.append("nothing was written; --apply writes it\n")
+    return "\n".join(block.rstrip("\n") for block in blocks)
+
+
+def main() -> None:
+    """Entry point."""
+    app()

@@ -1,0 +1,112 @@
+"""Reading what is installed, and writing a plan: whole files or nothing, with a copy of what was there before."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from controller import integration
+from controller.errors import ConfigurationError
+from slurm.setup_plan import FileChange, SetupPlan, Sources
+
+USUAL_PLACES = (Path("/etc/slurm/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"), Path("/usr/local/etc/slurm.conf"))
+
+
+def default_slurm_conf() -> Path:
+    """The slurm.conf that Slurm's own commands would use: $SLURM_CONF, else the first of the usual places."""
+    if named := os.environ.get("SLURM_CONF"):
+        return Path(named)
+    return next((path for path in USUAL_PLACES if path.is_file()), USUAL_PLACES[0])
+
+
+def shipped_sources() -> Sources:
+    """Our scripts, as they were installed with this package."""
+    folder = resources.files("slurm")
+    return Sources(
+        lua=(folder / integration.LUA_NAME).read_text(),
+        event_hook=(folder / "hooks" / integration.EVENT_HOOK).read_text(),
+        task_prolog=(folder / "hooks" / integration.TASK_PROLOG).read_text(),
+    )
+
+
+def read_installed(path: Path) -> str | None:
+    """Text of a file, None when there is none. Raises ConfigurationError when it cannot be read."""
+    try:
+        return path.read_text(errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error}; run as root") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One file that was written, and the copy of what was there before."""
+
+    path: Path
+    backup: Path | None
+
+
+def apply_plan(plan: SetupPlan) -> list[Written]:
+    """Write every change. Scripts come before slurm.conf, so that slurm.conf never names a file that is not there.
+
+    Raises ConfigurationError that names the file; files written before it stay written, and running again goes on.
+    """
+    return [_write(change) for change in plan.changes]
+
+
+def _write(change: FileChange) -> Written:
+    path = change.path.resolve()  # a link stays a link
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        backup = _back_up(path) if change.before is not None else None
+        _replace(path, change)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {error}; run as root") from error
+    return Written(change.path, backup)
+
+
+def _replace(path: Path, change: FileChange) -> None:
+    """Put the new text in place in one step; owner and mode stay."""
+    temporary = path.with_name(f".{path.name}.headway-{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(change.after)
+            _keep_owner(file.fileno(), path, change.mode)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _keep_owner(descriptor: int, path: Path, mode: int) -> None:
+    try:
+        was = path.stat()
+    except FileNotFoundError:
+        os.fchmod(descriptor, mode)
+        return
+    if (was.st_uid, was.st_gid) != (os.geteuid(), os.getegid()):
+        os.fchown(descriptor, was.st_uid, was.st_gid)
+    os.fchmod(descriptor, was.st_mode & 0o7777)
+
+
+def _back_up(path: Path) -> Path:
+    """A copy beside it, with the same owner and mode; never over an earlier copy."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    for attempt in range(100):
+        backup = path.with_name(f"{path.name}.before-headway-{stamp}" + (f"-{attempt}" if attempt else ""))
+        try:
+            descriptor = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            continue
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(path.read_bytes())
+            _keep_owner(file.fileno(), path, 0o600)
+        return backup
+    raise FileExistsError(f"{path.name}.before-headway-{stamp}: taken a hundred times over")
