@@ -58,6 +58,7 @@ class Capacity:
         level = np.where(sealed > 0, 0, np.maximum(free, 0))
         top = int(nodes.gpus.max()) if len(nodes) else 0
         self._levels: list[int] = [bitmask(level == gpus) for gpus in range(top + 1)]
+        self._available = bitmask(nodes.available)
         self._clean = bitmask(clean)
         self._empty = bitmask(clean & (occupants == 0))
         self._failed: set[int] = set()
@@ -86,8 +87,18 @@ class Capacity:
         return 0 if self._sealed[node] else max(0, self._free[node])
 
     def total_free(self) -> int:
-        """GPUs that jobs could take, on all nodes, available or not."""
-        return sum(gpus * nodes.bit_count() for gpus, nodes in enumerate(self._levels))
+        """GPUs that jobs could take, on all available nodes together."""
+        return sum(gpus * (nodes & self._available).bit_count() for gpus, nodes in enumerate(self._levels))
+
+    def changes(self, row: int, placement: Placement) -> list[tuple[int, int, int]]:
+        """(node, free GPUs now, free GPUs if the job took that) for each available node where taking would change them."""
+        exclusive = bool(self._state.jobs.exclusive[row])
+        changes = []
+        for node, gpus in placement.items():
+            before = self.free_gpus(node) if self._available >> node & 1 else 0
+            if before:
+                changes.append((node, before, 0 if exclusive else max(0, before - gpus)))
+        return changes
 
     def place(self, row: int) -> Placement | None:
         """Where the job of that row would go now; None when it does not fit. Takes nothing."""
@@ -174,9 +185,9 @@ class Capacity:
         )
 
 
-def explain(state: ClusterState, capacity: Capacity, placement: Placement) -> str:
+def explain(capacity: Capacity, placement: Placement) -> str:
     """A short reason for a placement that `capacity` just gave and that has not been taken yet."""
-    names = state.nodes.names
+    names = capacity.state.nodes.names
     if len(placement.nodes) == 1:
         node = placement.nodes[0]
         return f"best fit: node {names[node]} had {capacity.free_gpus(node)} GPUs free"

@@ -18,13 +18,14 @@ that division, it does not spread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from policies.model import BoolColumn, ClusterState, IntColumn, Split
+from policies.model import BoolColumn, ClusterState, Split
 
 CPU_SLACK = 1e-6
 """CPUs that rounding may be off by."""
@@ -64,6 +65,12 @@ class Requests:
         self._state = state
         self.keys: list[int] = _class_keys(state).tolist()
         self._known: dict[int, Request] = {}
+        self._eligible: dict[int, _Eligible] = {}
+        nodes = state.nodes
+        kinds: dict[tuple[int, int, int], int] = {}
+        described = zip(nodes.gpus.tolist(), nodes.cpus.tolist(), nodes.memory_mib.tolist(), strict=True)
+        self._kind = np.array([kinds.setdefault(kind, len(kinds)) for kind in described], dtype=np.int64)
+        self._kinds = list(kinds)
 
     def of(self, row: int) -> Request:
         """What the job of that row asks for."""
@@ -74,69 +81,88 @@ class Requests:
         return request
 
     def _describe(self, row: int) -> Request:
-        jobs, nodes = self._state.jobs, self._state.nodes
-        allowed = nodes.available & (nodes.gpus > 0)
-        node_set = int(jobs.node_set[row])
-        if node_set >= 0:
-            allowed = allowed & self._state.node_sets[node_set]
+        jobs = self._state.jobs
+        eligible = self._nodes_of_set(int(jobs.node_set[row]))
         cpus, memory = float(jobs.cpus_per_gpu[row]), float(jobs.memory_mib_per_gpu[row])
-        usable = nodes.gpus
+        usable: Counter[int] = Counter()
         limited = False
-        for per_gpu, total, slack in ((cpus, nodes.cpus, CPU_SLACK), (memory, nodes.memory_mib, MEMORY_SLACK_MIB)):
-            if per_gpu > 0 and bool((total[allowed] > 0).any()):
-                limited = True
-                usable = np.where(total > 0, np.minimum(usable, (total + slack) // per_gpu), usable)
+        for (node_gpus, node_cpus, node_memory), count in eligible.kinds:
+            gpus = node_gpus
+            if cpus > 0 and node_cpus > 0:
+                gpus, limited = min(gpus, int((node_cpus + CPU_SLACK) // cpus)), True
+            if memory > 0 and node_memory > 0:
+                gpus, limited = min(gpus, int((node_memory + MEMORY_SLACK_MIB) // memory)), True
+            usable[gpus] += count
         parts = divide(
             int(jobs.num_gpus[row]),
             Split(int(jobs.split[row])),
             int(jobs.min_nodes[row]),
             int(jobs.max_nodes[row]),
             int(jobs.gpus_per_node[row]),
-            usable[allowed].astype(np.int64),
+            usable,
         )
-        return Request(parts, bitmask(allowed), cpus, memory, bool(jobs.exclusive[row]), limited)
+        return Request(parts, eligible.mask, cpus, memory, bool(jobs.exclusive[row]), limited)
+
+    def _nodes_of_set(self, node_set: int) -> _Eligible:
+        known = self._eligible.get(node_set)
+        if known is None:
+            nodes = self._state.nodes
+            members = nodes.available & (nodes.gpus > 0)
+            if node_set >= 0:
+                members = members & self._state.node_sets[node_set]
+            counts = np.bincount(self._kind[members], minlength=len(self._kinds)).tolist()
+            kinds = [(kind, count) for kind, count in zip(self._kinds, counts, strict=True) if count]
+            known = self._eligible[node_set] = _Eligible(bitmask(members), kinds)
+        return known
 
 
-def divide(num_gpus: int, split: Split, min_nodes: int, max_nodes: int, gpus_per_node: int, usable: IntColumn) -> Parts:
-    """Shares of a job on nodes that can hold `usable` GPUs of it each; empty when it fits in no way."""
+@dataclass(frozen=True, slots=True)
+class _Eligible:
+    """Available nodes of one node set."""
+
+    mask: int
+    kinds: list[tuple[tuple[int, int, int], int]]
+    """((GPUs, CPUs, memory in MiB), number of such nodes)."""
+
+
+def divide(
+    num_gpus: int, split: Split, min_nodes: int, max_nodes: int, gpus_per_node: int, usable: Mapping[int, int]
+) -> Parts:
+    """Shares of a job, where `usable` says how many nodes can hold so many of its GPUs; empty when it fits in no way."""
+    max_nodes = min(max_nodes, sum(usable.values()))
     options: Iterable[Parts]
-    max_nodes = min(max_nodes, len(usable))
     match split:
         case Split.FIXED:
-            options = [((gpus_per_node, min_nodes),)] if gpus_per_node > 0 else []
+            options = [((gpus_per_node, min_nodes),)]
         case Split.EVEN:
-            options = (
-                ((num_gpus // k, k),)
-                for k in range(max(min_nodes, 1), min(max_nodes, num_gpus) + 1)
-                if num_gpus % k == 0
-            )
+            counts = range(min_nodes, min(max_nodes, num_gpus) + 1)
+            options = (((num_gpus // count, count),) for count in counts if num_gpus % count == 0)
         case Split.ANY:
             options = _any_divisions(num_gpus, min_nodes, max_nodes, usable)
-    descending = np.sort(usable)[::-1]
-    return next((parts for parts in options if _fits_empty(parts, descending)), ())
+    return next((parts for parts in options if _fits_empty(parts, usable)), ())
 
 
-def _any_divisions(num_gpus: int, min_nodes: int, max_nodes: int, usable: IntColumn) -> Iterable[Parts]:
-    for size in np.unique(usable[usable > 0])[::-1].tolist():
+def _any_divisions(num_gpus: int, min_nodes: int, max_nodes: int, usable: Mapping[int, int]) -> Iterable[Parts]:
+    for size in sorted((size for size in usable if size > 0), reverse=True):
         whole, rest = divmod(num_gpus, size)
         count = whole + (rest > 0)
         if count > max_nodes:
             return
         if count >= min_nodes:
             yield tuple(part for part in ((size, whole), (rest, 1)) if part[0] > 0 and part[1] > 0)
-    if num_gpus >= min_nodes:
+    if min_nodes <= min(num_gpus, max_nodes):
         share, larger = divmod(num_gpus, min_nodes)
         yield tuple(part for part in ((share + 1, larger), (share, min_nodes - larger)) if part[1] > 0)
 
 
-def _fits_empty(parts: Parts, descending: IntColumn) -> bool:
-    """Whether the shares, largest first, fit on the largest nodes."""
-    total = 0
+def _fits_empty(parts: Parts, usable: Mapping[int, int]) -> bool:
+    """Whether there are nodes enough for the shares, the largest first."""
+    needed = 0
     for share, count in parts:
-        total += count
-        if total > len(descending) or descending[total - 1] < share:
+        needed += count
+        if share <= 0 or needed > sum(nodes for size, nodes in usable.items() if size >= share):
             return False
-    return total > 0
+    return needed > 0
 
 
 def _class_keys(state: ClusterState) -> npt.NDArray[np.int64]:

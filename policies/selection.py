@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def fill(state: ClusterState, order: IntColumn, *, strict: bool = False) -> Deci
     for row in queue:
         placement = capacity.place(row)
         if placement is not None:
-            reasons[row] = explain(state, capacity, placement)
+            reasons[row] = explain(capacity, placement)
             capacity.take(row, placement)
             allocation[row] = placement
         elif strict:
@@ -65,53 +66,87 @@ def select(state: ClusterState, order: IntColumn) -> Decision:
     return Decision(allocation, reasons, tuple(row for row in movable if not running[row]))
 
 
+@dataclass(slots=True)
+class _Layout:
+    """Selected newcomers, laid out in selection order on what running jobs leave.
+
+    Invariant: `capacity` is what the newcomers leave. `worst[share]` is at or above every (free GPUs, node) that a share
+    of that size was given: a node that comes before it in best fit might have been preferred.
+    """
+
+    capacity: Capacity
+    newcomers: dict[int, tuple[Placement, str]] = field(default_factory=dict)
+    worst: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, row: int) -> bool:
+        """Place one more; False, and nothing changed, when it does not fit."""
+        placement = self.capacity.place(row)
+        if placement is None:
+            return False
+        for node, share in placement.items():
+            fit = (self.capacity.free_gpus(node), node)
+            self.worst[share] = max(fit, self.worst.get(share, fit))
+        self.newcomers[row] = placement, explain(self.capacity, placement)
+        self.capacity.take(row, placement)
+        return True
+
+
 class _Selection:
     """The jobs selected so far, laid out.
 
-    Invariant: `capacity` is what is free after laying out all of them, `base` what is free beside the running ones alone;
-    laying out `newcomers` in their order on `base` gives their placements.
+    Invariant: `base` is what the selected running jobs leave, and laying out the newcomers on it, in the order in which
+    they were selected, gives `layout`.
     """
 
     def __init__(self, state: ClusterState, fixed: IntColumn) -> None:
         self._state = state
-        self.kept: dict[int, Placement] = {}
-        self.newcomers: dict[int, tuple[Placement, str]] = {}
         self._base = Capacity(state, held=fixed)
-        self._capacity = self._base.copy()
+        self._layout = _Layout(self._base.copy())
         self._own = held_placements(state, state.running[state.jobs.preemptible[state.running]])
+        self.kept: dict[int, Placement] = {}
+
+    @property
+    def newcomers(self) -> dict[int, tuple[Placement, str]]:
+        """Selected waiting jobs: where they go, and why there."""
+        return self._layout.newcomers
 
     def offer_newcomer(self, row: int) -> None:
-        placed = _start(self._state, self._capacity, row)
-        if placed is not None:
-            self.newcomers[row] = placed
+        """Select a waiting job if it fits behind the newcomers before it."""
+        self._layout.add(row)
 
     def offer_running(self, row: int) -> None:
+        """Select a running job if the newcomers before it still fit, laid out anew, when it stays where it is."""
         placement = self._own[row]
-        if not self.newcomers:
-            self._base.take(row, placement)
-            self._capacity.take(row, placement)
-            self.kept[row] = placement
+        changes = self._base.changes(row, placement)
+        if not self._leaves_enough(changes):
             return
-        trial = self._base.copy()
-        trial.take(row, placement)
-        base = trial.copy()
-        newcomers = {}
-        for newcomer in self.newcomers:
-            placed = _start(self._state, trial, newcomer)
-            if placed is None:
+        if any(self._disturbs(*change) for change in changes):
+            layout = self._laid_out_around(row, placement)
+            if layout is None:
                 return
-            newcomers[newcomer] = placed
+            self._layout = layout
+        else:
+            self._layout.capacity.take(row, placement)
+        self._base.take(row, placement)
         self.kept[row] = placement
-        self.newcomers, self._base, self._capacity = newcomers, base, trial
 
+    def _leaves_enough(self, changes: list[tuple[int, int, int]]) -> bool:
+        """A first look by number of GPUs only. Says nothing where exclusive newcomers take more than they ask for."""
+        lost = sum(before - after for _, before, after in changes)
+        if lost <= self._layout.capacity.total_free():
+            return True
+        return bool(self._state.jobs.exclusive[list(self.newcomers)].any())
 
-def _start(state: ClusterState, capacity: Capacity, row: int) -> tuple[Placement, str] | None:
-    placement = capacity.place(row)
-    if placement is None:
-        return None
-    reason = explain(state, capacity, placement)
-    capacity.take(row, placement)
-    return placement, reason
+    def _disturbs(self, node: int, before: int, after: int) -> bool:
+        """Whether a newcomer could be laid out differently when that node has `after` and not `before` GPUs free for it."""
+        if self._layout.capacity.free_gpus(node) != before:
+            return True  # one of them is there
+        return any(share <= after and (after, node) < worst for share, worst in self._layout.worst.items())
+
+    def _laid_out_around(self, row: int, placement: Placement) -> _Layout | None:
+        layout = _Layout(self._base.copy())
+        layout.capacity.take(row, placement)
+        return layout if all(map(layout.add, self.newcomers)) else None
 
 
 def held_placements(state: ClusterState, rows: Iterable[int] | IntColumn) -> dict[int, Placement]:
