@@ -1,0 +1,140 @@
+"""Runs job_submit.lua under a real Lua, with a stand-in for what slurmctld gives it."""
+
+import ctypes
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller import integration
+from controller.lease import Lease, write_lease
+
+SCRIPT = Path(__file__).parents[3] / "slurm" / "job_submit.lua"
+NO_VAL = 4294967294
+RELEASE = 4294967295
+
+_PRELUDE = """
+local function logger(level)
+    return function(format, ...) print("log\\t" .. level .. "\\t" .. string.format(format, ...)) end
+end
+slurm = {SUCCESS = 0, ERROR = -1, log_info = logger("info"), log_error = logger("error"), log_user = logger("user")}
+local function show(code, job)
+    print("code\\t" .. string.format("%.0f", code))
+    for key, value in pairs(job) do print("field\\t" .. key .. "\\t" .. tostring(value)) end
+end
+"""
+
+_LIBRARY_RUNNER = """
+import ctypes, sys
+lua = ctypes.CDLL("liblua5.1.so.0")
+lua.luaL_newstate.restype = ctypes.c_void_p
+lua.luaL_openlibs.argtypes = [ctypes.c_void_p]
+lua.luaL_loadfile.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+lua.lua_pcall.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int]
+lua.lua_tolstring.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+lua.lua_tolstring.restype = ctypes.c_char_p
+state = lua.luaL_newstate()
+lua.luaL_openlibs(state)
+failed = lua.luaL_loadfile(state, sys.argv[1].encode()) or lua.lua_pcall(state, 0, 0, 0)
+if failed:
+    sys.exit(lua.lua_tolstring(state, -1, None).decode())
+ctypes.CDLL(None).fflush(None)
+"""
+
+
+def interpreters() -> dict[str, tuple[str, ...]]:
+    """Every Lua of this machine: name to the command that runs a file. The first is the library that slurmctld itself loads."""
+    found: dict[str, tuple[str, ...]] = {}
+    try:
+        ctypes.CDLL("liblua5.1.so.0")
+        found["liblua5.1"] = (sys.executable, "-c", _LIBRARY_RUNNER)
+    except OSError:
+        pass
+    for name in ("lua5.1", "luajit", "lua5.3", "lua5.4"):
+        if path := shutil.which(name):
+            found[name] = (path,)
+    return found
+
+
+@dataclass
+class Answer:
+    """What a call returned, the job as it left it, and what was logged."""
+
+    code: int
+    job: dict[str, str] = field(default_factory=dict)
+    logs: list[tuple[str, str]] = field(default_factory=list)
+
+    def logged(self, level: str) -> str:
+        return "\n".join(text for at, text in self.logs if at == level)
+
+
+class LuaPlugin:
+    """The script, and the runtime folder that it looks into."""
+
+    def __init__(self, command: tuple[str, ...], folder: Path) -> None:
+        self._command = command
+        self._folder = folder
+        self.runtime_dir = folder / "run"
+        self.runtime_dir.mkdir()
+        self.script = folder / "job_submit.lua"
+        self.script.write_text(integration.with_runtime_dir(SCRIPT.read_text(), self.runtime_dir))
+
+    def beat(self, age_s: float = 0, room: int = 65536, **changes: object) -> None:
+        """The controller renews its lease."""
+        values = {"stale_after_s": 30, "partitions": ("dl", "gpu"), "controller_uid": 64030, "wake_room_bytes": room}
+        write_lease(self.runtime_dir / "lease", Lease(time_s=int(time.time() - age_s), **{**values, **changes}))  # type: ignore[arg-type]
+
+    def lua(self, body: str) -> list[str]:
+        """Run Lua after the script was loaded; the printed lines."""
+        program = self._folder / "program.lua"
+        program.write_text(f'{_PRELUDE}\ndofile("{self.script}")\n{body}\n')
+        done = subprocess.run((*self._command, str(program)), capture_output=True, text=True, timeout=20, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    def submit(self, _before: str = "", **job: object) -> Answer:
+        """sbatch: `job` are the fields of job_desc that differ from a plain GPU job."""
+        fields = {"script": "#!/bin/sh", "tres_per_node": "gres:gpu:2", "priority": NO_VAL, "het_job_offset": NO_VAL}
+        return _parse(
+            self.lua(
+                f"{_before}\nlocal job = {_table({**fields, **job})}\n"
+                "local parts = {dl = {flag_default = 1}, gpu = {flag_default = 0}, other = {flag_default = 0}}\n"
+                "show(slurm_job_submit(job, parts, 1001), job)"
+            )
+        )
+
+    def modify(self, record: dict[str, object], uid: int = 1001, before: str = "", **change: object) -> Answer:
+        """scontrol update: `change` are the fields of job_desc that the user set."""
+        fields = {"priority": NO_VAL, "begin_time": 0, "nice": NO_VAL}
+        base = {"job_id": 7, "priority": 0, "admin_comment": "headway:hold", "begin_time": 0, "array_job_id": 0}
+        return _parse(
+            self.lua(
+                f"{before}\nlocal job = {_table({**fields, **change})}\n"
+                f"show(slurm_job_modify(job, {_table({'array_task_id': NO_VAL, **base, **record})}, {{}}, {uid}), job)"
+            )
+        )
+
+
+def _parse(lines: list[str]) -> Answer:
+    answer = Answer(code=-999)
+    for line in lines:
+        match line.split("\t"):
+            case ["code", code]:
+                answer.code = int(code)
+            case ["field", key, value]:
+                answer.job[key] = value
+            case ["log", level, *text]:
+                answer.logs.append((level, "\t".join(text)))
+    return answer
+
+
+def _table(values: dict[str, object]) -> str:
+    return "{" + ", ".join(f"{key} = {_literal(value)}" for key, value in values.items() if value is not None) + "}"
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,329 @@
+"""job_submit.lua under every Lua of this machine."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.slurm.lua_plugin import RELEASE, LuaPlugin, interpreters
+
+HELD = 2042
+LUAS = interpreters()
+
+pytestmark = pytest.mark.skipif(not LUAS, reason="no Lua here; Slurm's packages bring liblua5.1")
+
+
+@pytest.fixture(params=sorted(LUAS))
+def plugin(request: pytest.FixtureRequest, tmp_path: Path) -> LuaPlugin:
+    plugin = LuaPlugin(LUAS[request.param], tmp_path)
+    plugin.beat()
+    return plugin
+
+
+class Pipe:
+    """The wake pipe, and the controller's end of it."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+    def lines(self) -> list[str]:
+        try:
+            return os.read(self.fd, 65536).decode().splitlines()
+        except BlockingIOError:
+            return []
+
+    def fill(self) -> None:
+        try:
+            while True:
+                os.write(self.fd, b"x")
+        except BlockingIOError:
+            return
+
+
+@pytest.fixture
+def pipe(plugin: LuaPlugin) -> Iterator[Pipe]:
+    pipe = Pipe(plugin.runtime_dir / "wake")
+    yield pipe
+    os.close(pipe.fd)
+
+
+def untouched(answer: object) -> bool:
+    return answer.code == 0 and "admin_comment" not in answer.job and answer.job["priority"] == "4294967294"  # type: ignore[attr-defined]
+
+
+# --- which jobs are held
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"tres_per_node": "gres:gpu:2"},
+        {"tres_per_node": None, "tres_per_job": "gres:gpu:12"},
+        {"tres_per_node": None, "tres_per_task": "gres/gpu=1"},
+        {"tres_per_node": None, "tres_per_task": "cpu=2,gres/gpu:a100=1"},
+        {"tres_per_node": None, "tres_per_socket": "gres:gpu:1"},
+        {"tres_per_node": "gres:nic:1,gres:gpu:a100:2"},
+        {"tres_per_node": None, "gres": "gpu"},
+        {"tres_per_node": "gres/gpu"},
+    ],
+)
+def test_a_batch_job_with_gpus_in_any_form_is_held(plugin: LuaPlugin, pipe: Pipe, request_: dict[str, str]) -> None:
+    answer = plugin.submit(**request_)
+
+    assert (answer.code, answer.job["priority"], answer.job["admin_comment"]) == (0, "0", "headway:hold")
+    assert pipe.lines() == ["submit"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"tres_per_node": None},
+        {"tres_per_node": "gres:gpu:0"},
+        {"tres_per_node": "gres:nic:2"},
+        {"tres_per_node": "gres:gpu_mem:4"},
+        {"tres_per_node": "none"},
+        {"script": None},
+        {"script": ""},
+        {"het_job_offset": 0},
+        {"het_job_offset": 1},
+        {"pack_job_offset": 1},
+        {"partition": "other"},
+        {"partition": "dl,other"},
+        {"partition": "DL"},
+    ],
+)
+def test_every_other_job_passes_untouched(plugin: LuaPlugin, pipe: Pipe, other: dict[str, object]) -> None:
+    answer = plugin.submit(**other)
+
+    assert untouched(answer)
+    assert pipe.lines() == []
+
+
+@pytest.mark.parametrize("partition", [None, "", "dl", "gpu", "gpu,dl"])
+def test_partitions_are_managed_when_all_of_them_are(plugin: LuaPlugin, partition: str | None) -> None:
+    assert plugin.submit(partition=partition).job["priority"] == "0"
+
+
+def test_without_a_default_partition_nothing_is_held(plugin: LuaPlugin) -> None:
+    lines = plugin.lua(
+        'local job = {script = "x", tres_per_node = "gres:gpu:1"}\n'
+        "show(slurm_job_submit(job, {other = {flag_default = 0}}, 1), job)"
+    )
+
+    assert "field\tpriority\t0" not in lines
+
+
+def test_other_tools_keep_what_they_wrote_into_the_admin_comment(plugin: LuaPlugin) -> None:
+    answer = plugin.submit(admin_comment="ticket=42 cost:7")
+
+    assert answer.job["admin_comment"] == "ticket=42 cost:7 headway:hold"
+
+
+def test_the_users_own_hold_is_marked_as_theirs(plugin: LuaPlugin, pipe: Pipe) -> None:
+    answer = plugin.submit(priority=0)
+
+    assert answer.job["admin_comment"] == "headway:user-hold"
+    assert pipe.lines() == []
+
+
+# --- fail-open
+
+
+def test_nothing_is_held_without_a_lease(plugin: LuaPlugin) -> None:
+    (plugin.runtime_dir / "lease").unlink()
+
+    assert untouched(plugin.submit())
+
+
+@pytest.mark.parametrize("age_s", [31, 86400, -31, -86400])
+def test_nothing_is_held_by_a_stale_lease_or_one_from_the_future(plugin: LuaPlugin, pipe: Pipe, age_s: float) -> None:
+    plugin.beat(age_s=age_s)
+
+    assert untouched(plugin.submit())
+    assert pipe.lines() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "time=abc\nstale_after=30\npartitions=dl\ncontroller_uid=0\n",
+        "time={now}\nstale_after=0\npartitions=dl\ncontroller_uid=0\n",
+        "time={now}\nstale_after=nan\npartitions=dl\ncontroller_uid=0\n",
+        "time={now}\nstale_after=30\npartitions=dl\n",
+        "time={now}\nstale_after=30\ncontroller_uid=0\n",
+        "time={now}\nstale_after=30\npartitions=\ncontroller_uid=0\n",
+        "\0\0\0\0",
+        "=" * 70000,
+    ],
+)
+def test_nothing_is_held_by_a_broken_lease(plugin: LuaPlugin, text: str) -> None:
+    (plugin.runtime_dir / "lease").write_text(text.replace("{now}", str(int(time.time()))))
+
+    assert untouched(plugin.submit())
+
+
+def test_an_error_in_the_script_lets_the_job_through_and_is_logged(plugin: LuaPlugin) -> None:
+    answer = plugin.submit("os.time = function() error('clock is broken') end")
+
+    assert untouched(answer)
+    assert "clock is broken" in answer.logged("error")
+
+
+# --- the wake pipe
+
+
+@pytest.mark.parametrize("kind", ["absent", "no reader"])
+def test_a_pipe_that_nobody_reads_holds_nobody_up(plugin: LuaPlugin, kind: str) -> None:
+    wake = plugin.runtime_dir / "wake"
+    if kind == "no reader":
+        os.mkfifo(wake)
+
+    assert plugin.submit().job["priority"] == "0"
+    assert wake.exists() == (kind == "no reader")
+
+
+def test_a_full_pipe_is_not_written_to(plugin: LuaPlugin, pipe: Pipe) -> None:
+    # Given a controller that renews its lease but reads nothing, and a pipe filled to the brim
+    pipe.fill()
+    plugin.beat(room=0)
+
+    # When a job is submitted, then it is held as ever (a write would have blocked for good)
+    assert plugin.submit().job["priority"] == "0"
+
+
+def test_no_more_than_a_fourth_of_the_room_is_used_until_the_next_lease(plugin: LuaPlugin, pipe: Pipe) -> None:
+    plugin.beat(room=100)
+
+    plugin.lua(
+        "for _ = 1, 50 do\n"
+        'slurm_job_submit({script = "x", tres_per_node = "gres:gpu:1"}, {dl = {flag_default = 1}}, 1)\n'
+        "end"
+    )
+
+    assert pipe.lines() == ["submit"] * 3  # 3 x 7 bytes of 25
+
+
+# --- changes by users
+
+
+@pytest.mark.parametrize("change", [{"priority": RELEASE}, {"priority": 100}, {"nice": 2147483698}])
+def test_users_cannot_release_what_headway_holds(plugin: LuaPlugin, change: dict[str, object]) -> None:
+    answer = plugin.modify({}, **change)
+
+    assert answer.code == HELD
+    assert "headway why 7" in answer.logged("info")
+    assert answer.logged("user") == ""  # Slurm before 23.02 cannot show it, and logs an error about it
+
+
+def test_users_cannot_move_the_begin_time_of_what_headway_holds(plugin: LuaPlugin) -> None:
+    answer = plugin.modify({"array_job_id": 7, "array_task_id": 3}, begin_time=int(time.time()) + 3600)
+
+    assert answer.code == HELD
+    assert "scontrol hold 7_3" in answer.logged("info")
+
+
+def test_on_newer_slurm_the_user_reads_what_to_do(plugin: LuaPlugin) -> None:
+    plugin.script.write_text(plugin.script.read_text().replace("slurm.ESLURM_JOB_HELD", "2042"))
+
+    assert "headway why 7" in plugin.modify({}, priority=RELEASE).logged("user")
+
+
+@pytest.mark.parametrize("uid", [0, 64030])
+def test_root_and_the_controller_change_what_they_like(plugin: LuaPlugin, uid: int) -> None:
+    assert plugin.modify({}, uid=uid, priority=RELEASE).code == 0
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"admin_comment": None},
+        {"admin_comment": "headway:holdall"},
+        {"priority": 5},
+    ],
+)
+def test_jobs_that_headway_does_not_hold_are_their_users_own(plugin: LuaPlugin, record: dict[str, object]) -> None:
+    assert plugin.modify(record, priority=RELEASE).code == 0
+
+
+def test_other_changes_pass(plugin: LuaPlugin) -> None:
+    assert plugin.modify({}, comment="x", time_limit=5).code == 0
+
+
+def test_with_a_stale_lease_users_release_their_jobs(plugin: LuaPlugin) -> None:
+    plugin.beat(age_s=60)
+
+    assert plugin.modify({}, priority=RELEASE).code == 0
+
+
+@pytest.mark.parametrize(
+    ("record", "shown"),
+    [({}, "7"), ({"array_job_id": 7, "array_task_id": 3}, "7_3"), ({"array_job_id": 7}, "7"), ({"priority": 9}, "7")],
+)
+def test_a_users_hold_is_told_to_the_controller(
+    plugin: LuaPlugin, pipe: Pipe, record: dict[str, object], shown: str
+) -> None:
+    assert plugin.modify(record, priority=0).code == 0
+    assert pipe.lines() == [f"user-hold {shown}"]
+
+
+def test_a_users_hold_that_cannot_be_told_is_refused_rather_than_lost(plugin: LuaPlugin, pipe: Pipe) -> None:
+    plugin.beat(room=0)
+
+    answer = plugin.modify({}, priority=0)
+
+    assert answer.code == HELD
+    assert "try again" in answer.logged("info")
+
+
+@pytest.mark.parametrize("change", [{"priority": RELEASE}, {"nice": 2147483698}])
+def test_a_user_who_takes_the_own_hold_off_gives_headway_time_to_take_over(
+    plugin: LuaPlugin, pipe: Pipe, change: dict[str, object]
+) -> None:
+    before = int(time.time())
+
+    answer = plugin.modify({"admin_comment": "x headway:user-hold"}, **change)
+
+    assert answer.code == 0
+    assert before + 5 <= int(answer.job["begin_time"]) <= time.time() + 5
+    assert pipe.lines() == ["user-release 7"]
+
+
+@pytest.mark.parametrize("where", ["record", "change"])
+def test_a_later_begin_time_stays(plugin: LuaPlugin, where: str) -> None:
+    later = int(time.time()) + 3600
+    record: dict[str, object] = {"admin_comment": "headway:user-hold"}
+    change: dict[str, object] = {"priority": RELEASE}
+    (record if where == "record" else change)["begin_time"] = later
+
+    answer = plugin.modify(record, **change)
+
+    assert answer.job["begin_time"] == ("0" if where == "record" else str(later))
+
+
+# --- beside a site's own script
+
+
+def test_a_site_script_that_loads_ours_runs_first_and_its_refusals_stand(plugin: LuaPlugin, tmp_path: Path) -> None:
+    site = tmp_path / "site.lua"
+    site.write_text(
+        "function slurm_job_submit(job) if job.account == nil then return -1 end job.qos = 'site' return 0 end\n"
+        "function slurm_job_modify(job, record, parts, uid) return uid == 5 and -1 or 0 end\n"
+        f'dofile("{plugin.script}")\n'
+    )
+    plugin.script = site
+
+    assert plugin.submit().code == -1
+    answer = plugin.submit(account="a")
+    assert (answer.job["qos"], answer.job["priority"]) == ("site", "0")
+    assert plugin.modify({}, uid=5).code == -1
+    assert plugin.modify({}, priority=RELEASE).code == HELD
+
+
+def test_loading_the_script_again_does_not_stack_it(plugin: LuaPlugin, pipe: Pipe) -> None:
+    plugin.submit(f'dofile("{plugin.script}")')
+
+    assert pipe.lines() == ["submit"]
