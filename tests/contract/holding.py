@@ -1,0 +1,138 @@
+"""hold, mark, unmark, release, set_begin_time; and the identity of jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, Phase, Pin
+from tests.contract.bench import Order, SlurmBench, job_of
+from tests.contract.steps import running, seen, submit_held, submit_running
+
+_LONG_WAIT = Order(gres=1, begin_in_s=3600)
+
+
+class Holding:
+    """Who may start, and what the admin comment says of it."""
+
+    async def test_hold_stops_a_pending_job_and_marks_it(self, bench: SlurmBench) -> None:
+        key = await bench.submit(_LONG_WAIT)
+        assert await bench.client.hold([key]) == {}
+        job = await seen(bench, key)
+        assert (job.held, job.marks, job.phase) == (True, {HOLD_MARK}, Phase.PENDING)
+        assert job.reason in {"JobHeldAdmin", "JobHeldUser"}
+
+    async def test_hold_keeps_what_others_wrote(self, bench: SlurmBench) -> None:
+        key = await bench.submit(replace(_LONG_WAIT, admin_comment="billing=7 owner=ml"))
+        assert await bench.client.hold([key]) == {}
+        assert await bench.client.hold([key]) == {}
+        assert (await seen(bench, key)).admin_comment == f"billing=7 owner=ml {HOLD_MARK}"
+
+    async def test_held_job_stays_held(self, bench: SlurmBench) -> None:
+        key, _ = await submit_held(bench, Order(gres=1))
+        assert await bench.client.hold([key]) == {}
+        await bench.wait(2.0)
+        assert (await seen(bench, key)).phase is Phase.PENDING
+
+    async def test_marks_come_and_go_and_leave_the_rest(self, bench: SlurmBench) -> None:
+        key, _ = await submit_held(bench, Order(gres=1, admin_comment="billing=7 owner=ml"))
+        client = bench.client
+        assert await client.mark([key], USER_HOLD_MARK) == {}
+        assert await client.mark([key], HOLD_MARK) == {}
+        assert (await seen(bench, key)).marks == {HOLD_MARK, USER_HOLD_MARK}
+        assert await client.unmark([key], USER_HOLD_MARK) == {}
+        assert (await seen(bench, key)).admin_comment == f"billing=7 owner=ml {HOLD_MARK}"
+        assert await client.unmark([key], HOLD_MARK) == {}
+        assert await client.unmark([key], HOLD_MARK) == {}
+        job = await seen(bench, key)
+        assert (job.admin_comment, job.held) == ("billing=7 owner=ml", True)
+
+    async def test_a_job_with_no_other_comment_ends_without_one(self, bench: SlurmBench) -> None:
+        key, _ = await submit_held(bench, Order(gres=1))
+        await bench.client.hold([key])
+        assert await bench.client.unmark([key], HOLD_MARK) == {}
+        assert (await seen(bench, key)).admin_comment == ""
+
+    async def test_running_jobs_can_be_marked_but_not_held(self, bench: SlurmBench) -> None:
+        key, _ = await submit_running(bench, Order(gres=1, admin_comment="billing=7"))
+        assert set(await bench.client.hold([key])) == {key}
+        job = await seen(bench, key)
+        assert (job.phase, job.marks, job.held) == (Phase.RUNNING, frozenset(), False)
+        assert await bench.client.mark([key], HOLD_MARK) == {}
+        assert (await seen(bench, key)).admin_comment == f"billing=7 {HOLD_MARK}"
+
+    async def test_release_lets_slurm_start_the_job(self, bench: SlurmBench) -> None:
+        key, _ = await submit_held(bench, Order(gres=2))
+        assert await bench.client.release([key]) == {}
+        job = await running(bench, key)
+        assert not job.held
+
+    async def test_release_after_hold(self, bench: SlurmBench) -> None:
+        key, _ = await submit_held(bench, Order(gres=2))
+        await bench.client.hold([key])
+        assert await bench.client.release([key]) == {}
+        await running(bench, key)
+
+    async def test_array_tasks_are_released_one_by_one(self, bench: SlurmBench) -> None:
+        first, _ = await submit_held(bench, Order(gres=1, array=(0, 1, 2)))
+        array_id = first.job_id.partition("_")[0]
+        second = JobKey(f"{array_id}_1", first.submit_time_s)
+        assert await bench.client.hold([second]) == {}
+        assert await bench.client.release([second]) == {}
+        await running(bench, second)
+        snapshot = await bench.client.snapshot()
+        others = [job_of(snapshot, f"{array_id}_{task}") for task in (0, 2)]
+        assert all(job.held and job.phase is Phase.PENDING and not job.marks for job in others)
+        assert HOLD_MARK in job_of(snapshot, second.job_id).marks
+
+    async def test_user_holds_show_as_such(self, bench: SlurmBench) -> None:
+        key = await bench.submit(_LONG_WAIT)
+        await bench.user_hold(key)
+        job = await seen(bench, key)
+        assert (job.held, job.reason) == (True, "JobHeldUser")
+        await bench.user_release(key)
+        assert not (await seen(bench, key)).held
+
+    async def test_begin_time_puts_a_start_off_and_back(self, bench: SlurmBench) -> None:
+        key, _ = await submit_held(bench, Order(gres=1))
+        later_s = await bench.now() + 3600
+        assert await bench.client.set_begin_time([key], later_s) == {}
+        assert await bench.client.release([key]) == {}
+        snapshot = await bench.wait_until(lambda now: job_of(now, key.job_id).reason == "BeginTime")
+        eligible_s = job_of(snapshot, key.job_id).eligible_time_s
+        assert eligible_s is not None
+        assert abs(eligible_s - later_s) <= 1
+        assert await bench.client.set_begin_time([key], None) == {}
+        await running(bench, key)
+
+    async def test_no_verb_touches_another_job_with_the_same_id(self, bench: SlurmBench) -> None:
+        key, job = await submit_held(bench, Order(gres=1, admin_comment="billing=7"))
+        stale = replace(key, submit_time_s=key.submit_time_s - 3600)
+        client, node = bench.client, bench.nodes[0]
+        answers = [
+            await client.hold([stale]),
+            await client.mark([stale], HOLD_MARK),
+            await client.unmark([stale], HOLD_MARK),
+            await client.pin([Pin(stale, (node,), 1, job.request)]),
+            await client.unpin({stale: job.request}),
+            await client.release([stale]),
+            await client.signal([stale], "USR1"),
+            await client.requeue_hold([stale]),
+            await client.set_begin_time([stale], None),
+        ]
+        assert [(set(failures), failures[stale].gone) for failures in answers] == [({stale}, True)] * len(answers)
+        assert await seen(bench, key) == job
+
+    async def test_jobs_that_slurm_never_heard_of_are_gone(self, bench: SlurmBench) -> None:
+        key, _ = await submit_held(bench, Order(gres=1))
+        unknown, no_task = JobKey("999999", key.submit_time_s), JobKey("999999_7", key.submit_time_s)
+        failures = await bench.client.release([unknown, key, no_task])
+        assert {name: failure.gone for name, failure in failures.items()} == {unknown: True, no_task: True}
+        await running(bench, key)
+
+    async def test_no_jobs_no_work(self, bench: SlurmBench) -> None:
+        client = bench.client
+        assert await client.hold([]) == {}
+        assert await client.pin([]) == {}
+        assert await client.unpin({}) == {}
+        assert await client.release([]) == {}
+        assert await client.requeue_hold([]) == {}

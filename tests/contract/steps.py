@@ -1,0 +1,46 @@
+"""Steps that the contract's stories share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
+from tests.contract.bench import Order, SlurmBench, job_of
+
+
+async def submit_held(bench: SlurmBench, order: Order) -> tuple[JobKey, SlurmJob]:
+    """A job that is held from its submission, and what the client tells of it."""
+    key = await bench.submit(replace(order, hold=True))
+    return key, job_of(await bench.client.snapshot(), key.job_id)
+
+
+async def submit_running(bench: SlurmBench, order: Order) -> tuple[JobKey, SlurmJob]:
+    """A job that Slurm has started by itself."""
+    key = await bench.submit(order)
+    return key, await running(bench, key)
+
+
+async def running(bench: SlurmBench, key: JobKey) -> SlurmJob:
+    """The job, once it runs."""
+    snapshot = await bench.wait_until(lambda seen: job_of(seen, key.job_id).phase is Phase.RUNNING)
+    return job_of(snapshot, key.job_id)
+
+
+async def requeued(bench: SlurmBench, before: SlurmJob) -> SlurmJob:
+    """The job, once it is back in the queue after the run that was seen before."""
+
+    def is_back(seen: SlurmSnapshot) -> bool:
+        job = job_of(seen, before.key.job_id)
+        return job.phase is Phase.PENDING and job.restarts > before.restarts
+
+    return job_of(await bench.wait_until(is_back), before.key.job_id)
+
+
+def ended(snapshot: SlurmSnapshot, key: JobKey) -> bool:
+    """Whether the job has ended."""
+    return job_of(snapshot, key.job_id).phase is Phase.ENDED
+
+
+async def seen(bench: SlurmBench, key: JobKey) -> SlurmJob:
+    """The job as it is now, whatever its submit time."""
+    return job_of(await bench.client.snapshot(), key.job_id)
