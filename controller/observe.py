@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from controller.columns import STATIC, build_state
+from controller.dependency import Dependencies, Met
 from controller.feasible import Feasibility, UnsupportedRequestError
 from controller.ledger import Ledger, Served
 from controller.scope import Role, Standing, standing
@@ -77,6 +78,7 @@ class Observer:
         visible: list[tuple[_Known, SlurmJob, Role]] = []
         foreign: list[NodeShare] = []
         known: dict[JobKey, _Known] = {}
+        dependencies: Dependencies | None = None
         now_s = snapshot.time_s
         for job in snapshot.jobs:
             found = standing(job, partitions, ledger, now_s)
@@ -86,6 +88,9 @@ class Observer:
                     foreign.extend(job.allocated)
                 continue
             jobs[job.key] = job
+            if role is Role.WAITING and job.dependency:
+                dependencies = dependencies or Dependencies(snapshot.jobs)
+                found, role = _depends(job, dependencies.of(job), yielding)
             if role is Role.ADOPT:
                 adopt.append(job.key)
             elif role in {Role.WAITING, Role.STARTING, Role.RUNNING}:
@@ -154,6 +159,16 @@ class Observer:
             served=served,
             node_sets=feasibility.masks,
         )
+
+
+def _depends(job: SlurmJob, met: Met, yielding: dict[JobKey, str]) -> tuple[Standing, Role]:
+    """Standing of a held job that waits for others."""
+    if met is Met.YES:
+        return Standing(Role.WAITING), Role.WAITING
+    why = f"waits for other jobs ({job.dependency})"
+    if met is Met.NEVER:
+        why = yielding[job.key] = f"waits for a job that will not let it go ({job.dependency})"
+    return Standing(Role.INELIGIBLE, why), Role.INELIGIBLE
 
 
 def _work_out(job: SlurmJob, original: ResourceRequest | None, feasibility: Feasibility, node_gpus: int) -> _Known:

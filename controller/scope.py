@@ -84,8 +84,6 @@ def _held(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
         return Standing(Role.INELIGIBLE, "held by its user; `scontrol release` gives it back to the queue")
     if HOLD_MARK not in job.marks:
         return Standing(Role.INELIGIBLE, f"held outside Headway ({job.reason}); `scontrol release` gives it back")
-    if job.dependency:
-        return Standing(Role.INELIGIBLE, f"waits for other jobs ({job.dependency})")
     # A requeue pushes the begin time back by minutes; a job that ran before has met its user's own begin time.
     if job.restarts == 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s:
         return Standing(Role.INELIGIBLE, f"is not to begin for another {job.eligible_time_s - now_s:.0f} s")

@@ -51,7 +51,8 @@ def test_jobs_that_are_not_ours_only_take_room():
 
 
 def test_ineligible_jobs_are_not_shown_to_policies():
-    seen = observe(snapshot(job("1", dependency="afterok:9(unfulfilled)"), job("2", admin_comment="")))
+    unmet = job("1", dependency="afterok:9(unfulfilled)")
+    seen = observe(snapshot(unmet, job("2", admin_comment=""), job("9", admin_comment="")))
     assert len(seen.state.jobs) == 0
     assert {found.role for found in seen.standings.values()} == {Role.INELIGIBLE}
 

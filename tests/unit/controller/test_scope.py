@@ -35,7 +35,6 @@ def test_only_batch_jobs_with_gpus_in_managed_partitions_are_ours(change, inside
         ({"admin_comment": USER_HOLD_MARK}, Role.INELIGIBLE),
         ({"admin_comment": f"{HOLD_MARK} {USER_HOLD_MARK}"}, Role.INELIGIBLE),
         ({"admin_comment": ""}, Role.INELIGIBLE),
-        ({"dependency": "afterok:3(unfulfilled)"}, Role.INELIGIBLE),
         ({"eligible_time_s": NOW_S + 60}, Role.INELIGIBLE),
         ({"eligible_time_s": NOW_S - 60}, Role.WAITING),
         ({"eligible_time_s": NOW_S + 60, "restarts": 1}, Role.WAITING),

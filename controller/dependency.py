@@ -1,0 +1,89 @@
+"""Whether the jobs that a held job waits for have let it go.
+
+slurmctld does not look at the dependencies of a held job (measured on 22.05), so Headway has to: a job whose dependencies
+seem met is offered to the policy, and Slurm, which stays the authority, judges again when the job is released. One that can
+never be met is given to Slurm, which cancels it or lets it wait as the site has set (kill_invalid_depend).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import Enum
+
+from controller.slurm.client import Phase, SlurmJob
+
+_CLAUSE = re.compile(r"(?P<kind>[a-z]+)(?::(?P<targets>[\d_*:+]+))?(?:\(\w+\))?")
+
+
+class Met(Enum):
+    """Outcome of a dependency."""
+
+    YES = "met"
+    NOT_YET = "not yet"
+    NEVER = "never"
+
+
+class Dependencies:
+    """Answers from one snapshot. Jobs that slurmctld has forgotten count as ended well: Slurm judges again at the release."""
+
+    def __init__(self, jobs: Iterable[SlurmJob]) -> None:
+        self._by_id: dict[str, list[SlurmJob]] = {}
+        self._by_name: dict[tuple[str, str], list[SlurmJob]] = {}
+        for job in jobs:
+            self._by_id.setdefault(job.key.job_id, []).append(job)
+            if job.array_job_id is not None:
+                self._by_id.setdefault(str(job.array_job_id), []).append(job)
+            self._by_name.setdefault((job.user, job.name), []).append(job)
+
+    def of(self, job: SlurmJob) -> Met:
+        """Whether the job's dependencies are met. Text that is not understood counts as met: Slurm judges at the release."""
+        if "?" in job.dependency:
+            answers = [self._clause(job, clause) for clause in job.dependency.split("?")]
+            if Met.YES in answers:
+                return Met.YES
+            return Met.NOT_YET if Met.NOT_YET in answers else Met.NEVER
+        answers = [self._clause(job, clause) for clause in job.dependency.split(",")]
+        if Met.NEVER in answers:
+            return Met.NEVER
+        return Met.NOT_YET if Met.NOT_YET in answers else Met.YES
+
+    def _clause(self, job: SlurmJob, clause: str) -> Met:
+        found = _CLAUSE.fullmatch(clause.strip())
+        if found is None:
+            return Met.YES
+        if found["kind"] == "singleton":
+            return self._singleton(job)
+        answers = [self._target(job, found["kind"], target) for target in (found["targets"] or "").split(":") if target]
+        if Met.NEVER in answers:
+            return Met.NEVER
+        return Met.NOT_YET if Met.NOT_YET in answers else Met.YES
+
+    def _target(self, job: SlurmJob, kind: str, target: str) -> Met:
+        wanted = target.split("+")[0].removesuffix("_*")
+        if kind == "aftercorr" and "_" in job.key.job_id:
+            wanted = f"{wanted}_{job.key.job_id.split('_')[1]}"
+        others = self._by_id.get(wanted, [])
+        if kind == "after":
+            return Met.NOT_YET if any(other.phase is Phase.PENDING for other in others) else Met.YES
+        if any(other.phase is not Phase.ENDED for other in others):
+            return Met.NOT_YET
+        well = [other.state == "COMPLETED" for other in others]
+        if kind in {"afterok", "aftercorr"}:
+            return Met.YES if all(well) else Met.NEVER
+        if kind == "afternotok":
+            return Met.NEVER if well and all(well) else Met.YES
+        return Met.YES
+
+    def _singleton(self, job: SlurmJob) -> Met:
+        """No job of the same user and name that was submitted before is left."""
+        before = (
+            other
+            for other in self._by_name.get((job.user, job.name), [])
+            if other.key != job.key and other.phase is not Phase.ENDED and _number(other) < _number(job)
+        )
+        return Met.NOT_YET if next(before, None) is not None else Met.YES
+
+
+def _number(job: SlurmJob) -> tuple[int, str]:
+    return int(job.key.job_id.split("_")[0]), job.key.job_id
