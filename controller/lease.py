@@ -84,14 +84,14 @@ def read_lease(path: Path) -> Lease | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return None
-            text = file.read(_MAX_BYTES).decode()
-        except (OSError, UnicodeDecodeError):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
-    return parse_lease(text)
+        return parse_lease(os.read(descriptor, _MAX_BYTES).decode())
+    except (OSError, UnicodeDecodeError):
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def parse_lease(text: str) -> Lease | None:
