@@ -41,6 +41,10 @@ _MAX_BACKOFF_S = 30.0
 _PRUNE_EVERY_S = 600.0
 
 
+CycleListener = Callable[[CycleResult], None]
+"""Told of every good cycle, in the event loop: it must not wait, and must not raise."""
+
+
 @dataclass(slots=True)
 class Health:
     """What `headway status` tells of the controller itself."""
@@ -78,6 +82,7 @@ class Controller:
         self.health = Health(started_s=clock.now())
         self.facts: SlurmFacts | None = None
         self.last: CycleResult | None = None
+        self.listeners: list[CycleListener] = []
         self._connect = connect
         self._cycle = Cycle(settings, client, decider, journal, self.ledger, self.events, clock)
         self._stop = asyncio.Event()
@@ -154,6 +159,8 @@ class Controller:
         self.health.cycles += 1
         self.health.slurm_away = 0
         self.health.last_good_s = self.clock.now()
+        for listener in self.listeners:
+            listener(result)
         self._prune()
         self._teach(result.runs)
         unseen = woken.submitted > len(result.changes.new)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dprotos/headway/v1/admin.proto\x12\nheadway.v1\"\x12\n\x10GetStatusRequest\"\xfc\x03\n\x06Status\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08uptime_s\x18\x02 \x01(\x01\x12\x15\n\rslurm_version\x18\x03 \x01(\t\x12\x14\n\x0cslurm_client\x18\x04 \x01(\t\x12\x17\n\x0fsnapshot_time_s\x18\x05 \x01(\x01\x12\x17\n\x0fsnapshot_read_s\x18\x06 \x01(\x01\x12&\n\x06policy\x18\x07 \x01(\x0b\x32\x16.headway.v1.PolicyInfo\x12\x14\n\x0cjobs_waiting\x18\x08 \x01(\r\x12\x15\n\rjobs_starting\x18\t \x01(\r\x12\x14\n\x0cjobs_running\x18\n \x01(\r\x12\x17\n\x0fjobs_ineligible\x18\x0b \x01(\r\x12\x17\n\x0fnodes_available\x18\x0c \x01(\r\x12\x13\n\x0bnodes_total\x18\r \x01(\r\x12\x11\n\tgpus_used\x18\x0e \x01(\r\x12\x12\n\ngpus_total\x18\x0f \x01(\r\x12\x11\n\tdecisions\x18\x10 \x01(\x04\x12\x0f\n\x07rejects\x18\x11 \x01(\x04\x12\x11\n\tfallbacks\x18\x12 \x01(\x04\x12\x14\n\x0cslurm_errors\x18\x13 \x01(\x04\x12\x12\n\nlast_error\x18\x14 \x01(\t\x12\x12\n\npartitions\x18\x15 \x03(\t\x12\"\n\x05nodes\x18\x16 \x03(\x0b\x32\x13.headway.v1.NodeUse\"Z\n\x07NodeUse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04gpus\x18\x02 \x01(\r\x12\x11\n\tgpus_used\x18\x03 \x01(\r\x12\x11\n\tavailable\x18\x04 \x01(\x08\x12\r\n\x05state\x18\x05 \x01(\t\"\x11\n\x0fGetQueueRequest\"0\n\x05Queue\x12\'\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x16.headway.v1.QueueEntry\"\xb3\x01\n\nQueueEntry\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12\x10\n\x08num_gpus\x18\x06 \x01(\r\x12\x15\n\rsubmit_time_s\x18\x07 \x01(\x01\x12\x0e\n\x06wait_s\x18\x08 \x01(\x01\x12\x11\n\tplacement\x18\t \x01(\t\x12\x0b\n\x03why\x18\n \x01(\t\"\x1c\n\nWhyRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"\xce\x01\n\x0b\x45xplanation\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x10\n\x08sentence\x18\x03 \x01(\t\x12\x31\n\x05\x66\x61\x63ts\x18\x04 \x03(\x0b\x32\".headway.v1.Explanation.FactsEntry\x12-\n\tdecisions\x18\x05 \x03(\x0b\x32\x1a.headway.v1.DecisionRecord\x1a,\n\nFactsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"~\n\x0e\x44\x65\x63isionRecord\x12\x0e\n\x06time_s\x18\x01 \x01(\x01\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x17\n\x0fsnapshot_digest\x18\x03 \x01(\t\x12\x0e\n\x06policy\x18\x04 \x01(\t\x12\x11\n\tplacement\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\"\x12\n\x10GetPolicyRequest\"\x83\x01\n\nPolicyInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x0f\n\x07serving\x18\x05 \x01(\x08\x12\x10\n\x08\x66\x61llback\x18\x06 \x01(\t\x12\x12\n\nlast_error\x18\x07 \x01(\t\"#\n\x10UsePolicyRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"\x14\n\x12WatchEventsRequest\"C\n\x05\x45vent\x12\x0e\n\x06time_s\x18\x01 \x01(\x01\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t2\x84\x03\n\x05\x41\x64min\x12=\n\tGetStatus\x12\x1c.headway.v1.GetStatusRequest\x1a\x12.headway.v1.Status\x12:\n\x08GetQueue\x12\x1b.headway.v1.GetQueueRequest\x1a\x11.headway.v1.Queue\x12\x36\n\x03Why\x12\x16.headway.v1.WhyRequest\x1a\x17.headway.v1.Explanation\x12\x41\n\tGetPolicy\x12\x1c.headway.v1.GetPolicyRequest\x1a\x16.headway.v1.PolicyInfo\x12\x41\n\tUsePolicy\x12\x1c.headway.v1.UsePolicyRequest\x1a\x16.headway.v1.PolicyInfo\x12\x42\n\x0bWatchEvents\x12\x1e.headway.v1.WatchEventsRequest\x1a\x11.headway.v1.Event0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dprotos/headway/v1/admin.proto\x12\nheadway.v1\"\x12\n\x10GetStatusRequest\"\xbd\x04\n\x06Status\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08uptime_s\x18\x02 \x01(\x01\x12\x15\n\rslurm_version\x18\x03 \x01(\t\x12\x14\n\x0cslurm_client\x18\x04 \x01(\t\x12\x17\n\x0fsnapshot_time_s\x18\x05 \x01(\x01\x12\x17\n\x0fsnapshot_read_s\x18\x06 \x01(\x01\x12&\n\x06policy\x18\x07 \x01(\x0b\x32\x16.headway.v1.PolicyInfo\x12\x14\n\x0cjobs_waiting\x18\x08 \x01(\r\x12\x15\n\rjobs_starting\x18\t \x01(\r\x12\x14\n\x0cjobs_running\x18\n \x01(\r\x12\x17\n\x0fjobs_ineligible\x18\x0b \x01(\r\x12\x17\n\x0fnodes_available\x18\x0c \x01(\r\x12\x13\n\x0bnodes_total\x18\r \x01(\r\x12\x11\n\tgpus_used\x18\x0e \x01(\r\x12\x12\n\ngpus_total\x18\x0f \x01(\r\x12\x11\n\tdecisions\x18\x10 \x01(\x04\x12\x0f\n\x07rejects\x18\x11 \x01(\x04\x12\x11\n\tfallbacks\x18\x12 \x01(\x04\x12\x14\n\x0cslurm_errors\x18\x13 \x01(\x04\x12\x12\n\nlast_error\x18\x14 \x01(\t\x12\x12\n\npartitions\x18\x15 \x03(\t\x12\"\n\x05nodes\x18\x16 \x03(\x0b\x32\x13.headway.v1.NodeUse\x12\x14\n\x0cjobs_yielded\x18\x17 \x01(\r\x12\x14\n\x0clease_time_s\x18\x18 \x01(\x01\x12\x13\n\x0blease_stale\x18\x19 \x01(\x08\"Z\n\x07NodeUse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04gpus\x18\x02 \x01(\r\x12\x11\n\tgpus_used\x18\x03 \x01(\r\x12\x11\n\tavailable\x18\x04 \x01(\x08\x12\r\n\x05state\x18\x05 \x01(\t\"\x11\n\x0fGetQueueRequest\"0\n\x05Queue\x12\'\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x16.headway.v1.QueueEntry\"\xb3\x01\n\nQueueEntry\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\t\x12\r\n\x05state\x18\x05 \x01(\t\x12\x10\n\x08num_gpus\x18\x06 \x01(\r\x12\x15\n\rsubmit_time_s\x18\x07 \x01(\x01\x12\x0e\n\x06wait_s\x18\x08 \x01(\x01\x12\x11\n\tplacement\x18\t \x01(\t\x12\x0b\n\x03why\x18\n \x01(\t\"\x1c\n\nWhyRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"\xce\x01\n\x0b\x45xplanation\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x10\n\x08sentence\x18\x03 \x01(\t\x12\x31\n\x05\x66\x61\x63ts\x18\x04 \x03(\x0b\x32\".headway.v1.Explanation.FactsEntry\x12-\n\tdecisions\x18\x05 \x03(\x0b\x32\x1a.headway.v1.DecisionRecord\x1a,\n\nFactsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"~\n\x0e\x44\x65\x63isionRecord\x12\x0e\n\x06time_s\x18\x01 \x01(\x01\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x17\n\x0fsnapshot_digest\x18\x03 \x01(\t\x12\x0e\n\x06policy\x18\x04 \x01(\t\x12\x11\n\tplacement\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\"\x12\n\x10GetPolicyRequest\"\x83\x01\n\nPolicyInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x0f\n\x07serving\x18\x05 \x01(\x08\x12\x10\n\x08\x66\x61llback\x18\x06 \x01(\t\x12\x12\n\nlast_error\x18\x07 \x01(\t\"#\n\x10UsePolicyRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"\x14\n\x12WatchEventsRequest\"C\n\x05\x45vent\x12\x0e\n\x06time_s\x18\x01 \x01(\x01\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0e\n\x06job_id\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t2\x84\x03\n\x05\x41\x64min\x12=\n\tGetStatus\x12\x1c.headway.v1.GetStatusRequest\x1a\x12.headway.v1.Status\x12:\n\x08GetQueue\x12\x1b.headway.v1.GetQueueRequest\x1a\x11.headway.v1.Queue\x12\x36\n\x03Why\x12\x16.headway.v1.WhyRequest\x1a\x17.headway.v1.Explanation\x12\x41\n\tGetPolicy\x12\x1c.headway.v1.GetPolicyRequest\x1a\x16.headway.v1.PolicyInfo\x12\x41\n\tUsePolicy\x12\x1c.headway.v1.UsePolicyRequest\x1a\x16.headway.v1.PolicyInfo\x12\x42\n\x0bWatchEvents\x12\x1e.headway.v1.WatchEventsRequest\x1a\x11.headway.v1.Event0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,33 +36,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTATUSREQUEST']._serialized_start=45
   _globals['_GETSTATUSREQUEST']._serialized_end=63
   _globals['_STATUS']._serialized_start=66
-  _globals['_STATUS']._serialized_end=574
-  _globals['_NODEUSE']._serialized_start=576
-  _globals['_NODEUSE']._serialized_end=666
-  _globals['_GETQUEUEREQUEST']._serialized_start=668
-  _globals['_GETQUEUEREQUEST']._serialized_end=685
-  _globals['_QUEUE']._serialized_start=687
-  _globals['_QUEUE']._serialized_end=735
-  _globals['_QUEUEENTRY']._serialized_start=738
-  _globals['_QUEUEENTRY']._serialized_end=917
-  _globals['_WHYREQUEST']._serialized_start=919
-  _globals['_WHYREQUEST']._serialized_end=947
-  _globals['_EXPLANATION']._serialized_start=950
-  _globals['_EXPLANATION']._serialized_end=1156
-  _globals['_EXPLANATION_FACTSENTRY']._serialized_start=1112
-  _globals['_EXPLANATION_FACTSENTRY']._serialized_end=1156
-  _globals['_DECISIONRECORD']._serialized_start=1158
-  _globals['_DECISIONRECORD']._serialized_end=1284
-  _globals['_GETPOLICYREQUEST']._serialized_start=1286
-  _globals['_GETPOLICYREQUEST']._serialized_end=1304
-  _globals['_POLICYINFO']._serialized_start=1307
-  _globals['_POLICYINFO']._serialized_end=1438
-  _globals['_USEPOLICYREQUEST']._serialized_start=1440
-  _globals['_USEPOLICYREQUEST']._serialized_end=1475
-  _globals['_WATCHEVENTSREQUEST']._serialized_start=1477
-  _globals['_WATCHEVENTSREQUEST']._serialized_end=1497
-  _globals['_EVENT']._serialized_start=1499
-  _globals['_EVENT']._serialized_end=1566
-  _globals['_ADMIN']._serialized_start=1569
-  _globals['_ADMIN']._serialized_end=1957
+  _globals['_STATUS']._serialized_end=639
+  _globals['_NODEUSE']._serialized_start=641
+  _globals['_NODEUSE']._serialized_end=731
+  _globals['_GETQUEUEREQUEST']._serialized_start=733
+  _globals['_GETQUEUEREQUEST']._serialized_end=750
+  _globals['_QUEUE']._serialized_start=752
+  _globals['_QUEUE']._serialized_end=800
+  _globals['_QUEUEENTRY']._serialized_start=803
+  _globals['_QUEUEENTRY']._serialized_end=982
+  _globals['_WHYREQUEST']._serialized_start=984
+  _globals['_WHYREQUEST']._serialized_end=1012
+  _globals['_EXPLANATION']._serialized_start=1015
+  _globals['_EXPLANATION']._serialized_end=1221
+  _globals['_EXPLANATION_FACTSENTRY']._serialized_start=1177
+  _globals['_EXPLANATION_FACTSENTRY']._serialized_end=1221
+  _globals['_DECISIONRECORD']._serialized_start=1223
+  _globals['_DECISIONRECORD']._serialized_end=1349
+  _globals['_GETPOLICYREQUEST']._serialized_start=1351
+  _globals['_GETPOLICYREQUEST']._serialized_end=1369
+  _globals['_POLICYINFO']._serialized_start=1372
+  _globals['_POLICYINFO']._serialized_end=1503
+  _globals['_USEPOLICYREQUEST']._serialized_start=1505
+  _globals['_USEPOLICYREQUEST']._serialized_end=1540
+  _globals['_WATCHEVENTSREQUEST']._serialized_start=1542
+  _globals['_WATCHEVENTSREQUEST']._serialized_end=1562
+  _globals['_EVENT']._serialized_start=1564
+  _globals['_EVENT']._serialized_end=1631
+  _globals['_ADMIN']._serialized_start=1634
+  _globals['_ADMIN']._serialized_end=2022
 # @@protoc_insertion_point(module_scope)

@@ -1,0 +1,316 @@
+"""The Admin service: what operators and users ask the controller, over two Unix sockets of the runtime folder.
+
+- `admin.sock`, mode 0600: every call. Only the controller's own user and root can open it; the kernel sees to that.
+- `status.sock`: every call but UsePolicy. Open to the group `admin_group` (mode 0660), or to every user of the machine
+  (0666) when none is set; then, on clusters whose slurm.conf keeps jobs private (PrivateData=jobs), it tells nothing
+  about jobs.
+
+Two sockets, because gRPC does not tell a server which user is at the other end of a Unix socket: what a caller may do is
+decided by which file the kernel let it open. Both are for users logged in on the controller's machine.
+"""
+
+# ruff: noqa: ARG002, N802 - gRPC gives the methods their names and arguments
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
+
+import grpc
+import grpc.aio
+
+from controller.admin_socket import bind, group_id
+from controller.answers import decision_records, explanation, policy_info, queue, status
+from controller.clock import Clock
+from controller.config import ControllerSettings
+from controller.cycle import CycleResult
+from controller.daemon import Health
+from controller.decide import DeciderCounts
+from controller.errors import PolicyUnavailableError
+from controller.events import EventLog
+from controller.explain import Past, explain
+from controller.journal import Intent, PlacedEntry, RunRecord
+from controller.ledger import Ledger
+from controller.scene import Scene
+from controller.slurm.client import JobKey, SlurmFacts
+from policies.api import PolicySpec
+from policies.errors import PolicyError
+from protos.headway.v1 import admin_pb2, admin_pb2_grpc
+
+if TYPE_CHECKING:  # a class of the type stubs only
+    _Context = admin_pb2_grpc._ServicerContext
+
+ADMIN_SOCKET = "admin.sock"
+STATUS_SOCKET = "status.sock"
+_JOB_ID = re.compile(r"[0-9]{1,18}(_[0-9]{1,18})?")
+_MAX_CALLS = 64
+_MAX_WATCHERS = 32
+_GRACE_S = 0.5
+_OPTIONS = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 << 10))
+
+
+class AskedDecider(Protocol):
+    """What the service tells of who decides."""
+
+    @property
+    def spec(self) -> PolicySpec | None:
+        """What the policy server said of itself."""
+
+    @property
+    def address(self) -> str:
+        """Where it is."""
+
+    @property
+    def fallback_name(self) -> str:
+        """The built-in policy that stands in for it."""
+
+    @property
+    def serving(self) -> bool:
+        """Whether the policy server decides."""
+
+    @property
+    def last_error(self) -> str:
+        """Its last failure."""
+
+    @property
+    def counts(self) -> DeciderCounts:
+        """Since the start."""
+
+
+class AskedJournal(Protocol):
+    """What the service reads of the journal."""
+
+    def decisions_of(self, key: JobKey, limit: int = 20) -> list[PlacedEntry]:
+        """What was decided for a job, newest first."""
+
+    def intents_of(self, key: JobKey, limit: int = 50) -> list[Intent]:
+        """The newest steps of one job, newest first."""
+
+    def last_run(self, job_id: str) -> RunRecord | None:
+        """How the newest ended job of that id ended."""
+
+
+class Asked(Protocol):
+    """What the service needs of a controller; `controller.daemon.Controller` keeps this."""
+
+    @property
+    def settings(self) -> ControllerSettings:
+        """Its settings."""
+
+    @property
+    def clock(self) -> Clock:
+        """Its time."""
+
+    @property
+    def decider(self) -> AskedDecider:
+        """Who decides."""
+
+    @property
+    def journal(self) -> AskedJournal:
+        """What was written down."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What it remembers of jobs."""
+
+    @property
+    def events(self) -> EventLog:
+        """What happens."""
+
+    @property
+    def health(self) -> Health:
+        """How it is."""
+
+    @property
+    def facts(self) -> SlurmFacts | None:
+        """What Slurm said of itself; None before the first answer."""
+
+    @property
+    def last(self) -> CycleResult | None:
+        """The last good cycle; None before the first."""
+
+    @property
+    def slurm_errors(self) -> int:
+        """Steps that Slurm refused."""
+
+    async def use_policy(self, address: str) -> PolicySpec:
+        """Swap the policy server. Raises PolicyUnavailableError or PolicyError, and keeps the old one."""
+
+
+class Viewer:
+    """The controller as both sockets see it. Invariant: one queue listing is made per cycle, however many ask for it."""
+
+    def __init__(self, controller: Asked) -> None:
+        self.controller = controller
+        self.watchers = 0
+        self._scene: Scene | None = None
+        self._queue: tuple[Scene, admin_pb2.Queue] | None = None
+        self._making = asyncio.Lock()
+
+    def scene(self) -> Scene | None:
+        """The last good cycle; None before the first."""
+        last = self.controller.last
+        if last is None:
+            return None
+        if self._scene is None or self._scene.result is not last:
+            self._scene = Scene(last, self.controller.ledger, self.controller.settings.partitions)
+        return self._scene
+
+    async def queue(self, scene: Scene) -> admin_pb2.Queue:
+        """The listing, made beside the event loop: ten thousand lines take longer than a decision may wait."""
+        async with self._making:
+            if self._queue is None or self._queue[0] is not scene:
+                self._queue = scene, await asyncio.to_thread(queue, scene, self.controller.clock.now())
+            return self._queue[1]
+
+
+class AdminService(admin_pb2_grpc.AdminServicer):
+    """Answers the calls of one socket. Invariant: only UsePolicy changes anything, and only where `may_change` is set."""
+
+    def __init__(self, viewer: Viewer, *, may_change: bool, everybody: bool) -> None:
+        """`everybody`: any user of the machine can open the socket."""
+        self._viewer = viewer
+        self._controller = viewer.controller
+        self._may_change = may_change
+        self._everybody = everybody
+
+    async def GetStatus(self, request: admin_pb2.GetStatusRequest, context: _Context) -> admin_pb2.Status:
+        """How controller, policy and cluster are."""
+        return status(self._controller, self._viewer.scene(), version("headway-scheduler"))
+
+    async def GetQueue(self, request: admin_pb2.GetQueueRequest, context: _Context) -> admin_pb2.Queue:
+        """Every managed job that has not ended."""
+        await self._check_private(context)
+        return await self._viewer.queue(await self._scene(context))
+
+    async def Why(self, request: admin_pb2.WhyRequest, context: _Context) -> admin_pb2.Explanation:
+        """One job explained."""
+        await self._check_private(context)
+        job_id = request.job_id
+        if not _JOB_ID.fullmatch(job_id):
+            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"{job_id[:40]!r} is no job id; give 123, or 123_4")
+        scene = await self._scene(context)
+        controller = self._controller
+        found = explain(scene, job_id, controller.clock.now(), self._past(scene, job_id))
+        if found is None:
+            await _abort(
+                context,
+                grpc.StatusCode.NOT_FOUND,
+                f"job {job_id} is not known, neither to Slurm nor to Headway's journal; `squeue` and `sacct` list job ids",
+            )
+        placed = [] if found.key is None else controller.journal.decisions_of(found.key)
+        return explanation(found, decision_records(placed), self._as_of())
+
+    async def GetPolicy(self, request: admin_pb2.GetPolicyRequest, context: _Context) -> admin_pb2.PolicyInfo:
+        """Who decides."""
+        return policy_info(self._controller.decider)
+
+    async def UsePolicy(self, request: admin_pb2.UsePolicyRequest, context: _Context) -> admin_pb2.PolicyInfo:
+        """Let another policy server decide."""
+        if not self._may_change:
+            await _abort(
+                context,
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"only root and the controller's user may change the policy, through {ADMIN_SOCKET}",
+            )
+        try:
+            await self._controller.use_policy(request.address)
+        except PolicyUnavailableError as error:
+            await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, f"{error}; the policy stays as it was")
+        except PolicyError as error:
+            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return policy_info(self._controller.decider)
+
+    async def WatchEvents(
+        self, request: admin_pb2.WatchEventsRequest, context: _Context
+    ) -> AsyncIterator[admin_pb2.Event]:
+        """Events from now on."""
+        await self._check_private(context)
+        if self._viewer.watchers >= _MAX_WATCHERS and not self._may_change:
+            await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_WATCHERS} watch already; try again later")
+        self._viewer.watchers += 1
+        try:
+            # The caller knows from the headers that it is listening, however long nothing happens.
+            await cast("grpc.aio.ServicerContext[Any, Any]", context).send_initial_metadata(())
+            with self._controller.events.listen() as events:
+                while True:
+                    event = await events.get()
+                    yield admin_pb2.Event(time_s=event.time_s, kind=event.kind, job_id=event.job_id, text=event.text)
+        finally:
+            self._viewer.watchers -= 1
+
+    async def _scene(self, context: _Context) -> Scene:
+        scene = self._viewer.scene()
+        if scene is None:
+            problem = self._controller.health.last_error or "Slurm has not been read yet; try again in a moment"
+            await _abort(context, grpc.StatusCode.UNAVAILABLE, f"nothing to tell yet: {problem}")
+        return scene
+
+    async def _check_private(self, context: _Context) -> None:
+        """Where Slurm hides jobs from other users, a socket that everybody can open hides them too."""
+        if not self._everybody:
+            return
+        facts = self._controller.facts
+        if facts is None:
+            await _abort(context, grpc.StatusCode.UNAVAILABLE, "nothing to tell yet: Slurm has not been read yet")
+        if {"jobs", "all"} & set(facts.settings.get("PrivateData", "").lower().split(",")):
+            await _abort(
+                context,
+                grpc.StatusCode.PERMISSION_DENIED,
+                "this cluster keeps jobs private (PrivateData in slurm.conf): only root, the controller's user and the group "
+                "of `admin_group` in controller.toml may ask about them",
+            )
+
+    def _past(self, scene: Scene, job_id: str) -> Past:
+        journal = self._controller.journal
+        job = scene.find(job_id)
+        if job is None:
+            return Past(run=journal.last_run(job_id))
+        released = (step.detail for step in journal.intents_of(job.key) if step.verb == "release")
+        return Past(given_to_slurm=next(released, ""))
+
+    def _as_of(self) -> str:
+        """A word of caution while slurmctld does not answer."""
+        controller = self._controller
+        if not controller.health.slurm_away:
+            return ""
+        age_s = controller.clock.now() - controller.health.snapshot_time_s
+        return f" As of {age_s:.0f} s ago: Slurm has not answered since."
+
+
+async def _abort(context: _Context, code: grpc.StatusCode, text: str) -> NoReturn:
+    await context.abort(code, text)
+    raise AssertionError("abort raises")
+
+
+@asynccontextmanager
+async def serve_admin(controller: Asked, folder: Path, group: str) -> AsyncIterator[None]:
+    """Serve both sockets in that folder until the context ends.
+
+    `group` may read (empty: everybody may). Raises ConfigurationError when a socket is in use or cannot be made.
+    """
+    group_number = group_id(group)
+    viewer = Viewer(controller)
+    private = AdminService(viewer, may_change=True, everybody=False)
+    public = AdminService(viewer, may_change=False, everybody=group_number is None)
+    servers: list[grpc.aio.Server] = []
+    try:
+        servers.append(await _serve(private, folder / ADMIN_SOCKET, 0o600, None))
+        mode = 0o666 if group_number is None else 0o660
+        servers.append(await _serve(public, folder / STATUS_SOCKET, mode, group_number))
+        yield
+    finally:
+        await asyncio.gather(*(server.stop(_GRACE_S) for server in servers))
+
+
+async def _serve(service: AdminService, path: Path, mode: int, group: int | None) -> grpc.aio.Server:
+    server = grpc.aio.server(maximum_concurrent_rpcs=_MAX_CALLS, options=_OPTIONS)
+    admin_pb2_grpc.add_AdminServicer_to_server(service, server)
+    bind(path, mode, group, server.add_insecure_port)
+    await server.start()
+    return server

@@ -1,0 +1,136 @@
+"""Messages of the Admin service from what the controller knows. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from controller.explain import Explained, brief, state_word
+from controller.journal import PlacedEntry
+from controller.lease import is_stale, read_lease
+from controller.scene import SHOWN, Scene
+from controller.scope import Role
+from controller.slurm.client import SlurmJob
+from protos.headway.v1 import admin_pb2
+
+if TYPE_CHECKING:
+    from controller.admin import Asked, AskedDecider
+
+
+def policy_info(decider: AskedDecider) -> admin_pb2.PolicyInfo:
+    """Who decides."""
+    spec = decider.spec
+    return admin_pb2.PolicyInfo(
+        name="" if spec is None else spec.name,
+        version="" if spec is None else spec.version,
+        source="" if spec is None else spec.source,
+        address=decider.address,
+        serving=decider.serving,
+        fallback=decider.fallback_name,
+        last_error=decider.last_error,
+    )
+
+
+def status(controller: Asked, scene: Scene | None, version: str) -> admin_pb2.Status:
+    """How controller, policy and cluster are. Without a scene (before the first reading) the cluster's part is empty."""
+    health, facts, counts = controller.health, controller.facts, controller.decider.counts
+    now_s = controller.clock.now()
+    lease = read_lease(controller.settings.lease_path)
+    message = admin_pb2.Status(
+        version=version,
+        uptime_s=now_s - health.started_s,
+        slurm_version="" if facts is None else ".".join(str(part) for part in facts.version),
+        slurm_client="" if facts is None else facts.client,
+        snapshot_time_s=health.snapshot_time_s,
+        snapshot_read_s=health.read_s,
+        policy=policy_info(controller.decider),
+        decisions=counts.decisions,
+        rejects=counts.rejects,
+        fallbacks=counts.fallbacks,
+        slurm_errors=controller.slurm_errors,
+        last_error=health.last_error or controller.decider.last_error,
+        partitions=controller.settings.partitions,
+        lease_time_s=0.0 if lease is None else lease.time_s,
+        lease_stale=is_stale(lease, now_s),
+    )
+    if scene is not None:
+        _add_cluster(message, scene)
+    return message
+
+
+def _add_cluster(message: admin_pb2.Status, scene: Scene) -> None:
+    for _, found in scene.jobs():
+        match found.role:
+            case Role.WAITING:
+                message.jobs_waiting += 1
+            case Role.STARTING:
+                message.jobs_starting += 1
+            case Role.RUNNING:
+                message.jobs_running += 1
+            case Role.INELIGIBLE:
+                message.jobs_ineligible += 1
+            case _:
+                message.jobs_yielded += 1
+    states = {node.name: node.state for node in scene.result.observation.snapshot.nodes}
+    nodes = scene.state.nodes
+    rows = zip(nodes.names, nodes.gpus.tolist(), scene.room.used_gpus.tolist(), nodes.available.tolist(), strict=True)
+    for name, gpus, used, available in rows:
+        message.nodes.add(name=name, gpus=gpus, gpus_used=used, available=available, state=states.get(name, ""))
+        message.gpus_total += gpus
+        message.gpus_used += used
+        message.nodes_available += available
+        message.nodes_total += 1
+
+
+def queue(scene: Scene, now_s: float) -> admin_pb2.Queue:
+    """Every managed job that has not ended: waiting ones in the policy's order, the others by time of submission."""
+    last = len(scene.rows) + 1
+    lines: list[tuple[tuple[float, ...], SlurmJob, Role, str]] = []
+    for job, found in scene.jobs():
+        role = Role.YIELDED if found.role is Role.ADOPT else found.role
+        row = scene.rows.get(job.key, last)
+        position = scene.line.get(row, last) if role is Role.WAITING else 0
+        lines.append(((SHOWN.index(role), position, scene.first_submit_s(job), row), job, role, found.why))
+    lines.sort(key=lambda line: line[0])
+    return admin_pb2.Queue(entries=[_entry(scene, job, role, why, now_s) for _, job, role, why in lines])
+
+
+def _entry(scene: Scene, job: SlurmJob, role: Role, why: str, now_s: float) -> admin_pb2.QueueEntry:
+    return admin_pb2.QueueEntry(
+        job_id=job.key.job_id,
+        user=job.user,
+        name=job.name,
+        partition=job.partition,
+        state=state_word(role),
+        num_gpus=scene.num_gpus(job),
+        submit_time_s=scene.first_submit_s(job),
+        wait_s=scene.wait_s(job, now_s),
+        placement=scene.placement(job),
+        why=brief(scene, job, role, why, now_s),
+    )
+
+
+def decision_records(placed: Iterable[PlacedEntry]) -> list[admin_pb2.DecisionRecord]:
+    """What was decided for a job, in the journal's order."""
+    return [
+        admin_pb2.DecisionRecord(
+            time_s=entry.decision.time_s,
+            sequence=entry.decision.sequence,
+            snapshot_digest=entry.decision.digest,
+            policy=entry.decision.policy,
+            placement=entry.placement,
+            reason=entry.reason,
+        )
+        for entry in placed
+    ]
+
+
+def explanation(found: Explained, decisions: list[admin_pb2.DecisionRecord], caution: str) -> admin_pb2.Explanation:
+    """The answer to Why."""
+    return admin_pb2.Explanation(
+        job_id=found.job_id,
+        state=found.state,
+        sentence=found.sentence + caution,
+        facts=found.facts,
+        decisions=decisions,
+    )

@@ -1,0 +1,416 @@
+"""Why a job is where it is: a sentence that a user understands, and the numbers behind it.
+
+Pure functions of one finished cycle (a `Scene`) and what the journal says of the job. Nothing here asks Slurm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.journal import RunRecord
+from controller.room import Fit
+from controller.scene import Scene
+from controller.scope import Role
+from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.words import capitalized, clock_time, count, duration
+from policies.model import EstimateSource, Split
+
+_ORDERED_BY = {
+    "fifo": "by time of submission, and nobody passes the first",
+    "fifo-skip": "by time of submission, and lets jobs that fit pass those that do not",
+    "sjf": "by expected run time, shortest first",
+    "srtf": "by remaining time, shortest first",
+    "las": "by GPU time used so far, least first",
+    "tiresias": "by GPU time used so far, in classes",
+    "fewest-gpus": "by number of GPUs, fewest first",
+}
+"""What users should know of the built-in policies' orders; other policies are only named."""
+_SOURCES = {
+    EstimateSource.UNKNOWN: "unknown",
+    EstimateSource.TIME_LIMIT: "time limit",
+    EstimateSource.HISTORY: "past runs of the same user and job name",
+    EstimateSource.TRUTH: "known",
+}
+_SAID_NOTHING = frozenset({"", "None"})
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The answer to `headway why`. `facts` has the numbers by name, all as text; units are in the names."""
+
+    job_id: str
+    state: str
+    sentence: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+    key: JobKey | None = None
+    """The job that the answer is about; None for a whole array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the journal remembers of a job."""
+
+    run: RunRecord | None = None
+    """How it ended."""
+    given_to_slurm: str = ""
+    """Why it was given to Slurm to place, when it was."""
+
+
+NOTHING_PAST = Past()
+
+
+def explain(scene: Scene, job_id: str, now_s: float, past: Past = NOTHING_PAST) -> Explained | None:
+    """Explain one job, one array task, or all tasks of an array; None when nothing is known of that id."""
+    job = scene.find(job_id)
+    if job is not None:
+        return _of_job(scene, job, now_s, past)
+    tasks = scene.tasks(job_id)
+    if tasks:
+        return _of_array(scene, job_id, tasks, now_s)
+    return None if past.run is None else of_past_run(past.run, now_s)
+
+
+def of_past_run(run: RunRecord, now_s: float) -> Explained:
+    """Explain a job that Slurm has forgotten."""
+    ran = "without having run" if run.start_time_s is None else f"after running for {duration(run.service_s)}"
+    where = f" on {count(run.num_gpus, 'GPU')} of {count(run.num_nodes, 'node')}" if run.num_gpus else ""
+    facts = {
+        "user": run.user,
+        "name": run.name,
+        "slurm_state": run.state,
+        "submit_time_s": str(run.key.submit_time_s),
+        "end_time_s": f"{run.end_time_s:.0f}",
+        "service_s": f"{run.service_s:.0f}",
+        "num_gpus": str(run.num_gpus),
+        "num_nodes": str(run.num_nodes),
+    }
+    ago = duration(now_s - run.end_time_s)
+    return Explained(run.key.job_id, "ended", f"Ended ({run.state}) {ago} ago {ran}{where}.", facts, run.key)
+
+
+def state_word(role: Role) -> str:
+    """A role as the Admin service names it."""
+    match role:
+        case Role.FOREIGN:
+            return "unmanaged"
+        case Role.ADOPT:
+            return Role.YIELDED.value
+        case _:
+            return str(role.value)
+
+
+def brief(scene: Scene, job: SlurmJob, role: Role, why: str, now_s: float) -> str:
+    """One short sentence, for a line of the queue."""
+    match role:
+        case Role.WAITING:
+            row = scene.rows[job.key]
+            return f"{need(scene, row)}; {room_words(scene, row)}"
+        case Role.STARTING:
+            return f"placed by {_by(scene, job)}; Slurm starts it"
+        case Role.RUNNING:
+            return _running_brief(scene, job)
+        case Role.INELIGIBLE:
+            return _held_back(scene, job, why, now_s)
+        case _:
+            return f"Slurm places it{_slurm_says(job)}"
+
+
+# --- one job
+
+
+def _of_job(scene: Scene, job: SlurmJob, now_s: float, past: Past) -> Explained:
+    found = scene.standing(job)
+    facts = _common_facts(scene, job, now_s)
+    match found.role:
+        case Role.WAITING:
+            sentence = _waiting(scene, job, facts)
+        case Role.STARTING:
+            sentence = _starting(scene, job, now_s)
+        case Role.RUNNING:
+            sentence = _running(scene, job, now_s)
+        case Role.INELIGIBLE:
+            sentence = f"Not to be placed yet: {_held_back(scene, job, found.why, now_s)}."
+        case Role.ENDED:
+            sentence = _ended(scene, job, now_s)
+        case Role.FOREIGN:
+            sentence = f"Slurm schedules it, not Headway: {_out_of_scope(scene, job)}{_slurm_says(job)}."
+        case _:
+            because = f": {past.given_to_slurm}" if past.given_to_slurm else ""
+            sentence = f"Slurm places it, not Headway{because}{_slurm_says(job)}."
+    return Explained(job.key.job_id, state_word(found.role), sentence, facts, job.key)
+
+
+def _waiting(scene: Scene, job: SlurmJob, facts: dict[str, str]) -> str:
+    row = scene.rows[job.key]
+    facts.update(_waiting_facts(scene, row))
+    return f"{capitalized(need(scene, row))}; {room_words(scene, row)}. {_order_words(scene, row)}"
+
+
+def _starting(scene: Scene, job: SlurmJob, now_s: float) -> str:
+    pin = scene.pin(job)
+    ago = "" if pin is None else f" {duration(now_s - pin.pinned_at_s)} ago"
+    because = f" ({pin.reason})" if pin is not None and pin.reason else ""
+    says = "" if job.held else _slurm_says(job)
+    return f"Placed on {scene.placement(job)} by {_by(scene, job)}{ago}{because}; Slurm is starting it{says}."
+
+
+def _running(scene: Scene, job: SlurmJob, now_s: float) -> str:
+    where = scene.placement(job)
+    match job.phase:
+        case Phase.CONFIGURING:
+            return f"Starting: Slurm prepares {where} for it; placed by {_by(scene, job)}."
+        case Phase.COMPLETING:
+            return f"Ending: it still holds {where}."
+        case Phase.SUSPENDED:
+            return f"Suspended by Slurm; it keeps its GPUs on {where}."
+    since = ""
+    if job.start_time_s is not None:
+        since = f" since {clock_time(job.start_time_s)} (for {duration(now_s - job.start_time_s)})"
+    pin = scene.pin(job)
+    because = f": {pin.reason}" if pin is not None and pin.reason else ""
+    return f"Runs on {where}{since}, placed by {_by(scene, job)}{because}."
+
+
+def _running_brief(scene: Scene, job: SlurmJob) -> str:
+    pin = scene.pin(job)
+    because = f": {pin.reason}" if pin is not None and pin.reason else ""
+    return f"placed by {_by(scene, job)}{because}"
+
+
+def _ended(scene: Scene, job: SlurmJob, now_s: float) -> str:
+    end_s = now_s if job.end_time_s is None else job.end_time_s
+    if job.start_time_s is None or end_s <= job.start_time_s:
+        return f"Ended ({job.state}) {duration(now_s - end_s)} ago without having run."
+    where = scene.placement(job)
+    on = f" on {where}" if where else ""
+    return (
+        f"Ended ({job.state}) {duration(now_s - end_s)} ago after running for {duration(end_s - job.start_time_s)}{on}."
+    )
+
+
+def _held_back(scene: Scene, job: SlurmJob, why: str, now_s: float) -> str:
+    """Why a job of ours is not to be placed yet. A refusal is told from the ledger, which knows it better."""
+    refusal = scene.ledger.refusals.get(job.key)
+    if refusal is None or "was not started" not in why:
+        return why
+    left_s = refusal.retry_at_s - now_s
+    again = f"next try in {duration(left_s)}" if left_s > 0 else "it is tried again with the next decision"
+    tries = f", {refusal.count} times by now" if refusal.count > 1 else ""
+    return f"it was placed, but not started{tries}: {refusal.reason}; {again}"
+
+
+def _out_of_scope(scene: Scene, job: SlurmJob) -> str:
+    request = job.request
+    managed = scene.partitions
+    if not all(name in managed for name in job.partition.split(",")):
+        return f"partition {job.partition} is not among those that Headway manages ({', '.join(sorted(managed))})"
+    if job.het_job_id is not None:
+        return "it is part of a heterogeneous job"
+    if not job.batch:
+        return "it is interactive (salloc or srun)"
+    if not (request.gpus_per_node or request.gpus_per_job or request.gpus_per_task):
+        return "it asks for no GPUs"
+    return "it is out of Headway's scope"
+
+
+def _slurm_says(job: SlurmJob) -> str:
+    if job.phase is not Phase.PENDING:
+        return f" (Slurm: {job.state})"
+    return "" if job.reason in _SAID_NOTHING else f" (Slurm: {job.state}, {job.reason})"
+
+
+def _by(scene: Scene, job: SlurmJob) -> str:
+    pin = scene.pin(job)
+    return "Slurm itself" if pin is None else policy_words(pin.policy)
+
+
+def policy_words(policy: str) -> str:
+    """ "policy srtf", or "the fallback policy fifo-skip"."""
+    name = policy.removeprefix("fallback:")
+    return f"policy {name}" if name == policy else f"the fallback policy {name}"
+
+
+# --- what a waiting job needs, and what there is
+
+
+def need(scene: Scene, row: int) -> str:
+    """What the job of that row asks for: "needs 4 GPUs on each of 2 nodes"."""
+    jobs = scene.state.jobs
+    total, least, most = int(jobs.num_gpus[row]), int(jobs.min_nodes[row]), int(jobs.max_nodes[row])
+    alone = bool(jobs.exclusive[row])
+    split = Split(int(jobs.split[row]))
+    if least == most == 1:
+        return f"needs {count(total, 'GPU')} on one node{', with nobody else on it' if alone else ''}"
+    others = ", with nobody else on them" if alone else ""
+    if split is Split.FIXED:
+        return f"needs {count(total // least, 'GPU')} on each of {least} nodes{others}"
+    parts = " in equal parts" if split is Split.EVEN else ""
+    return f"needs {count(total, 'GPU')}{parts} on {_node_range(least, most, total)}{others}"
+
+
+def _node_range(least: int, most: int, total: int) -> str:
+    if least == most:
+        return count(least, "node")
+    if most >= total:
+        return f"{count(least, 'node')} or more"
+    return f"{least} to {most} nodes"
+
+
+def room_words(scene: Scene, row: int) -> str:
+    """What stands in its way, or that nothing does."""
+    fit = scene.room.fit(row)
+    if not fit.parts:
+        return _never(fit)
+    if fit.fits:
+        return f"there is room for it now ({_some_nodes(fit)})"
+    if fit.short_of:
+        return f"enough GPUs are free, but not the {fit.short_of} that it wants beside them"
+    if fit.fits_spread:
+        return f"it would fit now only on more nodes than it needs ({fit.needs_nodes})"
+    return _not_enough(fit)
+
+
+def _never(fit: Fit) -> str:
+    """It would not start on empty nodes either."""
+    if fit.nodes_allowed == 0:
+        return "no node fits what it asks for (partition, features, GPU type, reservation, node list)"
+    if fit.nodes_available == 0:
+        one = fit.nodes_allowed == 1
+        which = "the only node that it may use is" if one else f"all {fit.nodes_allowed} nodes that it may use are"
+        return f"{which} down or drained"
+    return "that fits in no way on the nodes that it may use and that are up, even when they are empty"
+
+
+def _not_enough(fit: Fit) -> str:
+    if fit.largest is None:
+        return f"nothing is free for it on {_usable(fit)}"
+    name, free = fit.largest
+    if fit.needs_nodes == 1:
+        return f"the most that is free for it on one node is {free} ({name})"
+    share = fit.parts[0][0]
+    if len(fit.parts) == 1:
+        return f"{_have(fit.share_nodes)} {share} or more free for it, of {_usable(fit)}; {fit.needs_nodes} are needed"
+    return f"{count(fit.free_total, 'GPU')} are free for it on {_usable(fit)}"
+
+
+def _have(nodes: int) -> str:
+    return {0: "no node has", 1: "one node has"}.get(nodes, f"{nodes} nodes have")
+
+
+def _usable(fit: Fit) -> str:
+    return "the only node that it may use" if fit.nodes_available == 1 else f"the {fit.nodes_available} that it may use"
+
+
+def _some_nodes(fit: Fit) -> str:
+    names = [name for name, free in fit.free[: fit.needs_nodes] if free > 0]
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+
+
+def _order_words(scene: Scene, row: int) -> str:
+    policy = scene.policy
+    if not policy:
+        return "No decision has been made on it yet."
+    words = policy_words(policy)
+    name = policy.removeprefix("fallback:")
+    rule = f"{words} orders {_ORDERED_BY[name]}" if name in _ORDERED_BY else f"{words} decides the order"
+    position = scene.line.get(row)
+    if position is None:
+        ahead = "It has no place in the policy's order"
+    elif position == 1:
+        ahead = "It is the first in line"
+    else:
+        ahead = f"{count(position - 1, 'job')} {'is' if position == 2 else 'are'} ahead of it"
+    return f"{ahead}; {rule}."
+
+
+# --- numbers
+
+
+def _common_facts(scene: Scene, job: SlurmJob, now_s: float) -> dict[str, str]:
+    facts = {
+        "user": job.user,
+        "name": job.name,
+        "partition": job.partition,
+        "slurm_state": job.state,
+        "slurm_reason": job.reason,
+        "submit_time_s": f"{scene.first_submit_s(job):.0f}",
+        "restarts": str(job.restarts),
+        "num_gpus": str(scene.num_gpus(job)),
+        "snapshot_time_s": f"{scene.state.time_s:.3f}",
+        "snapshot_sequence": str(scene.state.sequence),
+        "snapshot_digest": scene.digest,
+    }
+    if job.phase is not Phase.ENDED:
+        facts["wait_s"] = f"{scene.wait_s(job, now_s):.0f}"
+    if job.time_limit_s is not None:
+        facts["time_limit_s"] = f"{job.time_limit_s:.0f}"
+    if job.start_time_s is not None and job.phase.holds_nodes:
+        facts["start_time_s"] = f"{job.start_time_s:.0f}"
+    if placement := scene.placement(job):
+        facts["placement"] = placement
+    pin = scene.pin(job)
+    if pin is not None:
+        facts |= {"placed_by": pin.policy, "placed_time_s": f"{pin.pinned_at_s:.3f}"}
+    refusal = scene.ledger.refusals.get(job.key)
+    if refusal is not None:
+        facts |= {
+            "refusals": str(refusal.count),
+            "refusal_reason": refusal.reason,
+            "next_try_in_s": f"{max(refusal.retry_at_s - now_s, 0.0):.0f}",
+        }
+    return facts
+
+
+def _waiting_facts(scene: Scene, row: int) -> dict[str, str]:
+    jobs, fit = scene.state.jobs, scene.room.fit(row)
+    facts = {
+        "shape": need(scene, row).removeprefix("needs "),
+        "nodes_allowed": str(fit.nodes_allowed),
+        "nodes_available": str(fit.nodes_available),
+        "free_gpus": ",".join(f"{name}:{free}" for name, free in fit.free),
+        "free_gpus_total": str(fit.free_total),
+        "largest_free": "0" if fit.largest is None else f"{fit.largest[1]} ({fit.largest[0]})",
+        "division": " + ".join(f"{nodes} x {gpus}" for gpus, nodes in fit.parts),
+        "fits_now": "yes" if fit.fits else "no",
+        "estimate_source": _SOURCES[EstimateSource(int(jobs.estimate_source[row]))],
+        "policy": scene.policy,
+        "jobs_waiting": str(len(scene.line)),
+    }
+    for name, column in (("estimate_s", jobs.duration_estimate_s), ("estimate_spread_s", jobs.duration_spread_s)):
+        if not math.isnan(value := float(column[row])):
+            facts[name] = f"{value:.0f}"
+    if jobs.service_s[row] > 0:
+        facts["service_s"] = f"{float(jobs.service_s[row]):.0f}"
+    if (position := scene.line.get(row)) is not None:
+        facts |= {"queue_position": str(position), "jobs_ahead": str(position - 1)}
+    if scene.result.decided is not None and scene.result.decided.problem:
+        facts["fallback_because"] = scene.result.decided.problem
+    return facts
+
+
+# --- a whole array
+
+
+def _of_array(scene: Scene, array_id: str, tasks: list[SlurmJob], now_s: float) -> Explained:
+    words = Counter(state_word(scene.standing(job).role) for job in tasks)
+    order = ("running", "starting", "waiting", "yielded", "ineligible", "unmanaged", "ended")
+    parts = ", ".join(f"{words[word]} {word}" for word in order if words[word])
+    facts = {"tasks": str(len(tasks)), **{f"tasks_{word}": str(words[word]) for word in order if words[word]}}
+    sentence = f"An array of {count(len(tasks), 'task')}: {parts}."
+    following = _next_task(scene, tasks)
+    if following is not None:
+        facts["next_task"] = following.key.job_id
+        detail = _of_job(scene, following, now_s, NOTHING_PAST)
+        sentence = f"{sentence} Next is {following.key.job_id}: {detail.sentence[:1].lower()}{detail.sentence[1:]}"
+    return Explained(array_id, "array", sentence, facts)
+
+
+def _next_task(scene: Scene, tasks: list[SlurmJob]) -> SlurmJob | None:
+    """The waiting task that stands first in line, or else the first that is not to be placed yet."""
+    waiting = [job for job in tasks if scene.standing(job).role is Role.WAITING]
+    if waiting:
+        return min(waiting, key=lambda job: scene.line.get(scene.rows[job.key], math.inf))
+    return next((job for job in tasks if scene.standing(job).role is Role.INELIGIBLE), None)
