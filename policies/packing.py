@@ -178,10 +178,10 @@ class Capacity:
         return Placement.of(chosen)
 
     def _holds(self, node: int, share: int, request: Request) -> bool:
-        """Whether CPUs and memory of that node suffice for a share."""
-        return (
-            share * request.cpus_per_gpu <= self._cpus[node] + CPU_SLACK
-            and share * request.memory_mib_per_gpu <= self._memory[node] + MEMORY_SLACK_MIB
+        """Whether CPUs and memory of that node suffice for a share. Who asks for none fits beside any use of them."""
+        cpus, memory = share * request.cpus_per_gpu, share * request.memory_mib_per_gpu
+        return (cpus == 0 or cpus <= self._cpus[node] + CPU_SLACK) and (
+            memory == 0 or memory <= self._memory[node] + MEMORY_SLACK_MIB
         )
 
 

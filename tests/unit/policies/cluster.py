@@ -1,0 +1,202 @@
+"""Cluster states for tests, written row by row; and hypothesis strategies that make random ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from policies.model import ClusterState, EstimateSource, Jobs, JobState, Nodes, Split
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node; limits of 0 do not limit."""
+
+    gpus: int = 8
+    cpus: int = 0
+    memory_mib: int = 0
+    available: bool = True
+    foreign_gpus: int = 0
+    foreign_cpus: int = 0
+    foreign_memory_mib: int = 0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job; with `held` (node -> GPUs) it runs."""
+
+    gpus: int = 1
+    split: Split = Split.ANY
+    min_nodes: int = 1
+    max_nodes: int = 10_000
+    held: Mapping[int, int] | None = None
+    estimate_s: float = math.nan
+    service_s: float = 0.0
+    attained_gpu_s: float = 0.0
+    preemptible: bool = True
+    exclusive: bool = False
+    cpus_per_gpu: float = 0.0
+    memory_mib_per_gpu: float = 0.0
+    nodes: frozenset[int] | None = None
+    """Nodes that it may use; None: all."""
+
+    @property
+    def gpus_per_node(self) -> int:
+        return self.gpus // self.min_nodes if self.split is Split.FIXED else 0
+
+
+def cluster(nodes: Sequence[Node], jobs: Sequence[Job], *, sequence: int = 1, time_s: float = 1000.0) -> ClusterState:
+    """The state with these nodes (n0, n1, ...) and these jobs (100, 101, ..., submitted a second apart)."""
+    sets = sorted({job.nodes for job in jobs if job.nodes is not None}, key=sorted)
+    held = [sorted((job.held or {}).items()) for job in jobs]
+    entries = [entry for row in held for entry in row]
+    return ClusterState(
+        sequence=sequence,
+        time_s=time_s,
+        nodes=_nodes(nodes),
+        jobs=Jobs(
+            ids=tuple(str(100 + row) for row in range(len(jobs))),
+            state=_ints([JobState.PENDING if job.held is None else JobState.RUNNING for job in jobs]),
+            submit_time_s=np.arange(len(jobs), dtype=np.float64),
+            start_time_s=_floats([math.nan if job.held is None else 500.0 for job in jobs]),
+            num_gpus=_ints([job.gpus for job in jobs]),
+            split=_ints([job.split for job in jobs]),
+            min_nodes=_ints([job.min_nodes for job in jobs]),
+            max_nodes=_ints([job.max_nodes for job in jobs]),
+            gpus_per_node=_ints([job.gpus_per_node for job in jobs]),
+            cpus_per_gpu=_floats([job.cpus_per_gpu for job in jobs]),
+            memory_mib_per_gpu=_floats([job.memory_mib_per_gpu for job in jobs]),
+            service_s=_floats([job.service_s for job in jobs]),
+            attained_gpu_s=_floats([job.attained_gpu_s for job in jobs]),
+            duration_estimate_s=_floats([job.estimate_s for job in jobs]),
+            duration_spread_s=_floats([math.nan for _ in jobs]),
+            estimate_source=_ints(
+                [EstimateSource.UNKNOWN if math.isnan(job.estimate_s) else EstimateSource.TRUTH for job in jobs]
+            ),
+            preemptible=np.array([job.preemptible for job in jobs], dtype=np.bool_),
+            exclusive=np.array([job.exclusive for job in jobs], dtype=np.bool_),
+            node_set=_ints([-1 if job.nodes is None else sets.index(job.nodes) for job in jobs]),
+            user=_ints([0 for _ in jobs]),
+            users=("ada",),
+            placement_offset=np.cumsum([0, *map(len, held)]).astype(np.int64),
+            placement_node=_ints([node for node, _ in entries]),
+            placement_gpus=_ints([gpus for _, gpus in entries]),
+            placement_gpu_mask=np.zeros(len(entries), dtype=np.uint64),
+        ),
+        node_sets=np.array(
+            [[node in members for node in range(len(nodes))] for members in sets], dtype=np.bool_
+        ).reshape(len(sets), len(nodes)),
+    )
+
+
+def _nodes(nodes: Sequence[Node]) -> Nodes:
+    return Nodes(
+        names=tuple(f"n{row}" for row in range(len(nodes))),
+        gpus=_ints([node.gpus for node in nodes]),
+        cpus=_ints([node.cpus for node in nodes]),
+        memory_mib=_ints([node.memory_mib for node in nodes]),
+        available=np.array([node.available for node in nodes], dtype=np.bool_),
+        foreign_gpus=_ints([node.foreign_gpus for node in nodes]),
+        foreign_cpus=_ints([node.foreign_cpus for node in nodes]),
+        foreign_memory_mib=_ints([node.foreign_memory_mib for node in nodes]),
+        rack=_ints([0 for _ in nodes]),
+    )
+
+
+def _ints(values: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array([int(value) for value in values], dtype=np.int64)
+
+
+def _floats(values: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.array(values, dtype=np.float64)
+
+
+@st.composite
+def node_lists(draw: st.DrawFn, *, uniform: bool = False) -> list[Node]:
+    """Up to eight nodes; uniform ones are the plain NxG clusters that the published policies are stated for."""
+    count = draw(st.integers(1, 8))
+    if uniform:
+        return [Node(gpus=draw(st.sampled_from([2, 4, 8])))] * count
+    limited = draw(st.booleans())
+    nodes = []
+    for _ in range(count):
+        gpus = draw(st.sampled_from([0, 2, 4, 4, 8]))
+        nodes.append(
+            Node(
+                gpus=gpus,
+                cpus=draw(st.sampled_from([0, 8, 16])) if limited else 0,
+                memory_mib=draw(st.sampled_from([0, 1000])) if limited else 0,
+                available=draw(st.integers(0, 5)) > 0,
+                foreign_gpus=draw(st.integers(0, gpus)) if draw(st.integers(0, 4)) == 0 else 0,
+                foreign_cpus=draw(st.integers(0, 4)) if limited else 0,
+            )
+        )
+    return nodes
+
+
+@st.composite
+def states(draw: st.DrawFn, *, uniform: bool = False, max_jobs: int = 14) -> ClusterState:
+    """A cluster with jobs that run without overcommitting it, and jobs that wait."""
+    nodes = draw(node_lists(uniform=uniform))
+    free = {row: node.gpus - node.foreign_gpus for row, node in enumerate(nodes)}
+    whole = {row for row, node in enumerate(nodes) if free[row] == node.gpus and not node.foreign_cpus}
+    jobs = []
+    for _ in range(draw(st.integers(0, max_jobs))):
+        job = draw(_requests(len(nodes), uniform=uniform))
+        if draw(st.booleans()):
+            job = _run(draw, job, free, whole)
+        jobs.append(job)
+    return cluster(nodes, jobs)
+
+
+@st.composite
+def _requests(draw: st.DrawFn, num_nodes: int, *, uniform: bool) -> Job:
+    durations = st.sampled_from([math.nan, 1.0, 2.0, 2.0, 3.0, 5.0, 8.0])
+    if uniform:
+        request = Job(gpus=draw(st.integers(1, 20)))
+    else:
+        split = draw(st.sampled_from(Split))
+        low = draw(st.integers(1, 3))
+        high = draw(st.integers(low, 6))
+        gpus = draw(st.integers(1, 4)) * low if split is Split.FIXED else draw(st.integers(1, 20))
+        members = st.frozensets(st.integers(0, num_nodes - 1))
+        request = Job(
+            gpus=gpus,
+            split=split,
+            min_nodes=low,
+            max_nodes=high,
+            exclusive=draw(st.integers(0, 6)) == 0,
+            cpus_per_gpu=draw(st.sampled_from([0.0, 0.0, 2.0, 2.5])),
+            memory_mib_per_gpu=draw(st.sampled_from([0.0, 0.0, 200.0])),
+            nodes=draw(st.none() | members),
+        )
+    return Job(
+        **vars(request)
+        | {
+            "estimate_s": draw(durations),
+            "service_s": draw(st.sampled_from([0.0, 0.0, 1.0, 4.0])),
+            "attained_gpu_s": draw(st.sampled_from([0.0, 0.0, 10.0, 3200.0, 5000.0])),
+            "preemptible": draw(st.integers(0, 3)) > 0,
+        }
+    )
+
+
+def _run(draw: st.DrawFn, job: Job, free: dict[int, int], whole: set[int]) -> Job:
+    """Let it run somewhere with as many of its GPUs as there is room for; it waits when there is none."""
+    held: dict[int, int] = {}
+    rest = job.gpus
+    for node in draw(st.permutations(sorted(free))):
+        room = free[node] if not job.exclusive or node in whole else 0
+        share = min(rest, room)
+        if share > 0:
+            held[node] = share
+            rest -= share
+            free[node] -= free[node] if job.exclusive else share
+            whole.discard(node)
+    if not held:
+        return job
+    return Job(**vars(job) | {"held": held, "gpus": sum(held.values()), "split": Split.ANY})
