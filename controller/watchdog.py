@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-BATCH = 100
-"""Jobs released between two looks at the lease: a controller that comes back finds the rest as it left them."""
 _MIN_CONFIRM_S = 2.0
 _CONFIRM_BEATS = 3
 
@@ -56,13 +54,21 @@ class Watchdog:
     """
 
     def __init__(
-        self, client: SlurmClient, lease_path: Path, originals: Originals, clock: Clock, confirm_s: float
+        self,
+        client: SlurmClient,
+        lease_path: Path,
+        originals: Originals,
+        clock: Clock,
+        confirm_s: float,
+        batch: int = 100,
     ) -> None:
+        """`batch` jobs are released between two looks at the lease: a controller that comes back keeps the rest."""
         self._client = client
         self._lease_path = lease_path
         self._originals = originals
         self._clock = clock
         self._confirm_s = confirm_s
+        self._batch = batch
 
     async def look(self) -> WatchdogReport:
         """Look once. Raises SlurmUnavailableError when slurmctld does not answer."""
@@ -74,11 +80,11 @@ class Watchdog:
         log.warning("controller_away", lease=str(self._lease_path), held=len(held))
         originals = self._known_originals()
         released: list[JobKey] = []
-        for start in range(0, len(held), BATCH):
+        for start in range(0, len(held), self._batch):
             if not self._stale_now():
                 log.info("controller_back", left_held=len(held) - start)
                 return WatchdogReport(away=False, released=tuple(released))
-            released += await self._free([job.key for job in held[start : start + BATCH]], originals)
+            released += await self._free([job.key for job in held[start : start + self._batch]], originals)
         done = set(released)
         still = await self._still_held([job.key for job in held if job.key not in done])
         for key in still:
