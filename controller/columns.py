@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from controller.ledger import Served
-from controller.slurm.client import NodeShare, SlurmJob, SlurmNode
+from controller.slurm.client import NodeShare, SlurmNode
 from policies.model import ClusterState, EstimateSource, Jobs, JobState, Nodes
 
 STATIC = np.dtype(
     [
         ("submit_time_s", np.float64),
+        ("start_time_s", np.float64),
         ("num_gpus", np.int64),
         ("split", np.int64),
         ("min_nodes", np.int64),
@@ -26,9 +28,25 @@ STATIC = np.dtype(
         ("duration_estimate_s", np.float64),
         ("duration_spread_s", np.float64),
         ("estimate_source", np.int64),
+        ("user", np.int64),
     ]
 )
-"""What does not change while a job waits; one row per job is kept as bytes and joined into columns."""
+"""What does not change while Slurm shows the same job; one row per job is kept as bytes and joined into columns."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the job columns are made of; entries at the same position belong to the same job."""
+
+    ids: Sequence[str]
+    statics: npt.NDArray[np.void]
+    placements: Sequence[Sequence[tuple[int, int, int]]]
+    """(node, GPUs, mask) of each job; empty while it waits."""
+    estimates: Sequence[tuple[float, float] | None] | None
+    """Run time from past runs and its spread, seconds; None where there are none, or for nobody."""
+    served: Sequence[Served | None] | None
+    """What earlier runs used."""
+    users: tuple[str, ...]
 
 
 def build_state(
@@ -37,22 +55,15 @@ def build_state(
     time_s: float,
     nodes: Sequence[SlurmNode],
     foreign: Sequence[tuple[int, NodeShare]],
-    statics: npt.NDArray[np.void],
-    jobs: Sequence[SlurmJob],
-    placements: Sequence[tuple[tuple[int, int, int], ...]],
-    estimates: Sequence[tuple[float, float] | None] | None,
-    served: Sequence[Served | None] | None,
+    rows: Rows,
     node_sets: Sequence[npt.NDArray[np.bool_]],
 ) -> ClusterState:
-    """Lay out the columns. Rows of `statics`, `jobs`, `placements`, `estimates` and `served` belong together.
-
-    A job counts as running when it holds a placement; `served` adds what earlier runs used.
-    """
+    """Lay out the columns. A job counts as running when it holds a placement."""
     return ClusterState(
         sequence=sequence,
         time_s=time_s,
         nodes=_nodes(nodes, foreign),
-        jobs=_jobs(time_s, statics, jobs, placements, estimates, served),
+        jobs=_jobs(time_s, rows),
         node_sets=np.array(node_sets, dtype=np.bool_).reshape(len(node_sets), len(nodes)),
     )
 
@@ -62,11 +73,11 @@ def _nodes(nodes: Sequence[SlurmNode], foreign: Sequence[tuple[int, NodeShare]])
     for row, share in foreign:
         used[:, row] += (share.gpus, share.cpus, share.memory_mib)
     return Nodes(
-        names=tuple(node.name for node in nodes),
-        gpus=_ints(node.gpus for node in nodes),
-        cpus=_ints(node.cpus for node in nodes),
-        memory_mib=_ints(node.memory_mib for node in nodes),
-        available=np.fromiter((node.available for node in nodes), np.bool_, len(nodes)),
+        names=tuple([node.name for node in nodes]),
+        gpus=np.array([node.gpus for node in nodes], dtype=np.int64),
+        cpus=np.array([node.cpus for node in nodes], dtype=np.int64),
+        memory_mib=np.array([node.memory_mib for node in nodes], dtype=np.int64),
+        available=np.array([node.available for node in nodes], dtype=np.bool_),
         foreign_gpus=used[0],
         foreign_cpus=used[1],
         foreign_memory_mib=used[2],
@@ -74,76 +85,33 @@ def _nodes(nodes: Sequence[SlurmNode], foreign: Sequence[tuple[int, NodeShare]])
     )
 
 
-def _jobs(
-    time_s: float,
-    statics: npt.NDArray[np.void],
-    jobs: Sequence[SlurmJob],
-    placements: Sequence[tuple[tuple[int, int, int], ...]],
-    estimates: Sequence[tuple[float, float] | None] | None,
-    served: Sequence[Served | None] | None,
-) -> Jobs:
-    count = len(jobs)
+def _jobs(time_s: float, rows: Rows) -> Jobs:
+    count = len(rows.ids)
+    column = {name: np.array(rows.statics[name]) for name in STATIC.names or ()}
     offset = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum([len(placement) for placement in placements], out=offset[1:])
-    held = np.array([entry for placement in placements for entry in placement], dtype=np.uint64).reshape(-1, 3)
+    np.cumsum([len(placement) for placement in rows.placements], out=offset[1:])
+    held = np.array([entry for placement in rows.placements for entry in placement], dtype=np.uint64).reshape(-1, 3)
     running = np.diff(offset) > 0
-    start = np.fromiter((_run_start_s(job) for job in jobs), np.float64, count)
-    service = np.nan_to_num(np.maximum(time_s - start, 0.0))
-    attained = service * statics["num_gpus"]
-    submit = statics["submit_time_s"].copy()
-    for row, before in enumerate(served or ()):
+    column["service_s"] = np.nan_to_num(np.maximum(time_s - column["start_time_s"], 0.0))
+    column["attained_gpu_s"] = column["service_s"] * column["num_gpus"]
+    for row, before in enumerate(rows.served or ()):
         if before is not None:
-            submit[row] = before.first_submit_s
-            service[row] += before.service_s
-            attained[row] += before.gpu_s
-    duration, spread, source = (
-        statics[name].copy() for name in ("duration_estimate_s", "duration_spread_s", "estimate_source")
-    )
-    for row, estimate in enumerate(estimates or ()):
+            column["submit_time_s"][row] = before.first_submit_s
+            column["service_s"][row] += before.service_s
+            column["attained_gpu_s"][row] += before.gpu_s
+    for row, estimate in enumerate(rows.estimates or ()):
         if estimate is not None:
-            duration[row], spread[row] = estimate
-            source[row] = EstimateSource.HISTORY
-    user_rows: dict[str, int] = {}
-    user = np.fromiter((user_rows.setdefault(job.user, len(user_rows)) for job in jobs), np.int64, count)
+            column["duration_estimate_s"][row], column["duration_spread_s"][row] = estimate
+            column["estimate_source"][row] = EstimateSource.HISTORY
     return Jobs(
-        ids=tuple(job.key.job_id for job in jobs),
+        ids=tuple(rows.ids),
         state=np.where(running, JobState.RUNNING, JobState.PENDING).astype(np.int64),
-        submit_time_s=submit,
-        start_time_s=start,
-        service_s=service,
-        attained_gpu_s=attained,
-        duration_estimate_s=duration,
-        duration_spread_s=spread,
-        estimate_source=source,
         # Until jobs can be checkpointed, no running job can yield its place.
         preemptible=np.zeros(count, dtype=np.bool_),
-        user=user,
-        users=tuple(user_rows),
+        users=rows.users,
         placement_offset=offset,
         placement_node=held[:, 0].astype(np.int64),
         placement_gpus=held[:, 1].astype(np.int64),
         placement_gpu_mask=held[:, 2],
-        **{
-            name: np.ascontiguousarray(statics[name])
-            for name in (
-                "num_gpus",
-                "split",
-                "min_nodes",
-                "max_nodes",
-                "gpus_per_node",
-                "cpus_per_gpu",
-                "memory_mib_per_gpu",
-                "exclusive",
-                "node_set",
-            )
-        },
+        **column,
     )
-
-
-def _run_start_s(job: SlurmJob) -> float:
-    """Start of the run that is going on; NaN while there is none (Slurm keeps the start of the run before)."""
-    return job.start_time_s if job.start_time_s is not None and job.phase.holds_nodes else np.nan
-
-
-def _ints(values: object) -> npt.NDArray[np.int64]:
-    return np.array(list(values), dtype=np.int64)  # type: ignore[call-overload]

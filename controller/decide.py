@@ -181,7 +181,8 @@ class Decider:
         self._failures += 1
         if self._failures % _PATIENCE == 0:
             self._rest_until_s = self._clock.now() + _REST_S
-        log.warning("policy_failed", problem=problem, in_a_row=self._failures)
+        if self._failures == 1:
+            log.warning("policy_failed", problem=problem)
         return PolicyUnavailableError(problem)
 
     def _ask_fallback(self, state: ClusterState) -> Plan | Rejection:

@@ -6,20 +6,23 @@ jobs that have not changed, so that ten thousand waiting jobs cost milliseconds.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 
-from controller.columns import STATIC, build_state
+from controller.columns import STATIC, Rows, build_state
 from controller.dependency import Dependencies, Met
-from controller.feasible import Feasibility, UnsupportedRequestError
-from controller.ledger import Ledger, Served
+from controller.feasible import Feasibility
+from controller.jobrow import Held, JobRow, Nodes, job_row
+from controller.ledger import Ledger
 from controller.scope import Role, Standing, standing
-from controller.shape import Shape, shape_of
-from controller.slurm.client import JobKey, NodeShare, ResourceRequest, SlurmJob, SlurmNode, SlurmSnapshot
-from policies.model import ClusterState, EstimateSource
+from controller.slurm.client import JobKey, NodeShare, SlurmJob, SlurmNode, SlurmSnapshot
+from policies.model import ClusterState
+
+_RESERVATIONS_HOLD_S = 30.0
+"""Reservations begin, end and come near by themselves: node sets are worked out anew this often while there are any."""
 
 
 @dataclass(frozen=True)
@@ -42,225 +45,148 @@ class Observation:
         return [self.jobs[key] for key, found in self.standings.items() if found.role is role]
 
 
-@dataclass(slots=True)
-class _Known:
-    """What was worked out for a job, valid while Slurm shows the same job and the same nodes."""
-
-    job: SlurmJob
-    original: ResourceRequest | None
-    static: bytes
-    order: tuple[int, ...]
-    problem: str = ""
-    unsupported: str = ""
-
-
 class Observer:
-    """Turns snapshots into observations. Invariant: two calls with equal arguments give equal observations but for `sequence`."""
+    """Turns snapshots into observations. Invariant: equal arguments give equal observations but for `sequence`."""
 
     def __init__(self) -> None:
-        self._known: dict[JobKey, _Known] = {}
+        self._rows: dict[int, JobRow] = {}
+        """By identity of the SlurmJob, which the row keeps alive: clients give the same object while nothing changed."""
+        self._nodes: Nodes | None = None
         self._signature: object = None
-        self._feasibility: Feasibility | None = None
+        self._users: dict[str, int] = {}
         self._sequence = 0
 
     def observe(self, snapshot: SlurmSnapshot, ledger: Ledger, partitions: frozenset[str]) -> Observation:
         """Classify every job, and lay out the columns that policies read."""
         self._sequence += 1
-        nodes = [node for node in snapshot.nodes if node.partitions & partitions]
-        feasibility = self._feasibility_of(snapshot, nodes)
-        node_gpus = max((node.gpus for node in nodes), default=0)
-        index = {node.name: row for row, node in enumerate(nodes)}
-
-        standings: dict[JobKey, Standing] = {}
-        jobs: dict[JobKey, SlurmJob] = {}
-        adopt: list[JobKey] = []
-        yielding: dict[JobKey, str] = {}
-        visible: list[tuple[_Known, SlurmJob, Role]] = []
-        foreign: list[NodeShare] = []
-        known: dict[JobKey, _Known] = {}
-        dependencies: Dependencies | None = None
-        now_s = snapshot.time_s
+        managed = [node for node in snapshot.nodes if node.partitions & partitions]
+        nodes = self._nodes_of(snapshot, managed, partitions)
+        sight = _Sight(snapshot, ledger, partitions, nodes)
+        rows = {}
         for job in snapshot.jobs:
-            found = standing(job, partitions, ledger, now_s)
-            role = found.role
-            if role is Role.FOREIGN:
-                if job.phase.holds_nodes:
-                    foreign.extend(job.allocated)
-                continue
-            jobs[job.key] = job
-            if role is Role.WAITING and job.dependency:
-                dependencies = dependencies or Dependencies(snapshot.jobs)
-                found, role = _depends(job, dependencies.of(job), yielding)
-            if role is Role.ADOPT:
-                adopt.append(job.key)
-            elif role in {Role.WAITING, Role.STARTING, Role.RUNNING}:
-                entry = self._entry(job, ledger, feasibility, node_gpus)
-                known[job.key] = entry
-                if role is Role.WAITING and entry.unsupported:
-                    yielding[job.key] = entry.unsupported
-                    found = Standing(Role.INELIGIBLE, entry.unsupported)
-                elif role is Role.WAITING and entry.problem:
-                    found = Standing(Role.INELIGIBLE, entry.problem)
-                elif role is Role.WAITING or _placement(job, role, ledger, index):
-                    visible.append((entry, job, role))
-            standings[job.key] = found
-        self._known = known
-        visible.sort(key=lambda item: _place_in_line(item[0].order, ledger.served.get(item[1].key)))
-        state = self._state(snapshot, nodes, feasibility, visible, foreign, ledger)
+            row = self._rows.get(id(job))
+            if row is None or row.job is not job:
+                row = job_row(job, ledger, nodes, partitions)
+            rows[id(job)] = row
+            sight.see(job, row)
+        self._rows = rows
+        sight.visible.sort(key=itemgetter(0))
         return Observation(
             snapshot=snapshot,
-            state=state,
-            rows=tuple(job for _, job, _ in visible),
-            standings=standings,
-            jobs=jobs,
-            to_adopt=tuple(adopt),
-            to_yield=yielding,
+            state=self._state(snapshot, managed, nodes, sight, ledger),
+            rows=tuple([row.job for _, row, _ in sight.visible]),
+            standings=sight.standings,
+            jobs=sight.jobs,
+            to_adopt=tuple(sight.to_adopt),
+            to_yield=sight.to_yield,
         )
 
-    def _feasibility_of(self, snapshot: SlurmSnapshot, nodes: list[SlurmNode]) -> Feasibility:
-        """The node sets of last time while nodes, partitions and reservations have not changed."""
-        fresh = Feasibility(snapshot, tuple(node.name for node in nodes))
-        if self._feasibility is not None and not snapshot.reservations and fresh.signature == self._signature:
-            return self._feasibility
-        self._signature = fresh.signature
-        self._feasibility = fresh
-        self._known = {}
-        return fresh
-
-    def _entry(self, job: SlurmJob, ledger: Ledger, feasibility: Feasibility, node_gpus: int) -> _Known:
-        entry = self._known.get(job.key)
-        original = ledger.originals.get(job.key)
-        if entry is not None and entry.job is job and entry.original is original:
-            return entry
-        return _work_out(job, original, feasibility, node_gpus)
+    def _nodes_of(self, snapshot: SlurmSnapshot, managed: list[SlurmNode], partitions: frozenset[str]) -> Nodes:
+        """Those of last time while nodes, partitions and reservations have not changed; else everything is worked out anew."""
+        feasibility = Feasibility(snapshot, tuple(node.name for node in managed))
+        era = snapshot.time_s // _RESERVATIONS_HOLD_S if snapshot.reservations else 0
+        gpus = [node.gpus for node in managed]
+        signature = (feasibility.signature, tuple(gpus), era, partitions)
+        if self._nodes is None or signature != self._signature:
+            index = {node.name: row for row, node in enumerate(managed)}
+            self._nodes = Nodes(index, feasibility, max(gpus, default=0), self._users)
+            self._signature = signature
+            self._rows = {}
+        return self._nodes
 
     def _state(
-        self,
-        snapshot: SlurmSnapshot,
-        nodes: list[SlurmNode],
-        feasibility: Feasibility,
-        visible: list[tuple[_Known, SlurmJob, Role]],
-        foreign: list[NodeShare],
-        ledger: Ledger,
+        self, snapshot: SlurmSnapshot, managed: list[SlurmNode], nodes: Nodes, sight: _Sight, ledger: Ledger
     ) -> ClusterState:
-        index = {node.name: row for row, node in enumerate(nodes)}
-        placements = [_placement(job, role, ledger, index) for _, job, role in visible]
-        estimates = [_estimate(job, ledger) for _, job, _ in visible] if ledger.estimates else None
-        served = [ledger.served.get(job.key) for _, job, _ in visible] if ledger.served else None
+        visible = sight.visible
+        rows = Rows(
+            ids=[row.job.key.job_id for _, row, _ in visible],
+            statics=np.frombuffer(b"".join([row.static for _, row, _ in visible]), dtype=STATIC),
+            placements=[held for _, _, held in visible],
+            estimates=[_estimate(row, ledger) for _, row, _ in visible] if ledger.estimates else None,
+            served=[ledger.served.get(row.job.key) for _, row, _ in visible] if ledger.served else None,
+            users=tuple(self._users),
+        )
         return build_state(
             sequence=self._sequence,
             time_s=snapshot.time_s,
-            nodes=nodes,
-            foreign=[(index[share.node], share) for share in foreign if share.node in index],
-            statics=np.frombuffer(b"".join(entry.static for entry, _, _ in visible), dtype=STATIC),
-            jobs=[job for _, job, _ in visible],
-            placements=placements,
-            estimates=estimates,
-            served=served,
-            node_sets=feasibility.masks,
+            nodes=managed,
+            foreign=[(nodes.index[share.node], share) for share in sight.foreign if share.node in nodes.index],
+            rows=rows,
+            node_sets=nodes.feasibility.masks,
         )
 
 
-def _depends(job: SlurmJob, met: Met, yielding: dict[JobKey, str]) -> tuple[Standing, Role]:
-    """Standing of a held job that waits for others."""
-    if met is Met.YES:
-        return Standing(Role.WAITING), Role.WAITING
-    why = f"waits for other jobs ({job.dependency})"
-    if met is Met.NEVER:
-        why = yielding[job.key] = f"waits for a job that will not let it go ({job.dependency})"
-    return Standing(Role.INELIGIBLE, why), Role.INELIGIBLE
+class _Sight:
+    """One look over all jobs."""
 
+    def __init__(self, snapshot: SlurmSnapshot, ledger: Ledger, partitions: frozenset[str], nodes: Nodes) -> None:
+        self._snapshot = snapshot
+        self._ledger = ledger
+        self._partitions = partitions
+        self._nodes = nodes
+        self._dependencies: Dependencies | None = None
+        self.standings: dict[JobKey, Standing] = {}
+        self.jobs: dict[JobKey, SlurmJob] = {}
+        self.to_adopt: list[JobKey] = []
+        self.to_yield: dict[JobKey, str] = {}
+        self.visible: list[tuple[tuple[int, ...], JobRow, Held]] = []
+        """(place in line, row, what it holds)"""
+        self.foreign: list[NodeShare] = []
 
-def _work_out(job: SlurmJob, original: ResourceRequest | None, feasibility: Feasibility, node_gpus: int) -> _Known:
-    request = original or job.request
-    asked = job if request is job.request else _with_request(job, request)
-    entry = _Known(job=job, original=original, static=b"", order=_order(job))
-    shape = shape_of(request, node_gpus)
-    node_set = -1
-    try:
-        node_set = feasibility.node_set(asked)
-        if request.required_nodes and shape is not None and shape.min_nodes > len(request.required_nodes):
-            raise UnsupportedRequestError("asks for certain nodes and others beside them (--nodelist with more nodes)")
-    except UnsupportedRequestError as error:
-        entry.unsupported = str(error)
-    if shape is None:
-        entry.problem = f"asks for more GPUs on a node than any node has ({node_gpus})"
-        shape = _held_shape(job)
-    entry.static = _static_row(job, request, shape, node_set)
-    return entry
+    def see(self, job: SlurmJob, row: JobRow) -> None:
+        """Sort one job in."""
+        found = row.standing
+        if found is None or (self._ledger.refusals and job.key in self._ledger.refusals):
+            found = standing(job, self._partitions, self._ledger, self._snapshot.time_s)
+        role = found.role
+        if role is Role.WAITING:
+            if job.dependency or row.unsupported or row.problem:
+                found = self._doubtful(job, row)
+            if found.role is Role.WAITING:
+                self.visible.append((row.order, row, ()))
+        elif role is Role.RUNNING or role is Role.STARTING:
+            held = row.held if role is Role.RUNNING and row.held else self._pinned(job)
+            if held:
+                self.visible.append((row.order, row, held))
+        elif role is Role.FOREIGN:
+            if job.phase.holds_nodes:
+                self.foreign.extend(job.allocated)
+            return
+        elif role is Role.ADOPT:
+            self.to_adopt.append(job.key)
+        self.jobs[job.key] = job
+        self.standings[job.key] = found
 
+    def _doubtful(self, job: SlurmJob, row: JobRow) -> Standing:
+        """A held job of ours that perhaps cannot be placed."""
+        if job.dependency:
+            if self._dependencies is None:
+                self._dependencies = Dependencies(self._snapshot.jobs)
+            met = self._dependencies.of(job)
+            if met is Met.NOT_YET:
+                return Standing(Role.INELIGIBLE, f"waits for other jobs ({job.dependency})")
+            if met is Met.NEVER:
+                return self._yielded(job, f"waits for a job that will not let it go ({job.dependency})")
+        if row.unsupported:
+            return self._yielded(job, row.unsupported)
+        return Standing(Role.INELIGIBLE, row.problem) if row.problem else Standing(Role.WAITING)
 
-def _with_request(job: SlurmJob, request: ResourceRequest) -> SlurmJob:
-    from dataclasses import replace
+    def _yielded(self, job: SlurmJob, why: str) -> Standing:
+        self.to_yield[job.key] = why
+        return Standing(Role.INELIGIBLE, why)
 
-    return replace(job, request=request)
-
-
-def _held_shape(job: SlurmJob) -> Shape:
-    """Shape of a running job that would not fit as it asks: what it holds."""
-    from policies.model import Split
-
-    held = max(sum(share.gpus for share in job.allocated), 1)
-    nodes = max(len(job.allocated), 1)
-    return Shape(held, Split.ANY, nodes, nodes, 0)
-
-
-def _static_row(job: SlurmJob, request: ResourceRequest, shape: Shape, node_set: int) -> bytes:
-    cpus = 0.0 if job.exclusive else max(request.num_cpus, request.num_tasks) / shape.num_gpus
-    row = np.zeros(1, dtype=STATIC)
-    row["submit_time_s"] = job.key.submit_time_s
-    row["num_gpus"] = shape.num_gpus
-    row["split"] = shape.split
-    row["min_nodes"] = shape.min_nodes
-    row["max_nodes"] = shape.max_nodes
-    row["gpus_per_node"] = shape.gpus_per_node
-    row["cpus_per_gpu"] = cpus
-    row["memory_mib_per_gpu"] = 0.0 if job.exclusive else _memory_mib(request, shape) / shape.num_gpus
-    row["exclusive"] = job.exclusive
-    row["node_set"] = node_set
-    limit = job.time_limit_s
-    row["duration_estimate_s"] = np.nan if limit is None else limit
-    row["duration_spread_s"] = np.nan
-    row["estimate_source"] = EstimateSource.UNKNOWN if limit is None else EstimateSource.TIME_LIMIT
-    return row.tobytes()
-
-
-def _memory_mib(request: ResourceRequest, shape: Shape) -> float:
-    if request.memory_mib_per_node is not None:
-        return request.memory_mib_per_node * shape.min_nodes
-    return (request.memory_mib_per_cpu or 0) * max(request.num_cpus, request.num_tasks)
-
-
-def _order(job: SlurmJob) -> tuple[int, ...]:
-    """Submit time, then id by number: 9 before 10, task 2 before task 11."""
-    return (job.key.submit_time_s, *(int(part) for part in re.findall(r"\d+", job.key.job_id)))
-
-
-def _place_in_line(order: tuple[int, ...], served: Served | None) -> tuple[int, ...]:
-    """A requeued job keeps the place in line of its first submission."""
-    return order if served is None else (served.first_submit_s, *order[1:])
-
-
-_Held = tuple[tuple[int, int, int], ...]
-
-
-def _placement(job: SlurmJob, role: Role, ledger: Ledger, index: Mapping[str, int]) -> _Held:
-    """(node, GPUs, mask) of a running job as Slurm tells it, of a starting one as it was pinned."""
-    if role is Role.WAITING:
-        return ()
-    if role is Role.STARTING or not job.allocated:
-        pin = ledger.pins.get(job.key)
+    def _pinned(self, job: SlurmJob) -> Held:
+        """Where a job that starts was pinned."""
+        pin = self._ledger.pins.get(job.key)
         if pin is None:
             return ()
+        index = self._nodes.index
         return tuple(sorted((index[n], g, 0) for n, g in zip(pin.nodes, pin.gpus, strict=True) if n in index))
-    return tuple(
-        sorted((index[share.node], share.gpus, share.gpu_mask) for share in job.allocated if share.node in index)
-    )
 
 
-def _estimate(job: SlurmJob, ledger: Ledger) -> tuple[float, float] | None:
-    found = ledger.estimates.get((job.user, job.name))
+def _estimate(row: JobRow, ledger: Ledger) -> tuple[float, float] | None:
+    found = ledger.estimates.get(row.who)
     if found is None:
         return None
-    mean_s = found.mean_s if job.time_limit_s is None else min(found.mean_s, job.time_limit_s)
-    return mean_s, found.spread_s
+    limit_s = row.job.time_limit_s
+    return (found.mean_s if limit_s is None else min(found.mean_s, limit_s)), found.spread_s

@@ -57,20 +57,26 @@ def in_scope(job: SlurmJob, partitions: frozenset[str]) -> bool:
     )
 
 
-def standing(job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: float) -> Standing:
-    """Role of the job now."""
+def lasting_standing(job: SlurmJob, partitions: frozenset[str]) -> Standing | None:
+    """The standing that a job has as long as Slurm shows it like this, refusals aside; None when there is more to it."""
     if job.phase is Phase.ENDED:
         return _ENDED
     if not in_scope(job, partitions):
         return _FOREIGN
     if job.phase.holds_nodes:
         return _RUNNING
-    return _pending(job, ledger, now_s)
+    if not job.held:
+        return None
+    return _held(job, may_begin=job.eligible_time_s is None or job.restarts > 0)
 
 
-def _pending(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
+def standing(job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: float) -> Standing:
+    """Role of the job now, by itself: whether the jobs that it depends on let it go is for `Dependencies`."""
+    lasting = lasting_standing(job, partitions)
+    if lasting is not None and lasting.role is not Role.WAITING:
+        return lasting
     if job.held:
-        return _held(job, ledger, now_s)
+        return _waiting(job, ledger, now_s)
     pin = ledger.pins.get(job.key)
     if pin is not None and pin.restarts == job.restarts:
         return _STARTING
@@ -79,11 +85,15 @@ def _pending(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
     return _ADOPT
 
 
-def _held(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
+def _held(job: SlurmJob, *, may_begin: bool) -> Standing | None:
     if USER_HOLD_MARK in job.marks:
         return Standing(Role.INELIGIBLE, "held by its user; `scontrol release` gives it back to the queue")
     if HOLD_MARK not in job.marks:
         return Standing(Role.INELIGIBLE, f"held outside Headway ({job.reason}); `scontrol release` gives it back")
+    return _WAITING if may_begin else None
+
+
+def _waiting(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
     # A requeue pushes the begin time back by minutes; a job that ran before has met its user's own begin time.
     if job.restarts == 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s:
         return Standing(Role.INELIGIBLE, f"is not to begin for another {job.eligible_time_s - now_s:.0f} s")

@@ -31,6 +31,10 @@ class JobKey:
     submit_time_s: int
     """Seconds since the Unix epoch."""
 
+    def __hash__(self) -> int:
+        """By id alone: keys are looked up by the ten thousand, and equal ids with other times are rare."""
+        return hash(self.job_id)
+
 
 class Phase(Enum):
     """Slurm's job states, as far as Headway tells them apart."""
