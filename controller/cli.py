@@ -1,0 +1,168 @@
+"""headway: what the controller does, and why. For operators and users, on the controller's machine.
+
+Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage; 3 the controller cannot be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from controller.admin_client import AdminClient
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    help="What Headway does with the jobs of this cluster, and why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage; 3 the controller does not answer.",
+)
+policy_app = typer.Typer(help="Show or change the policy that decides.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(policy_app, name="policy")
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="The controller's settings file.", show_default="/etc/headway/controller.toml"),
+]
+SocketPath = Annotated[
+    Path | None, typer.Option("--socket", help="Ask at this socket, and read no settings.", show_default=False)
+]
+
+
+@app.command()
+def status(as_json: Json = False, config: Config = None, socket: SocketPath = None) -> None:
+    """How controller, policy, queue and nodes are."""
+    with _asking(config, socket, as_json) as client:
+        _show(client.status(), as_json, lambda found: _render().show_status(found))
+
+
+@app.command()
+def queue(
+    as_json: Json = False,
+    limit: Annotated[int, typer.Option(min=0, help="Most lines to show; 0 = all. JSON always has all.")] = 100,
+    config: Config = None,
+    socket: SocketPath = None,
+) -> None:
+    """Every managed job that has not ended, waiting ones in the policy's order."""
+    with _asking(config, socket, as_json) as client:
+        _show(client.queue(), as_json, lambda found: _render().show_queue(found, limit))
+
+
+@app.command()
+def why(
+    job_id: Annotated[str, typer.Argument(metavar="JOBID", help="123, or 123_4 for one task of an array.")],
+    as_json: Json = False,
+    config: Config = None,
+    socket: SocketPath = None,
+) -> None:
+    """Why a job waits, or runs where it runs, and the numbers behind it."""
+    with _asking(config, socket, as_json) as client:
+        _show(client.why(job_id), as_json, lambda found: _render().show_explanation(found))
+
+
+@policy_app.command("show")
+def policy_show(as_json: Json = False, config: Config = None, socket: SocketPath = None) -> None:
+    """Which policy decides, and whether it answers."""
+    with _asking(config, socket, as_json) as client:
+        _show(client.policy(), as_json, lambda found: _render().show_policy(found))
+
+
+@policy_app.command("use")
+def policy_use(
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="unix:///path/to.sock, or 127.0.0.1:PORT.")],
+    as_json: Json = False,
+    config: Config = None,
+    socket: SocketPath = None,
+) -> None:
+    """Let the policy server at ADDRESS decide from now on, if it passes the checks (until the controller restarts)."""
+    with _asking(config, socket, as_json, change=True) as client:
+        _show(client.use_policy(address), as_json, lambda found: _render().show_policy(found))
+
+
+@app.command()
+def events(as_json: Json = False, config: Config = None, socket: SocketPath = None) -> None:
+    """What happens, from now on, until Ctrl-C. With --json one object a line."""
+    render = _render()
+    with _asking(config, socket, as_json) as client:
+        for event in client.events():
+            if as_json:
+                render.write_json(render.plain(event))
+            else:
+                render.show_event(event)
+
+
+@app.command()
+def doctor(as_json: Json = False, config: Config = None) -> None:
+    """Look for everything that can be wrong with an installation, and say how to mend it."""
+    from controller.cli_doctor import examine
+
+    findings = examine(config)
+    if as_json:
+        _render().write_json({"findings": findings})
+    else:
+        _render().show_findings(findings)
+    raise typer.Exit(1 if any(finding["level"] == "error" for finding in findings) else 0)
+
+
+def main() -> None:
+    """Entry point."""
+    app()
+
+
+# --- the pieces
+
+
+def _render() -> Any:
+    """The module that knows rich and protobuf; not needed for --help."""
+    import controller.render
+
+    return controller.render
+
+
+def _show(found: T, as_json: bool, show: Callable[[T], None]) -> None:
+    if as_json:
+        render = _render()
+        render.write_json(render.plain(found))
+    else:
+        show(found)
+
+
+@contextmanager
+def _asking(config: Path | None, socket: Path | None, as_json: bool, *, change: bool = False) -> Iterator[AdminClient]:
+    """A connection to the controller; its failures end the program with a sentence and the exit code."""
+    from controller.admin_client import AdminClient, AskError, find_socket
+
+    try:
+        with AdminClient(find_socket(config, socket, change=change)) as client:
+            yield client
+    except AskError as error:
+        _fail(str(error), error.exit_code, as_json)
+    except BrokenPipeError:
+        # `headway queue | head`: the reader has seen enough.
+        _close_output()
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _fail(problem: str, code: int, as_json: bool) -> NoReturn:
+    if as_json:
+        _render().write_json({"error": problem, "exit_code": code})
+    typer.echo(f"headway: {problem}", err=True)
+    raise typer.Exit(code)
+
+
+def _close_output() -> None:
+    """Nobody reads any more: do not let the interpreter find out again while it ends."""
+    import os
+    import sys
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
