@@ -59,7 +59,7 @@ def _missing_capabilities() -> list[str]:
 
 def install() -> None:
     """Install the packages, without starting any service of theirs. Raises CommandError with what apt said."""
-    with _no_service_starts():
+    with no_service_starts():
         if not _candidates_known():
             _apt("update")
         try:
@@ -80,7 +80,7 @@ def _apt(*words: str) -> None:
 
 
 @contextlib.contextmanager
-def _no_service_starts(policy: Path = _POLICY) -> Iterator[None]:
+def no_service_starts(policy: Path = _POLICY) -> Iterator[None]:
     """Package scripts ask policy-rc.d whether they may start services: say no, and put back what was there before.
 
     An earlier run that was killed may have left our answer in place: then the one beside it is the machine's own.

@@ -152,10 +152,11 @@ def _inside(pid: int, wanted: tuple[int, int]) -> ProcessRef | None:
 
 
 def tail(path: Path, lines: int = 5) -> str:
-    """The end of a log, for an error's text: its errors if it has some."""
+    """The end of a log, for an error's text: what was fatal or an error, if anything was."""
     try:
         text = path.read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return f"{path} was not written"
-    bad = [line for line in text if "fatal" in line or "error" in line] or text
+    fatal = [line for line in text if "fatal" in line]
+    bad = fatal or [line for line in text if "error" in line] or text
     return f"{path}: " + (" | ".join(bad[-lines:]) or "empty")

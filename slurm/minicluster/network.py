@@ -88,7 +88,11 @@ class LinkBytes:
 
 def free_subnet(cluster: str) -> ipaddress.IPv4Network:
     """A /24 that no address or route of this machine touches. The caller holds the machine-wide lock until it is in use."""
-    taken = _networks_in_use()
+    return first_free(cluster, _networks_in_use())
+
+
+def first_free(cluster: str, taken: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
+    """The first /24 of the pool that touches nothing taken, beginning at a place that depends on the name."""
     start = hashlib.blake2s(cluster.encode()).digest()[0]
     subnets = list(_POOL.subnets(new_prefix=24))
     for subnet in subnets[start:] + subnets[:start]:

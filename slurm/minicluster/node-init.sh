@@ -28,7 +28,7 @@ else
     mount -t sysfs sysfs /sys
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
     # Only leaves may hold processes: this one, and what enter.sh starts, each get one; Slurm wants the slice.
-    mkdir /sys/fs/cgroup/init.scope /sys/fs/cgroup/daemons /sys/fs/cgroup/system.slice
+    mkdir -p /sys/fs/cgroup/init.scope /sys/fs/cgroup/daemons /sys/fs/cgroup/system.slice
     echo 0 >/sys/fs/cgroup/init.scope/cgroup.procs
 fi
 

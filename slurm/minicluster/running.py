@@ -196,6 +196,7 @@ class RunningCluster:
         """Boot a crashed node: its slurmd tells slurmctld that it has rebooted."""
         if namespaces.init_pid(self._holder(node)) is not None:
             raise BootError(f"node {node} is up; crash_node comes first")
+        cgroups.remove(cgroups.host_cgroups(self.cgroup, self.name, node))  # a boot forgets them
         self._start_hosts((node,), time.monotonic() + timeout)
         self._start_slurmd_daemon(node, "-b")
         self._await_slurmd(node)

@@ -1,0 +1,64 @@
+"""Fixtures that boot a real Slurm. Other test folders may import them from here.
+
+Every test in this folder is marked `cluster`; all are skipped, with the reason, where no mini-cluster can be booted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm.minicluster.cluster import ClusterSpec, MiniCluster
+from slurm.prerequisites import missing
+
+HERE = Path(__file__).parent
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.cluster)
+
+
+def unique_name() -> str:
+    """A cluster name that no other test process uses."""
+    return f"test-{os.getpid()}-{next(_numbers)}"
+
+
+def skip_unless_possible() -> None:
+    """Skip the test, with the reason, where no mini-cluster can be booted."""
+    if reasons := missing():
+        pytest.skip("; ".join(reasons))
+
+
+@pytest.fixture(scope="session")
+def minicluster() -> Iterator[MiniCluster]:
+    """4 nodes x 8 GPUs at 1 Gbit/s, shared by all tests of the session: leave it idle and whole."""
+    skip_unless_possible()
+    with MiniCluster(ClusterSpec(name=unique_name(), rate="1gbit")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def boot_minicluster() -> Iterator[Callable[..., MiniCluster]]:
+    """Boots clusters of one's own: `boot_minicluster(nodes=2, ...)` takes ClusterSpec's fields. Down with the test."""
+    skip_unless_possible()
+    with contextlib.ExitStack() as clusters:
+
+        def boot(**fields: Any) -> MiniCluster:
+            return clusters.enter_context(MiniCluster(ClusterSpec(**{"name": unique_name()} | fields)))
+
+        yield boot
+
+
+@pytest.fixture(scope="session")
+def cluster_user() -> str:
+    """A plain user who may submit jobs, and whom every Debian has."""
+    return "daemon"
