@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 from controller.clock import Clock, RealClock
-from controller.errors import SlurmError
+from controller.errors import SlurmError, SlurmUnavailableError
 from controller.lease import Lease
-from controller.slurm.client import JobKey, SlurmReservation
+from controller.slurm.client import JobKey, Phase, SlurmReservation
 from controller.slurm.embedded import commands
 from controller.slurm.embedded.client import EmbeddedClient
 from controller.slurm.embedded.description import ClusterDescription, JobDescription
@@ -60,20 +60,21 @@ class EmbeddedSlurm:
         return self.submit_all(submission)[0]
 
     def submit_all(self, submission: Submission) -> list[JobKey]:
-        """sbatch; the keys of every task or component."""
+        """sbatch; the keys of every task or component. Raises SlurmError while slurmctld restarts."""
         self._ctld.catch_up()
+        self._must_be_up()
         return [key_of(job) for job in commands.submit(self._ctld, submission, self._plugin)]
 
     def user_hold(self, job_id: str) -> None:
         """The job's user: scontrol hold. Raises SlurmError."""
-        job = self.job(job_id)
+        job = self._live(job_id)
         _check(commands.hold(job, HELD_BY_USER))
         if self._plugin is not None:
             self._plugin.on_user_hold(job, self._ctld.now_s)
 
     def user_release(self, job_id: str) -> None:
         """The job's user: scontrol release. Raises SlurmError when Slurm or the plugin refuses."""
-        job = self.job(job_id)
+        job = self._live(job_id)
         if self._plugin is not None:
             effect = self._plugin.on_user_release(job, self._ctld.now_s)
             _check(effect.refusal)
@@ -85,7 +86,7 @@ class EmbeddedSlurm:
 
     def cancel(self, job_id: str) -> None:
         """scancel. Raises SlurmError."""
-        _check(commands.cancel(self._ctld, self.job(job_id)))
+        _check(commands.cancel(self._ctld, self._live(job_id)))
 
     # -- operators ----------------------------------------------------------------------------------------------------
 
@@ -99,15 +100,27 @@ class EmbeddedSlurm:
 
     def admin_release(self, job_id: str) -> None:
         """root: scontrol release. Raises SlurmError."""
-        _check(commands.release(self._ctld, self.job(job_id)))
+        _check(commands.release(self._ctld, self._live(job_id)))
 
     def requeue(self, job_id: str, *, held: bool = False) -> None:
         """root: scontrol requeue, or requeuehold. Raises SlurmError."""
-        _check(commands.requeue(self._ctld, self.job(job_id), held))
+        _check(commands.requeue(self._ctld, self._live(job_id), held))
+
+    def suspend(self, job_id: str) -> None:
+        """root: scontrol suspend. Raises SlurmError."""
+        job = self._live(job_id)
+        _check("" if job.phase is Phase.RUNNING else "Job is not running")
+        self._ctld.suspend(job)
+
+    def resume(self, job_id: str) -> None:
+        """root: scontrol resume. Raises SlurmError."""
+        job = self._live(job_id)
+        _check("" if job.phase is Phase.SUSPENDED else "Job is not suspended")
+        self._ctld.resume(job)
 
     def update(self, job_id: str, **changes: str) -> None:
         """root: scontrol update, with its traps. Raises SlurmError; part of the changes may have been made."""
-        _check(commands.update(self._ctld, self.job(job_id), changes))
+        _check(commands.update(self._ctld, self._live(job_id), changes))
 
     def node_drain(self, name: str, reason: str = "drained by a test") -> None:
         """state=drain: running jobs go on, no new ones start."""
@@ -167,6 +180,15 @@ class EmbeddedSlurm:
             time_limit_s=job.time_limit_s,
         )
         commands.submit(self._ctld, submission, self._plugin)
+
+    def _live(self, job_id: str) -> Job:
+        job = self.job(job_id)
+        self._must_be_up()
+        return job
+
+    def _must_be_up(self) -> None:
+        if self._ctld.down_until_s > self._ctld.now_s:
+            raise SlurmUnavailableError("the embedded slurmctld is being restarted")
 
 
 def _check(error: str | None) -> None:

@@ -42,6 +42,8 @@ class Delays(BaseModel):
     """Time between two passes of the backfill scheduler."""
     restart_s: Seconds = 1.0
     """How long slurmctld is away when it crashes."""
+    register_s: Seconds = 2.0
+    """How long after a restart the nodes are UNKNOWN, until they have registered."""
     min_job_age_s: Seconds = 300.0
     """How long ended jobs stay in memory."""
 

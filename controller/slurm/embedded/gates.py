@@ -1,14 +1,78 @@
-"""What keeps a job from being considered at all: pure answers in Slurm's own words, "" when nothing does."""
+"""What keeps a job from being considered at all, in Slurm's own words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from controller.slurm.embedded.job import Job
 
+if TYPE_CHECKING:
+    from controller.slurm.embedded.slurmctld import Slurmctld
+
 _CLAUSE = re.compile(r"[,?]")
 SATISFIED, WAITING, NEVER = "satisfied", "Dependency", "DependencyNeverSatisfied"
+
+
+def why_not_considered(ctld: Slurmctld, job: Job) -> str:
+    """The reason that a pending, released job shows while the scheduler passes it over; "" when it does not."""
+    if job.begin_time_s is not None and job.begin_time_s > ctld.now_s:
+        job.eligible_time_s = job.begin_time_s
+        return "BeginTime"
+    if job.dependency:  # looked at here only: Slurm does not follow the dependencies of held jobs
+        state = dependency_state(job, ctld.jobs, ctld.outcomes)
+        if state != SATISFIED:
+            return state
+        job.dependency = ""
+    if job.eligible_time_s is None or job.eligible_time_s > ctld.now_s:
+        job.eligible_time_s = ctld.now_s
+    return _partition_gate(ctld, job) or _throttle_gate(ctld, job) or _license_gate(ctld, job) or _limit_gate(ctld, job)
+
+
+def _partition_gate(ctld: Slurmctld, job: Job) -> str:
+    partitions = [ctld.partitions[name] for name in job.partition.split(",")]
+    if not any(partition.up for partition in partitions):
+        return "PartitionDown"
+    limits = [partition.max_time_s for partition in partitions]
+    if all(limit is not None and (job.time_limit_s or float("inf")) > limit for limit in limits):
+        return "PartitionTimeLimit"
+    return ""
+
+
+def _throttle_gate(ctld: Slurmctld, job: Job) -> str:
+    if not job.submission.throttle or job.array_job_id is None:
+        return ""
+    siblings = sum(1 for other in ctld.holders() if other.array_job_id == job.array_job_id)
+    return "JobArrayTaskLimit" if siblings >= job.submission.throttle else ""
+
+
+def _license_gate(ctld: Slurmctld, job: Job) -> str:
+    for name, count in job.submission.licenses.items():
+        used = sum(other.submission.licenses.get(name, 0) for other in ctld.holders())
+        if used + count > ctld.description.licenses.get(name, 0):
+            return "Licenses"
+    return ""
+
+
+def _limit_gate(ctld: Slurmctld, job: Job) -> str:
+    wanted = wanted_gpus(job)
+    for limit in ctld.description.limits:
+        if limit.user == job.submission.user and wanted:
+            used = sum(other.num_gpus for other in ctld.holders() if other.submission.user == limit.user)
+            if used + wanted > limit.gpus:
+                return limit.reason
+    return ""
+
+
+def wanted_gpus(job: Job) -> int:
+    """GPUs that the job asks for, at least."""
+    request = job.request
+    if request.gpus_per_job is not None:
+        return request.gpus_per_job
+    if request.gpus_per_task is not None:
+        return request.gpus_per_task * request.num_tasks
+    return (request.gpus_per_node or 0) * request.min_nodes
 
 
 def dependency_state(job: Job, jobs: Mapping[str, Job], outcomes: Mapping[str, str]) -> str:

@@ -101,6 +101,11 @@ class Job:
     end_time_s: float | None = None
     run: int = 0
     """Counts starts, so that an event of an earlier run is recognised."""
+    done_at_s: float = 0.0
+    """When the present run's work is done, unless the job is suspended."""
+    limit_at_s: float = 0.0
+    """When the present run reaches its time limit, unless the job is suspended."""
+    suspended_at_s: float = 0.0
     after: Requeue = Requeue.NO
     signals: list[str] = field(default_factory=list)
     """Signals delivered so far, all runs."""

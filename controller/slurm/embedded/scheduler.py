@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from controller.slurm.client import NodeShare
 from controller.slurm.embedded.allocation import Capacity, allocate, lowest_bits
-from controller.slurm.embedded.gates import has_features
+from controller.slurm.embedded.gates import has_features, why_not_considered
 from controller.slurm.embedded.job import Job
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Scheduler:
         full: set[str] = set()
         kept: set[str] = set()
         for job in self._ctld.queue():
-            if gate := self._ctld.gate(job):
+            if gate := why_not_considered(self._ctld, job):
                 job.reason = gate
             elif job.partition in full:
                 job.reason = PRIORITY
@@ -59,7 +59,7 @@ class Scheduler:
         """Start who fits beside the plans of those before."""
         plans: list[_Plan] = []
         for job in self._ctld.queue():
-            if job.submission.never_starts or self._ctld.gate(job):
+            if job.submission.never_starts or why_not_considered(self._ctld, job):
                 continue
             if self._try_backfill(job, plans) or len(plans) >= _MAX_PLANS:
                 continue
@@ -121,7 +121,7 @@ class Scheduler:
         return {
             name: node.free
             for name in partition.nodes
-            if (node := self._ctld.nodes[name]).available
+            if self._ctld.may_start_jobs(node := self._ctld.nodes[name])
             and has_features(job.submission.features, node.features)
             and not self._reserved_for_others(job, name)
         }
@@ -142,7 +142,7 @@ class Scheduler:
     def _why_not(self, job: Job) -> str:
         """Why there is no room, in Slurm's words."""
         required = job.request.required_nodes
-        away = [name for name in required if not self._ctld.nodes[name].available]
+        away = [name for name in required if not self._ctld.may_start_jobs(self._ctld.nodes[name])]
         if away:
             return f"ReqNodeNotAvail, UnavailableNodes:{','.join(away)}"
         if job.submission.reservation and not self._free(job, job.partition.split(",")[0]):
@@ -157,7 +157,8 @@ class Scheduler:
         }
         if self._allocate(job, whole) is None:
             return "PartitionConfig" if set(required) - members else "BadConstraints"
-        if self._allocate(job, {name: c for name, c in whole.items() if self._ctld.nodes[name].available}) is None:
+        up = {name: all_of_it for name, all_of_it in whole.items() if self._ctld.nodes[name].available}
+        if self._allocate(job, up) is None:
             return "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
         return RESOURCES
 

@@ -10,11 +10,10 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.clock import Clock, wait_for_event
-from controller.slurm.client import JobKey, NodeShare, Phase, SlurmPartition, SlurmReservation
-from controller.slurm.embedded import gates
+from controller.slurm.client import JobKey, NodeShare, Phase, SlurmNode, SlurmPartition, SlurmReservation
 from controller.slurm.embedded.description import ClusterDescription, expand_hosts
 from controller.slurm.embedded.job import LAUNCH_FAILED_HELD, REQUEUED_HELD, Job, Requeue
 from controller.slurm.embedded.node import Node
@@ -71,6 +70,8 @@ class Slurmctld:
         self.next_id = 1
         self.down_until_s = 0.0
         """slurmctld is away until then."""
+        self.unregistered_until_s = 0.0
+        """After a restart the nodes are UNKNOWN until then."""
         self._clock = clock
         self._wake = wake
         self._scheduler = Scheduler(self)
@@ -141,8 +142,7 @@ class Slurmctld:
 
     def _main_pass(self) -> None:
         self._pass_planned = False
-        if self.down_until_s > self.now_s:
-            self.kick_at(self.down_until_s)
+        if self.down_until_s > self.now_s:  # the restart has planned a pass
             return
         if self._scheduler.main_pass() and not self._backfill_planned:
             self._backfill_planned = True
@@ -169,8 +169,6 @@ class Slurmctld:
         job.starts.append((self.now_s, shares))
         run = job.run
         self.after(self.delays.launch_s, lambda: self._launched(job, run))
-        if job.time_limit_s is not None:
-            self.after(job.time_limit_s, lambda: self._expire(job, run))
 
     def _launched(self, job: Job, run: int) -> None:
         if job.run != run or job.phase is not Phase.CONFIGURING:
@@ -182,17 +180,34 @@ class Slurmctld:
             return
         job.phase, job.state = Phase.RUNNING, "RUNNING"
         self._wake(f"start {job.job_id}")
-        verdict = "FAILED" if job.submission.exit_code else "COMPLETED"
-        self.after(job.submission.duration_s, lambda: self._run_out(job, run, verdict))
+        limit_s = float("inf") if job.time_limit_s is None else job.time_limit_s - self.delays.launch_s
+        self._run_for(job, job.submission.duration_s, limit_s)
         self.kick()  # "after" dependencies
 
-    def _run_out(self, job: Job, run: int, verdict: str) -> None:
-        if job.run == run and job.phase is Phase.RUNNING:
-            self._tasks_ended(job, run, verdict)
+    def _run_for(self, job: Job, left_s: float, limit_left_s: float) -> None:
+        """Run on, until the work is done or the time limit is reached."""
+        job.done_at_s, job.limit_at_s = self.now_s + left_s, self.now_s + limit_left_s
+        run = job.run
+        self.after(max(min(left_s, limit_left_s), 0.0), lambda: self._run_out(job, run))
 
-    def _expire(self, job: Job, run: int) -> None:
-        if job.run == run and job.phase in {Phase.CONFIGURING, Phase.RUNNING}:
+    def _run_out(self, job: Job, run: int) -> None:
+        due_s = min(job.done_at_s, job.limit_at_s)
+        if job.run != run or job.phase is not Phase.RUNNING or self.now_s < due_s:
+            return
+        if job.limit_at_s < job.done_at_s:
             self.terminate(job, "TIMEOUT")
+        else:
+            self._tasks_ended(job, run, "FAILED" if job.submission.exit_code else "COMPLETED")
+
+    def suspend(self, job: Job) -> None:
+        """The job stands still, and so does its time limit; it keeps its GPUs."""
+        job.phase, job.state = Phase.SUSPENDED, "SUSPENDED"
+        job.suspended_at_s = self.now_s
+
+    def resume(self, job: Job) -> None:
+        """The job goes on where it stood."""
+        job.phase, job.state = Phase.RUNNING, "RUNNING"
+        self._run_for(job, job.done_at_s - job.suspended_at_s, job.limit_at_s - job.suspended_at_s)
 
     def terminate(self, job: Job, verdict: str, after: Requeue = Requeue.NO) -> None:
         """TERM, then KILL after KillWait for jobs that do not heed it."""
@@ -271,8 +286,12 @@ class Slurmctld:
         self.kick()
 
     def crash(self, lose_newest: int, away_s: float | None) -> list[JobKey]:
-        """Away for a while; the newest jobs are as if they had never been, and their ids are free again."""
+        """Away for a while; the newest jobs are as if they had never been, and their ids are free again.
+
+        Processes of a lost job are killed when its nodes register again, and until they do no node starts anything.
+        """
         self.down_until_s = self.now_s + (self.delays.restart_s if away_s is None else away_s)
+        self.unregistered_until_s = self.down_until_s + self.delays.register_s
         lost = sorted(self.jobs.values(), key=lambda job: _number(job.job_id))[len(self.jobs) - lose_newest :]
         for job in lost:
             for share in job.allocated:
@@ -280,51 +299,18 @@ class Slurmctld:
             job.run += 1
             del self.jobs[job.job_id]
         self.next_id = min([self.next_id, *(_number(job.job_id)[0] for job in lost)])
-        self.kick_at(self.down_until_s)
+        self.kick_at(self.unregistered_until_s)
         return [JobKey(job.job_id, job.submit_time_s) for job in lost]
 
-    # -- what keeps a job waiting ---------------------------------------------------------------------------------------
+    def may_start_jobs(self, node: Node) -> bool:
+        """Whether the node's state lets it start jobs; reservations are another matter."""
+        return node.available and self.unregistered_until_s <= self.now_s
 
-    def gate(self, job: Job) -> str:
-        """Why the job is not considered at all now, in Slurm's word; "" when it is."""
-        if job.begin_time_s is not None and job.begin_time_s > self.now_s:
-            job.eligible_time_s = job.begin_time_s
-            return "BeginTime"
-        if job.dependency:  # looked at here only: Slurm does not follow the dependencies of held jobs
-            state = gates.dependency_state(job, self.jobs, self.outcomes)
-            if state != gates.SATISFIED:
-                return state
-            job.dependency = ""
-        if job.eligible_time_s is None or job.eligible_time_s > self.now_s:
-            job.eligible_time_s = self.now_s
-        return self._partition_gate(job) or self._limit_gate(job)
-
-    def _partition_gate(self, job: Job) -> str:
-        partitions = [self.partitions[name] for name in job.partition.split(",")]
-        if not any(partition.up for partition in partitions):
-            return "PartitionDown"
-        limits = [partition.max_time_s for partition in partitions]
-        if all(limit is not None and (job.time_limit_s or float("inf")) > limit for limit in limits):
-            return "PartitionTimeLimit"
-        return ""
-
-    def _limit_gate(self, job: Job) -> str:
-        submission, holders = job.submission, self.holders()
-        if submission.throttle and job.array_job_id is not None:
-            siblings = sum(1 for other in holders if other.array_job_id == job.array_job_id)
-            if siblings >= submission.throttle:
-                return "JobArrayTaskLimit"
-        for name, count in submission.licenses.items():
-            used = sum(other.submission.licenses.get(name, 0) for other in holders)
-            if used + count > self.description.licenses.get(name, 0):
-                return "Licenses"
-        wanted = wanted_gpus(job)
-        for limit in self.description.limits:
-            if limit.user == submission.user and wanted:
-                used = sum(other.num_gpus for other in holders if other.submission.user == limit.user)
-                if used + wanted > limit.gpus:
-                    return limit.reason
-        return ""
+    def node_view(self, node: Node) -> SlurmNode:
+        """As Slurm tells of it."""
+        if self.unregistered_until_s > self.now_s and not node.down:
+            return replace(node.view(False), state="UNKNOWN", available=False)
+        return node.view(self.in_maintenance(node.name))
 
     def in_maintenance(self, node: str) -> bool:
         """Whether a maintenance reservation has the node now."""
@@ -334,16 +320,6 @@ class Slurmctld:
 def _number(job_id: str) -> tuple[int, int]:
     first, _, task = job_id.partition("_")
     return int(first), int(task or 0)
-
-
-def wanted_gpus(job: Job) -> int:
-    """GPUs that the job asks for, at least."""
-    request = job.request
-    if request.gpus_per_job is not None:
-        return request.gpus_per_job
-    if request.gpus_per_task is not None:
-        return request.gpus_per_task * request.num_tasks
-    return (request.gpus_per_node or 0) * request.min_nodes
 
 
 def _make_nodes(description: ClusterDescription, partitions: Iterable[Partition]) -> dict[str, Node]:

@@ -52,7 +52,7 @@ def snapshot(ctld: Slurmctld) -> SlurmSnapshot:
     return SlurmSnapshot(
         time_s=ctld.now_s,
         jobs=tuple(job_view(job) for job in ctld.jobs.values()),
-        nodes=tuple(node.view(ctld.in_maintenance(node.name)) for node in ctld.nodes.values()),
+        nodes=tuple(ctld.node_view(node) for node in ctld.nodes.values()),
         partitions=tuple(partition.view() for partition in ctld.partitions.values()),
         reservations=tuple(r.view for r in ctld.reservations.values() if r.view.end_time_s > ctld.now_s),
     )
