@@ -171,6 +171,8 @@ def run_watchdog(settings: ControllerSettings, every_s: float | None) -> int:
 
 
 async def _look_once(settings: ControllerSettings) -> int:
+    if not is_stale(read_lease(settings.lease_path), RealClock().now()):
+        return 0  # the usual case, twice a minute: nothing of Slurm or the journal is loaded
     from controller.journal import read_originals
     from controller.slurm.select import open_client
 
