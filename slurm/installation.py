@@ -1,0 +1,213 @@
+"""Headway on a mini-cluster: real configuration files, real processes. The demo, the benchmarks and the tests stand on it.
+
+with Installation.prepare("demo") as headway, MiniCluster(headway.cluster_spec(nodes=4)) as cluster:
+    headway.configure(cluster)
+    headway.start_policy("srtf")
+    headway.start_controller()
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from controller import integration
+from controller.lease import is_stale, read_lease
+from slurm.minicluster.cluster import RunningCluster
+from slurm.minicluster.spec import ClusterSpec
+from slurm.setup_files import shipped_sources
+
+STOP_S = 10.0
+"""How long a process may take to end by itself."""
+
+
+class InstallationError(Exception):
+    """A process of Headway did not come up: the text has its last words."""
+
+
+@dataclass
+class Installation:
+    """One installation in a folder of its own. Invariant: every process that it started has ended when the context ends."""
+
+    folder: Path
+    """Not below /tmp/... with mode 0700: slurmctld's user must be able to enter it."""
+    partitions: tuple[str, ...] = ("dl",)
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Keys of controller.toml besides the paths."""
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    """By name: controller, policy, watchdog."""
+    environment: dict[str, str] = field(default_factory=dict)
+    wrap: Sequence[str] = ()
+    """Put before every command line, for example to tie a process to the life of its parent."""
+
+    @classmethod
+    def prepare(cls, name: str, parent: Path = Path("/run"), **fields: Any) -> Self:
+        """Make the folder, with plugin and hooks that use its runtime folder."""
+        folder = Path(tempfile.mkdtemp(prefix=f"headway-{name}-", dir=parent))
+        folder.chmod(0o755)
+        made = cls(folder, **fields)
+        made.runtime_dir.mkdir(mode=0o755)
+        sources = shipped_sources()
+        made._install("job_submit.lua", sources.lua, 0o644)
+        made._install("event.sh", sources.event_hook, 0o755)
+        made._install("task_prolog.sh", sources.task_prolog, 0o755)
+        return made
+
+    def _install(self, name: str, text: str, mode: int) -> None:
+        path = self.folder / name
+        path.write_text(integration.with_runtime_dir(text, self.runtime_dir))
+        path.chmod(mode)
+
+    @property
+    def runtime_dir(self) -> Path:
+        """Lease, wake pipe and sockets."""
+        return self.folder / "run"
+
+    @property
+    def config(self) -> Path:
+        """controller.toml."""
+        return self.folder / "controller.toml"
+
+    @property
+    def policy_address(self) -> str:
+        """Where the policy server listens."""
+        return f"unix://{self.runtime_dir}/policy.sock"
+
+    def cluster_spec(self, **fields: Any) -> ClusterSpec:
+        """A mini-cluster with plugin and hooks in place."""
+        return replace(
+            ClusterSpec(**fields),
+            job_submit_lua=self.folder / "job_submit.lua",
+            prolog_slurmctld=self.folder / "event.sh",
+            epilog_slurmctld=self.folder / "event.sh",
+            task_prolog=self.folder / "task_prolog.sh",
+        )
+
+    def configure(self, cluster: RunningCluster | None = None, **settings: Any) -> None:
+        """Write controller.toml for that cluster (none: the embedded one)."""
+        self.settings.update(settings)
+        values: dict[str, Any] = {
+            "partitions": list(self.partitions),
+            "runtime_dir": str(self.runtime_dir),
+            "state_dir": str(self.folder / "state"),
+            "policy_address": self.policy_address,
+            "metrics_address": "127.0.0.1:0",
+        }
+        if cluster is None:
+            values["slurm_client"] = "embedded"
+        else:
+            values["slurm_conf"] = str(cluster.slurm_conf)
+            self.environment.update(cluster.env)
+        values.update(self.settings)
+        # TOML and JSON write strings, numbers, booleans and lists of them alike.
+        lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+        self.config.write_text("\n".join(lines) + "\n")
+
+    def start_policy(self, name: str = "srtf") -> None:
+        """Start the policy server, and wait until it listens."""
+        self.start("policy", [*program("headway-policy"), "serve", "--policy", name, "--listen", self.policy_address])
+        socket = self.runtime_dir / "policy.sock"
+        self.wait(socket.exists, "policy")
+
+    def start_controller(self, timeout_s: float = 30.0) -> None:
+        """Start the controller, and wait for its first lease."""
+        self.start("controller", [*program("headway-controller"), "run", "--config", str(self.config)])
+        begun_s = time.time()
+
+        def renewed() -> bool:
+            lease = read_lease(self.runtime_dir / "lease")
+            return lease is not None and not is_stale(lease, time.time()) and lease.time_s >= int(begun_s)
+
+        self.wait(renewed, "controller", timeout_s)
+
+    def start_watchdog(self, every_s: float = 1.0) -> None:
+        """Start the watchdog in a loop, as its timer would."""
+        command = [*program("headway-controller"), "watchdog", "--config", str(self.config), "--every", str(every_s)]
+        self.start("watchdog", command)
+
+    def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        """Start a process; what it says goes to NAME.log in the folder."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [*self.wrap, *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment, **(env or {})},
+            )
+
+    def wait(self, ready: Callable[[], bool], name: str, timeout_s: float = 30.0) -> None:
+        """Until `ready`. Raises InstallationError with the end of the process's log when it ends, or takes too long."""
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            ended = self.processes[name].poll()
+            if ended is not None or time.monotonic() > deadline:
+                what = f"ended with status {ended}" if ended is not None else f"was not ready after {timeout_s:g} s"
+                raise InstallationError(f"the {name} {what}; it said:\n{self.log(name)[-2000:]}")
+            time.sleep(0.02)
+
+    def log(self, name: str) -> str:
+        """What a process has said so far."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a process."""
+        self.processes[name].send_signal(number)
+
+    def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> int:
+        """End a process, by force when it does not go by itself; its exit status."""
+        process = self.processes.pop(name)
+        if process.poll() is None:
+            process.send_signal(number)
+            process.send_signal(signal.SIGCONT)
+        try:
+            return process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def headway(self, *words: str, timeout_s: float = 30.0, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run the operators' command line."""
+        return subprocess.run(
+            [*program("headway"), *words, "--config", str(self.config)],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=check,
+            env={**os.environ, **self.environment},
+        )
+
+    def ask(self, *words: str) -> Any:
+        """The same, with --json, and its answer."""
+        return json.loads(self.headway(*words, "--json").stdout)
+
+    def close(self) -> None:
+        """End every process, newest first, and remove the folder."""
+        for name in reversed(list(self.processes)):
+            self.stop(name)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def program(name: str) -> list[str]:
+    """Command line of one of our programs, from the environment that this one runs in."""
+    return [str(Path(sys.executable).with_name(name))]
