@@ -25,7 +25,7 @@ import grpc
 import grpc.aio
 
 from controller.admin_socket import bind, group_id
-from controller.answers import decision_records, explanation, policy_info, queue, status
+from controller.answers import cluster, decision_records, explanation, policy_info, queue_entries, status
 from controller.clock import Clock
 from controller.config import ControllerSettings
 from controller.cycle import CycleResult
@@ -51,7 +51,13 @@ _JOB_ID = re.compile(r"[0-9]{1,18}(_[0-9]{1,18})?")
 _MAX_CALLS = 64
 _MAX_WATCHERS = 32
 _GRACE_S = 0.5
-_OPTIONS = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 << 10))
+_LINES_AT_ONCE = 100
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 64 << 10),
+    # Any user may connect to status.sock: connections without end would take the controller's file descriptors.
+    ("grpc.max_allowed_incoming_connections", 256),
+)
 
 
 class AskedDecider(Protocol):
@@ -143,29 +149,44 @@ class Asked(Protocol):
 
 
 class Viewer:
-    """The controller as both sockets see it. Invariant: one queue listing is made per cycle, however many ask for it."""
+    """The controller as both sockets see it.
+
+    Invariant: what takes time is made once per cycle, however many ask for it, and never keeps the event loop for long.
+    """
 
     def __init__(self, controller: Asked) -> None:
         self.controller = controller
         self.watchers = 0
         self._scene: Scene | None = None
+        self._cluster = admin_pb2.Status()
         self._queue: tuple[Scene, admin_pb2.Queue] | None = None
         self._making = asyncio.Lock()
 
     def scene(self) -> Scene | None:
         """The last good cycle; None before the first."""
         last = self.controller.last
-        if last is None:
-            return None
-        if self._scene is None or self._scene.result is not last:
+        if last is not None and (self._scene is None or self._scene.result is not last):
             self._scene = Scene(last, self.controller.ledger, self.controller.settings.partitions)
+            self._cluster = cluster(self._scene)
         return self._scene
 
+    def status(self) -> admin_pb2.Status:
+        """How everything is; without jobs and nodes before the first cycle."""
+        self.scene()
+        message = status(self.controller, version("headway-scheduler"))
+        message.MergeFrom(self._cluster)
+        return message
+
     async def queue(self, scene: Scene) -> admin_pb2.Queue:
-        """The listing, made beside the event loop: ten thousand lines take longer than a decision may wait."""
+        """The listing, made a hundred lines at a time: ten thousand at once take longer than a decision may wait."""
         async with self._making:
             if self._queue is None or self._queue[0] is not scene:
-                self._queue = scene, await asyncio.to_thread(queue, scene, self.controller.clock.now())
+                message = admin_pb2.Queue()
+                for number, entry in enumerate(queue_entries(scene, self.controller.clock.now()), start=1):
+                    message.entries.append(entry)
+                    if number % _LINES_AT_ONCE == 0:
+                        await asyncio.sleep(0)
+                self._queue = scene, message
             return self._queue[1]
 
 
@@ -181,7 +202,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
     async def GetStatus(self, request: admin_pb2.GetStatusRequest, context: _Context) -> admin_pb2.Status:
         """How controller, policy and cluster are."""
-        return status(self._controller, self._viewer.scene(), version("headway-scheduler"))
+        return self._viewer.status()
 
     async def GetQueue(self, request: admin_pb2.GetQueueRequest, context: _Context) -> admin_pb2.Queue:
         """Every managed job that has not ended."""
@@ -201,7 +222,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             await _abort(
                 context,
                 grpc.StatusCode.NOT_FOUND,
-                f"job {job_id} is not known, neither to Slurm nor to Headway's journal; `squeue` and `sacct` list job ids",
+                f"job {job_id} is not known, neither to Slurm nor to Headway's journal (`squeue` and `sacct` list job ids; a job "
+                "submitted a moment ago is known as soon as Slurm is read again)",
             )
         placed = [] if found.key is None else controller.journal.decisions_of(found.key)
         return explanation(found, decision_records(placed), self._as_of())

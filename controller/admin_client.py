@@ -47,7 +47,7 @@ class AskError(Exception):
 
 
 def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Path:
-    """The socket to ask at. Reading takes whichever of the two the caller may open; a change needs admin.sock.
+    """The socket to ask at. Reading takes the first of the two that the caller may open; a change needs admin.sock.
 
     Raises AskError when none can be opened.
     """
@@ -55,7 +55,7 @@ def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Pat
         candidates = [given]
     else:
         folder = _runtime_dir(config)
-        candidates = [folder / _ADMIN] if change else [folder / _STATUS, folder / _ADMIN]
+        candidates = [folder / _ADMIN] if change else [folder / _ADMIN, folder / _STATUS]
     problems: list[tuple[Path, OSError]] = []
     for path in candidates:
         try:
@@ -64,11 +64,11 @@ def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Pat
             problems.append((path, refused))
         else:
             return path
-    forbidden = next((path for path, problem in problems if isinstance(problem, PermissionError)), None)
-    if forbidden is not None:
+    # admin.sock is closed to most users: what the last one says is what matters.
+    path, problem = problems[-1]
+    if isinstance(problem, PermissionError):
         who = "root and the controller's user" if change else "root, the controller's user and the group of admin_group"
-        raise AskError(f"{forbidden}: only {who} may ask there (try with sudo)", REFUSED)
-    path, problem = problems[0]
+        raise AskError(f"{path}: only {who} may ask there (try with sudo)", REFUSED)
     raise AskError(f"no controller answers at {path} ({problem.strerror or problem}): {_MEND}", UNREACHABLE)
 
 

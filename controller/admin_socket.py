@@ -49,6 +49,10 @@ def bind(path: Path, mode: int, group: int | None, listen: Callable[[str], objec
     ConfigurationError. Invariant: at no moment can anybody connect who could not afterwards.
     """
     _clear(path)
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ConfigurationError(
+            f"{path.parent}: is not there, or uid {os.getuid()} may not write it; make it, or set runtime_dir"
+        )
     try:
         with _umask(0o177):
             listen(f"unix:{path}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from controller.explain import Explained, brief, state_word
@@ -31,15 +31,15 @@ def policy_info(decider: AskedDecider) -> admin_pb2.PolicyInfo:
     )
 
 
-def status(controller: Asked, scene: Scene | None, version: str) -> admin_pb2.Status:
-    """How controller, policy and cluster are. Without a scene (before the first reading) the cluster's part is empty."""
+def status(controller: Asked, version: str) -> admin_pb2.Status:
+    """How controller and policy are; `cluster` has the rest."""
     health, facts, counts = controller.health, controller.facts, controller.decider.counts
     now_s = controller.clock.now()
     lease = read_lease(controller.settings.lease_path)
-    message = admin_pb2.Status(
+    return admin_pb2.Status(
         version=version,
         uptime_s=now_s - health.started_s,
-        slurm_version="" if facts is None else ".".join(str(part) for part in facts.version),
+        slurm_version="" if facts is None else "{}.{:02}.{}".format(*facts.version),
         slurm_client="" if facts is None else facts.client,
         snapshot_time_s=health.snapshot_time_s,
         snapshot_read_s=health.read_s,
@@ -53,12 +53,11 @@ def status(controller: Asked, scene: Scene | None, version: str) -> admin_pb2.St
         lease_time_s=0.0 if lease is None else lease.time_s,
         lease_stale=is_stale(lease, now_s),
     )
-    if scene is not None:
-        _add_cluster(message, scene)
-    return message
 
 
-def _add_cluster(message: admin_pb2.Status, scene: Scene) -> None:
+def cluster(scene: Scene) -> admin_pb2.Status:
+    """The part of a status that tells of jobs and nodes."""
+    message = admin_pb2.Status()
     for _, found in scene.jobs():
         match found.role:
             case Role.WAITING:
@@ -80,19 +79,21 @@ def _add_cluster(message: admin_pb2.Status, scene: Scene) -> None:
         message.gpus_used += used
         message.nodes_available += available
         message.nodes_total += 1
+    return message
 
 
-def queue(scene: Scene, now_s: float) -> admin_pb2.Queue:
+def queue_entries(scene: Scene, now_s: float) -> Iterator[admin_pb2.QueueEntry]:
     """Every managed job that has not ended: waiting ones in the policy's order, the others by time of submission."""
     last = len(scene.rows) + 1
     lines: list[tuple[tuple[float, ...], SlurmJob, Role, str]] = []
     for job, found in scene.jobs():
-        role = Role.YIELDED if found.role is Role.ADOPT else found.role
+        role: Role = Role.YIELDED if found.role is Role.ADOPT else found.role
         row = scene.rows.get(job.key, last)
         position = scene.line.get(row, last) if role is Role.WAITING else 0
         lines.append(((SHOWN.index(role), position, scene.first_submit_s(job), row), job, role, found.why))
     lines.sort(key=lambda line: line[0])
-    return admin_pb2.Queue(entries=[_entry(scene, job, role, why, now_s) for _, job, role, why in lines])
+    for _, job, role, why in lines:
+        yield _entry(scene, job, role, why, now_s)
 
 
 def _entry(scene: Scene, job: SlurmJob, role: Role, why: str, now_s: float) -> admin_pb2.QueueEntry:

@@ -6,7 +6,7 @@ Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage;
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
@@ -92,7 +92,7 @@ def policy_use(
 def events(as_json: Json = False, config: Config = None, socket: SocketPath = None) -> None:
     """What happens, from now on, until Ctrl-C. With --json one object a line."""
     render = _render()
-    with _asking(config, socket, as_json) as client:
+    with suppress(KeyboardInterrupt), _asking(config, socket, as_json) as client:
         for event in client.events():
             if as_json:
                 render.write_json(render.plain(event))
@@ -149,8 +149,6 @@ def _asking(config: Path | None, socket: Path | None, as_json: bool, *, change: 
     except BrokenPipeError:
         # `headway queue | head`: the reader has seen enough.
         _close_output()
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
 
 
 def _fail(problem: str, code: int, as_json: bool) -> NoReturn:

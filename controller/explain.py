@@ -11,29 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.journal import RunRecord
-from controller.room import Fit
 from controller.scene import Scene
 from controller.scope import Role
 from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.waiting import need, order_words, policy_words, room_words, waiting_facts
 from controller.words import capitalized, clock_time, count, duration
-from policies.model import EstimateSource, Split
 
-_ORDERED_BY = {
-    "fifo": "by time of submission, and nobody passes the first",
-    "fifo-skip": "by time of submission, and lets jobs that fit pass those that do not",
-    "sjf": "by expected run time, shortest first",
-    "srtf": "by remaining time, shortest first",
-    "las": "by GPU time used so far, least first",
-    "tiresias": "by GPU time used so far, in classes",
-    "fewest-gpus": "by number of GPUs, fewest first",
-}
-"""What users should know of the built-in policies' orders; other policies are only named."""
-_SOURCES = {
-    EstimateSource.UNKNOWN: "unknown",
-    EstimateSource.TIME_LIMIT: "time limit",
-    EstimateSource.HISTORY: "past runs of the same user and job name",
-    EstimateSource.TRUTH: "known",
-}
 _SAID_NOTHING = frozenset({"", "None"})
 
 
@@ -76,7 +59,6 @@ def explain(scene: Scene, job_id: str, now_s: float, past: Past = NOTHING_PAST) 
 def of_past_run(run: RunRecord, now_s: float) -> Explained:
     """Explain a job that Slurm has forgotten."""
     ran = "without having run" if run.start_time_s is None else f"after running for {duration(run.service_s)}"
-    where = f" on {count(run.num_gpus, 'GPU')} of {count(run.num_nodes, 'node')}" if run.num_gpus else ""
     facts = {
         "user": run.user,
         "name": run.name,
@@ -88,7 +70,7 @@ def of_past_run(run: RunRecord, now_s: float) -> Explained:
         "num_nodes": str(run.num_nodes),
     }
     ago = duration(now_s - run.end_time_s)
-    return Explained(run.key.job_id, "ended", f"Ended ({run.state}) {ago} ago {ran}{where}.", facts, run.key)
+    return Explained(run.key.job_id, "ended", f"Ended ({run.state}) {ago} ago {ran}{_past_place(run)}.", facts, run.key)
 
 
 def state_word(role: Role) -> str:
@@ -134,7 +116,7 @@ def _of_job(scene: Scene, job: SlurmJob, now_s: float, past: Past) -> Explained:
         case Role.INELIGIBLE:
             sentence = f"Not to be placed yet: {_held_back(scene, job, found.why, now_s)}."
         case Role.ENDED:
-            sentence = _ended(scene, job, now_s)
+            sentence = _ended(scene, job, now_s, past.run)
         case Role.FOREIGN:
             sentence = f"Slurm schedules it, not Headway: {_out_of_scope(scene, job)}{_slurm_says(job)}."
         case _:
@@ -145,8 +127,10 @@ def _of_job(scene: Scene, job: SlurmJob, now_s: float, past: Past) -> Explained:
 
 def _waiting(scene: Scene, job: SlurmJob, facts: dict[str, str]) -> str:
     row = scene.rows[job.key]
-    facts.update(_waiting_facts(scene, row))
-    return f"{capitalized(need(scene, row))}; {room_words(scene, row)}. {_order_words(scene, row)}"
+    facts.update(waiting_facts(scene, row))
+    sentence = f"{capitalized(need(scene, row))}; {room_words(scene, row)}. {order_words(scene, row)}"
+    said = "" if scene.result.decided is None else scene.result.decided.plan.reasons.get(row, "")
+    return f"{sentence} It says of this job: {said}." if said else sentence
 
 
 def _starting(scene: Scene, job: SlurmJob, now_s: float) -> str:
@@ -180,15 +164,20 @@ def _running_brief(scene: Scene, job: SlurmJob) -> str:
     return f"placed by {_by(scene, job)}{because}"
 
 
-def _ended(scene: Scene, job: SlurmJob, now_s: float) -> str:
+def _ended(scene: Scene, job: SlurmJob, now_s: float, run: RunRecord | None) -> str:
     end_s = now_s if job.end_time_s is None else job.end_time_s
+    ended = f"Ended ({job.state}) {duration(now_s - end_s)} ago"
     if job.start_time_s is None or end_s <= job.start_time_s:
-        return f"Ended ({job.state}) {duration(now_s - end_s)} ago without having run."
+        return f"{ended} without having run."
     where = scene.placement(job)
-    on = f" on {where}" if where else ""
-    return (
-        f"Ended ({job.state}) {duration(now_s - end_s)} ago after running for {duration(end_s - job.start_time_s)}{on}."
-    )
+    on = f" on {where}" if where else _past_place(run)
+    return f"{ended} after running for {duration(end_s - job.start_time_s)}{on}."
+
+
+def _past_place(run: RunRecord | None) -> str:
+    if run is None or not run.num_gpus:
+        return ""
+    return f" on {count(run.num_gpus, 'GPU')} of {count(run.num_nodes, 'node')}"
 
 
 def _held_back(scene: Scene, job: SlurmJob, why: str, now_s: float) -> str:
@@ -227,105 +216,6 @@ def _by(scene: Scene, job: SlurmJob) -> str:
     return "Slurm itself" if pin is None else policy_words(pin.policy)
 
 
-def policy_words(policy: str) -> str:
-    """ "policy srtf", or "the fallback policy fifo-skip"."""
-    name = policy.removeprefix("fallback:")
-    return f"policy {name}" if name == policy else f"the fallback policy {name}"
-
-
-# --- what a waiting job needs, and what there is
-
-
-def need(scene: Scene, row: int) -> str:
-    """What the job of that row asks for: "needs 4 GPUs on each of 2 nodes"."""
-    jobs = scene.state.jobs
-    total, least, most = int(jobs.num_gpus[row]), int(jobs.min_nodes[row]), int(jobs.max_nodes[row])
-    alone = bool(jobs.exclusive[row])
-    split = Split(int(jobs.split[row]))
-    if least == most == 1:
-        return f"needs {count(total, 'GPU')} on one node{', with nobody else on it' if alone else ''}"
-    others = ", with nobody else on them" if alone else ""
-    if split is Split.FIXED:
-        return f"needs {count(total // least, 'GPU')} on each of {least} nodes{others}"
-    parts = " in equal parts" if split is Split.EVEN else ""
-    return f"needs {count(total, 'GPU')}{parts} on {_node_range(least, most, total)}{others}"
-
-
-def _node_range(least: int, most: int, total: int) -> str:
-    if least == most:
-        return count(least, "node")
-    if most >= total:
-        return f"{count(least, 'node')} or more"
-    return f"{least} to {most} nodes"
-
-
-def room_words(scene: Scene, row: int) -> str:
-    """What stands in its way, or that nothing does."""
-    fit = scene.room.fit(row)
-    if not fit.parts:
-        return _never(fit)
-    if fit.fits:
-        return f"there is room for it now ({_some_nodes(fit)})"
-    if fit.short_of:
-        return f"enough GPUs are free, but not the {fit.short_of} that it wants beside them"
-    if fit.fits_spread:
-        return f"it would fit now only on more nodes than it needs ({fit.needs_nodes})"
-    return _not_enough(fit)
-
-
-def _never(fit: Fit) -> str:
-    """It would not start on empty nodes either."""
-    if fit.nodes_allowed == 0:
-        return "no node fits what it asks for (partition, features, GPU type, reservation, node list)"
-    if fit.nodes_available == 0:
-        one = fit.nodes_allowed == 1
-        which = "the only node that it may use is" if one else f"all {fit.nodes_allowed} nodes that it may use are"
-        return f"{which} down or drained"
-    return "that fits in no way on the nodes that it may use and that are up, even when they are empty"
-
-
-def _not_enough(fit: Fit) -> str:
-    if fit.largest is None:
-        return f"nothing is free for it on {_usable(fit)}"
-    name, free = fit.largest
-    if fit.needs_nodes == 1:
-        return f"the most that is free for it on one node is {free} ({name})"
-    share = fit.parts[0][0]
-    if len(fit.parts) == 1:
-        return f"{_have(fit.share_nodes)} {share} or more free for it, of {_usable(fit)}; {fit.needs_nodes} are needed"
-    return f"{count(fit.free_total, 'GPU')} are free for it on {_usable(fit)}"
-
-
-def _have(nodes: int) -> str:
-    return {0: "no node has", 1: "one node has"}.get(nodes, f"{nodes} nodes have")
-
-
-def _usable(fit: Fit) -> str:
-    return "the only node that it may use" if fit.nodes_available == 1 else f"the {fit.nodes_available} that it may use"
-
-
-def _some_nodes(fit: Fit) -> str:
-    names = [name for name, free in fit.free[: fit.needs_nodes] if free > 0]
-    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
-
-
-def _order_words(scene: Scene, row: int) -> str:
-    policy = scene.policy
-    if not policy:
-        return "No decision has been made on it yet."
-    words = policy_words(policy)
-    name = policy.removeprefix("fallback:")
-    rule = f"{words} orders {_ORDERED_BY[name]}" if name in _ORDERED_BY else f"{words} decides the order"
-    position = scene.line.get(row)
-    if position is None:
-        ahead = "It has no place in the policy's order"
-    elif position == 1:
-        ahead = "It is the first in line"
-    else:
-        ahead = f"{count(position - 1, 'job')} {'is' if position == 2 else 'are'} ahead of it"
-    return f"{ahead}; {rule}."
-
-
 # --- numbers
 
 
@@ -349,6 +239,8 @@ def _common_facts(scene: Scene, job: SlurmJob, now_s: float) -> dict[str, str]:
         facts["time_limit_s"] = f"{job.time_limit_s:.0f}"
     if job.start_time_s is not None and job.phase.holds_nodes:
         facts["start_time_s"] = f"{job.start_time_s:.0f}"
+    if job.end_time_s is not None and job.phase is Phase.ENDED:
+        facts["end_time_s"] = f"{job.end_time_s:.0f}"
     if placement := scene.placement(job):
         facts["placement"] = placement
     pin = scene.pin(job)
@@ -361,33 +253,6 @@ def _common_facts(scene: Scene, job: SlurmJob, now_s: float) -> dict[str, str]:
             "refusal_reason": refusal.reason,
             "next_try_in_s": f"{max(refusal.retry_at_s - now_s, 0.0):.0f}",
         }
-    return facts
-
-
-def _waiting_facts(scene: Scene, row: int) -> dict[str, str]:
-    jobs, fit = scene.state.jobs, scene.room.fit(row)
-    facts = {
-        "shape": need(scene, row).removeprefix("needs "),
-        "nodes_allowed": str(fit.nodes_allowed),
-        "nodes_available": str(fit.nodes_available),
-        "free_gpus": ",".join(f"{name}:{free}" for name, free in fit.free),
-        "free_gpus_total": str(fit.free_total),
-        "largest_free": "0" if fit.largest is None else f"{fit.largest[1]} ({fit.largest[0]})",
-        "division": " + ".join(f"{nodes} x {gpus}" for gpus, nodes in fit.parts),
-        "fits_now": "yes" if fit.fits else "no",
-        "estimate_source": _SOURCES[EstimateSource(int(jobs.estimate_source[row]))],
-        "policy": scene.policy,
-        "jobs_waiting": str(len(scene.line)),
-    }
-    for name, column in (("estimate_s", jobs.duration_estimate_s), ("estimate_spread_s", jobs.duration_spread_s)):
-        if not math.isnan(value := float(column[row])):
-            facts[name] = f"{value:.0f}"
-    if jobs.service_s[row] > 0:
-        facts["service_s"] = f"{float(jobs.service_s[row]):.0f}"
-    if (position := scene.line.get(row)) is not None:
-        facts |= {"queue_position": str(position), "jobs_ahead": str(position - 1)}
-    if scene.result.decided is not None and scene.result.decided.problem:
-        facts["fallback_because"] = scene.result.decided.problem
     return facts
 
 

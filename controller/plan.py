@@ -7,8 +7,8 @@ one job is not to be trusted with the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class Plan:
     starts: tuple[Start, ...]
     queue: tuple[int, ...]
     """Waiting jobs in the policy's order, those to be started left out."""
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    """What the policy says of jobs that go on waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,9 @@ def make_plan(state: ClusterState, decision: Decision, spec: PolicySpec) -> Plan
     except _BadDecisionError as error:
         return Rejection(str(error))
     started = {start.row for start in starts}
-    return Plan(starts=starts, queue=tuple(row for row in _queue(state, decision) if row not in started))
+    queue = tuple(row for row in _queue(state, decision) if row not in started)
+    reasons = {row: decision.reasons[row][:_MAX_REASON] for row in decision.reasons.keys() & set(queue)}
+    return Plan(starts=starts, queue=queue, reasons=reasons)
 
 
 def _check_rows(state: ClusterState, decision: Decision) -> None:

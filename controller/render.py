@@ -6,6 +6,7 @@ sequence or as markup.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
@@ -225,6 +226,8 @@ def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
 def _console() -> Console:
     from rich.console import Console
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names may hold letters that this terminal cannot show
     if sys.stdout.isatty():
         return Console(file=sys.stdout, highlight=False)
     return Console(file=sys.stdout, highlight=False, no_color=True, force_terminal=False, width=_PLAIN_WIDTH)
@@ -265,4 +268,4 @@ def _text(value: str, colour: str = "") -> Text:
     """Text with nothing in it but what can be seen, and no markup."""
     from rich.text import Text
 
-    return Text("".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in value), style=colour)
+    return Text("".join(sign if sign.isprintable() else "?" for sign in value), style=colour)
