@@ -59,19 +59,13 @@ def _missing_capabilities() -> list[str]:
 
 def install() -> None:
     """Install the packages, without starting any service of theirs. Raises CommandError with what apt said."""
+    install_words = ("install", "-y", "--no-install-recommends", "--no-upgrade", *PACKAGES)
     with no_service_starts():
-        if not _candidates_known():
-            _apt("update")
         try:
-            _apt("install", "-y", "--no-install-recommends", "--no-upgrade", *PACKAGES)
-        except CommandError:  # the lists may name files that the mirror has replaced since
+            _apt(*install_words)
+        except CommandError:  # a bare machine has no lists yet, an old one lists that its mirror has left behind
             _apt("update")
-            _apt("install", "-y", "--no-install-recommends", "--no-upgrade", *PACKAGES)
-
-
-def _candidates_known() -> bool:
-    answer = run("apt-cache", "--names-only", "show", *PACKAGES, check=False)
-    return answer.returncode == 0
+            _apt(*install_words)
 
 
 def _apt(*words: str) -> None:

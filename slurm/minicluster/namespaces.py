@@ -97,7 +97,19 @@ def init_pid(holder: ProcessRef) -> int | None:
 def entering(init: int, cgroup: str) -> tuple[str, ...]:
     """Command words that run what follows inside the namespaces and the cgroups of the host with that process 1."""
     enter = ("sh", str(_HERE / "enter.sh"), cgroup)
-    return ("nsenter", f"--target={init}", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--", *enter)
+    return (
+        "nsenter",
+        f"--target={init}",
+        "--mount",
+        "--uts",
+        "--ipc",
+        "--net",
+        "--pid",
+        "--cgroup",
+        "--root",
+        "--",
+        *enter,
+    )
 
 
 def daemon(holder: ProcessRef, program: str) -> ProcessRef | None:
