@@ -1,0 +1,115 @@
+"""A real Slurm with a real Headway beside it, and short words for what tests do with them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from slurm.installation import Installation
+from slurm.minicluster.cluster import MiniCluster
+from tests.cluster.conftest import skip_unless_possible, unique_name
+
+USER = "daemon"
+"""A plain user whom every Debian has."""
+_SHARE = re.compile(r"Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
+_COUNT = re.compile(r"gpu:[^:(,]+:(\d+)\(")
+
+
+@dataclass
+class Live:
+    """One cluster, one installation."""
+
+    cluster: MiniCluster
+    headway: Installation
+
+    def sbatch(self, *options: str, seconds: float = 1.0, user: str | None = USER) -> str:
+        """Submit a job that sleeps; its id."""
+        done = self.cluster.run(
+            "sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap=sleep {seconds}", user=user
+        )
+        return done.stdout.strip()
+
+    def refused(self, *argv: str, user: str | None = USER) -> str:
+        """Run a command that must fail; what it said."""
+        done = self.cluster.run(*argv, user=user, check=False)
+        assert done.returncode != 0, done.stdout
+        return done.stdout + done.stderr
+
+    def show(self, job_id: str) -> dict[str, str]:
+        """The job's record, word by word."""
+        done = self.cluster.run("scontrol", "-o", "-d", "show", "job", job_id, check=False)
+        return dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
+
+    def state(self, job_id: str) -> str:
+        """Slurm's word; empty when it does not know the job."""
+        return self.show(job_id).get("JobState", "")
+
+    def show_submit_s(self, job_id: str) -> float:
+        """When the job was submitted, seconds since the Unix epoch (whole seconds)."""
+        return time.mktime(time.strptime(self.show(job_id)["SubmitTime"], "%Y-%m-%dT%H:%M:%S"))
+
+    def nodes(self, job_id: str) -> dict[str, int]:
+        """Node → GPUs that Slurm gave the job."""
+        text = self.cluster.run("scontrol", "-o", "-d", "show", "job", job_id).stdout
+        return {
+            node: sum(int(count) for count in _COUNT.findall(gres))
+            for names, gres in _SHARE.findall(text)
+            for node in self.expand(names)
+        }
+
+    def expand(self, names: str) -> list[str]:
+        """n[1-2,4] → n1, n2, n4."""
+        return self.cluster.run("scontrol", "show", "hostnames", names).stdout.split()
+
+    def until(self, condition: Callable[[], Any], what: str = "", timeout_s: float = 30.0) -> Any:
+        """Wait for something true; what it was."""
+        deadline = time.monotonic() + timeout_s
+        while not (found := condition()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {timeout_s:g} s: {what}\n{self.everything()}")
+            time.sleep(0.1)
+        return found
+
+    def until_state(self, job_id: str, *states: str, timeout_s: float = 30.0) -> str:
+        """Wait until the job is in one of these states."""
+        found: str = self.until(
+            lambda: state if (state := self.state(job_id)) in states else "", f"{job_id} {states}", timeout_s
+        )
+        return found
+
+    def everything(self) -> str:
+        """For the report of a failed test."""
+        queue = self.cluster.run("scontrol", "-o", "show", "job", check=False).stdout
+        return f"{queue}\n{self.headway.log('controller')[-4000:]}\n{self.headway.log('policy')[-1000:]}"
+
+    def clear(self) -> None:
+        """Cancel everything, and wait for an idle cluster."""
+        self.cluster.run("scancel", "--state=PENDING", "--user=daemon", check=False)
+        self.cluster.run("scancel", "--user=daemon", check=False)
+        self.cluster.run("scancel", "--user=root", check=False)
+        self.cluster.wait_idle()
+
+
+@contextmanager
+def live(*, policy: str | None = "fifo-skip", controller: bool = True, **settings: Any) -> Iterator[Live]:
+    """Boot a cluster with Headway on it."""
+    skip_unless_possible()
+    spec = settings.pop("spec", {})
+    name = unique_name()
+    with Installation.prepare(name) as headway, MiniCluster(headway.cluster_spec(name=name, **spec)) as cluster:
+        headway.configure(cluster, stale_after_s=5.0, heartbeat_interval_s=0.5, log_level="debug", **settings)
+        if policy:
+            headway.start_policy(policy)
+        if controller:
+            headway.start_controller()
+        yield Live(cluster, headway)
+
+
+def run(*argv: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """A command with its output."""
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, **more)

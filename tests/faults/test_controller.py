@@ -1,0 +1,94 @@
+"""On a real Slurm: the controller killed, hung and restarted. sbatch works, jobs run, nothing is held for ever."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from controller.lease import is_stale, read_lease
+from tests.cluster.live import Live, live
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Live]:
+    with live() as world:
+        world.headway.start_watchdog(every_s=1.0)
+        yield world
+
+
+@pytest.fixture(autouse=True)
+def whole(world: Live) -> Iterator[None]:
+    yield
+    if "controller" in world.headway.processes:
+        world.headway.stop("controller")
+    world.clear()
+    world.headway.start_controller()
+
+
+def stale(world: Live) -> bool:
+    return is_stale(read_lease(world.headway.runtime_dir / "lease"), time.time())
+
+
+def fill(world: Live, seconds: float = 4.0) -> str:
+    """Occupy every GPU."""
+    job = world.sbatch("-N4", "--gres=gpu:8", seconds=seconds)
+    world.until_state(job, "RUNNING")
+    return job
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_without_a_controller_slurm_goes_on_alone(world: Live, how: signal.Signals) -> None:
+    # given jobs that wait for Headway
+    fill(world)
+    held = [world.sbatch("--gres=gpu:1", seconds=1) for _ in range(3)]
+    assert all(world.show(job)["Priority"] == "0" for job in held)
+    # when the controller is killed or hangs
+    world.headway.send("controller", how)
+    # then, once the lease is stale, new jobs run under plain Slurm
+    world.until(lambda: stale(world), "the lease is stale")
+    new = world.sbatch("--gres=gpu:1", seconds=1)
+    assert "headway" not in world.show(new).get("AdminComment", "")
+    world.until_state(new, "RUNNING", "COMPLETED")
+    # and the watchdog frees those that were held
+    for job in held:
+        world.until_state(job, "RUNNING", "COMPLETED")
+
+
+def test_a_restart_loses_nothing_and_starts_nothing_twice(world: Live) -> None:
+    fill(world)
+    jobs = [world.sbatch("--gres=gpu:8", seconds=1) for _ in range(8)]
+    world.headway.stop("controller", signal.SIGKILL)
+    world.headway.start_controller()
+    for job in jobs:
+        world.until_state(job, "COMPLETED", timeout_s=60)
+        assert world.show(job)["Restarts"] == "0"
+        assert world.headway.ask("why", job)["decisions"], "the policy placed it"
+
+
+def test_killed_at_any_moment_every_job_runs_once(world: Live) -> None:
+    # given a stream of jobs, and a controller that dies again and again while it places them
+    jobs = []
+    for round_number in range(6):
+        jobs += [world.sbatch("--gres=gpu:2", seconds=1) for _ in range(4)]
+        time.sleep(0.05 * round_number)
+        world.headway.stop("controller", signal.SIGKILL)
+        world.headway.start_controller()
+    for job in jobs:
+        world.until_state(job, "COMPLETED", timeout_s=60)
+        assert world.show(job)["Restarts"] == "0"
+    open_steps = [job for job in jobs if "unknown" in world.headway.ask("why", job)["sentence"]]
+    assert open_steps == []
+
+
+def test_a_clean_stop_leaves_a_seamless_restart(world: Live) -> None:
+    blocker = fill(world)
+    job = world.sbatch("--gres=gpu:1", seconds=1)
+    assert world.headway.stop("controller") == 0
+    assert world.show(job)["Priority"] == "0"
+    world.headway.start_controller()
+    world.until_state(blocker, "COMPLETED")
+    world.until_state(job, "RUNNING", "COMPLETED")
+    assert world.headway.ask("why", job)["decisions"]
