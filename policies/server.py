@@ -56,6 +56,7 @@ class PolicyServer:
         self._worker = Worker("policy")
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_OPTIONS)
+        self._listens = False
         self.address = str(self._wanted)
         """Where it listens; after `start` with the port that it got."""
 
@@ -65,6 +66,7 @@ class PolicyServer:
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         self._server.add_generic_rpc_handlers((self._handlers(),))
         self.address = str(listen.bind(self._server, self._wanted))
+        self._listens = True
         await self._server.start()
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         _log.info("serving", policy=self._policy.spec.name, address=self.address)
@@ -74,6 +76,8 @@ class PolicyServer:
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace_s)
         self._worker.end()
+        if not self._listens:
+            return
         if self._wanted.path is not None:
             listen.remove(self._wanted.path)
         _log.info("stopped", policy=self._policy.spec.name, address=self.address)
@@ -115,7 +119,7 @@ class PolicyServer:
         try:
             outcome = wire.decode_outcome(policy_pb2.Outcome.FromString(request))
         except DecodeError as error:
-            raise WireError(f"Outcome: not such a message: {error}") from error
+            raise WireError(f"Outcome: {len(request)} bytes that are no such message") from error
         if isinstance(self._policy, Learner):
             self._policy.learn(outcome)
 

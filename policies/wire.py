@@ -78,7 +78,8 @@ def decode_decision(message: policy_pb2.Decision, state: ClusterState) -> Decisi
     """
     num_jobs = len(state.jobs)
     job = distinct_rows("job", message.job, num_jobs)
-    offset = integers("placement_offset", message.placement_offset, len(job) + 1)
+    # A decision that places nothing may leave its lone offset out: that is what an empty message means to anybody.
+    offset = integers("placement_offset", message.placement_offset or [0], len(job) + 1)
     node = integers("placement_node", message.placement_node, None)
     gpus = integers("placement_gpus", message.placement_gpus, len(node))
     held = entries_per_row("placement_offset", offset, len(node))
@@ -105,7 +106,7 @@ def parse_decision(data: bytes, state: ClusterState) -> tuple[int, Decision]:
     try:
         message = policy_pb2.Decision.FromString(data)
     except DecodeError as error:
-        raise WireError(f"Decision: not such a message: {error}") from error
+        raise WireError(f"Decision: {len(data)} bytes that are no such message") from error
     return message.sequence, decode_decision(message, state)
 
 

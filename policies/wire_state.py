@@ -94,7 +94,7 @@ def parse_state(data: bytes) -> ClusterState:
             # code. Brought into the common form it reads like any other; what is really wrong stays wrong.
             return decode_state(snapshot_pb2.ClusterSnapshot.FromString(data))
     except DecodeError as error:
-        raise WireError(f"ClusterSnapshot: not such a message: {error}") from error
+        raise WireError(f"ClusterSnapshot: {len(data)} bytes that are no such message") from error
 
 
 def state_digest(state: ClusterState) -> str:
@@ -153,7 +153,7 @@ def _decode_node_sets(message: Any, num_nodes: int) -> npt.NDArray[np.bool_]:
 
 def _decode_jobs(message: Any, num_nodes: int, num_sets: int) -> Jobs:
     ids = distinct_names("jobs.job_id", message.job_id)
-    users = distinct_names("jobs.users", message.users)
+    users = tuple(message.users)
     columns = {
         name: read_column(message, "jobs", name, len(ids)) for name in (*_JOB_INTEGERS, *_JOB_FLOATS, *_JOB_FLAGS)
     }
@@ -206,8 +206,6 @@ def _decode_placements(message: Any, state: npt.NDArray[np.int64], num_nodes: in
     check("jobs.placement_offset", holds, held, "entries of a job that waits, or of one that runs and must have some")
     check("jobs.placement_node", node < num_nodes, node, f"beyond the {num_nodes} nodes")
     check("jobs.placement_gpus", gpus >= 1, gpus, "less than 1")
-    fitting = (mask == 0) | (np.bitwise_count(mask) == gpus)
-    check("jobs.placement_gpu_mask", fitting, mask, "a mask of another number of GPUs than placement_gpus")
     owner = np.repeat(np.arange(len(state)), held)
     ascending = np.append(True, (np.diff(node) > 0) | (np.diff(owner) > 0))[: len(node)]
     check("jobs.placement_node", ascending, node, "not above the node before it")

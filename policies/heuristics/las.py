@@ -6,10 +6,9 @@ foreground-background queue: a survey", Performance Evaluation 65, 2008. Needs t
 
 from __future__ import annotations
 
-import math
-
 from policies.api import Decision, PolicySpec
 from policies.model import ClusterState
+from policies.options import number
 from policies.selection import active, by, select
 
 
@@ -18,13 +17,11 @@ class Las:
 
     def __init__(self, round_s: float = 300.0) -> None:
         """Rounds of `round_s` seconds, so that jobs with equal service take turns; 0 = only at events."""
-        if not (math.isfinite(round_s) and round_s >= 0):
-            raise ValueError(f"round_s is {round_s}; give seconds, 0 or more")
         self.spec = PolicySpec(
             name="las",
             source="Two-dimensional least attained service (Tiresias, NSDI 2019)",
             preempts=True,
-            round_s=float(round_s),
+            round_s=number("round_s", round_s, unit="seconds"),
         )
 
     def decide(self, state: ClusterState) -> Decision:

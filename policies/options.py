@@ -1,0 +1,15 @@
+"""Checks of the options that policies are made with."""
+
+from __future__ import annotations
+
+import math
+
+
+def number(name: str, value: object, *, unit: str, positive: bool = False) -> float:
+    """That option as a finite number, 0 or more (with `positive`: more than 0). Raises ValueError that names it."""
+    wanted = f"give a number of {unit}, {'more than 0' if positive else '0 or more'}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} is {value!r}; {wanted}")  # noqa: TRY004 - one kind of error for every bad option
+    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+        raise ValueError(f"{name} is {value}; {wanted}")
+    return float(value)

@@ -1,0 +1,80 @@
+"""A policy of another project: it knows Headway's .proto files and nothing else.
+
+Usage: server.py FOLDER_OF_PROTOS ADDRESS. Makes its own stubs from the .proto files below that folder, then serves a policy
+that starts waiting jobs, newest first, each on the first node with room for all of it.
+"""
+
+import sys
+import tempfile
+from concurrent import futures
+from pathlib import Path
+
+
+def make_stubs(proto_folder: Path) -> None:
+    """Generate stubs into a folder of their own, and make that importable."""
+    from grpc_tools import protoc
+
+    target = tempfile.mkdtemp(prefix="foreign-policy-")
+    sources = [str(path) for path in sorted(proto_folder.rglob("*.proto"))]
+    arguments = ["protoc", f"-I{proto_folder}", f"--python_out={target}", f"--grpc_python_out={target}", *sources]
+    if protoc.main(arguments) != 0:
+        raise SystemExit("the .proto files do not compile")
+    sys.path.insert(0, target)
+
+
+def serve(address: str) -> None:
+    """Serve until killed."""
+    import grpc
+
+    from protos.headway.v1 import policy_pb2, policy_pb2_grpc, snapshot_pb2
+
+    class NewestFirst(policy_pb2_grpc.PolicyServicer):
+        def Describe(self, request, context):  # noqa: N802
+            return policy_pb2.PolicyDescription(
+                name="newest-first", version="3", source="somebody else", min_schema_version=1, max_schema_version=1
+            )
+
+        def Decide(self, request, context):  # noqa: N802
+            jobs, nodes = request.jobs, request.nodes
+            free = [gpus - foreign for gpus, foreign in zip(nodes.gpus, nodes.foreign_gpus, strict=True)]
+            for node, gpus in zip(jobs.placement_node, jobs.placement_gpus, strict=True):
+                free[node] -= gpus
+            decision = policy_pb2.Decision(sequence=request.sequence, placement_offset=[0])
+
+            def add(job, placement):
+                decision.job.append(job)
+                for node, gpus in placement:
+                    decision.placement_node.append(node)
+                    decision.placement_gpus.append(gpus)
+                decision.placement_offset.append(len(decision.placement_node))
+
+            for job, state in enumerate(jobs.state):
+                if state == snapshot_pb2.JOB_STATE_RUNNING:
+                    begin, end = jobs.placement_offset[job : job + 2]
+                    add(job, zip(jobs.placement_node[begin:end], jobs.placement_gpus[begin:end], strict=True))
+            for job in reversed(range(len(jobs.job_id))):
+                if jobs.state[job] != snapshot_pb2.JOB_STATE_PENDING:
+                    continue
+                decision.queue.append(job)
+                for node, gpus in enumerate(free):
+                    if nodes.available[node] and gpus >= jobs.num_gpus[job]:
+                        free[node] -= jobs.num_gpus[job]
+                        add(job, [(node, jobs.num_gpus[job])])
+                        decision.reason_job.append(job)
+                        decision.reason.append(f"newest, and {nodes.name[node]} has room")
+                        break
+            return decision
+
+        def Learn(self, request_iterator, context):  # noqa: N802
+            return policy_pb2.LearnSummary(received=sum(1 for _ in request_iterator))
+
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    policy_pb2_grpc.add_PolicyServicer_to_server(NewestFirst(), server)
+    server.add_insecure_port(address)
+    server.start()
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    make_stubs(Path(sys.argv[1]))
+    serve(sys.argv[2])
