@@ -149,12 +149,10 @@ class Slurmctld:
             self.after(self.delays.backfill_s, self._backfill_pass)
 
     def _backfill_pass(self) -> None:
+        """Once after every change that leaves somebody waiting: while nothing changes, time alone makes no room."""
         self._backfill_planned = False
         if self.down_until_s <= self.now_s:
             self._scheduler.backfill_pass()
-        if any(job.reason in {"Resources", "Priority"} for job in self.queue()):
-            self._backfill_planned = True
-            self.after(self.delays.backfill_s, self._backfill_pass)
 
     # -- a job's life -------------------------------------------------------------------------------------------------
 
@@ -279,7 +277,7 @@ class Slurmctld:
         node.down, node.reason = state, reason
         for job in [self.jobs[job_id] for job_id in node.shares]:
             if job.after is Requeue.NO and job.requeue and job.submission.batch:
-                job.after, job.restarts = Requeue.FREE, job.restarts + 1
+                job.after, job.restarts = Requeue.HELD if job.held else Requeue.FREE, job.restarts + 1
             job.end_time_s = self.now_s
             self.leave_nodes(job, "NODE_FAIL")
         self._wake("node")
