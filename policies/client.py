@@ -29,10 +29,10 @@ MAX_REPLY_BYTES = 16 << 20
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_REPLY_BYTES),
     ("grpc.max_send_message_length", -1),
-    # A restarted server is found again within half a second.
+    # A restarted server is found again within half a second. (The "min" one is how long a single attempt may take.)
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 1000),
     # Proxies configured for the web are no business of a socket on this machine.
     ("grpc.enable_http_proxy", 0),
     # Otherwise two clients in one process share a connection, and one's trouble becomes the other's.

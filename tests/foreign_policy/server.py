@@ -19,6 +19,8 @@ def make_stubs(proto_folder: Path) -> None:
     arguments = ["protoc", f"-I{proto_folder}", f"--python_out={target}", f"--grpc_python_out={target}", *sources]
     if protoc.main(arguments) != 0:
         raise SystemExit("the .proto files do not compile")
+    for folder in [path for path in Path(target).rglob("*") if path.is_dir()]:
+        (folder / "__init__.py").touch()
     sys.path.insert(0, target)
 
 
@@ -72,6 +74,8 @@ def serve(address: str) -> None:
     policy_pb2_grpc.add_PolicyServicer_to_server(NewestFirst(), server)
     server.add_insecure_port(address)
     server.start()
+    print("serving stubs from", policy_pb2.__file__, flush=True)
+    print("imported", *sorted({name.partition(".")[0] for name in sys.modules}), flush=True)
     server.wait_for_termination()
 
 

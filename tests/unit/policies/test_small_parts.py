@@ -1,0 +1,85 @@
+"""Addresses, options in text, and systemd's notifications."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from policies.address import parse_address
+from policies.api import load_policy, parse_policy
+from policies.errors import AddressError, PolicyLoadError
+from policies.sdnotify import Notifier
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "shown"),
+    [
+        ("unix:///run/headway/policy.sock", "unix:/run/headway/policy.sock", "unix:///run/headway/policy.sock"),
+        ("unix:/run/p.sock", "unix:/run/p.sock", "unix:///run/p.sock"),
+        ("127.0.0.1:7000", "127.0.0.1:7000", "127.0.0.1:7000"),
+        ("127.8.0.1:7000", "127.8.0.1:7000", "127.8.0.1:7000"),
+        ("localhost:7000", "127.0.0.1:7000", "127.0.0.1:7000"),
+        ("[::1]:7000", "[::1]:7000", "[::1]:7000"),
+    ],
+)
+def test_addresses(text: str, target: str, shown: str) -> None:
+    address = parse_address(text)
+    assert (address.target, str(address)) == (target, shown)
+    assert parse_address(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["10.0.0.1:1", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:", ":80", "unix://host/x", "unix:///" + "x" * 120],
+)
+def test_other_addresses_are_refused_with_what_is_allowed(text: str) -> None:
+    with pytest.raises(AddressError, match=r"unix:///|127\.0\.0\.1|107 bytes"):
+        parse_address(text)
+
+
+def test_policies_in_text() -> None:
+    assert parse_policy("fifo") == ("fifo", {})
+    assert parse_policy("las:round_s=60") == ("las", {"round_s": 60})
+    assert parse_policy("x:a=1.5,b=true,c=False,d=word") == ("x", {"a": 1.5, "b": True, "c": False, "d": "word"})
+
+
+@pytest.mark.parametrize("text", ["las:", "las:round_s", "las:=1", "las:a=1,a=2", "las:a b=1"])
+def test_bad_policies_in_text(text: str) -> None:
+    with pytest.raises(PolicyLoadError, match="key=value"):
+        parse_policy(text)
+
+
+def test_an_unknown_policy_is_answered_with_those_there_are() -> None:
+    with pytest.raises(PolicyLoadError, match="installed: fewest-gpus, fifo, fifo-skip, las, sjf, srtf, tiresias"):
+        load_policy("nope")
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_hears_what_happens(tmp_path: Path, abstract: bool) -> None:
+    path = f"@headway-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("\0" + path[1:] if abstract else path)
+        manager.settimeout(10)
+        notifier = Notifier({"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())})
+        assert notifier.watchdog_s == 30
+        notifier.ready("serving")
+        assert manager.recv(1000) == b"READY=1\nSTATUS=serving"
+        notifier.reloading()
+        assert manager.recv(1000).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+        notifier.watchdog()
+        assert manager.recv(1000) == b"WATCHDOG=1"
+        notifier.status("12 jobs")
+        assert manager.recv(1000) == b"STATUS=12 jobs"
+        notifier.stopping()
+        assert manager.recv(1000) == b"STOPPING=1"
+
+
+def test_without_systemd_nothing_happens(tmp_path: Path) -> None:
+    Notifier({}).ready()
+    Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready()
+    assert Notifier({}).watchdog_s is None
+    assert Notifier({"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}).watchdog_s is None
+    assert Notifier({"WATCHDOG_USEC": "soon"}).watchdog_s is None
