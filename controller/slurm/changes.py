@@ -1,0 +1,239 @@
+"""What must be changed about a job so that it is as wanted: pure functions from what was read to scontrol's words.
+
+Every function compares the job as it is with the job as it is to be. Nothing to change means done; so the same function
+decides what to send, and afterwards whether it took effect, and repeating it does no harm.
+
+What Slurm 22.05 does with an update, measured:
+
+- `NumNodes=k-k` raises tasks and CPUs to what k nodes need, and lowers tasks again with the nodes while the user gave no
+  number of tasks. So NumTasks is sent only to restore a number that the user gave, and in an update of its own.
+- CPUs are raised with the nodes, never lowered: NumCPUs must be put back together with the nodes. A job that keeps more CPUs
+  than its tasks need ends up in BadConstraints.
+- An upper bound of nodes can be raised but not taken away, and "2" is refused where "2-2" is not: a job whose user gave none
+  gets a bound no cluster reaches. It may then start on the least number of nodes where Slurm would first have tried more.
+- `TresPerJob=` with nothing takes --gpus away, and --gpus-per-node must name the type again if the user gave one. A request
+  that mixes several types, or GPUs with other generic resources, is never rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.slurm.client import Failure, JobKey, Phase, Pin, ResourceRequest, SlurmJob
+from controller.slurm.hostlist import NODE_NAME
+from controller.slurm.parse import MANY_NODES, JobRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Words of one `scontrol update` after the job id."""
+
+    words: tuple[str, ...]
+
+
+Step = Update | Failure | None
+"""What to do next for a job: an update, nothing more because it cannot be done, or nothing more because it is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A job as read back, with what its record says of itself."""
+
+    job: SlurmJob
+    record: JobRecord
+
+
+def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
+    """Bind a held job to its nodes; they replace whatever nodes the job required before."""
+    job = found.job
+    refusal = _not_held(job) or _bad_pin(found, pin)
+    if refusal is not None:
+        return refusal
+    request, original, count = job.request, pin.original, len(pin.nodes)
+    words = _gpu_words(request, _wanted_gpus(pin))
+    if not _node_count_is_bound(request, count):
+        words.append(f"NumNodes={count}-{count}")
+        if request.num_cpus != original.num_cpus:
+            words.append(f"NumCPUs={original.num_cpus}")
+    if set(request.required_nodes) != set(pin.nodes):
+        words.append(f"ReqNodeList={','.join(pin.nodes)}")
+    if job.eligible_time_s is not None and job.eligible_time_s > now_s + 1:
+        words.append("StartTime=now")
+    return Update(tuple(words)) if words else None
+
+
+def unpin_step(found: Found, original: ResourceRequest) -> Step:
+    """Give a held job its own request back."""
+    job = found.job
+    refusal = _not_held(job)
+    if refusal is not None:
+        return refusal
+    request = job.request
+    words = _gpu_words(request, original)
+    if words and found.record.mixed_gres:
+        return Failure("asks for generic resources that cannot be written anew")
+    nodes_restored = _same_range(request, original)
+    if not nodes_restored:
+        words.append(f"NumNodes={original.min_nodes}-{original.max_nodes or MANY_NODES}")
+    elif request.num_tasks != original.num_tasks:
+        words.append(f"NumTasks={original.num_tasks}")
+    if request.num_cpus != original.num_cpus:
+        words.append(f"NumCPUs={original.num_cpus}")
+    if set(request.required_nodes) != set(original.required_nodes):
+        words.append(f"ReqNodeList={','.join(original.required_nodes)}")
+    return Update(tuple(words)) if words else None
+
+
+def hold_step(found: Found, mark: str) -> Step:
+    """Hold a pending job and mark it, in one update: there is never one without the other."""
+    job = found.job
+    if job.phase is not Phase.PENDING:
+        return Failure(f"is {job.state}, only pending jobs can be held")
+    step = mark_step(found, mark)
+    if isinstance(step, Failure):
+        return step
+    words = [] if job.held else ["Priority=0"]
+    words.extend(step.words if step else ())
+    return Update(tuple(words)) if words else None
+
+
+def mark_step(found: Found, mark: str) -> Step:
+    """Add a token to the admin comment."""
+    if mark in found.job.admin_comment.split():
+        return None
+    comment = found.job.admin_comment
+    return _comment_update(found, f"{comment} {mark}" if comment else mark)
+
+
+def unmark_step(found: Found, mark: str) -> Step:
+    """Take a token, and the space that came with it, out of the admin comment."""
+    if mark not in found.job.admin_comment.split():
+        return None
+    return _comment_update(found, without_mark(found.job.admin_comment, mark))
+
+
+def without_mark(comment: str, mark: str) -> str:
+    """The comment as it was before `mark_step`; every other character stays."""
+    for piece in (f" {mark}", f"{mark} ", mark):
+        begin = comment.find(piece)
+        while begin >= 0:
+            end = begin + len(piece)
+            if _stands_alone(comment, begin, end, piece):
+                return comment[:begin] + comment[end:]
+            begin = comment.find(piece, begin + 1)
+    return comment
+
+
+def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:
+    """Not before that time; None: as soon as possible."""
+    if job.phase is not Phase.PENDING:
+        return Failure(f"is {job.state}, only pending jobs have a begin time")
+    current_s = job.eligible_time_s
+    if begin_time_s is None or begin_time_s <= now_s:
+        return Update(("StartTime=now",)) if current_s is not None and current_s > now_s + 1 else None
+    wanted_s = int(begin_time_s)
+    return None if current_s == wanted_s else Update((f"StartTime=uts{wanted_s}",))
+
+
+def requeue_refusal(found: Found | None, key: JobKey) -> Failure | None:
+    """Why a job is not to be stopped and requeued, if so."""
+    if found is None:
+        return gone(key)
+    job = found.job
+    if job.phase is Phase.ENDED:
+        return Failure(f"has ended ({job.state}): ended jobs are never restarted")
+    if job.phase not in {Phase.RUNNING, Phase.CONFIGURING, Phase.SUSPENDED}:
+        return Failure(f"is {job.state}, not running")
+    if not job.requeue:
+        return Failure("was submitted with --no-requeue")
+    return None
+
+
+def _not_held(job: SlurmJob) -> Failure | None:
+    if job.phase is not Phase.PENDING:
+        return Failure(f"is {job.state}, no longer pending")
+    return None if job.held else Failure("is not held: Slurm may start it any moment")
+
+
+def _bad_pin(found: Found, pin: Pin) -> Failure | None:
+    count = len(pin.nodes)
+    if not count or len(set(pin.nodes)) != count or not all(NODE_NAME.fullmatch(node) for node in pin.nodes):
+        return Failure(f"cannot be bound to {','.join(pin.nodes)!r}: not a list of distinct nodes")
+    total, per_node = pin.original.gpus_per_job, pin.gpus_per_node
+    if total and per_node is not None and per_node * count != total:
+        return Failure(f"{per_node} GPUs on each of {count} nodes are not the {total} that it asks for")
+    if total and per_node is not None and count > 1 and found.record.mixed_gres:
+        return Failure("asks for several GPU types or other generic resources: Slurm alone can divide that over nodes")
+    if pin.original.gpus_per_node and per_node not in {None, pin.original.gpus_per_node}:
+        return Failure(f"asks for {pin.original.gpus_per_node} GPUs on each node, not {per_node}")
+    if pin.original.gpus_per_task and count > pin.original.num_tasks:
+        return Failure(f"asks for GPUs by task, and has {pin.original.num_tasks} tasks for {count} nodes")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _GpuWish:
+    gpus_per_job: int | None
+    gpus_per_node: int | None
+    gpu_type: str
+
+
+def _wanted_gpus(pin: Pin) -> _GpuWish | ResourceRequest:
+    """A total that divides evenly over several nodes becomes a number for each node; everything else stays."""
+    if pin.original.gpus_per_job and pin.gpus_per_node is not None and len(pin.nodes) > 1:
+        return _GpuWish(None, pin.gpus_per_node, pin.original.gpu_type)
+    return pin.original
+
+
+def _gpu_words(request: ResourceRequest, wanted: _GpuWish | ResourceRequest) -> list[str]:
+    """--gpus-per-task is never touched: it could not be put back."""
+    words = []
+    if request.gpus_per_job != wanted.gpus_per_job:
+        words.append(f"TresPerJob={_gres(wanted.gpus_per_job, wanted.gpu_type)}")
+    if request.gpus_per_node != wanted.gpus_per_node:
+        words.append(f"TresPerNode={_gres(wanted.gpus_per_node, wanted.gpu_type)}")
+    return words
+
+
+def _gres(count: int | None, gpu_type: str) -> str:
+    if not count:
+        return ""
+    return f"gres:gpu:{gpu_type}:{count}" if gpu_type else f"gres:gpu:{count}"
+
+
+def _node_count_is_bound(request: ResourceRequest, count: int) -> bool:
+    if request.min_nodes != count:
+        return False
+    if request.max_nodes == count:
+        return True
+    # Without an upper bound Slurm takes the least number, unless GPUs or tasks make it look for more.
+    return request.max_nodes == 0 and request.gpus_per_node is not None and request.num_tasks <= count
+
+
+def _same_range(request: ResourceRequest, original: ResourceRequest) -> bool:
+    return (request.min_nodes, request.max_nodes) == (original.min_nodes, original.max_nodes)
+
+
+def _comment_update(found: Found, comment: str) -> Step:
+    if not found.record.comment_is_exact:
+        return Failure("its paths or comments look like fields of Slurm's own: its admin comment is not touched")
+    if comment.startswith("+="):
+        return Failure('its admin comment begins with "+=", which Slurm would take for an order to append')
+    return Update((f"AdminComment={comment}",))
+
+
+def _stands_alone(comment: str, begin: int, end: int, piece: str) -> bool:
+    before = piece[0] == " " or begin == 0 or comment[begin - 1].isspace()
+    after = piece[-1] == " " or end == len(comment) or comment[end].isspace()
+    return before and after
+
+
+def gone(key: JobKey) -> Failure:
+    """For a job that is not there."""
+    return Failure(f"no job {key.job_id} with submit time {key.submit_time_s} is known to Slurm", gone=True)
+
+
+def sentence(messages: Sequence[str]) -> str:
+    """Slurm's own messages as one line."""
+    return "; ".join(dict.fromkeys(message.strip() for message in messages if message.strip()))

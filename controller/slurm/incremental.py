@@ -1,0 +1,213 @@
+"""From the text of one reading to objects, doing again only what has changed.
+
+Ten thousand jobs are 15 MB of text that is nearly the same every few seconds. Lines are compared as bytes (a memcmp); those
+that differ are compared once more without the fields that tick; only what is left is parsed. An unchanged job is the same
+object as before, so that callers can tell by identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import structlog
+
+from controller.errors import SlurmReplyError
+from controller.slurm.client import SlurmJob
+from controller.slurm.parse import Clockface, JobRecord, parse_job
+from controller.slurm.run import clip
+
+log = structlog.get_logger(__name__)
+
+Row = TypeVar("Row")
+_JOB = b"JobId="
+
+
+class RowCache(Generic[Row]):
+    """Objects by line, for lists whose text no user can write. Forgets what is no longer in the text."""
+
+    def __init__(self, first: bytes, parse: Callable[[str], Row], steady: Callable[[bytes], bytes]) -> None:
+        self._first = first
+        self._parse = parse
+        self._steady = steady
+        self._rows: dict[bytes, tuple[bytes, Row]] = {}
+        self._steady_rows: dict[bytes, Row] = {}
+
+    def update(self, section: bytes) -> tuple[Row, ...]:
+        """Rows of the section, in its order; lines that begin otherwise ("No ... in the system") are passed over."""
+        rows: dict[bytes, tuple[bytes, Row]] = {}
+        steady_rows: dict[bytes, Row] = {}
+        for line in section.split(b"\n"):
+            if not line.startswith(self._first):
+                continue
+            known = self._rows.get(line)
+            if known is None:
+                steady = self._steady(line)
+                row = self._steady_rows.get(steady)
+                known = (steady, self._parse(decode(line)) if row is None else row)
+            rows[line] = known
+            steady_rows[known[0]] = known[1]
+        self._rows = rows
+        self._steady_rows = steady_rows
+        return tuple(row for _, row in rows.values())
+
+
+@dataclass(slots=True)
+class _Entry:
+    line: bytes
+    record: JobRecord
+
+
+@dataclass(frozen=True, slots=True)
+class JobReading:
+    """Jobs of one reading, and the numeric ids that must be read one by one before they can be told."""
+
+    jobs: tuple[SlurmJob, ...]
+    contested: frozenset[int]
+    """Ids on lines that a line break in somebody's text may have made."""
+
+
+class JobTable:
+    """The jobs of the last reading by numeric id.
+
+    Invariant: a record is kept only under a line that holds exactly one true submit time and stands beside no line without
+    one; so nobody's text ever became a record of its own.
+    """
+
+    def __init__(self, clock: Clockface) -> None:
+        self._clock = clock
+        self._submit = f" SubmitTime={clock.token}".encode()
+        self._evaluated = f" LastSchedEval={clock.token}".encode()
+        self._entries: dict[bytes, _Entry] = {}
+
+    def update(self, section: bytes) -> JobReading:
+        """Read `show job`'s answer to the end."""
+        before = self._entries
+        entries: dict[bytes, _Entry] = {}
+        changed: list[tuple[int, bytes, bytes]] = []
+        lines = section.split(b"\n")
+        for number, line in enumerate(lines):
+            job_id = line[6 : line.find(b" ", 6)]
+            entry = before.get(job_id)
+            if entry is not None and entry.line == line and job_id not in entries:
+                entries[job_id] = entry
+            elif line:
+                changed.append((number, job_id, line))
+                # Keeps the order of the reading; taken out again if the line does not turn out to be a record.
+                entries.setdefault(job_id, _NOTHING)
+        contested = self._take(changed, lines, entries) if changed else frozenset()
+        self._entries = entries
+        return JobReading(tuple([job for entry in entries.values() for job in entry.record.jobs]), contested)
+
+    def _take(
+        self, changed: list[tuple[int, bytes, bytes]], lines: list[bytes], entries: dict[bytes, _Entry]
+    ) -> frozenset[int]:
+        """Parse the lines that are new or different. Returns the ids that are in doubt."""
+        doubtful = self._doubtful_lines(changed, lines, entries)
+        for number, job_id, line in changed:
+            if number in doubtful:
+                continue
+            former = self._entries.get(job_id)
+            if former is not None and self._steady(former.line) == self._steady(line):
+                entries[job_id] = _Entry(line, former.record)
+                continue
+            try:
+                record = parse_job(decode(line), self._clock)
+            except SlurmReplyError:
+                doubtful.add(number)
+                log.warning("slurm_job_not_understood", line=clip(line, 2000))
+                continue
+            entries[job_id] = _Entry(line, keep_identity(record, former.record if former else None))
+        contested = frozenset(
+            int(job_id) for number in doubtful if (job_id := lines[number][6 : lines[number].find(b" ", 6)]).isdigit()
+        )
+        for key in [key for key, entry in entries.items() if entry is _NOTHING or _number(key) in contested]:
+            del entries[key]
+        return contested
+
+    def _doubtful_lines(
+        self, changed: list[tuple[int, bytes, bytes]], lines: list[bytes], entries: dict[bytes, _Entry]
+    ) -> set[int]:
+        """Lines that are no record, their neighbours, and lines that claim the same id."""
+        doubtful: set[int] = set()
+        claimed: dict[bytes, int] = {}
+        for number, job_id, line in changed:
+            if line.startswith(b"No jobs in the system"):
+                continue
+            if not line.startswith(_JOB) or line.count(self._submit) != 1:
+                doubtful.update(self._around(number, lines))
+            elif job_id in claimed or entries[job_id] is not _NOTHING:
+                doubtful.add(number)
+            claimed[job_id] = number
+        return doubtful
+
+    def _around(self, number: int, lines: list[bytes]) -> Iterable[int]:
+        """The run of lines without a submit time around this one, with the record before and the one after."""
+        first = number - 1
+        while first > 0 and self._submit not in lines[first]:
+            first -= 1
+        last = number + 1
+        while last < len(lines) - 1 and self._submit not in lines[last]:
+            last += 1
+        return range(max(first, 0), min(last, len(lines) - 1) + 1)
+
+    def _steady(self, line: bytes) -> tuple[bytes, bytes, bytes]:
+        """The line without run time and last evaluation: both stand beside a time that only Slurm can have printed."""
+        submit = line.find(self._submit)
+        run = line.rfind(b" RunTime=", 0, submit)
+        limit = line.find(b" ", run + 1)
+        evaluated = line.find(self._evaluated, submit)
+        if evaluated < 0:
+            return line[:run], line[limit:], b""
+        return line[:run], line[limit:evaluated], line[line.find(b" ", evaluated + 1) :]
+
+
+def keep_identity(record: JobRecord, former: JobRecord | None) -> JobRecord:
+    """The former objects wherever they say the same."""
+    if former is None:
+        return record
+    if former == record:
+        return former
+    known = {job.key: job for job in former.jobs}
+    jobs = tuple(old if (old := known.get(job.key)) == job else job for job in record.jobs)
+    return JobRecord(record.raw_id, jobs, record.comment_is_exact, record.mixed_gres)
+
+
+def parse_answer(answer: bytes, job_id: str, clock: Clockface) -> list[JobRecord]:
+    """Records of a job that was read alone: the answer to `show job <id>`, where the id may be that of an array task.
+
+    It begins with a record of that job, or of its array; line breaks after that belong to a text of its owner, or begin
+    another record of the same array.
+    """
+    records: list[JobRecord] = []
+    text = decode(answer).strip("\n")
+    number = int(job_id.partition("_")[0])
+    submit = f" SubmitTime={clock.token}"
+    begin = 0
+    while (at := text.find(submit, begin)) >= 0:
+        following = text.find(submit, at + 1)
+        end = text.find("\nJobId=", at, following) if following >= 0 else len(text)
+        if end < 0:
+            break
+        try:
+            record = parse_job(text[begin:end].strip("\n"), clock)
+        except SlurmReplyError:
+            log.warning("slurm_job_not_understood", job=job_id, text=clip(text[begin:end], 2000))
+            break
+        if record.raw_id == number or any(job.array_job_id == number for job in record.jobs):
+            records.append(record)
+        begin = end
+    return records
+
+
+def decode(line: bytes) -> str:
+    """Text of users may be in any encoding; it must come back byte for byte."""
+    return line.decode("utf-8", "surrogateescape")
+
+
+def _number(key: bytes) -> int:
+    return int(key) if key.isdigit() else -1
+
+
+_NOTHING = _Entry(b"", JobRecord(0, (), False, False))
