@@ -19,6 +19,7 @@ local LEASE_PATH = RUNTIME_DIR .. "/lease"
 local WAKE_PATH = RUNTIME_DIR .. "/wake"
 local HOLD_MARK = "headway:hold"
 local USER_HOLD_MARK = "headway:user-hold"
+local BEGIN_MARK = "headway:begin=" -- with the begin time of a job that its user submitted on hold
 
 local NO_VAL = 4294967294
 local INFINITE = 4294967295 -- as a priority in a change: release
@@ -152,12 +153,21 @@ local function is_het(job)
     return is_set(job.het_job_offset) or is_set(job.pack_job_offset)
 end
 
+local function is_time(number)
+    return is_set(number) and number ~= 0
+end
+
 local function is_batch(job)
     return job.script ~= nil and job.script ~= ""
 end
 
+-- scrontab jobs are left to Slurm: it lets nobody change them, so they cannot be placed.
 local function is_managed(job, part_list, lease)
-    return is_batch(job) and wants_gpus(job) and not is_het(job) and in_managed_partitions(job, part_list, lease)
+    return is_batch(job)
+        and wants_gpus(job)
+        and not is_het(job)
+        and not job.cron_job
+        and in_managed_partitions(job, part_list, lease)
 end
 
 -- Admin comment ----------------------------------------------------------------------------------------------------
@@ -190,6 +200,9 @@ local function submit(job, part_list)
     end
     if job.priority == 0 then -- the user's own --hold
         job.admin_comment = with_mark(job.admin_comment, USER_HOLD_MARK)
+        if is_time(job.begin_time) then
+            job.admin_comment = with_mark(job.admin_comment, BEGIN_MARK .. string.format("%.0f", job.begin_time))
+        end
         return slurm.SUCCESS
     end
     job.admin_comment = with_mark(job.admin_comment, HOLD_MARK)
@@ -241,7 +254,7 @@ local function modify_held_by_headway(lease, job, record)
             id, id
         )
     end
-    if is_set(job.begin_time) and job.begin_time ~= 0 then
+    if is_time(job.begin_time) then
         return refuse(
             "The begin time of job %s belongs to Headway while it chooses the job's nodes. To start later: `scontrol hold %s` "
                 .. "now and `scontrol release %s` then, or cancel the job and submit it again with --begin.",
@@ -251,17 +264,30 @@ local function modify_held_by_headway(lease, job, record)
     return slurm.SUCCESS
 end
 
+-- Begin times that users gave jobs on hold, by job id. Slurm tells Lua no job's begin time, and lets a user's change not
+-- touch the admin comment, so what was wished for at submission stands there, and what came later stands here.
+local begin_wished = {}
+
+local function begin_time_of(job, record)
+    if is_time(job.begin_time) then
+        return job.begin_time
+    end
+    local submitted = string.match(record.admin_comment or "", BEGIN_MARK .. "(%d+)")
+    return begin_wished[record.job_id] or tonumber(submitted) or 0
+end
+
 -- The user takes the own hold off. Slurm would start the job where it likes, so it gets a begin time a little ahead, by
 -- when the controller has taken the job over; if the controller is away the job starts then by itself.
 local function modify_held_by_user(lease, job, record)
-    if would_release(job) and job.priority ~= 0 then
-        local begin = os.time() + RELEASE_DELAY_S
-        local wanted = (is_set(job.begin_time) and job.begin_time ~= 0) and job.begin_time or record.begin_time
-        if not is_set(wanted) or wanted < begin then
-            job.begin_time = begin
+    if not would_release(job) or job.priority == 0 then
+        if is_time(job.begin_time) then
+            begin_wished[record.job_id] = job.begin_time
         end
-        wake(lease, "user-release " .. shown_id(record))
+        return slurm.SUCCESS
     end
+    job.begin_time = math.max(begin_time_of(job, record), os.time() + RELEASE_DELAY_S)
+    begin_wished[record.job_id] = nil
+    wake(lease, "user-release " .. shown_id(record))
     return slurm.SUCCESS
 end
 

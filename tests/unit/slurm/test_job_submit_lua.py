@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.slurm.lua_plugin import RELEASE, LuaPlugin, interpreters
+from tests.unit.slurm.lua_plugin import NO_VAL, RELEASE, LuaPlugin, interpreters
 
 HELD = 2042
 LUAS = interpreters()
@@ -93,6 +93,7 @@ def test_a_batch_job_with_gpus_in_any_form_is_held(plugin: LuaPlugin, pipe: Pipe
         {"partition": "other"},
         {"partition": "dl,other"},
         {"partition": "DL"},
+        {"cron_job": True},
     ],
 )
 def test_every_other_job_passes_untouched(plugin: LuaPlugin, pipe: Pipe, other: dict[str, object]) -> None:
@@ -292,16 +293,35 @@ def test_a_user_who_takes_the_own_hold_off_gives_headway_time_to_take_over(
     assert pipe.lines() == ["user-release 7"]
 
 
-@pytest.mark.parametrize("where", ["record", "change"])
-def test_a_later_begin_time_stays(plugin: LuaPlugin, where: str) -> None:
+def test_a_begin_time_that_comes_with_the_release_counts(plugin: LuaPlugin) -> None:
     later = int(time.time()) + 3600
-    record: dict[str, object] = {"admin_comment": "headway:user-hold"}
-    change: dict[str, object] = {"priority": RELEASE}
-    (record if where == "record" else change)["begin_time"] = later
 
-    answer = plugin.modify(record, **change)
+    answer = plugin.modify({"admin_comment": "headway:user-hold"}, priority=RELEASE, begin_time=later)
 
-    assert answer.job["begin_time"] == ("0" if where == "record" else str(later))
+    assert answer.job["begin_time"] == str(later)
+
+
+def test_a_begin_time_from_the_submission_counts(plugin: LuaPlugin) -> None:
+    later = int(time.time()) + 3600
+    submitted = plugin.submit(priority=0, begin_time=later)
+
+    answer = plugin.modify({"admin_comment": submitted.job["admin_comment"]}, priority=RELEASE)
+
+    assert submitted.job["admin_comment"] == f"headway:user-hold headway:begin={later}"
+    assert answer.job["begin_time"] == str(later)
+
+
+def test_a_begin_time_given_while_on_hold_counts_more(plugin: LuaPlugin) -> None:
+    later = int(time.time()) + 3600
+    comment = f"headway:user-hold headway:begin={later + 3600}"
+    earlier = (
+        f"slurm_job_modify({{priority = {NO_VAL}, begin_time = {later}}}, "
+        f'{{job_id = 7, priority = 0, admin_comment = "{comment}"}}, {{}}, 1001)'
+    )
+
+    answer = plugin.modify({"admin_comment": comment}, before=earlier, priority=RELEASE)
+
+    assert answer.job["begin_time"] == str(later)
 
 
 # --- beside a site's own script
