@@ -60,7 +60,7 @@ class Dependencies:
         return Met.NOT_YET if Met.NOT_YET in answers else Met.YES
 
     def _target(self, job: SlurmJob, kind: str, target: str) -> Met:
-        wanted = target.split("+")[0].removesuffix("_*")
+        wanted = target.split("+", maxsplit=1)[0].removesuffix("_*")
         if kind == "aftercorr" and "_" in job.key.job_id:
             wanted = f"{wanted}_{job.key.job_id.split('_')[1]}"
         others = self._by_id.get(wanted, [])

@@ -5,11 +5,23 @@ from __future__ import annotations
 import os
 
 from controller.config import ControllerSettings
+from controller.slurm.client import SlurmClient
 from controller.slurm.command_line import CommandLineClient
 from controller.slurm.parse import Clockface
 from controller.slurm.run import ProcessRunner
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+async def open_client(settings: ControllerSettings) -> SlurmClient:
+    """The client that the settings name. Raises ConfigurationError, SlurmError."""
+    if settings.slurm_client == "embedded":
+        from controller.slurm.embedded import open_embedded
+
+        slurm = open_embedded(settings)
+        slurm.start()
+        return slurm.client
+    return command_line_client(settings)
 
 
 def command_line_client(settings: ControllerSettings) -> CommandLineClient:
