@@ -1,0 +1,5 @@
+"""`python -m slurm.demo`."""
+
+from slurm.demo.cli import main
+
+main()

@@ -1,0 +1,64 @@
+"""`make demo`: the command line of the demonstration."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def demo(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object; progress goes to standard error.")
+    ] = False,
+    policy: Annotated[str, typer.Option(help="Who decides in Headway's half: see `headway-policy list`.")] = "srtf",
+    rate: Annotated[str, typer.Option(help="Bandwidth of each node's NIC.")] = "200mbit",
+    short: Annotated[bool, typer.Option("--short", help="Five short jobs instead of the twelve scripts.")] = False,
+    emulated: Annotated[
+        bool, typer.Option("--emulated", help="Without a real Slurm, even where there is one.")
+    ] = False,
+) -> None:
+    """Twelve training jobs through Headway, then through Slurm's own backfill, and both side by side."""
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # we fork only to exec: gRPC need not follow
+    from rich.console import Console
+
+    from slurm.demo.errors import Interrupted
+    from slurm.demo.interrupts import Interrupts
+    from slurm.demo.show import Options, show
+
+    console = Console(stderr=as_json)
+    options = Options(policy=policy, rate=rate, short=short, emulated=emulated)
+    with Interrupts(tell=lambda text: console.print(text, style="dim")) as interrupts:
+        try:
+            outcome = show(options, console, interrupts)
+        except Interrupted as interrupted:
+            console.print("Ended early. Nothing is left behind.", style="yellow")
+            raise typer.Exit(128 + interrupted.number) from None
+    if as_json:
+        sys.stdout.write(json.dumps(outcome.as_json(), indent=2) + "\n")
+    raise typer.Exit(_status(outcome.completed, interrupts.received))
+
+
+def _status(completed: bool, signal_number: int | None) -> int:
+    if signal_number is not None:
+        return 128 + signal_number
+    return 0 if completed else 1
+
+
+def main() -> None:
+    """Entry point: an error that a user can mend is one message and exit status 1."""
+    from controller.errors import HeadwayError
+    from slurm.demo.errors import DemoError
+    from slurm.minicluster.errors import MiniClusterError
+
+    try:
+        app()
+    except (DemoError, MiniClusterError, HeadwayError) as error:
+        sys.stderr.write(f"headway demo: {error}\n")
+        raise SystemExit(1) from None

@@ -1,0 +1,51 @@
+"""Ctrl-C and its kin: the first one ends the demonstration, those after it do not disturb the clearing up."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from slurm.demo.errors import Interrupted
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """While it is open the first signal raises Interrupted.
+
+    Invariant: at most one is ever raised, and none once `settle` was called.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        """`tell` gets a line for each signal that changes nothing."""
+        self._tell = tell
+        self._settled = False
+        self._before: dict[int, Any] = {}
+        self.received: int | None = None
+        """The first signal."""
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def settle(self) -> None:
+        """The work is done: what follows is clearing up, and is not interrupted."""
+        self._settled = True
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self.received is None:
+            self.received = number
+        if self._settled:
+            self._tell("clearing up; a moment, please")
+            return
+        self._settled = True
+        raise Interrupted(number)

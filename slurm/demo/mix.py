@@ -1,0 +1,107 @@
+"""The jobs of the demonstration: twelve sbatch scripts in three sizes, as users write them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Size = Literal["small", "medium", "large"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """One sbatch script. Invariant: what it asks for is in its text alone; submission adds nothing."""
+
+    name: str
+    size: Size
+    request: tuple[str, ...]
+    """What it asks for, as sbatch options."""
+    nodes: int
+    """Fewest nodes that satisfy the request."""
+    gpus: int
+    """GPUs of one job (of one task of an array) by that request."""
+    steps: int
+    time_limit_min: int
+    submit_at_s: float
+    """Seconds after the run's start."""
+    array: int = 0
+    """Tasks of a job array; 0 = no array."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One per job that Slurm makes of it."""
+        return tuple(label(self.name, task) for task in range(self.array)) if self.array else (self.name,)
+
+    @property
+    def request_text(self) -> str:
+        """The request as a user would type it."""
+        return " ".join(self.request)
+
+    def script(self) -> str:
+        """Text of the sbatch file."""
+        array = [f"--array=0-{self.array - 1}"] if self.array else []
+        options = [f"--job-name={self.name}", *array, *self.request, f"--time={self.time_limit_min}"]
+        options.append("--output=" + ("%x_%a.log" if self.array else "%x.log"))
+        head = "".join(f"#SBATCH {option}\n" for option in options)
+        return f"#!/bin/bash\n{head}{_BODY}srun python train.py --size {self.size} --steps {self.steps}\n"
+
+
+def label(name: str, task: int | None) -> str:
+    """How the demonstration calls a job, or one task of an array."""
+    return name if task is None else f"{name}_{task}"
+
+
+_BODY = """
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
+export GLOO_SOCKET_IFNAME=eth0
+"""
+
+_STEPS: dict[Size, int] = {"small": 60, "medium": 28, "large": 28}
+_LIMITS_MIN: dict[Size, int] = {"small": 2, "medium": 4, "large": 8}
+
+
+def _training(
+    submit_at_s: float, name: str, size: Size, request: str, nodes: int, gpus: int, array: int = 0
+) -> Training:
+    return Training(
+        name=name,
+        size=size,
+        request=tuple(request.split()),
+        nodes=nodes,
+        gpus=gpus,
+        steps=_STEPS[size],
+        time_limit_min=_LIMITS_MIN[size],
+        submit_at_s=submit_at_s,
+        array=array,
+    )
+
+
+TWELVE = (
+    _training(0.0, "bert-a", "medium", "-N2 --gpus-per-node=6", nodes=2, gpus=12),
+    _training(0.5, "resnet-a", "small", "-N1 -n2 --gres=gpu:4", nodes=1, gpus=4),
+    _training(1.0, "gpt", "large", "-N4 --gpus-per-node=8", nodes=4, gpus=32),
+    _training(2.0, "bert-b", "medium", "-n2 --gpus=16", nodes=2, gpus=16),
+    _training(3.0, "sweep", "small", "-N1 -n2 --gres=gpu:2", nodes=1, gpus=2, array=3),
+    _training(4.0, "resnet-b", "small", "-N1 -n2 --gpus-per-node=4", nodes=1, gpus=4),
+    _training(5.0, "bert-c", "medium", "-N2 --gres=gpu:4", nodes=2, gpus=8),
+    _training(6.0, "vit", "large", "-N3 --gpus-per-node=8", nodes=3, gpus=24),
+    _training(7.0, "resnet-c", "small", "-n2 --gpus=8", nodes=1, gpus=8),
+    _training(8.0, "bert-d", "medium", "-N2 --gpus-per-node=8", nodes=2, gpus=16),
+    _training(9.0, "resnet-d", "small", "-N1 -n2 --gres=gpu:8", nodes=1, gpus=8),
+    _training(10.0, "resnet-e", "small", "-n2 --gpus=2", nodes=1, gpus=2),
+)
+"""For four nodes of eight GPUs: fourteen jobs, one to four nodes each, by --gres, --gpus and --gpus-per-node."""
+
+NODES = 4
+GPUS_PER_NODE = 8
+
+
+def short_mix() -> tuple[Training, ...]:
+    """Five of them with few steps: the demonstration in little, for tests."""
+    kept = {"bert-a", "gpt", "sweep", "resnet-c", "bert-d"}
+    return tuple(
+        replace(training, steps=6, submit_at_s=training.submit_at_s / 4, array=min(training.array, 2))
+        for training in TWELVE
+        if training.name in kept
+    )

@@ -1,0 +1,136 @@
+"""The end of the demonstration: both runs side by side, and a fair word on which was better."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from slurm.demo.history import JobResult, RunResult
+from slurm.demo.view import where
+
+_NOTHING = "-"
+_ALIKE = 0.03
+"""Means that differ by less than this share are called equal."""
+
+
+def summary_table(ours: RunResult, theirs: RunResult) -> Table:
+    """One row per job, averages at the bottom."""
+    table = Table(header_style="bold", border_style="dim", padding=(0, 1), show_footer=True, footer_style="bold")
+    table.add_column("job", footer="mean", no_wrap=True)
+    table.add_column("asks for", overflow="fold")
+    table.add_column("nodes:GPUs", style="cyan", overflow="fold")
+    table.add_column("why", ratio=1, style="dim", overflow="fold")
+    table.add_column("wait", footer=_seconds(ours.mean_wait_s), justify="right", no_wrap=True)
+    table.add_column("JCT", footer=_seconds(ours.mean_jct_s), justify="right", no_wrap=True)
+    table.add_column("Slurm's nodes", style="cyan", overflow="fold")
+    table.add_column("wait", footer=_seconds(theirs.mean_wait_s), justify="right", no_wrap=True)
+    table.add_column("JCT", footer=_seconds(theirs.mean_jct_s), justify="right", no_wrap=True)
+    for mine, other in zip(ours.jobs, theirs.jobs, strict=True):
+        table.add_row(
+            Text(mine.label),
+            Text(mine.request),
+            Text(where(mine.gpus)),
+            Text(mine.why),
+            _seconds(mine.wait_s),
+            _jct(mine, other),
+            Text(where(other.gpus)),
+            _seconds(other.wait_s),
+            _jct(other, mine),
+        )
+    return table
+
+
+def _jct(job: JobResult, beside: JobResult) -> Text:
+    """The time, green where it is clearly the better one; what became of the job if it did not complete."""
+    if not job.completed:
+        return Text(job.state.lower() or "not run", style="bold red")
+    better = beside.jct_s is not None and job.jct_s is not None and job.jct_s < beside.jct_s * (1 - _ALIKE)
+    return Text(_seconds(job.jct_s), style="green" if better else "")
+
+
+def _seconds(value: float | None) -> str:
+    return _NOTHING if value is None else f"{value:.0f} s"
+
+
+def verdict(ours: RunResult, theirs: RunResult) -> list[str]:
+    """Sentences that say who was better, at what, and at whose cost."""
+    broken = [run.scheduler for run in (ours, theirs) if not run.completed]
+    if broken:
+        return [f"Not every job ran to its end ({', '.join(broken)}), so the two runs cannot be compared."]
+    sentences = [_on_means(ours, theirs)]
+    if ours.makespan_s is not None and theirs.makespan_s is not None:
+        sentences.append(f"All jobs were done after {ours.makespan_s:.0f} s, and {theirs.makespan_s:.0f} s with Slurm.")
+    sentences.extend(_on_losers(ours, theirs))
+    return sentences
+
+
+def _on_means(ours: RunResult, theirs: RunResult) -> str:
+    mine, other = ours.mean_jct_s, theirs.mean_jct_s
+    assert mine is not None and other is not None, "runs that completed have means"
+    figures = f"mean JCT {mine:.0f} s against {other:.0f} s, mean wait {ours.mean_wait_s:.0f} s against {theirs.mean_wait_s:.0f} s"
+    if abs(mine - other) <= _ALIKE * other:
+        return f"No clear difference this time: {figures}."
+    if mine < other:
+        return f"{ours.scheduler} was better: jobs were done {1 - mine / other:.0%} sooner on average ({figures})."
+    return (
+        f"{theirs.scheduler} was better this time: jobs were done {1 - other / mine:.0%} sooner on average ({figures})."
+    )
+
+
+def _on_losers(ours: RunResult, theirs: RunResult) -> list[str]:
+    """Whom the better average cost most."""
+    pairs = [
+        (mine.jct_s - other.jct_s, mine.label)
+        for mine, other in zip(ours.jobs, theirs.jobs, strict=True)
+        if mine.jct_s is not None and other.jct_s is not None
+    ]
+    later = [pair for pair in pairs if pair[0] > 1.0]
+    if not later:
+        return ["No job was done later than with Slurm."]
+    worst_s, worst = max(later)
+    return [f"{len(later)} of {len(pairs)} jobs were done later than with Slurm, {worst} most, by {worst_s:.0f} s."]
+
+
+def as_json(ours: RunResult, theirs: RunResult, facts: dict[str, Any]) -> dict[str, Any]:
+    """Everything that the table shows, and the facts of the run."""
+    return facts | {
+        "jobs": [
+            {
+                "job": mine.label,
+                "request": mine.request,
+                "headway": _job_json(mine),
+                "slurm": _job_json(other),
+            }
+            for mine, other in zip(ours.jobs, theirs.jobs, strict=True)
+        ],
+        "headway": _run_json(ours),
+        "slurm": _run_json(theirs),
+        "verdict": " ".join(verdict(ours, theirs)),
+    }
+
+
+def _job_json(job: JobResult) -> dict[str, Any]:
+    values = asdict(job)
+    del values["label"], values["request"]
+    return values | {"gpus": dict(job.gpus)}
+
+
+def _run_json(run: RunResult) -> dict[str, Any]:
+    return {
+        "scheduler": run.scheduler,
+        "completed": run.completed,
+        "mean_wait_s": run.mean_wait_s,
+        "mean_jct_s": run.mean_jct_s,
+        "makespan_s": run.makespan_s,
+    }
+
+
+def print_summary(console: Console, ours: RunResult, theirs: RunResult) -> None:
+    """Table and verdict."""
+    console.print(summary_table(ours, theirs))
+    for sentence in verdict(ours, theirs):
+        console.print(sentence, highlight=False, markup=False)
