@@ -181,14 +181,17 @@ def _past_place(run: RunRecord | None) -> str:
 
 
 def _held_back(scene: Scene, job: SlurmJob, why: str, now_s: float) -> str:
-    """Why a job of ours is not to be placed yet. A refusal is told from the ledger, which knows it better."""
+    """Why a job of ours is not to be placed yet; times are told as of now, not as of the last reading of Slurm."""
     refusal = scene.ledger.refusals.get(job.key)
-    if refusal is None or "was not started" not in why:
-        return why
-    left_s = refusal.retry_at_s - now_s
-    again = f"next try in {duration(left_s)}" if left_s > 0 else "it is tried again with the next decision"
-    tries = f", {refusal.count} times by now" if refusal.count > 1 else ""
-    return f"it was placed, but not started{tries}: {refusal.reason}; {again}"
+    if refusal is not None and "was not started" in why:
+        left_s = refusal.retry_at_s - now_s
+        again = f"next try in {duration(left_s)}" if left_s > 0 else "it is tried again with the next decision"
+        tries = f", {refusal.count} times by now" if refusal.count > 1 else ""
+        return f"it was placed, but not started{tries}: {refusal.reason}; {again}"
+    begin_s = job.eligible_time_s
+    if "is not to begin" in why and begin_s is not None:
+        return f"it is not to begin before {clock_time(begin_s)} (in {duration(begin_s - now_s)})"
+    return why
 
 
 def _out_of_scope(scene: Scene, job: SlurmJob) -> str:

@@ -1,0 +1,44 @@
+"""Finished cycles without a controller: what Slurm says and a policy decides, for tests of what people are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controller.cycle import CycleResult
+from controller.decide import Decided
+from controller.follow import Changes
+from controller.ledger import Ledger
+from controller.observe import Observer
+from controller.plan import Plan, make_plan
+from controller.scene import Scene
+from controller.slurm.client import SlurmJob
+from policies.api import load_policy
+from tests.unit.controller.build import snapshot
+
+DL = frozenset({"dl"})
+
+
+def scene(
+    *jobs: SlurmJob, policy: str = "fifo", by: str = "", ledger: Ledger | None = None, problem: str = "", **cluster: Any
+) -> Scene:
+    """One cycle over these jobs, decided by that policy (named `by`), and not carried out yet."""
+    ledger = ledger or Ledger()
+    observation = Observer().observe(snapshot(*jobs, **cluster), ledger, DL)
+    decider = load_policy(policy)
+    plan = make_plan(observation.state, decider.decide(observation.state), decider.spec)
+    assert isinstance(plan, Plan), plan
+    decided = Decided(plan, by or policy, 0.004, problem) if len(observation.state.pending) else None
+    return Scene(CycleResult(observation, Changes(), (), decided, in_transit=False), ledger, DL)
+
+
+def undecided(*jobs: SlurmJob, ledger: Ledger | None = None, **cluster: Any) -> Scene:
+    """One cycle in which nobody could decide."""
+    ledger = ledger or Ledger()
+    observation = Observer().observe(snapshot(*jobs, **cluster), ledger, DL)
+    return Scene(CycleResult(observation, Changes(), (), None, in_transit=False), ledger, DL)
+
+
+def some(facts: Mapping[str, str], *names: str) -> dict[str, str]:
+    """Those facts only."""
+    return {name: facts[name] for name in names}
