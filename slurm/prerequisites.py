@@ -108,7 +108,8 @@ def _install_if_root() -> list[str]:
     try:
         install()
     except CommandError as error:
-        return [*missing(), f"installing them failed: {error}"]
+        hint = "; on Ubuntu they are in the component universe" if "Unable to locate" in str(error) else ""
+        return [*missing(), f"installing them failed{hint}: {error}"]
     return missing()
 
 

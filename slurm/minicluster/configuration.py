@@ -188,8 +188,8 @@ def gres_conf(spec: ClusterSpec, layout: Layout) -> str:
 def cgroup_conf(cgroup: str) -> str:
     """Text of cgroup.conf for v1, v2 or none. Cores and memory are claimed, not real, so only devices are constrained."""
     if cgroup == "none":
-        return "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
-    lines = [f"CgroupPlugin=cgroup/{cgroup}", "CgroupMountpoint=/sys/fs/cgroup", "CgroupAutomount=no"]
+        return "CgroupPlugin=cgroup/v1\n"
+    lines = [f"CgroupPlugin=cgroup/{cgroup}", "CgroupMountpoint=/sys/fs/cgroup"]
     lines += ["ConstrainCores=no", "ConstrainRAMSpace=no", "ConstrainSwapSpace=no", "ConstrainDevices=yes"]
     if cgroup == "v2":
         lines.append("IgnoreSystemd=yes")

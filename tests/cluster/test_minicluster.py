@@ -214,11 +214,14 @@ def test_slurmctld_killed_and_started_again_keeps_its_jobs(boot_minicluster: Boo
 
 def test_a_job_outlives_its_slurmd(boot_minicluster: Boot) -> None:
     cluster = boot_minicluster(nodes=1, gpus=1)
-    job = submit(cluster, script="sleep 3; echo done")
-    wait_for(lambda: state_of(cluster, job) == "RUNNING", "job runs")
+    job = submit(cluster, script="echo begun; sleep 3; echo done")
+    output = cluster.directory / "work" / f"job-{job}.out"
+    wait_for(
+        lambda: output.exists() and output.read_text() == "begun\n", "the script runs"
+    )  # RUNNING comes before that
     cluster.kill_slurmd("n1")
     cluster.start_slurmd("n1")
-    assert output_of(cluster, job) == "done\n"
+    assert output_of(cluster, job) == "begun\ndone\n"
 
 
 def test_a_crashed_node_is_seen_down_and_comes_back_with_a_boot(boot_minicluster: Boot) -> None:
