@@ -257,9 +257,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_WATCHERS} watch already; try again later")
         self._viewer.watchers += 1
         try:
-            # The caller knows from the headers that it is listening, however long nothing happens.
-            await cast("grpc.aio.ServicerContext[Any, Any]", context).send_initial_metadata(())
             with self._controller.events.listen() as events:
+                # The caller knows from the headers that it is listening, however long nothing happens.
+                await cast("grpc.aio.ServicerContext[Any, Any]", context).send_initial_metadata(())
                 while True:
                     event = await events.get()
                     yield admin_pb2.Event(time_s=event.time_s, kind=event.kind, job_id=event.job_id, text=event.text)

@@ -1,0 +1,56 @@
+"""A controller as those see it who ask: real parts beside an embedded Slurm, its cycles turned by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controller.cycle import CycleResult
+from controller.daemon import CycleListener, Health
+from controller.errors import PolicyUnavailableError
+from controller.slurm.client import SlurmClient, SlurmFacts
+from policies.api import PolicySpec
+from tests.unit.controller.test_decide import FakeEndpoint
+from tests.unit.controller.world import World
+
+
+@dataclass
+class AskedWorld(World):
+    """Keeps the protocols that the Admin service and the metrics ask for."""
+
+    listeners: list[CycleListener] = field(default_factory=list)
+    last: CycleResult | None = None
+    facts: SlurmFacts | None = None
+    slurm_errors: int = 0
+    new_endpoints: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.health = Health(started_s=self.clock.now())
+        self.client: SlurmClient = self.slurm.client
+
+    async def turn(self, user_holds: tuple[str, ...] = ()) -> CycleResult:
+        """One cycle, and what the daemon does after it."""
+        self.facts = self.facts or await self.client.facts()
+        self.last = await super().turn(user_holds)
+        self.health.snapshot_time_s = self.health.last_good_s = self.clock.now()
+        self.health.cycles += 1
+        for listener in self.listeners:
+            listener(self.last)
+        return self.last
+
+    async def use_policy(self, address: str) -> PolicySpec:
+        """As the daemon does it, with the endpoints of the test."""
+        if address not in self.new_endpoints:
+            raise PolicyUnavailableError(f"{address}: unreachable")
+        return await self.decider.use(self.new_endpoints[address], self.last.observation.state if self.last else None)
+
+    def slurm_says(self, **settings: str) -> None:
+        """As if slurm.conf had these lines."""
+        self.facts = SlurmFacts((22, 5, 8), "test", "embedded", settings)
+
+
+def world_in(folder: Path, **changes: Any) -> AskedWorld:
+    """A world whose policy server answers."""
+    return AskedWorld(folder, endpoint=FakeEndpoint(), **changes)
