@@ -84,8 +84,8 @@ class Live:
 
     def everything(self) -> str:
         """For the report of a failed test."""
-        queue = self.cluster.run("scontrol", "-o", "show", "job", check=False).stdout
-        return f"{queue}\n{self.headway.log('controller')[-4000:]}\n{self.headway.log('policy')[-1000:]}"
+        queue = self.cluster.run("squeue", "-r", "-o", "%i %T %r %N %R", check=False).stdout
+        return f"{queue[-2000:]}\n{self.headway.log('controller')[-3000:]}\n{self.headway.log('policy')[-1000:]}"
 
     def clear(self) -> None:
         """Cancel everything, and wait for an idle cluster."""

@@ -31,7 +31,7 @@ def mark(world: Live, job_id: str) -> str:
     return world.show(job_id).get("AdminComment", "")
 
 
-@pytest.mark.parametrize("options", [("-p", "other", "--gres=gpu:1"), ("-n2",)], ids=" ".join)
+@pytest.mark.parametrize("options", [("-p", "other", "--gres=gpu:1"), ("-n2",)], ids=lambda value: " ".join(value))
 def test_jobs_outside_the_scope_are_never_held(world: Live, options: tuple[str, ...]) -> None:
     job = world.sbatch(*options, seconds=2)
     assert "headway" not in mark(world, job)
