@@ -171,14 +171,16 @@ def run_watchdog(settings: ControllerSettings, every_s: float | None) -> int:
 
 
 async def _look_once(settings: ControllerSettings) -> int:
+    if settings.slurm_client == "embedded":
+        return 0  # an emulated Slurm lives and dies with its controller
     if not is_stale(read_lease(settings.lease_path), RealClock().now()):
         return 0  # the usual case, twice a minute: nothing of Slurm or the journal is loaded
     from controller.journal import read_originals
-    from controller.slurm.select import open_client
+    from controller.slurm.select import command_line_client
 
     try:
         watchdog = Watchdog(
-            client=await open_client(settings),
+            client=command_line_client(settings),  # the one client that needs nothing but Slurm itself
             lease_path=settings.lease_path,
             originals=lambda: read_originals(settings.journal_path),
             clock=RealClock(),

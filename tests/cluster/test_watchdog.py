@@ -1,0 +1,159 @@
+"""The watchdog and the doctor beside a real Slurm, as the commands that operators run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.journal import Journal
+from controller.ledger import Ledger, PinRecord
+from controller.slurm.client import JobKey, ResourceRequest
+from slurm.minicluster.cluster import ClusterSpec, MiniCluster
+from tests.cluster.conftest import skip_unless_possible, unique_name
+from tests.cluster.stand_in import StandIn
+
+
+class Machine:
+    """A cluster, where a controller ran."""
+
+    def __init__(self, cluster: MiniCluster, stand_in: StandIn, folder: Path) -> None:
+        self.cluster = cluster
+        self.stand_in = stand_in
+        self.state_dir = folder / "state"
+        self.config = folder / "controller.toml"
+        self.config.write_text(
+            'partitions = ["dl"]\n'
+            f'runtime_dir = "{stand_in.runtime_dir}"\nstate_dir = "{self.state_dir}"\n'
+            f'slurm_conf = "{cluster.slurm_conf}"\npolicy_address = "unix://{folder}/policy.sock"\n'
+        )
+
+    def run(self, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", f"from {module} import main; main()", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    def watchdog(self) -> subprocess.CompletedProcess[str]:
+        return self.run("controller.daemon_cli", "watchdog", "--config", str(self.config))
+
+    def sbatch(self, *options: str) -> str:
+        done = self.cluster.run(
+            "sbatch", "--parsable", "--output=job-%j.out", *options, stdin="#!/bin/sh\nhostname\n", user="daemon"
+        )
+        return done.stdout.strip()
+
+    def show(self, job: str) -> str:
+        return self.cluster.run("scontrol", "-o", "show", "job", job).stdout
+
+    def completes(self, job: str) -> None:
+        deadline = time.monotonic() + 30
+        while "JobState=COMPLETED" not in self.show(job):
+            assert time.monotonic() < deadline, self.show(job)
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def booted() -> Iterator[tuple[MiniCluster, StandIn]]:
+    skip_unless_possible()
+    with StandIn() as stand_in:
+        lua = stand_in.script("job_submit.lua")
+        hook = stand_in.script("hooks/slurmctld_event.sh")
+        spec = ClusterSpec(
+            name=unique_name(), nodes=2, gpus=8, job_submit_lua=lua, prolog_slurmctld=hook, epilog_slurmctld=hook
+        )
+        with MiniCluster(spec) as cluster:
+            yield cluster, stand_in
+
+
+@pytest.fixture
+def machine(booted: tuple[MiniCluster, StandIn], tmp_path: Path) -> Iterator[Machine]:
+    cluster, stand_in = booted
+    stand_in.beat()
+    yield Machine(cluster, stand_in, tmp_path)
+    cluster.run("scancel", "--user=daemon")
+    cluster.wait_idle()
+
+
+def test_jobs_held_by_a_controller_that_died_run(machine: Machine) -> None:
+    # Given held jobs, one of them an array, and one that its user holds
+    jobs = [machine.sbatch("--gpus=2"), machine.sbatch("--array=1-3", "--gpus-per-node=1")]
+    own = machine.sbatch("--hold", "--gpus=1")
+
+    # When the controller is there, then the watchdog leaves them alone
+    assert machine.watchdog().returncode == 0
+    assert all("Priority=0" in machine.show(job) for job in jobs)
+
+    # When it has died, then they run, and what its user holds stays held
+    machine.stand_in.beat(age_s=1000)
+    done = machine.watchdog()
+    assert done.returncode == 0, done.stderr
+    machine.completes(jobs[0])
+    for task in (1, 2, 3):
+        machine.completes(f"{jobs[1]}_{task}")
+    assert "headway:hold" not in machine.show(jobs[0])
+    assert "Priority=0" in machine.show(own)
+
+
+def test_a_job_that_was_about_to_start_gets_its_own_request_back(machine: Machine) -> None:
+    # Given a job that the controller had pinned when it was killed
+    job = machine.sbatch("--gpus=12")
+    submitted = time.mktime(time.strptime(machine.show(job).split("SubmitTime=")[1].split()[0], "%Y-%m-%dT%H:%M:%S"))
+    pin = "TresPerJob= NumNodes=2-2 TresPerNode=gres:gpu:6 ReqNodeList=n1,n2 StartTime=now"
+    machine.cluster.run("scontrol", "update", f"jobid={job}", *pin.split())
+    key = JobKey(job, int(submitted))
+    ledger = Ledger()
+    ledger.originals[key] = ResourceRequest(min_nodes=1, max_nodes=0, num_tasks=1, num_cpus=1, gpus_per_job=12)
+    ledger.pins[key] = PinRecord(
+        nodes=("n1", "n2"), gpus=(6, 6), restarts=0, pinned_at_s=time.time(), policy="srtf", reason="shortest"
+    )
+    journal = Journal(machine.state_dir / "journal.sqlite")
+    journal.save_jobs(ledger, [key])
+    journal.close()
+    machine.stand_in.beat(age_s=1000)
+
+    # When the watchdog looks
+    done = machine.watchdog()
+
+    # Then Slurm chooses the nodes itself
+    assert done.returncode == 0, done.stderr
+    shown = machine.show(job)
+    assert "TresPerJob=gres:gpu:12" in shown
+    assert "ReqNodeList=(null)" in shown
+    machine.completes(job)
+
+
+def test_a_slurmctld_that_is_away_is_an_error_and_the_next_look_mends_it(machine: Machine) -> None:
+    job = machine.sbatch("--gpus=1")
+    machine.stand_in.beat(age_s=1000)
+    time.sleep(1)  # slurmctld writes new jobs down within a second
+    machine.config.write_text(machine.config.read_text() + "slurm_timeout_s = 3\n")
+    machine.cluster.pause("slurmctld")
+    try:
+        done = machine.watchdog()
+    finally:
+        machine.cluster.resume("slurmctld")
+
+    assert (done.returncode, "slurm_unavailable" in done.stderr) == (1, True)
+    assert machine.watchdog().returncode == 0
+    machine.completes(job)
+
+
+def test_doctor_tells_what_is_right_and_what_is_wrong(machine: Machine) -> None:
+    done = machine.run("controller.cli", "doctor", "--json", "--config", str(machine.config))
+
+    found = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
+    for check in ("slurm-programs", "slurmctld", "job-submit-plugins", "job-submit-lua", "hooks", "batch-sched-delay"):
+        assert found[check]["level"] == "ok", found[check]
+    assert found["partitions"]["what"] == "partition dl: 16 GPUs on 2 nodes"
+    assert (found["wake-pipe"]["level"], found["controller"]["level"]) == ("ok", "ok")
+    assert (found["state-dir"]["level"], found["policy"]["level"]) == ("error", "warning")
+    assert (found["controller-user"]["level"], done.returncode) == ("error", 1)
