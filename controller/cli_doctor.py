@@ -19,7 +19,8 @@ def examine(config: Path | None) -> list[dict[str, Any]]:
     try:
         settings = load_settings(path)
     except ConfigurationError as error:
-        return [{"level": "error", "what": f"settings: {error}", "mend": f"correct {path}"}]
+        # The text has the mend: it names file and key.
+        return [{"check": "settings", "level": "error", "what": str(error), "mend": ""}]
     return [
         {name: value.value if isinstance(value, Enum) else value for name, value in asdict(finding).items()}
         for finding in checks(settings)

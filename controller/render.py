@@ -10,6 +10,7 @@ import io
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -210,14 +211,17 @@ def show_event(event: admin_pb2.Event) -> None:
 def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
     """What `headway doctor` found, with the mends."""
     console = _console()
-    colours = {"ok": "green", "warning": "yellow", "error": "red"}
+    colours = {"ok": "green", "warning": "yellow", "error": "bold red", "skipped": "bright_black"}
+    table = _table("", "CHECK", "FOUND")
     for finding in findings:
         level = str(finding["level"])
-        line = _text(f"{level:<8}", colours.get(level, ""))
-        line.append_text(_text(f" {finding['what']}"))
-        _print(console, line)
-        if level != "ok" and finding.get("mend"):
-            _print(console, _text(f"         mend: {finding['mend']}"))
+        told = _text(str(finding["what"]))
+        if finding["mend"]:
+            told.append_text(_text(f" Mend: {finding['mend']}", "bold"))
+        table.add_row(_text(level, colours.get(level, "")), _text(str(finding["check"])), told)
+    _print(console, table)
+    tally = Counter(str(finding["level"]) for finding in findings)
+    _print(console, _text(", ".join(f"{tally[level]} {level}" for level in colours if tally[level])))
 
 
 # --- the pieces
