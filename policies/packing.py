@@ -8,13 +8,19 @@ best fit among the others.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from policies.model import ClusterState, FloatColumn, IntColumn, Placement
-from policies.requests import CPU_SLACK, MEMORY_SLACK_MIB, Request, Requests, bitmask
+from policies.requests import CPU_SLACK, MEMORY_SLACK_MIB, Parts, Request, Requests, bitmask
+
+Fit = tuple[tuple[int, int, int], ...]
+"""(node, GPUs taken there, GPUs that were free there) for each share of a job."""
+_NO_PARTS: Parts = ((1, 1 << 62),)
+"""In the place of no parts at all: fits nowhere."""
 
 
 class Capacity:
@@ -110,6 +116,46 @@ class Capacity:
             self._failed.add(key)
         return placement
 
+    def lay_out(self, rows: Iterable[int]) -> list[Fit] | None:
+        """Where these jobs would go, one after the other; None when one of them does not fit. Takes nothing."""
+        levels = self._levels.copy()
+        fits = []
+        rows = list(rows)
+        for row in rows:
+            request = self._requests.of(row)
+            if request.limited or request.exclusive:
+                return self._lay_out_with_limits(rows)
+            nodes, fit = request.nodes, []
+            for share, count in request.parts or _NO_PARTS:
+                missing = count
+                for free in range(share, len(levels)):
+                    while missing and (candidates := levels[free] & nodes):
+                        bit = candidates & -candidates
+                        levels[free] ^= bit
+                        levels[free - share] ^= bit
+                        nodes ^= bit
+                        fit.append((bit.bit_length() - 1, share, free))
+                        missing -= 1
+                if missing:
+                    return None
+            fits.append(tuple(fit))
+        return fits
+
+    def _lay_out_with_limits(self, rows: list[int]) -> list[Fit] | None:
+        """The same, where more than GPUs has to be looked at."""
+        twin, fits = self.copy(), []
+        for row in rows:
+            placement = twin.place(row)
+            if placement is None:
+                return None
+            fits.append(twin.fit(placement))
+            twin.take(row, placement)
+        return fits
+
+    def fit(self, placement: Placement) -> Fit:
+        """How well a placement, not yet taken, fits."""
+        return tuple((node, share, self.free_gpus(node)) for node, share in placement.items())
+
     def take(self, row: int, placement: Placement) -> None:
         """The job of that row now holds these GPUs (an exclusive one the whole nodes)."""
         jobs = self._state.jobs
@@ -185,11 +231,12 @@ class Capacity:
         )
 
 
-def explain(capacity: Capacity, placement: Placement) -> str:
-    """A short reason for a placement that `capacity` just gave and that has not been taken yet."""
-    names = capacity.state.nodes.names
-    if len(placement.nodes) == 1:
-        node = placement.nodes[0]
-        return f"best fit: node {names[node]} had {capacity.free_gpus(node)} GPUs free"
-    first, last = names[placement.nodes[0]], names[placement.nodes[-1]]
-    return f"consolidated: {placement.num_gpus} GPUs on {len(placement.nodes)} nodes, {first} to {last}"
+def explain(state: ClusterState, fit: Fit) -> str:
+    """A short reason for a placement."""
+    names = state.nodes.names
+    if len(fit) == 1:
+        ((node, _, free),) = fit
+        return f"best fit: node {names[node]} had {free} GPUs free"
+    nodes = sorted(node for node, _, _ in fit)
+    gpus = sum(share for _, share, _ in fit)
+    return f"consolidated: {gpus} GPUs on {len(fit)} nodes, {names[nodes[0]]} to {names[nodes[-1]]}"

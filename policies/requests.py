@@ -9,8 +9,8 @@ How a job divides, consolidated (few nodes, each as full as can be):
 - `Split.FIXED`: `gpus_per_node` on each of `min_nodes` nodes.
 - `Split.EVEN`: the fewest nodes k, of `min_nodes` to `max_nodes`, that divide the job evenly and whose share nodes can hold.
 - `Split.ANY`: with nodes of G GPUs, n div G whole nodes and one with the remainder. Where nodes differ, G is the largest
-  size with which the job fits on the cluster when that is empty. When `min_nodes` asks for more nodes than that, the GPUs
-  are spread over exactly `min_nodes` nodes, as evenly as they go.
+  size with which the job fits on the cluster when that is empty. When no size gives a number of nodes that the job allows,
+  its GPUs are spread over exactly `min_nodes` nodes, as evenly as they go.
 
 "Can hold" looks at what available nodes have, not at what is free of it: a job that would fit on an empty cluster waits for
 that division, it does not spread.
@@ -147,7 +147,7 @@ def _any_divisions(num_gpus: int, min_nodes: int, max_nodes: int, usable: Mappin
         whole, rest = divmod(num_gpus, size)
         count = whole + (rest > 0)
         if count > max_nodes:
-            return
+            break
         if count >= min_nodes:
             yield tuple(part for part in ((size, whole), (rest, 1)) if part[0] > 0 and part[1] > 0)
     if min_nodes <= min(num_gpus, max_nodes):

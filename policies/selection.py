@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from policies.api import Decision
 from policies.model import ClusterState, IntColumn, JobState, Placement
-from policies.packing import Capacity, explain
+from policies.packing import Capacity, Fit, explain
 
 BLOCKED = "first in the queue; waits until it fits, and nobody passes it"
 PAUSED = "paused: jobs that come before it need its GPUs"
@@ -30,7 +29,7 @@ def fill(state: ClusterState, order: IntColumn, *, strict: bool = False) -> Deci
     for row in queue:
         placement = capacity.place(row)
         if placement is not None:
-            reasons[row] = explain(capacity, placement)
+            reasons[row] = explain(state, capacity.fit(placement))
             capacity.take(row, placement)
             allocation[row] = placement
         elif strict:
@@ -60,59 +59,36 @@ def select(state: ClusterState, order: IntColumn) -> Decision:
     allocation = held_placements(state, fixed)
     allocation.update(selection.kept)
     reasons = {row: PAUSED for row in movable if running[row] and row not in selection.kept}
-    for row, (placement, reason) in selection.newcomers.items():
-        allocation[row] = placement
-        reasons[row] = reason
+    for row, fit in selection.newcomers.items():
+        allocation[row] = _placement(fit)
+        reasons[row] = explain(state, fit)
     return Decision(allocation, reasons, tuple(row for row in movable if not running[row]))
-
-
-@dataclass(slots=True)
-class _Layout:
-    """Selected newcomers, laid out in selection order on what running jobs leave.
-
-    Invariant: `capacity` is what the newcomers leave. `worst[share]` is at or above every (free GPUs, node) that a share
-    of that size was given: a node that comes before it in best fit might have been preferred.
-    """
-
-    capacity: Capacity
-    newcomers: dict[int, tuple[Placement, str]] = field(default_factory=dict)
-    worst: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-    def add(self, row: int) -> bool:
-        """Place one more; False, and nothing changed, when it does not fit."""
-        placement = self.capacity.place(row)
-        if placement is None:
-            return False
-        for node, share in placement.items():
-            fit = (self.capacity.free_gpus(node), node)
-            self.worst[share] = max(fit, self.worst.get(share, fit))
-        self.newcomers[row] = placement, explain(self.capacity, placement)
-        self.capacity.take(row, placement)
-        return True
 
 
 class _Selection:
     """The jobs selected so far, laid out.
 
-    Invariant: `base` is what the selected running jobs leave, and laying out the newcomers on it, in the order in which
-    they were selected, gives `layout`.
+    Invariants: `base` is what the selected running jobs leave; laying out the newcomers on it, in the order in which they
+    were selected, gives their fits, and leaves `free`. `worst[share]` is at or above the (free GPUs, node) of every fit of
+    a share of that size: only a node that comes before it could have been preferred.
     """
 
     def __init__(self, state: ClusterState, fixed: IntColumn) -> None:
         self._state = state
         self._base = Capacity(state, held=fixed)
-        self._layout = _Layout(self._base.copy())
+        self._free = self._base.copy()
+        self._worst: dict[int, tuple[int, int]] = {}
         self._own = held_placements(state, state.running[state.jobs.preemptible[state.running]])
+        self.newcomers: dict[int, Fit] = {}
+        """Selected waiting jobs, in the order in which they were selected."""
         self.kept: dict[int, Placement] = {}
-
-    @property
-    def newcomers(self) -> dict[int, tuple[Placement, str]]:
-        """Selected waiting jobs: where they go, and why there."""
-        return self._layout.newcomers
+        """Selected running jobs, besides the fixed ones."""
 
     def offer_newcomer(self, row: int) -> None:
         """Select a waiting job if it fits behind the newcomers before it."""
-        self._layout.add(row)
+        placement = self._free.place(row)
+        if placement is not None:
+            self._settle(row, self._free.fit(placement))
 
     def offer_running(self, row: int) -> None:
         """Select a running job if the newcomers before it still fit, laid out anew, when it stays where it is."""
@@ -120,33 +96,49 @@ class _Selection:
         changes = self._base.changes(row, placement)
         if not self._leaves_enough(changes):
             return
-        if any(self._disturbs(*change) for change in changes):
-            layout = self._laid_out_around(row, placement)
-            if layout is None:
-                return
-            self._layout = layout
-        else:
-            self._layout.capacity.take(row, placement)
+        disturbing = any(self._disturbs(*change) for change in changes)
         self._base.take(row, placement)
+        if not disturbing:
+            self._free.take(row, placement)
+        else:
+            fits = self._base.lay_out(self.newcomers)
+            if fits is None:
+                self._base.give_back(row, placement)
+                return
+            self._resettle(row, placement, fits)
         self.kept[row] = placement
+
+    def _settle(self, row: int, fit: Fit) -> None:
+        self.newcomers[row] = fit
+        self._free.take(row, _placement(fit))
+        for node, share, free in fit:
+            self._worst[share] = max((free, node), self._worst.get(share, (0, 0)))
+
+    def _resettle(self, row: int, placement: Placement, fits: list[Fit]) -> None:
+        """Newcomers go where they fit around that running job; most of them stay."""
+        moved = [(job, old, new) for (job, old), new in zip(self.newcomers.items(), fits, strict=True) if old != new]
+        for job, old, _ in moved:
+            self._free.give_back(job, _placement(old))
+        self._free.take(row, placement)
+        for job, _, new in moved:
+            self._settle(job, new)
 
     def _leaves_enough(self, changes: list[tuple[int, int, int]]) -> bool:
         """A first look by number of GPUs only. Says nothing where exclusive newcomers take more than they ask for."""
         lost = sum(before - after for _, before, after in changes)
-        if lost <= self._layout.capacity.total_free():
+        if lost <= self._free.total_free():
             return True
         return bool(self._state.jobs.exclusive[list(self.newcomers)].any())
 
     def _disturbs(self, node: int, before: int, after: int) -> bool:
         """Whether a newcomer could be laid out differently when that node has `after` and not `before` GPUs free for it."""
-        if self._layout.capacity.free_gpus(node) != before:
+        if self._free.free_gpus(node) != before:
             return True  # one of them is there
-        return any(share <= after and (after, node) < worst for share, worst in self._layout.worst.items())
+        return any(share <= after and (after, node) < worst for share, worst in self._worst.items())
 
-    def _laid_out_around(self, row: int, placement: Placement) -> _Layout | None:
-        layout = _Layout(self._base.copy())
-        layout.capacity.take(row, placement)
-        return layout if all(map(layout.add, self.newcomers)) else None
+
+def _placement(fit: Fit) -> Placement:
+    return Placement.of((node, share) for node, share, _ in fit)
 
 
 def held_placements(state: ClusterState, rows: Iterable[int] | IntColumn) -> dict[int, Placement]:

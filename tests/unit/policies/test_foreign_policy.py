@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,44 +67,27 @@ async def test_a_server_that_only_knows_the_proto_files(tmp_path: Path) -> None:
     assert not healthy
 
 
-THEIR_POLICY = '''
-from policies.api import Decision, PolicySpec
-from policies.model import ClusterState
-from policies.selection import fill
-
-
-class Reverse:
-    """Newest first."""
-
-    spec = PolicySpec(name="reverse", source="their paper", version="0.3")
-
-    def __init__(self, limit: int = 100) -> None:
-        self._limit = limit
-
-    def decide(self, state: ClusterState) -> Decision:
-        return fill(state, state.pending[::-1][: self._limit])
-'''
-
-
 @pytest.fixture
 def their_package(tmp_path: Path) -> dict[str, str]:
-    """A distribution of somebody else's, as pip would install it; the environment in which it is installed."""
-    (tmp_path / "their_policies.py").write_text(THEIR_POLICY)
-    info = tmp_path / "their_policies-1.0.dist-info"
+    """The example package as pip would install it, with a broken policy beside; the environment in which it is installed."""
+    example = ROOT / "examples/newest-first"
+    project = tomllib.loads((example / "pyproject.toml").read_text())["project"]
+    policies = project["entry-points"]["headway.policies"] | {"broken": "newest_first:Missing"}
+    shutil.copy(example / "newest_first.py", tmp_path)
+    info = tmp_path / "newest_first-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-policies\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[headway.policies]\nreverse = their_policies:Reverse\nbroken = their_policies:Missing\n"
-    )
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    lines = ["[headway.policies]", *(f"{name} = {target}" for name, target in policies.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines))
     return {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
 
 
 async def test_a_policy_from_another_package_is_served(their_package: dict[str, str], tmp_path: Path) -> None:
     address = f"unix://{tmp_path}/policy.sock"
-    with running(*serve_command("reverse:limit=2", address), env=their_package):
+    with running(*serve_command("newest-first:limit=2", address), env=their_package):
         async with PolicyClient(address) as client:
             await eventually(client.healthy)
-            assert (await client.describe()).source == "their paper"
+            assert (await client.describe()).source == "an example"
             assert (await client.decide(STATE, 10.0)).queue == (4, 3)
 
 
@@ -117,5 +101,5 @@ def test_a_policy_from_another_package_is_listed_and_a_broken_one_says_why(their
         check=True,
     )
     listed = json.loads(result.stdout)
-    assert "reverse" in [policy["name"] for policy in listed["policies"]]
-    assert "their_policies:Missing" in listed["broken"]["broken"]
+    assert "newest-first" in [policy["name"] for policy in listed["policies"]]
+    assert "newest_first:Missing" in listed["broken"]["broken"]

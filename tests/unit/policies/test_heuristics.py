@@ -50,21 +50,21 @@ def expected(name: str, state: ClusterState) -> dict[int, Holding]:
 
 
 @pytest.mark.parametrize("name", KEYS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
 @given(state=states())
 def test_any_cluster_is_decided_as_the_reference_does(name: str, state: ClusterState) -> None:
     assert holdings(load_policy(name).decide(state)) == expected(name, state)
 
 
 @pytest.mark.parametrize("name", KEYS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25)
 @given(state=states(uniform=True, max_jobs=24))
 def test_uniform_cluster_is_decided_as_the_reference_does(name: str, state: ClusterState) -> None:
     assert holdings(load_policy(name).decide(state)) == expected(name, state)
 
 
 @pytest.mark.parametrize("name", KEYS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
 @given(state=states())
 def test_promises_of_every_policy(name: str, state: ClusterState) -> None:
     policy = load_policy(name)

@@ -45,14 +45,14 @@ def sample() -> ClusterState:
     return cluster([*nodes, Node(available=False)], jobs, sequence=2**40, time_s=1.7e9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(state=states())
 def test_states_come_back_the_same(state: ClusterState) -> None:
     assert_same(wire.parse_state(wire.serialize_state(state)), state)
     assert_same(wire.decode_state(wire.encode_state(state)), state)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(state=states())
 def test_generated_code_reads_and_writes_the_same_messages(state: ClusterState) -> None:
     # Given what any other language's generated code sees
@@ -170,7 +170,7 @@ def test_nonsense_in_a_snapshot_is_refused_by_field(field: str, damage: Break) -
         wire.parse_state(message.SerializeToString())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.binary(max_size=400), cut=st.integers(0, 600), flip=st.integers(0, 600))
 def test_damaged_bytes_never_raise_anything_else(data: bytes, cut: int, flip: int) -> None:
     good = bytearray(wire.serialize_state(sample()))
@@ -190,7 +190,7 @@ def test_decisions_come_back_the_same() -> None:
     assert wire.parse_decision(b"\x08\x05", sample()) == (5, Decision({}))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(state=states(), name=st.sampled_from(policy_names()))
 def test_every_policy_survives_the_trip(state: ClusterState, name: str) -> None:
     decision = load_policy(name).decide(state)
@@ -239,7 +239,7 @@ def test_nonsense_in_a_decision_is_refused_by_field(
         wire.parse_decision(message.SerializeToString(), sample())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.binary(max_size=200))
 def test_junk_is_no_decision_or_a_checked_one(data: bytes) -> None:
     try:
