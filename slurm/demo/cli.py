@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+_WIDTH_OF_FILES = 140
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -33,6 +35,8 @@ def demo(
     from slurm.demo.show import Options, show
 
     console = Console(stderr=as_json)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(stderr=as_json, width=_WIDTH_OF_FILES)
     options = Options(policy=policy, rate=rate, short=short, emulated=emulated)
     with Interrupts(tell=lambda text: console.print(text, style="dim")) as interrupts:
         try:

@@ -58,11 +58,10 @@ export GLOO_SOCKET_IFNAME=eth0
 """
 
 _STEPS: dict[Size, int] = {"small": 60, "medium": 28, "large": 28}
-_LIMITS_MIN: dict[Size, int] = {"small": 2, "medium": 4, "large": 8}
 
 
 def _training(
-    submit_at_s: float, name: str, size: Size, request: str, nodes: int, gpus: int, array: int = 0
+    submit_at_s: float, name: str, size: Size, request: str, nodes: int, gpus: int, limit_min: int, array: int = 0
 ) -> Training:
     return Training(
         name=name,
@@ -71,25 +70,25 @@ def _training(
         nodes=nodes,
         gpus=gpus,
         steps=_STEPS[size],
-        time_limit_min=_LIMITS_MIN[size],
+        time_limit_min=limit_min,
         submit_at_s=submit_at_s,
         array=array,
     )
 
 
 TWELVE = (
-    _training(0.0, "bert-a", "medium", "-N2 --gpus-per-node=6", nodes=2, gpus=12),
-    _training(0.5, "resnet-a", "small", "-N1 -n2 --gres=gpu:4", nodes=1, gpus=4),
-    _training(1.0, "gpt", "large", "-N4 --gpus-per-node=8", nodes=4, gpus=32),
-    _training(2.0, "bert-b", "medium", "-n2 --gpus=16", nodes=2, gpus=16),
-    _training(3.0, "sweep", "small", "-N1 -n2 --gres=gpu:2", nodes=1, gpus=2, array=3),
-    _training(4.0, "resnet-b", "small", "-N1 -n2 --gpus-per-node=4", nodes=1, gpus=4),
-    _training(5.0, "bert-c", "medium", "-N2 --gres=gpu:4", nodes=2, gpus=8),
-    _training(6.0, "vit", "large", "-N3 --gpus-per-node=8", nodes=3, gpus=24),
-    _training(7.0, "resnet-c", "small", "-n2 --gpus=8", nodes=1, gpus=8),
-    _training(8.0, "bert-d", "medium", "-N2 --gpus-per-node=8", nodes=2, gpus=16),
-    _training(9.0, "resnet-d", "small", "-N1 -n2 --gres=gpu:8", nodes=1, gpus=8),
-    _training(10.0, "resnet-e", "small", "-n2 --gpus=2", nodes=1, gpus=2),
+    _training(0.0, "bert-a", "medium", "-N2 --gpus-per-node=6", nodes=2, gpus=12, limit_min=4),
+    _training(0.5, "resnet-a", "small", "-N1 -n2 --gres=gpu:4", nodes=1, gpus=4, limit_min=2),
+    _training(1.0, "gpt", "large", "-N4 --gpus-per-node=8", nodes=4, gpus=32, limit_min=8),
+    _training(2.0, "bert-b", "medium", "-n2 --gpus=16", nodes=2, gpus=16, limit_min=4),
+    _training(3.0, "sweep", "small", "-N1 -n2 --gres=gpu:2", nodes=1, gpus=2, limit_min=2, array=3),
+    _training(4.0, "resnet-b", "small", "-N1 -n2 --gpus-per-node=4", nodes=1, gpus=4, limit_min=2),
+    _training(5.0, "bert-c", "medium", "-N2 --gres=gpu:4", nodes=2, gpus=8, limit_min=4),
+    _training(6.0, "vit", "large", "-N3 --gpus-per-node=8", nodes=3, gpus=24, limit_min=6),
+    _training(7.0, "resnet-c", "small", "-n2 --gpus=8", nodes=1, gpus=8, limit_min=2),
+    _training(8.0, "bert-d", "medium", "-N2 --gpus-per-node=8", nodes=2, gpus=16, limit_min=4),
+    _training(9.0, "resnet-d", "small", "-N1 -n2 --gres=gpu:8", nodes=1, gpus=8, limit_min=2),
+    _training(10.0, "resnet-e", "small", "-n2 --gpus=2", nodes=1, gpus=2, limit_min=2),
 )
 """For four nodes of eight GPUs: fourteen jobs, one to four nodes each, by --gres, --gpus and --gpus-per-node."""
 

@@ -20,8 +20,9 @@ _COLOURS = (
 )  # fmt: skip
 _LINK_CELLS = 16
 _LINK_LINE_EVERY_S = 10.0
-_WIDE = 100
-"""Columns from which there is room for the reason."""
+_PLACE_CELLS = 10
+_LEAST_REASON_CELLS = 20
+"""Without so much room the reason is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,18 +181,23 @@ _STAGE_STYLES = {
 
 def _queue(frame: Frame, colours: Mapping[str, str], width: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold dim", pad_edge=False)
-    table.add_column("job", no_wrap=True)
-    table.add_column("asks for", no_wrap=True)
-    table.add_column("state", no_wrap=True, min_width=8)
-    table.add_column("wait", justify="right", no_wrap=True, min_width=5)
-    table.add_column("run", justify="right", no_wrap=True, min_width=5)
-    table.add_column("nodes:GPUs", no_wrap=True, min_width=19)
-    if width >= _WIDE:
-        table.add_column("why", no_wrap=True, overflow="ellipsis", ratio=1)
+    widths = {
+        "job": max(map(len, frame.jobs)),
+        "asks for": max(map(len, frame.requests.values())),
+        "state": max(len(stage.value) for stage in _STAGE_STYLES if stage is not Stage.EXPECTED),
+        "wait": 5,
+        "run": 5,
+        "nodes:GPUs": _PLACE_CELLS,
+    }
+    for name, cells in widths.items():
+        table.add_column(name, width=cells, no_wrap=True, justify="right" if name in {"wait", "run"} else "left")
+    left = width - sum(cells + 2 for cells in widths.values())
+    if left >= _LEAST_REASON_CELLS:
+        table.add_column("why", width=left - 1, no_wrap=True, overflow="ellipsis")
     for label, job in frame.jobs.items():
         quiet = job.stage.ended or job.stage is Stage.EXPECTED
         style = "dim" if quiet else ""
-        cells: list[RenderableType] = [
+        row = [
             Text(label, style=f"dim {colours[label]}" if quiet else f"bold {colours[label]}"),
             Text(frame.requests[label], style=style),
             Text("" if job.stage is Stage.EXPECTED else job.stage.value, style=_STAGE_STYLES[job.stage]),
@@ -199,7 +205,7 @@ def _queue(frame: Frame, colours: Mapping[str, str], width: int) -> Table:
             Text(_run(job, frame.view.time_s), style=style),
             Text(where(job.gpus), style=style),
         ]
-        table.add_row(*cells, *([Text(job.why, style=style or "default")] if width >= _WIDE else []))
+        table.add_row(*row, *([Text(job.why, style=style)] if left >= _LEAST_REASON_CELLS else []))
     return table
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,35 +14,41 @@ from slurm.demo.history import JobResult, RunResult
 from slurm.demo.view import where
 
 _NOTHING = "-"
+_WIDE = 132
+"""Columns from which the reasons fit into the table."""
 _ALIKE = 0.03
 """Means that differ by less than this share are called equal."""
 
 
-def summary_table(ours: RunResult, theirs: RunResult) -> Table:
+def summary_table(ours: RunResult, theirs: RunResult, *, with_reasons: bool) -> Table:
     """One row per job, averages at the bottom."""
-    table = Table(header_style="bold", border_style="dim", padding=(0, 1), show_footer=True, footer_style="bold")
-    table.add_column("job", footer="mean", no_wrap=True)
-    table.add_column("asks for", overflow="fold")
-    table.add_column("nodes:GPUs", style="cyan", overflow="fold")
-    table.add_column("why", ratio=1, style="dim", overflow="fold")
-    table.add_column("wait", footer=_seconds(ours.mean_wait_s), justify="right", no_wrap=True)
-    table.add_column("JCT", footer=_seconds(ours.mean_jct_s), justify="right", no_wrap=True)
-    table.add_column("Slurm's nodes", style="cyan", overflow="fold")
-    table.add_column("wait", footer=_seconds(theirs.mean_wait_s), justify="right", no_wrap=True)
-    table.add_column("JCT", footer=_seconds(theirs.mean_jct_s), justify="right", no_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", border_style="dim", show_footer=True, footer_style="bold")
+    table.add_column("\njob", footer="mean", no_wrap=True)
+    table.add_column("\nasks for", no_wrap=True)
+    table.add_column("Headway\nnodes:GPUs", style="cyan", header_style="bold cyan", no_wrap=True)
+    _add_times(table, ours)
+    if with_reasons:
+        table.add_column("\nwhy there", style="dim", overflow="fold")
+    table.add_column("Slurm\nnodes:GPUs", style="magenta", header_style="bold magenta", no_wrap=True)
+    _add_times(table, theirs)
     for mine, other in zip(ours.jobs, theirs.jobs, strict=True):
         table.add_row(
             Text(mine.label),
             Text(mine.request),
-            Text(where(mine.gpus)),
-            Text(mine.why),
-            _seconds(mine.wait_s),
-            _jct(mine, other),
-            Text(where(other.gpus)),
-            _seconds(other.wait_s),
-            _jct(other, mine),
+            *_outcome(mine, other),
+            *([Text(mine.why)] if with_reasons else []),
+            *_outcome(other, mine),
         )
     return table
+
+
+def _add_times(table: Table, run: RunResult) -> None:
+    table.add_column("\nwait", footer=_seconds(run.mean_wait_s), justify="right", no_wrap=True)
+    table.add_column("\nJCT", footer=_seconds(run.mean_jct_s), justify="right", no_wrap=True)
+
+
+def _outcome(job: JobResult, beside: JobResult) -> tuple[Text, Text, Text]:
+    return Text(where(job.gpus)), Text(_seconds(job.wait_s)), _jct(job, beside)
 
 
 def _jct(job: JobResult, beside: JobResult) -> Text:
@@ -130,7 +137,13 @@ def _run_json(run: RunResult) -> dict[str, Any]:
 
 
 def print_summary(console: Console, ours: RunResult, theirs: RunResult) -> None:
-    """Table and verdict."""
-    console.print(summary_table(ours, theirs))
+    """Table and verdict; on narrow terminals the reasons come below the table."""
+    wide = console.width >= _WIDE
+    console.print(summary_table(ours, theirs, with_reasons=wide))
+    if not wide:
+        reasons = Table(box=None, padding=(0, 2, 0, 1), show_header=False)
+        for job in ours.jobs:
+            reasons.add_row(Text(job.label), Text(job.why or _NOTHING, style="dim"))
+        console.print(Text(" Why there:", style="bold"), reasons, "", sep="\n")
     for sentence in verdict(ours, theirs):
         console.print(sentence, highlight=False, markup=False)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+
+_NUMBERED = re.compile(r"(.*?)([1-9]\d*)")
 
 
 class Stage(Enum):
@@ -70,5 +74,21 @@ class ClusterView:
 
 
 def where(gpus: tuple[tuple[str, int], ...]) -> str:
-    """Nodes and GPUs in short: "n1:8 n2:8"."""
-    return " ".join(f"{node}:{count}" for node, count in gpus)
+    """Nodes and GPUs in short, nodes with the same number together: n1:8, n[1-2,4]:6, or n1:8 n2:4."""
+    by_count: defaultdict[int, list[str]] = defaultdict(list)
+    for node, count in gpus:
+        by_count[count].append(node)
+    return " ".join(f"{_host_list(nodes)}:{count}" for count, nodes in by_count.items())
+
+
+def _host_list(nodes: Sequence[str]) -> str:
+    """n1, n[1-2,4]; names that do not end in a number one by one."""
+    found = [_NUMBERED.fullmatch(node) for node in nodes]
+    stems = {match[1] for match in found if match}
+    if len(nodes) == 1 or not all(found) or len(stems) != 1:
+        return ",".join(nodes)
+    numbers = sorted(int(match[2]) for match in found if match)
+    starts = [number for number in numbers if number - 1 not in numbers]
+    ends = [number for number in numbers if number + 1 not in numbers]
+    ranges = (str(first) if first == last else f"{first}-{last}" for first, last in zip(starts, ends, strict=True))
+    return f"{stems.pop()}[{','.join(ranges)}]"
