@@ -29,6 +29,7 @@ policy_app = typer.Typer(help="Show or change the policy that decides.", no_args
 app.add_typer(policy_app, name="policy")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
+Limit = Annotated[int, typer.Option(min=0, help="Most lines to show; 0 = all. JSON always has all.")]
 Config = Annotated[
     Path | None,
     typer.Option("--config", "-c", help="The controller's settings file.", show_default="/etc/headway/controller.toml"),
@@ -39,19 +40,14 @@ SocketPath = Annotated[
 
 
 @app.command()
-def status(as_json: Json = False, config: Config = None, socket: SocketPath = None) -> None:
+def status(as_json: Json = False, limit: Limit = 100, config: Config = None, socket: SocketPath = None) -> None:
     """How controller, policy, queue and nodes are."""
     with _asking(config, socket, as_json) as client:
-        _show(client.status(), as_json, lambda found: _render().show_status(found))
+        _show(client.status(), as_json, lambda found: _render().show_status(found, limit))
 
 
 @app.command()
-def queue(
-    as_json: Json = False,
-    limit: Annotated[int, typer.Option(min=0, help="Most lines to show; 0 = all. JSON always has all.")] = 100,
-    config: Config = None,
-    socket: SocketPath = None,
-) -> None:
+def queue(as_json: Json = False, limit: Limit = 100, config: Config = None, socket: SocketPath = None) -> None:
     """Every managed job that has not ended, waiting ones in the policy's order."""
     with _asking(config, socket, as_json) as client:
         _show(client.queue(), as_json, lambda found: _render().show_queue(found, limit))

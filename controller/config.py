@@ -68,9 +68,12 @@ class ControllerSettings(BaseModel):
     """Days for which ended jobs, steps and outcomes are kept in the journal."""
 
     metrics_address: str = "127.0.0.1:9341"
-    """Where Prometheus metrics are served, host:port; empty = nowhere."""
+    """Where Prometheus metrics are served, host:port; empty = nowhere. Whoever reaches it can read them: loopback, or an IP address
+    written out (0.0.0.0:9341 is every interface)."""
     admin_group: str = ""
-    """Unix group that may ask (`headway status`, `queue`, `why`); changing the policy stays with root and the controller's user."""
+    """Unix group that may ask on status.sock (`headway status`, `queue`, `why`, `events`). Empty = every user of this machine, but
+    about jobs only where slurm.conf does not keep them private (PrivateData). Changing the policy stays with root and the
+    controller's user, on admin.sock."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least level that is logged."""
     log_format: Literal["console", "json"] = "console"
@@ -88,7 +91,7 @@ class ControllerSettings(BaseModel):
 
     @property
     def admin_socket(self) -> Path:
-        """The Unix socket of the Admin service."""
+        """The Unix socket of the whole Admin service, mode 0600; status.sock beside it has the calls that change nothing."""
         return self.runtime_dir / "admin.sock"
 
     @property

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from controller.words import clock_time, duration
+from controller.words import clock_time, count, duration
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -59,8 +59,8 @@ def write_json(value: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def show_status(status: admin_pb2.Status) -> None:
-    """Health, policy, queue, nodes."""
+def show_status(status: admin_pb2.Status, limit: int) -> None:
+    """Health, policy, queue; at most `limit` nodes (0: all)."""
     console = _console()
     lines = [
         ("controller", f"version {status.version}, up {duration(status.uptime_s)}"),
@@ -79,7 +79,9 @@ def show_status(status: admin_pb2.Status) -> None:
         lines.append(("last error", status.last_error))
     _print(console, _pairs(lines, {"last error": "red", "lease": "red" if status.lease_stale else ""}))
     if status.nodes:
-        _print(console, _node_table(status.nodes))
+        shown = status.nodes[:limit] if limit else status.nodes
+        _print(console, _node_table(shown))
+        _tell_rest(console, len(status.nodes) - len(shown))
 
 
 def _slurm_line(status: admin_pb2.Status) -> str:
@@ -111,10 +113,10 @@ def _jobs_line(status: admin_pb2.Status) -> str:
 
 def policy_line(policy: admin_pb2.PolicyInfo) -> str:
     """Who decides, in a line."""
-    name = f"{policy.name} (version {policy.version})" if policy.name else "not heard of yet"
     if policy.serving:
-        return f"{name} at {policy.address}"
-    return f"the fallback {policy.fallback}; {name} at {policy.address} does not serve"
+        return f"{policy.name} (version {policy.version}) at {policy.address}"
+    missed = f"{policy.name} at {policy.address} does not answer as it should" if policy.name else ""
+    return f"the fallback {policy.fallback}; {missed or f'nothing heard yet from {policy.address}'}"
 
 
 def _node_table(nodes: Iterable[admin_pb2.NodeUse]) -> Table:
@@ -165,7 +167,10 @@ def show_queue(queue: admin_pb2.Queue, limit: int) -> None:
             _text(entry.why),
         )
     _print(console, table)
-    left = len(queue.entries) - len(shown)
+    _tell_rest(console, len(queue.entries) - len(shown))
+
+
+def _tell_rest(console: Console, left: int) -> None:
     if left:
         _print(console, _text(f"{left} more; --limit 0 shows all"))
 
@@ -215,13 +220,14 @@ def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
     table = _table("", "CHECK", "FOUND")
     for finding in findings:
         level = str(finding["level"])
-        told = _text(str(finding["what"]))
+        cells = (_text(level, colours.get(level, "")), _text(str(finding["check"])), _text(str(finding["what"])))
+        table.add_row(*cells)
         if finding["mend"]:
-            told.append_text(_text(f" Mend: {finding['mend']}", "bold"))
-        table.add_row(_text(level, colours.get(level, "")), _text(str(finding["check"])), told)
+            table.add_row("", "", _text(f"mend: {finding['mend']}", "bold"))
     _print(console, table)
     tally = Counter(str(finding["level"]) for finding in findings)
-    _print(console, _text(", ".join(f"{tally[level]} {level}" for level in colours if tally[level])))
+    numbers = (f"{tally['ok']} ok", count(tally["warning"], "warning"), count(tally["error"], "error"))
+    _print(console, _text(", ".join((*numbers, f"{tally['skipped']} skipped"))))
 
 
 # --- the pieces
