@@ -26,14 +26,14 @@ from controller.slurm.parse import MANY_NODES, JobRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
-    """Words of one `scontrol update` after the job id."""
+class Command:
+    """Words of one scontrol command about one job."""
 
     words: tuple[str, ...]
 
 
-Step = Update | Failure | None
-"""What to do next for a job: an update, nothing more because it cannot be done, or nothing more because it is done."""
+Step = Command | Failure | None
+"""What to do next for a job: a command; nothing, because it cannot be done; or nothing, because it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
         return refusal
     request, original, count = job.request, pin.original, len(pin.nodes)
     words = _gpu_words(request, _wanted_gpus(pin))
+    words += _task_words(request, _wanted_tasks_per_node(pin))
     if not _node_count_is_bound(request, count):
         words.append(f"NumNodes={count}-{count}")
         if request.num_cpus != original.num_cpus:
@@ -60,7 +61,7 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
         words.append(f"ReqNodeList={','.join(pin.nodes)}")
     if job.eligible_time_s is not None and job.eligible_time_s > now_s + 1:
         words.append("StartTime=now")
-    return Update(tuple(words)) if words else None
+    return _update(job, words)
 
 
 def unpin_step(found: Found, original: ResourceRequest) -> Step:
@@ -73,6 +74,7 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
     words = _gpu_words(request, original)
     if words and found.record.mixed_gres:
         return Failure("asks for generic resources that cannot be written anew")
+    words += _task_words(request, original.tasks_per_node)
     nodes_restored = _same_range(request, original)
     if not nodes_restored:
         words.append(f"NumNodes={original.min_nodes}-{original.max_nodes or MANY_NODES}")
@@ -82,7 +84,7 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
         words.append(f"NumCPUs={original.num_cpus}")
     if set(request.required_nodes) != set(original.required_nodes):
         words.append(f"ReqNodeList={','.join(original.required_nodes)}")
-    return Update(tuple(words)) if words else None
+    return _update(job, words)
 
 
 def hold_step(found: Found, mark: str) -> Step:
@@ -90,31 +92,44 @@ def hold_step(found: Found, mark: str) -> Step:
     job = found.job
     if job.phase is not Phase.PENDING:
         return Failure(f"is {job.state}, only pending jobs can be held")
-    step = mark_step(found, mark)
-    if isinstance(step, Failure):
-        return step
     words = [] if job.held else ["Priority=0"]
-    words.extend(step.words if step else ())
-    return Update(tuple(words)) if words else None
+    if mark not in job.admin_comment.split():
+        comment = _writable(found, with_mark(job.admin_comment, mark))
+        if isinstance(comment, Failure):
+            return comment
+        words.append(f"AdminComment={comment}")
+    return _update(job, words)
+
+
+def release_step(found: Found) -> Step:
+    """Take the hold off."""
+    job = found.job
+    return Command(("release", job.key.job_id)) if job.held and job.phase is Phase.PENDING else None
 
 
 def mark_step(found: Found, mark: str) -> Step:
     """Add a token to the admin comment."""
-    if mark in found.job.admin_comment.split():
+    job = found.job
+    if mark in job.admin_comment.split():
         return None
-    comment = found.job.admin_comment
-    return _comment_update(found, f"{comment} {mark}" if comment else mark)
+    return _comment_step(found, with_mark(job.admin_comment, mark))
 
 
 def unmark_step(found: Found, mark: str) -> Step:
     """Take a token, and the space that came with it, out of the admin comment."""
-    if mark not in found.job.admin_comment.split():
+    job = found.job
+    if mark not in job.admin_comment.split():
         return None
-    return _comment_update(found, without_mark(found.job.admin_comment, mark))
+    return _comment_step(found, without_mark(job.admin_comment, mark))
+
+
+def with_mark(comment: str, mark: str) -> str:
+    """The comment with a token more; nothing else in it changes."""
+    return f"{comment} {mark}" if comment else mark
 
 
 def without_mark(comment: str, mark: str) -> str:
-    """The comment as it was before `mark_step`; every other character stays."""
+    """The comment as it was before `with_mark`; every other character stays."""
     for piece in (f" {mark}", f"{mark} ", mark):
         begin = comment.find(piece)
         while begin >= 0:
@@ -131,9 +146,9 @@ def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:
         return Failure(f"is {job.state}, only pending jobs have a begin time")
     current_s = job.eligible_time_s
     if begin_time_s is None or begin_time_s <= now_s:
-        return Update(("StartTime=now",)) if current_s is not None and current_s > now_s + 1 else None
+        return _update(job, ["StartTime=now"]) if current_s is not None and current_s > now_s + 1 else None
     wanted_s = int(begin_time_s)
-    return None if current_s == wanted_s else Update((f"StartTime=uts{wanted_s}",))
+    return None if current_s == wanted_s else _update(job, [f"StartTime=uts{wanted_s}"])
 
 
 def requeue_refusal(found: Found | None, key: JobKey) -> Failure | None:
@@ -167,8 +182,20 @@ def _bad_pin(found: Found, pin: Pin) -> Failure | None:
         return Failure("asks for several GPU types or other generic resources: Slurm alone can divide that over nodes")
     if pin.original.gpus_per_node and per_node not in {None, pin.original.gpus_per_node}:
         return Failure(f"asks for {pin.original.gpus_per_node} GPUs on each node, not {per_node}")
-    if pin.original.gpus_per_task and count > pin.original.num_tasks:
-        return Failure(f"asks for GPUs by task, and has {pin.original.num_tasks} tasks for {count} nodes")
+    if pin.original.gpus_per_task and per_node is not None:
+        return _bad_pin_by_task(pin, pin.original.gpus_per_task, per_node)
+    return None
+
+
+def _bad_pin_by_task(pin: Pin, gpus_per_task: int, gpus_per_node: int) -> Failure | None:
+    tasks_per_node, rest = divmod(pin.original.num_tasks, len(pin.nodes))
+    if rest or tasks_per_node * gpus_per_task != gpus_per_node:
+        return Failure(
+            f"{gpus_per_node} GPUs on each of {len(pin.nodes)} nodes are not {gpus_per_task} for each of "
+            f"{pin.original.num_tasks} tasks"
+        )
+    if pin.original.tasks_per_node not in {None, tasks_per_node}:
+        return Failure(f"asks for {pin.original.tasks_per_node} tasks on each node, not {tasks_per_node}")
     return None
 
 
@@ -196,6 +223,17 @@ def _gpu_words(request: ResourceRequest, wanted: _GpuWish | ResourceRequest) -> 
     return words
 
 
+def _wanted_tasks_per_node(pin: Pin) -> int | None:
+    """GPUs that come with tasks lie evenly only if the tasks do: Slurm would put 3 and 1 of 4 tasks on two nodes."""
+    if pin.original.gpus_per_task and pin.gpus_per_node is not None:
+        return pin.original.num_tasks // len(pin.nodes)
+    return pin.original.tasks_per_node
+
+
+def _task_words(request: ResourceRequest, tasks_per_node: int | None) -> list[str]:
+    return [] if request.tasks_per_node == tasks_per_node else [f"TasksPerNode={tasks_per_node or 0}"]
+
+
 def _gres(count: int | None, gpu_type: str) -> str:
     if not count:
         return ""
@@ -215,12 +253,21 @@ def _same_range(request: ResourceRequest, original: ResourceRequest) -> bool:
     return (request.min_nodes, request.max_nodes) == (original.min_nodes, original.max_nodes)
 
 
-def _comment_update(found: Found, comment: str) -> Step:
+def _update(job: SlurmJob, words: Sequence[str]) -> Step:
+    return Command(("update", f"JobId={job.key.job_id}", *words)) if words else None
+
+
+def _comment_step(found: Found, comment: str) -> Step:
+    written = _writable(found, comment)
+    return written if isinstance(written, Failure) else _update(found.job, [f"AdminComment={written}"])
+
+
+def _writable(found: Found, comment: str) -> str | Failure:
     if not found.record.comment_is_exact:
         return Failure("its paths or comments look like fields of Slurm's own: its admin comment is not touched")
     if comment.startswith("+="):
         return Failure('its admin comment begins with "+=", which Slurm would take for an order to append')
-    return Update((f"AdminComment={comment}",))
+    return comment
 
 
 def _stands_alone(comment: str, begin: int, end: int, piece: str) -> bool:
@@ -232,8 +279,3 @@ def _stands_alone(comment: str, begin: int, end: int, piece: str) -> bool:
 def gone(key: JobKey) -> Failure:
     """For a job that is not there."""
     return Failure(f"no job {key.job_id} with submit time {key.submit_time_s} is known to Slurm", gone=True)
-
-
-def sentence(messages: Sequence[str]) -> str:
-    """Slurm's own messages as one line."""
-    return "; ".join(dict.fromkeys(message.strip() for message in messages if message.strip()))

@@ -73,6 +73,8 @@ class ResourceRequest:
     memory_mib_per_cpu: int | None = None
     required_nodes: tuple[str, ...] = ()
     excluded_nodes: tuple[str, ...] = ()
+    tasks_per_node: int | None = None
+    """--ntasks-per-node; None: the user gave none."""
 
 
 @dataclass(frozen=True, slots=True)

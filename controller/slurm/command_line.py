@@ -1,22 +1,15 @@
-"""The command-line client: Slurm 22.05 and later through scontrol and scancel.
-
-One scontrol process reads its commands from standard input and carries out a whole batch. Only job ids, node names, counts
-and our own marks ever go that way; texts that hold anything else go in argv, where nothing can break out of them.
-"""
+"""The command-line client: Slurm 22.05 and later through scontrol and scancel."""
 
 from __future__ import annotations
 
+import math
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-import structlog
-
-from controller.errors import SlurmReplyError, SlurmUnavailableError
+from controller.errors import SlurmReplyError
 from controller.slurm import changes
-from controller.slurm.changes import Found, Step, Update, gone, sentence
+from controller.slurm.changes import Command, Found, Step, gone
 from controller.slurm.client import (
     HOLD_MARK,
     Failure,
@@ -32,51 +25,40 @@ from controller.slurm.client import (
     SlurmReservation,
     SlurmSnapshot,
 )
-from controller.slurm.incremental import JobTable, RowCache, parse_answer
+from controller.slurm.incremental import JobTable, RowCache, keep_identity, parse_answer
 from controller.slurm.parse import Clockface, JobRecord
 from controller.slurm.parse_nodes import parse_node, parse_partition, parse_reservation, steady_node
-from controller.slurm.run import CommandRunner, Completed, clip
-
-log = structlog.get_logger(__name__)
+from controller.slurm.run import CommandRunner, clip
+from controller.slurm.scontrol import Scontrol, require_contact, sentence
 
 _JOB_ID = re.compile(r"\d+(?:_\d+)?")
-_PLAIN_WORD = re.compile(r"[\w.,:/=@+\-]*", re.ASCII)
 _SIGNAL = re.compile(r"[A-Z0-9]+")
 _VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+)")
 _SETTING = re.compile(r"(\S[^=]*?)\s*= (.*)")
-_AWAY = re.compile(
-    r"unable to contact slurm controller|connection (?:refused|timed out|failure)|socket timed out|zero bytes|"
-    r"controller not responding|unable to establish|communication connection|unable to process configuration|"
-    r"could not establish a configuration source|protocol authentication error|invalid (?:authentication|auth) credential|"
-    r"munge encode failed|backup controller|in standby",
-    re.IGNORECASE,
-)
-_MOST_READ_ALONE = 300
-_LONGEST_LINE = 3500
-_ROUNDS = 4
 _BULK = ("show job", "show node", "show partition", "show reservation")
-
-
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """What scontrol said to each of several commands."""
-
-    sections: tuple[bytes, ...]
-    completed: Completed
+_JOBS_READ_AS_FAST_AS_ONE_ALONE = 30
+"""Measured: 1.2 ms for a job by its id, 35 us for each when all are read."""
+_FEW = 8
+_FRESH_S = 1.0
+"""A job that was read so recently need not be read again before it is changed: afterwards it is read in any case."""
+_ROUNDS = 4
 
 
 class CommandLineClient:
     """A SlurmClient over a CommandRunner. See controller.slurm.client for what each verb promises.
 
-    Not for use by several tasks at once: the parsed objects are kept from one reading to the next.
+    A change costs one process: commands for all jobs, then each of the jobs read back; nothing counts as done that the
+    reading does not show. Not for use by several tasks at once: parsed objects are kept from one reading to the next.
     """
 
     def __init__(self, runner: CommandRunner, clock: Clockface, now: Callable[[], float] = time.time) -> None:
         self._runner = runner
+        self._scontrol = Scontrol(runner)
         self._clock = clock
         self._now = now
-        self._separator = f"end{secrets.token_hex(8)}"
         self._jobs = JobTable(clock)
+        self._alone: dict[int, JobRecord] = {}
+        self._memory = _Memory()
         self._nodes: RowCache[SlurmNode] = RowCache(b"NodeName=", parse_node, steady_node)
         self._partitions: RowCache[SlurmPartition] = RowCache(b"PartitionName=", parse_partition, bytes)
         self._reservations: RowCache[SlurmReservation] = RowCache(
@@ -87,8 +69,7 @@ class CommandLineClient:
 
     async def facts(self) -> SlurmFacts:
         """Version, cluster name and settings."""
-        answers = await self._ask(["version", "show config"])
-        self._require_success(answers)
+        answers = await self._scontrol.ask(["version", "show config"])
         version = _VERSION.search(answers.sections[0])
         settings = {
             match[1]: match[2].strip()
@@ -96,19 +77,23 @@ class CommandLineClient:
             if (match := _SETTING.fullmatch(line.strip()))
         }
         if version is None or "ClusterName" not in settings:
-            raise SlurmReplyError(f"scontrol version, show config: not understood: {clip(b''.join(answers.sections))}")
+            raise SlurmReplyError(
+                f"scontrol version, show config: not understood ({answers.complaints or 'no error message'}): "
+                f"{clip(b''.join(answers.sections))}"
+            )
         major, minor, micro = (int(part) for part in version.groups())
         return SlurmFacts((major, minor, micro), settings["ClusterName"], "command-line", settings)
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything: the one bulk query."""
         time_s = self._now()
-        answers = await self._ask(_BULK)
-        self._require_success(answers)
+        answers = await self._scontrol.ask(_BULK)
+        if answers.completed.status != 0:
+            raise SlurmReplyError(f"scontrol {', '.join(_BULK)}: {answers.complaints or 'failed without a message'}")
         jobs, nodes, partitions, reservations = answers.sections
         return SlurmSnapshot(
             time_s=time_s,
-            jobs=await self._read_jobs(jobs),
+            jobs=await self._take_jobs(jobs),
             nodes=self._nodes.update(nodes),
             partitions=self._partitions.update(partitions),
             reservations=self._reservations.update(reservations),
@@ -118,36 +103,46 @@ class CommandLineClient:
         """Read these jobs only; those that are gone are left out."""
         return {key: found.job for key, found in (await self._find(keys)).items()}
 
-    async def _read_jobs(self, section: bytes) -> tuple[SlurmJob, ...]:
+    async def _take_jobs(self, section: bytes) -> tuple[SlurmJob, ...]:
+        """The jobs of `show job`; those on lines in doubt are read again one by one."""
         reading = self._jobs.update(section)
-        if not reading.contested:
-            return reading.jobs
-        ids = [str(job_id) for job_id in sorted(reading.contested)]
-        records = await self._read_alone(ids)
-        known = {job.key.job_id for job in reading.jobs}
-        return reading.jobs + tuple(job for record in records for job in record.jobs if job.key.job_id not in known)
+        alone: dict[int, JobRecord] = {}
+        if reading.contested:
+            for record in await self._ask_for([str(job_id) for job_id in sorted(reading.contested)]):
+                if not self._jobs.knows(record.raw_id):
+                    alone[record.raw_id] = keep_identity(record, self._alone.get(record.raw_id))
+        self._alone = alone
+        self._memory.forget()
+        self._memory.add(self._jobs.records)
+        self._memory.add(alone.values())
+        return reading.jobs + tuple(job for record in alone.values() for job in record.jobs)
 
-    async def _find(self, keys: Iterable[JobKey]) -> dict[JobKey, Found]:
-        """Jobs as they are now, by key: the identity check of every verb."""
-        wanted = set(keys)
-        if not wanted:
+    async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
+        """Carry out commands, then read these jobs: the identity check of every verb, and its confirmation."""
+        if not keys and not first:
             return {}
-        for key in wanted:
+        for key in keys:
             if not _JOB_ID.fullmatch(key.job_id):
                 raise ValueError(f"not a job id: {key.job_id!r}")
-        records = await self._read_alone(sorted({key.job_id for key in wanted}))
-        return {job.key: Found(job, record) for record in records for job in record.jobs if job.key in wanted}
+        ids = list(dict.fromkeys(key.job_id for key in keys))
+        commands = [command.words for command in first]
+        if len(ids) > _FEW + len(self._jobs) // _JOBS_READ_AS_FAST_AS_ONE_ALONE:
+            answers = await self._scontrol.ask(["show job"], first=commands)
+            await self._take_jobs(answers.sections[0])
+        else:
+            self._memory.add(await self._ask_for(ids, commands))
+        found = {key: self._memory.get(key) for key in keys}
+        return {key: known for key, known in found.items() if known is not None}
 
-    async def _read_alone(self, ids: Sequence[str]) -> list[JobRecord]:
-        """Records of these jobs and, of array tasks, of the array's."""
+    async def _ask_for(self, ids: Sequence[str], first: Sequence[Sequence[str]] = ()) -> list[JobRecord]:
+        """Records of these jobs and, of array tasks, of the others on the same record."""
+        answers = await self._scontrol.ask([f"show job {job_id}" for job_id in ids], first=first)
         records: dict[int, JobRecord] = {}
-        for begin in range(0, len(ids), _MOST_READ_ALONE):
-            part = ids[begin : begin + _MOST_READ_ALONE]
-            answers = await self._ask([f"show job {job_id}" for job_id in part])
-            self._require_contact(answers.completed)
-            for job_id, section in zip(part, answers.sections, strict=True):
-                for record in parse_answer(section, job_id, self._clock):
-                    records[record.raw_id] = record
+        for job_id, section in zip(ids, answers.sections, strict=True):
+            found = parse_answer(section, job_id, self._clock)
+            records.update((record.raw_id, record) for record in found)
+            if not found:
+                self._memory.drop(job_id)
         return list(records.values())
 
     # ---- changing
@@ -171,7 +166,7 @@ class CommandLineClient:
         return await self._change(list(by_key), lambda found: changes.pin_step(found, by_key[found.job.key], now_s))
 
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
-        """Give held jobs their own request back."""
+        """Give held jobs their own request back. See controller.slurm.changes for the little that Slurm cannot forget."""
         return await self._change(list(originals), lambda found: changes.unpin_step(found, originals[found.job.key]))
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
@@ -181,33 +176,24 @@ class CommandLineClient:
 
     async def release(self, keys: Sequence[JobKey]) -> Failures:
         """Take the hold off: Slurm may start the jobs from now on."""
-        before = await self._find(keys)
-        failures = {key: gone(key) for key in keys if key not in before}
-        held = [key for key, found in before.items() if found.job.held and found.job.phase is Phase.PENDING]
-        await self._tell([f"release {ids}" for ids in _joined(key.job_id for key in held)])
-        after = await self._find(held)
-        for key in held:
-            if key in after and after[key].job.held and after[key].job.phase is Phase.PENDING:
-                failures[key] = await self._alone(["release", key.job_id], "is still held")
-        return failures
+        return await self._change(keys, changes.release_step)
 
     async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
         """Send a signal to batch shell and tasks."""
         if not _SIGNAL.fullmatch(signal):
             raise ValueError(f"not a signal: {signal!r}")
-        before = await self._find(keys)
-        failures = {key: gone(key) for key in keys if key not in before}
-        running = []
-        for key, found in before.items():
-            if found.job.phase is Phase.RUNNING:
-                running.append(key)
+        failures: dict[JobKey, Failure] = {}
+        found = await self._find(keys)
+        for key in keys:
+            if key not in found:
+                failures[key] = gone(key)
+            elif (job := found[key].job).phase is not Phase.RUNNING:
+                failures[key] = Failure(f"is {job.state}, not running")
             else:
-                failures[key] = Failure(f"is {found.job.state}, not running")
-        for key in running:
-            completed = await self._runner.run("scancel", ["--full", f"--signal={signal}", key.job_id])
-            self._require_contact(completed)
-            if completed.status != 0 or completed.stderr:
-                failures[key] = Failure(clip(sentence(completed.stderr.splitlines())))
+                completed = await self._runner.run("scancel", ["--full", f"--signal={signal}", key.job_id])
+                require_contact(completed)
+                if completed.status != 0 or completed.stderr:
+                    failures[key] = Failure(sentence(completed.stderr) or f"scancel ended with {completed.status}")
         return failures
 
     async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
@@ -222,7 +208,7 @@ class CommandLineClient:
         failures = {
             key: refusal for key in keys if (refusal := changes.requeue_refusal(before.get(key), key)) is not None
         }
-        stoppable = [key for key in keys if key not in failures]
+        stoppable = [key for key in dict.fromkeys(keys) if key not in failures]
         failures.update(await self.mark(stoppable, HOLD_MARK))
         for key in stoppable:
             if key not in failures:
@@ -234,127 +220,101 @@ class CommandLineClient:
     async def _requeue_one(self, job: SlurmJob) -> Failure | None:
         """Look, stop and look again within one process, a millisecond apart."""
         job_id = job.key.job_id
-        answers = await self._ask([f"show job {job_id}", f"requeuehold {job_id}", f"show job {job_id}"])
-        self._require_contact(answers.completed)
-        before = self._one(answers.sections[0], job_id)
-        after = self._one(answers.sections[2], job_id)
+        answers = await self._scontrol.ask([f"show job {job_id}", f"requeuehold {job_id}", f"show job {job_id}"])
+        before, after = (self._one(answers.sections[number], job_id) for number in (0, 2))
+        self._memory.forget()
         if after is None:
             return gone(job.key)
-        restarted = after.restarts > job.restarts
-        if not restarted:
-            await self.unmark([after.key], HOLD_MARK)
-            return Failure(clip(sentence(answers.completed.stderr.splitlines())) or f"is {after.state}, not requeued")
-        if after.phase is Phase.PENDING or before is None or before.phase is Phase.ENDED:
-            await self.unmark([after.key], HOLD_MARK)
-            return Failure(
-                f"ended just before it was to be stopped; Slurm put it back into the queue, where it is held: `scancel "
-                f"{job_id}` if its work is done, `scontrol release {job_id}` to run it again"
-            )
-        return None if after.held else Failure("was requeued, but is not held")
+        if before is not None and after.restarts > before.restarts and after.phase is not Phase.PENDING:
+            return None if after.held else Failure("was requeued, but is not held")
+        await self.unmark([after.key], HOLD_MARK)
+        if after.restarts == job.restarts:
+            return Failure(answers.complaints or f"is {after.state}, not requeued")
+        return Failure(
+            f"ended just before it was to be stopped; Slurm put it back into the queue, where it is held: `scancel {job_id}` "
+            f"if its work is done, `scontrol release {job_id}` to run it again"
+        )
 
     def _one(self, section: bytes, job_id: str) -> SlurmJob | None:
         records = parse_answer(section, job_id, self._clock)
         return next((job for record in records for job in record.jobs if job.key.job_id == job_id), None)
 
     async def _change(self, keys: Sequence[JobKey], step: Callable[[Found], Step]) -> Failures:
-        """Read, send what the step asks for, read again, until the step has nothing more to ask for."""
+        """Ask the step what to do for each job, do it, read the jobs, until the step has nothing more to ask for."""
         failures: dict[JobKey, Failure] = {}
-        sent: dict[JobKey, Update] = {}
-        left = list(dict.fromkeys(keys))
+        sent: dict[JobKey, Command] = {}
+        # What was read a moment ago is good enough to begin with, but only a new reading says that a job is done, or never.
+        known = {key: found for key in keys if (found := self._memory.get(key, _FRESH_S)) is not None}
+        commands = {key: answer for key, found in known.items() if isinstance(answer := step(found), Command)}
+        unsure = [key for key in dict.fromkeys(keys) if key not in commands]
+        commands |= self._steps(unsure, await self._find(unsure), step, failures)
         for _ in range(_ROUNDS):
-            found = await self._find(left)
-            updates: dict[JobKey, Update] = {}
-            for key in left:
-                match step(found[key]) if key in found else gone(key):
-                    case Failure() as failure:
-                        failures[key] = failure
-                    case Update() as update if sent.get(key) == update:
-                        failures[key] = await self._alone(_update_words(key, update), "Slurm did not change the job")
-                    case Update() as update:
-                        updates[key] = update
-            if not updates:
+            stuck = [key for key, command in commands.items() if sent.get(key) == command]
+            for key in stuck:
+                failures |= await self._last_try(key, commands.pop(key), step)
+            if not commands:
                 return failures
-            await self._send(updates)
-            sent.update(updates)
-            left = list(updates)
-        return failures | {key: Failure("Slurm keeps changing the job back") for key in left}
+            sent |= commands
+            left = list(commands)
+            commands = self._steps(left, await self._find(left, list(commands.values())), step, failures)
+        return failures | {key: Failure("something else keeps changing the job") for key in commands}
 
-    async def _send(self, updates: Mapping[JobKey, Update]) -> None:
-        """Carry out updates: those of plain words through one process, the others each in its own."""
-        lines = []
-        for key, update in updates.items():
-            words = _update_words(key, update)
-            line = " ".join(words)
-            if len(line) <= _LONGEST_LINE and all(_PLAIN_WORD.fullmatch(word) for word in words):
-                lines.append(line)
-            else:
-                self._require_contact(await self._runner.run("scontrol", words))
-        await self._tell(lines)
+    def _steps(
+        self,
+        keys: Iterable[JobKey],
+        found: Mapping[JobKey, Found],
+        step: Callable[[Found], Step],
+        failures: dict[JobKey, Failure],
+    ) -> dict[JobKey, Command]:
+        """Commands for the jobs that need one; failures are added to those given."""
+        commands = {}
+        for key in keys:
+            match step(found[key]) if key in found else gone(key):
+                case Failure() as failure:
+                    failures[key] = failure
+                case Command() as command:
+                    commands[key] = command
+        return commands
 
-    async def _tell(self, lines: Sequence[str]) -> None:
-        """Commands whose effect is read back afterwards."""
-        if lines:
-            text = "".join(f"{line}\n" for line in lines)
-            self._require_contact(await self._runner.run("scontrol", ["-o"], text.encode()))
-
-    async def _alone(self, words: Sequence[str], otherwise: str) -> Failure:
-        """Repeat a command that had no effect, for what Slurm has to say about it."""
-        completed = await self._runner.run("scontrol", words)
-        self._require_contact(completed)
-        return Failure(clip(sentence(completed.stderr.splitlines())) or otherwise)
-
-    # ---- talking to scontrol
-
-    async def _ask(self, commands: Sequence[str]) -> _Answers:
-        """One process, several questions. An unguessable line after each answer tells where it ends."""
-        text = "".join(f"{command}\nshow hostnames {self._separator}\n" for command in commands)
-        completed = await self._runner.run("scontrol", ["-o", "-d", "-a"], text.encode())
-        parts = completed.stdout.split(f"\n{self._separator}\n".encode())
-        if len(parts) != len(commands) + 1:
-            self._require_contact(completed)
-            raise SlurmReplyError(
-                f"scontrol answered {len(parts) - 1} of {len(commands)} questions (status {completed.status}, "
-                f"{clip(completed.stderr) or 'no error message'}): {clip(completed.stdout)}"
-            )
-        return _Answers(tuple(map(_without_echo, parts[:-1])), completed)
-
-    def _require_success(self, answers: _Answers) -> None:
-        completed = answers.completed
-        self._require_contact(completed)
-        if completed.status != 0:
-            raise SlurmReplyError(f"scontrol failed: {clip(completed.stderr) or f'status {completed.status}'}")
-
-    def _require_contact(self, completed: Completed) -> None:
-        if completed.stderr and _AWAY.search(completed.stderr):
-            raise SlurmUnavailableError(
-                f"{completed.argv[0]}: {clip(completed.stderr)}; is slurmctld running, and does slurm_conf name its "
-                "configuration? `scontrol ping` tells"
-            )
+    async def _last_try(self, key: JobKey, command: Command, step: Callable[[Found], Step]) -> dict[JobKey, Failure]:
+        """A command that had no effect once more, alone: for its effect, or for what Slurm has to say."""
+        complaint = await self._scontrol.complaint(command.words)
+        failures: dict[JobKey, Failure] = {}
+        if self._steps([key], await self._find([key]), step, failures):
+            failures[key] = Failure(complaint or "Slurm accepts the change and does not carry it out")
+        return failures
 
 
-_ECHO = b"scontrol: "
+class _Memory:
+    """Jobs as they were last read, by id. Invariant: of an id only what was read last."""
 
+    def __init__(self) -> None:
+        self._readings: list[tuple[float, Iterable[JobRecord]]] = []
+        self._found: dict[str, tuple[float, Found]] = {}
 
-def _without_echo(section: bytes) -> bytes:
-    """The answer without scontrol's prompt and its echo of our own commands: the first line, and the last."""
-    first, _, rest = section.partition(b"\n")
-    body, newline, last = rest.rpartition(b"\n")
-    if not newline:
-        body, last = b"", rest
-    keep_first = b"" if first.startswith(_ECHO) or not first else first + b"\n"
-    return keep_first + (body if last.startswith(_ECHO) else rest)
+    def forget(self) -> None:
+        self._readings.clear()
+        self._found.clear()
 
+    def add(self, records: Iterable[JobRecord]) -> None:
+        """Remember a reading; its index is made when somebody asks."""
+        self._readings.append((time.monotonic(), records))
 
-def _update_words(key: JobKey, update: Update) -> list[str]:
-    return ["update", f"JobId={key.job_id}", *update.words]
+    def drop(self, job_id: str) -> None:
+        """Slurm knows no such job any more."""
+        self._index()
+        self._found.pop(job_id, None)
 
+    def get(self, key: JobKey, max_age_s: float = math.inf) -> Found | None:
+        self._index()
+        read_at, found = self._found.get(key.job_id, (0.0, None))
+        if found is None or found.job.key != key or time.monotonic() - read_at > max_age_s:
+            return None
+        return found
 
-def _joined(ids: Iterable[str]) -> list[str]:
-    """Comma-separated, in pieces that fit on a line."""
-    pieces: list[str] = []
-    for job_id in ids:
-        if pieces and len(pieces[-1]) + len(job_id) < _LONGEST_LINE - 20:
-            pieces[-1] += f",{job_id}"
-        else:
-            pieces.append(job_id)
-    return pieces
+    def _index(self) -> None:
+        for read_at, records in self._readings:
+            for record in records:
+                for job in record.jobs:
+                    self._found[job.key.job_id] = (read_at, Found(job, record))
+        self._readings.clear()

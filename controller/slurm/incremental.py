@@ -81,6 +81,18 @@ class JobTable:
         self._evaluated = f" LastSchedEval={clock.token}".encode()
         self._entries: dict[bytes, _Entry] = {}
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def records(self) -> Iterable[JobRecord]:
+        """Records of the last reading, without those in doubt."""
+        return [entry.record for entry in self._entries.values()]
+
+    def knows(self, raw_id: int) -> bool:
+        """Whether the last reading had a record of that number, beyond doubt."""
+        return str(raw_id).encode() in self._entries
+
     def update(self, section: bytes) -> JobReading:
         """Read `show job`'s answer to the end."""
         before = self._entries

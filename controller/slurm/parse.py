@@ -41,7 +41,6 @@ _OWNER_IN_DOUBT = re.compile(
 _HET_SET = re.compile(r" HetJobIdSet=[\d,\-\[\]]+\Z")
 _SHARE = re.compile(r" Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)")
 _SHARE_GPUS = re.compile(r"gpu(?::[^:,()]+)??:(\d+)(?:\(IDX:([\d,\-]*)\))?(?=,|\Z)")
-_TRES_GPUS = re.compile(r"gres/gpu=(\d+)")
 _FREE_TEXT = (" Network=", " Command=")
 _COMMENT_ENDS = (" SystemComment=", " Comment=", " StdErr=", " Power=", " TresPer")
 _TEXT_KEYS = (" Command=", " WorkDir=", " AdminComment=", " SystemComment=", " Comment=", " StdErr=", " StdOut=")
@@ -147,7 +146,7 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
         admin_comment=texts.admin_comment,
         comment=texts.comment,
         request=_request(fields, gpus),
-        allocated=() if pending or ended else _shares(middle, fields),
+        allocated=() if pending or ended else _shares(middle, fields, phase),
         batch=fields["BatchFlag"] != "0",
         requeue=fields["Requeue"] != "0",
         restarts=int(fields["Restarts"]),
@@ -255,7 +254,12 @@ def _gpu_request(tail: str) -> tuple[_GpuRequest, bool]:
 
 
 def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
+    tasks = fields.get("NumTasks", "N/A")
+    num_tasks = 1 if tasks == "N/A" else values.count(tasks)
+    tasks_per_node = _tasks_per_node(fields)
     min_nodes, max_nodes = _node_range(fields, gpus.per_job)
+    if tasks_per_node:
+        min_nodes = max(min_nodes, -(-num_tasks // tasks_per_node))
     per_node, per_job, per_task = gpus.per_node, gpus.per_job, gpus.per_task
     if per_node and per_job:
         # --gpus with --gpus-per-node: together they say how many nodes.
@@ -266,7 +270,7 @@ def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
     return _intern(
         min_nodes,
         max_nodes,
-        1 if fields.get("NumTasks", "N/A") == "N/A" else values.count(fields["NumTasks"]),
+        num_tasks,
         values.span(fields["NumCPUs"])[0],
         per_node,
         per_job,
@@ -276,6 +280,7 @@ def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
         values.size_mib(fields["MinMemoryCPU"]) if "MinMemoryCPU" in fields else None,
         expand_nodes(fields.get("ReqNodeList", "")),
         expand_nodes(fields.get("ExcNodeList", "")),
+        tasks_per_node,
     )
 
 
@@ -298,7 +303,15 @@ def _node_range(fields: dict[str, str], gpus_per_job: int | None) -> tuple[int, 
     return least, 0 if unbounded else most
 
 
-def _shares(middle: str, fields: dict[str, str]) -> tuple[NodeShare, ...]:
+def _tasks_per_node(fields: dict[str, str]) -> int | None:
+    text = fields.get("NtasksPerN:B:S:C", "0").partition(":")[0]
+    return (int(text) or None) if text.isdecimal() else None
+
+
+def _shares(middle: str, fields: dict[str, str], phase: Phase) -> tuple[NodeShare, ...]:
+    if phase is Phase.COMPLETING:
+        # The detail lines still name every node of the run, but no GPUs: what is left is NodeList.
+        return _shares_by_total(fields)
     groups = _SHARE.findall(middle)
     if not groups:
         return _shares_by_total(fields)
@@ -321,15 +334,17 @@ def _gpus_held(gres: str) -> tuple[int, int]:
 
 
 def _shares_by_total(fields: dict[str, str]) -> tuple[NodeShare, ...]:
-    """Without detail lines only the sum over all nodes is known."""
+    """The nodes that are left, each with an equal part of what the whole run holds, rounded up."""
     nodes = expand_nodes(fields.get("NodeList", ""))
     if not nodes:
         return ()
-    tres = fields.get("AllocTRES") or fields.get("TRES") or ""
-    match = _TRES_GPUS.search(tres)
-    gpus = int(match[1]) if match else 0
-    cpus = values.span(fields["NumCPUs"])[0]
-    return tuple(NodeShare(node, -(-gpus // len(nodes)), 0, -(-cpus // len(nodes)), 0) for node in nodes)
+    tres = dict(item.partition("=")[::2] for item in (fields.get("AllocTRES") or fields.get("TRES") or "").split(","))
+    count = max(int(tres.get("node", "0")), len(nodes))
+    gpus = values.gpus(fields.get("JOB_GRES", "")).count or int(tres.get("gres/gpu", "0"))
+    cpus = int(tres.get("cpu", "0"))
+    memory_mib = values.size_mib(tres.get("mem", "0")) or 0
+    share = (-(-gpus // count), 0, -(-cpus // count), -(-memory_mib // count))
+    return tuple(NodeShare(node, *share) for node in nodes)
 
 
 def phase_of(state: str, *, has_nodes: bool) -> Phase:

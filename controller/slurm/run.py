@@ -23,7 +23,8 @@ from controller.errors import SlurmReplyError, SlurmUnavailableError
 _CHUNK: Final = 1 << 20
 _KEPT_ERROR_BYTES: Final = 1 << 20
 _REAP_S: Final = 1.0
-_POLL_S: Final = 0.02
+_POLL_S: Final = 0.2
+"""How long a cancelled call may go unnoticed."""
 _CLIP: Final = 400
 
 
@@ -77,7 +78,7 @@ class ProcessRunner:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             call.stopped = True
-            await asyncio.wait([work], timeout=_REAP_S + 10 * _POLL_S)
+            await asyncio.wait([work], timeout=_REAP_S + 2 * _POLL_S)
             if work.done() and not work.cancelled():
                 work.exception()
             raise
@@ -157,7 +158,7 @@ class _Call:
                 f"{self._describe()}: no answer within {self._timeout_s:g} s; slurmctld may be down or overloaded "
                 "(`scontrol ping` tells; slurm_timeout_s is how long Headway waits)"
             )
-        return min(left_s, 10 * _POLL_S)
+        return min(left_s, _POLL_S)
 
     def _feed(self, fd: int) -> bool:
         try:
@@ -190,9 +191,11 @@ class _Call:
 
     def _wait(self, process: subprocess.Popen[bytes], deadline: float) -> int:
         """Both outputs are closed: the program ends at once, or it never will."""
-        while (status := process.poll()) is None:
-            time.sleep(min(self._left(deadline), _POLL_S))
-        return status
+        while True:
+            try:
+                return process.wait(self._left(deadline))
+            except subprocess.TimeoutExpired:
+                continue
 
     def _describe(self) -> str:
         return clip(" ".join(self._argv), 200)

@@ -45,6 +45,7 @@ def slurm_environment(settings: ControllerSettings, clock: Clockface) -> dict[st
     environment = {
         "PATH": os.environ.get("PATH", _SYSTEM_PATH),
         "LC_ALL": "C",
+        "TERM": "dumb",
         "SLURM_TIME_FORMAT": clock.format,
         "SLURM_BITSTR_LEN": "0",
     }
