@@ -158,30 +158,26 @@ class Capacity:
 
     def take(self, row: int, placement: Placement) -> None:
         """The job of that row now holds these GPUs (an exclusive one the whole nodes)."""
-        jobs = self._state.jobs
-        cpus, memory = float(jobs.cpus_per_gpu[row]), float(jobs.memory_mib_per_gpu[row])
-        exclusive = bool(jobs.exclusive[row])
+        request = self._requests.of(row)
         for node, gpus in zip(placement.nodes, placement.gpus, strict=True):
-            self._change(node, gpus, gpus * cpus, gpus * memory, exclusive, 1)
+            self._change(node, gpus, 1, request)
 
     def give_back(self, row: int, placement: Placement) -> None:
         """The job of that row no longer holds these GPUs."""
-        jobs = self._state.jobs
-        cpus, memory = float(jobs.cpus_per_gpu[row]), float(jobs.memory_mib_per_gpu[row])
-        exclusive = bool(jobs.exclusive[row])
+        request = self._requests.of(row)
         for node, gpus in zip(placement.nodes, placement.gpus, strict=True):
-            self._change(node, -gpus, -gpus * cpus, -gpus * memory, exclusive, -1)
+            self._change(node, -gpus, -1, request)
         self._failed.clear()
         self._barred.clear()
 
-    def _change(self, node: int, gpus: int, cpus: float, memory: float, exclusive: bool, jobs: int) -> None:
+    def _change(self, node: int, gpus: int, jobs: int, request: Request) -> None:
         bit = 1 << node
         before = self.free_gpus(node)
         self._free[node] -= gpus
-        self._cpus[node] -= cpus
-        self._memory[node] -= memory
+        self._cpus[node] -= gpus * request.cpus_per_gpu
+        self._memory[node] -= gpus * request.memory_mib_per_gpu
         self._occupants[node] += jobs
-        if exclusive:
+        if request.exclusive:
             self._sealed[node] += jobs
         after = self.free_gpus(node)
         if after != before:

@@ -88,7 +88,7 @@ class _Selection:
         """Select a waiting job if it fits behind the newcomers before it."""
         placement = self._free.place(row)
         if placement is not None:
-            self._settle(row, self._free.fit(placement))
+            self._settle(row, placement, self._free.fit(placement))
 
     def offer_running(self, row: int) -> None:
         """Select a running job if the newcomers before it still fit, laid out anew, when it stays where it is."""
@@ -108,9 +108,9 @@ class _Selection:
             self._resettle(row, placement, fits)
         self.kept[row] = placement
 
-    def _settle(self, row: int, fit: Fit) -> None:
+    def _settle(self, row: int, placement: Placement, fit: Fit) -> None:
         self.newcomers[row] = fit
-        self._free.take(row, _placement(fit))
+        self._free.take(row, placement)
         for node, share, free in fit:
             self._worst[share] = max((free, node), self._worst.get(share, (0, 0)))
 
@@ -121,7 +121,7 @@ class _Selection:
             self._free.give_back(job, _placement(old))
         self._free.take(row, placement)
         for job, _, new in moved:
-            self._settle(job, new)
+            self._settle(job, _placement(new), new)
 
     def _leaves_enough(self, changes: list[tuple[int, int, int]]) -> bool:
         """A first look by number of GPUs only. Says nothing where exclusive newcomers take more than they ask for."""
@@ -138,6 +138,9 @@ class _Selection:
 
 
 def _placement(fit: Fit) -> Placement:
+    if len(fit) == 1:
+        ((node, share, _),) = fit
+        return Placement((node,), (share,))
     return Placement.of((node, share) for node, share, _ in fit)
 
 
