@@ -26,6 +26,10 @@ _MEND = (
     "is it running? (`systemctl status headway-controller`; `headway doctor` looks further). Jobs are not affected: while the "
     "controller is away, Slurm schedules by itself"
 )
+_HUNG = (
+    "it hangs, or is very busy; its log says more (`journalctl -u headway-controller`). Jobs are not affected: when it does not "
+    "come back, Slurm schedules by itself"
+)
 _EXIT_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: USAGE,
     grpc.StatusCode.UNAVAILABLE: UNREACHABLE,
