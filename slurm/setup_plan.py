@@ -119,7 +119,7 @@ def make_plan(
         changes=(*draft.changes, *edited),
         conflicts=tuple(draft.conflicts),
         notes=tuple(draft.notes),
-        next_steps=tuple(_next_steps(conf, draft.conf)),
+        next_steps=(*_copies(conf, draft.changes), *_next_steps(conf, draft.conf)),
     )
 
 
@@ -191,6 +191,14 @@ def _plan_file(draft: _Draft, path: Path, source: str, mode: int, runtime_dir: P
     there = read(path)
     if there != wanted:
         draft.changes.append(FileChange(path, there, wanted, mode))
+
+
+def _copies(conf: SlurmConf, changes: list[FileChange]) -> Iterator[str]:
+    """Our scripts run wherever slurmctld does; one that lacks job_submit.lua does not start."""
+    machines = [setting.value for setting in conf.settings if setting.key.lower() == "slurmctldhost"]
+    if changes and len(machines) > 1:
+        files = ", ".join(str(change.path) for change in changes)
+        yield f"copy to every machine that slurmctld may run on ({', '.join(machines)}): {files}"
 
 
 def _next_steps(before: SlurmConf, after: SlurmConf) -> Iterator[str]:

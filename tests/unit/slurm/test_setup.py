@@ -194,6 +194,15 @@ def test_the_next_step_is_told(site: Site, before: str, steps: list[str]) -> Non
     assert [step.split("   ")[0] for step in answer["next_steps"][1:]] == steps
 
 
+def test_backup_slurmctlds_need_the_scripts_too(site: Site) -> None:
+    site.conf.write_text("SlurmctldHost=one\nSlurmctldHost=two\n")
+
+    steps = json.loads(site.setup("--check", "--json").output)["next_steps"]
+
+    assert steps[0].startswith("copy to every machine that slurmctld may run on (one, two): ")
+    assert str(site.folder / "job_submit.lua") in steps[0]
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
