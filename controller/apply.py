@@ -63,9 +63,10 @@ class Applier:
         if not pinned:
             return
         unreleased = await self._step("release", dict.fromkeys(pinned, ""), lambda: self._client.release(pinned))
-        for key in pinned:
-            if key not in unreleased:
-                self._events.add("placed", key.job_id, f"{described[key]} by {policy}")
+        released = [key for key in pinned if key not in unreleased]
+        for key in released:
+            self._events.add("placed", key.job_id, f"{described[key]} by {policy}")
+        await self._unmark(released)
         if unreleased:
             await self._take_back({key: f"could not be released: {unreleased[key].message}" for key in unreleased})
 
@@ -111,6 +112,7 @@ class Applier:
             else:
                 self._ledger.pins.pop(key, None)
                 self._events.add("released", key.job_id, f"given to Slurm to place: {why[key]}")
+        await self._unmark([key for key in keys if key not in failed])
         self._journal.save_jobs(self._ledger, keys)
 
     async def hold_for_user(self, jobs: Sequence[SlurmJob]) -> None:
@@ -122,6 +124,11 @@ class Applier:
         marked = [key for key in keys if key not in failed]
         if marked:
             await self._step("unmark", dict.fromkeys(marked, HOLD_MARK), lambda: self._client.unmark(marked, HOLD_MARK))
+
+    async def _unmark(self, keys: Sequence[JobKey]) -> None:
+        """What is released is not ours to hold: a hold that comes later is somebody else's. Jobs that are gone are no matter."""
+        if keys:
+            await self._step("unmark", dict.fromkeys(keys, HOLD_MARK), lambda: self._client.unmark(keys, HOLD_MARK))
 
     async def _take_back(self, reasons: Mapping[JobKey, str]) -> None:
         """Held jobs that were pinned: their own request back, and a pause before the next try."""
@@ -162,8 +169,10 @@ class Applier:
         except SlurmUnavailableError as error:
             failures = {key: Failure(str(error), unavailable=True) for key in details}
         self._journal.finish(numbers, details, failures, self._clock.now())
-        self.errors += len(failures)
         for key, failure in failures.items():
+            if failure.gone:
+                continue  # a job that has ended or was cancelled meanwhile is no error
+            self.errors += 1
             log.warning("slurm_refused", verb=verb, job=key.job_id, reason=failure.message)
             self._events.add("error", key.job_id, f"{verb}: {failure.message}")
         return failures

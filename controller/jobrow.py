@@ -65,7 +65,9 @@ def job_row(job: SlurmJob, ledger: Ledger, nodes: Nodes, partitions: frozenset[s
         order=_order(job, ledger),
         who=(job.user, job.name),
         static=_static(job, request, shape or _shape_held(job), node_set, nodes),
-        held=tuple(sorted((nodes.index[s.node], s.gpus, s.gpu_mask) for s in job.allocated if s.node in nodes.index)),
+        held=tuple(
+            sorted((nodes.index[s.node], s.gpus, s.gpu_mask) for s in job.allocated if s.gpus and s.node in nodes.index)
+        ),
         unsupported=unsupported,
         problem=problem,
     )

@@ -29,7 +29,8 @@ def whole(world: Live) -> Iterator[None]:
 
 
 def stale(world: Live) -> bool:
-    return is_stale(read_lease(world.headway.runtime_dir / "lease"), time.time())
+    """By every reader's clock: Lua and sh count whole seconds."""
+    return is_stale(read_lease(world.headway.runtime_dir / "lease"), time.time() - 1.5)
 
 
 def fill(world: Live, seconds: float = 4.0) -> str:

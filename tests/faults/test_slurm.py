@@ -23,10 +23,10 @@ def idle(world: Live) -> Iterator[None]:
 
 
 def test_slurmctld_killed_and_restarted(world: Live) -> None:
-    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=5)
+    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=12)
     world.until_state(blocker, "RUNNING")
     waiting = [world.sbatch("--gres=gpu:8", seconds=1) for _ in range(4)]
-    time.sleep(2.0)  # younger jobs than this may be lost with slurmctld, as Slurm itself loses them
+    time.sleep(7.0)  # what is younger than this slurmctld itself may not have saved yet
     world.cluster.kill_slurmctld()
     time.sleep(2.0)
     world.cluster.start_slurmctld()
