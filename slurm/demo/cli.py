@@ -25,6 +25,7 @@ def demo(
     emulated: Annotated[
         bool, typer.Option("--emulated", help="Without a real Slurm, even where there is one.")
     ] = False,
+    name: Annotated[str, typer.Option(hidden=True, help="Of the mini-cluster; for tests.")] = "headway-demo",
 ) -> None:
     """Twelve training jobs through Headway, then through Slurm's own backfill, and both side by side."""
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # we fork only to exec: gRPC need not follow
@@ -37,7 +38,7 @@ def demo(
     console = Console(stderr=as_json)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(stderr=as_json, width=_WIDTH_OF_FILES)
-    options = Options(policy=policy, rate=rate, short=short, emulated=emulated)
+    options = Options(policy=policy, rate=rate, short=short, emulated=emulated, name=name)
     with Interrupts(tell=lambda text: console.print(text, style="dim")) as interrupts:
         try:
             outcome = show(options, console, interrupts)
@@ -57,12 +58,13 @@ def _status(completed: bool, signal_number: int | None) -> int:
 
 def main() -> None:
     """Entry point: an error that a user can mend is one message and exit status 1."""
+    from controller.admin_client import AskError
     from controller.errors import HeadwayError
     from slurm.demo.errors import DemoError
     from slurm.minicluster.errors import MiniClusterError
 
     try:
         app()
-    except (DemoError, MiniClusterError, HeadwayError) as error:
+    except (DemoError, MiniClusterError, HeadwayError, AskError) as error:
         sys.stderr.write(f"headway demo: {error}\n")
         raise SystemExit(1) from None

@@ -33,6 +33,9 @@ class World(Protocol):
     def reason(self, job: JobView) -> str:
         """Why a job that has started runs where it does; "" when nobody says."""
 
+    def last_words(self, label: str) -> str:
+        """The end of a job's log, for jobs that failed."""
+
     def step_ms(self) -> Mapping[str, float]:
         """Job label → mean time of a training step, of jobs that told one."""
 

@@ -18,9 +18,6 @@ from typing import Self
 
 from slurm.demo.errors import DemoError, DemoRunningError, Interrupted
 
-CLUSTER_NAME = "headway-demo"
-"""Of the mini-cluster."""
-FOLDER = Path("/run/headway-demo")
 ALL_CLEAR = b"all clear\n"
 """What the guard is told when nothing is left to clear up."""
 
@@ -31,7 +28,7 @@ _GUARD_TIMEOUT_S = 60.0
 class Ground:
     """Where one demonstration keeps what it writes."""
 
-    def __init__(self, folder: Path = FOLDER, cluster: str = CLUSTER_NAME) -> None:
+    def __init__(self, folder: Path, cluster: str) -> None:
         """`cluster` is the mini-cluster that the guard takes down; "" = there is none."""
         self.folder = folder
         self._cluster = cluster
@@ -67,8 +64,11 @@ class Ground:
 def _lock(folder: Path) -> int:
     """Lock the folder itself: what is left when nobody holds the lock is nobody's."""
     while True:
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o755, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            os.close(descriptor)
+            raise DemoError(f"{folder}: belongs to somebody else; remove it")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

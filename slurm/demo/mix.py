@@ -57,7 +57,7 @@ export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
 export GLOO_SOCKET_IFNAME=eth0
 """
 
-_STEPS: dict[Size, int] = {"small": 60, "medium": 28, "large": 28}
+_STEPS: dict[Size, int] = {"small": 50, "medium": 24, "large": 24}
 
 
 def _training(

@@ -99,6 +99,14 @@ class SlurmWorld(World):
         """The policy's reason."""
         return "" if self._headway is None else self._headway.reason(job.job_id)
 
+    def last_words(self, label: str) -> str:
+        """The end of a job's log, on one line."""
+        try:
+            lines = (self._folder / f"{label}.log").read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            return "it left no log"
+        return " | ".join(lines[-4:]) or "its log is empty"
+
     def step_ms(self) -> Mapping[str, float]:
         """From the jobs' own logs."""
         found = {}
@@ -139,12 +147,3 @@ def _report(log: Path) -> float | None:
         return float(json.loads(lines[-1])["step_ms"]) if lines else None
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def last_words(folder: Path, label: str) -> str:
-    """The end of a job's log, on one line."""
-    try:
-        lines = (folder / f"{label}.log").read_text(errors="replace").splitlines()
-    except FileNotFoundError:
-        return "it left no log"
-    return " | ".join(lines[-4:]) or "its log is empty"

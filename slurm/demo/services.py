@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
@@ -10,9 +11,16 @@ from controller.admin_client import AdminClient, AskError
 from slurm.demo.errors import DemoError
 from slurm.installation import Installation, InstallationError
 
-TIED_TO_US = ("setsid", "setpriv", "--pdeathsig=KILL", "--")
-"""Before the command line of each process: out of reach of the terminal's Ctrl-C, and killed by the kernel when we die."""
+_TIE = ("setsid", "setpriv", "--pdeathsig=KILL", "--")
 STALE_AFTER_S = 5.0
+
+
+def tied_to_us() -> tuple[str, ...]:
+    """Before the command line of each process: out of reach of the terminal's Ctrl-C, and killed by the kernel when we die.
+
+    Nothing where util-linux is not installed, which every Linux has but a tiny container.
+    """
+    return _TIE if all(shutil.which(program) for program in _TIE[:2]) else ()
 
 
 class Headway:

@@ -8,19 +8,22 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from slurm.demo import emulated, summary
 from slurm.demo.driver import MonotonicTimer, Run, drive
-from slurm.demo.ground import CLUSTER_NAME, Ground
+from slurm.demo.ground import Ground
 from slurm.demo.history import RunResult
 from slurm.demo.interrupts import Interrupts
 from slurm.demo.mix import GPUS_PER_NODE, NODES, TWELVE, Training, short_mix
 from slurm.demo.screen import Screen, open_screen
-from slurm.demo.services import STALE_AFTER_S, TIED_TO_US, Headway
+from slurm.demo.services import STALE_AFTER_S, Headway, tied_to_us
 from slurm.installation import Installation
+
+if TYPE_CHECKING:
+    from slurm.minicluster.cluster import RunningCluster
 
 RUN_LIMIT_S = 240.0
 """A run that takes longer is given up. (On an idle machine of two cores it takes about 75 s.)"""
@@ -34,6 +37,8 @@ class Options:
     rate: str = "200mbit"
     short: bool = False
     emulated: bool = False
+    name: str = "headway-demo"
+    """Of the mini-cluster and the folder; two demonstrations of one name refuse each other."""
 
     @property
     def mix(self) -> tuple[Training, ...]:
@@ -62,12 +67,15 @@ class Outcome:
 def show(options: Options, console: Console, interrupts: Interrupts) -> Outcome:
     """Run it and print the summary. Raises DemoError, MiniClusterError or HeadwayError."""
     screen = open_screen(console)
-    reasons = ["--emulated was given"] if options.emulated else _make_ready(screen)
+    reasons = ["--emulated asks for none"] if options.emulated else _make_ready(screen)
     begun_s = time.monotonic()
     if reasons:
         for reason in reasons:
-            screen.say(f"No real Slurm here: {reason}.")
-        screen.say("The same controller and policy server run beside an emulated Slurm; jobs only pass the time.")
+            screen.say(f"No real Slurm: {reason}.")
+        screen.say(
+            "So the same controller and policy server run beside an emulated Slurm. "
+            "Its jobs train nothing: they only pass the time."
+        )
         outcome = _on_emulation(options, screen, interrupts)
     else:
         outcome = _on_real_slurm(options, screen, interrupts)
@@ -94,35 +102,44 @@ def _make_ready(screen: Screen) -> list[str]:
 
 
 def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> Outcome:
-    from controller.config import load_settings
-    from controller.slurm.select import command_line_client
-    from slurm.demo.real import SlurmWorld, prepare_nodes
     from slurm.minicluster.cluster import MiniCluster
 
-    with Ground() as ground, Installation.prepare("services", ground.folder, wrap=TIED_TO_US) as installation:
+    with (
+        Ground(Path("/run") / options.name, options.name) as ground,
+        Installation.prepare("services", ground.folder, wrap=tied_to_us()) as installation,
+    ):
         begun_s = time.monotonic()
-        spec = installation.cluster_spec(name=CLUSTER_NAME, nodes=NODES, gpus=GPUS_PER_NODE, rate=options.rate)
+        spec = installation.cluster_spec(name=options.name, nodes=NODES, gpus=GPUS_PER_NODE, rate=options.rate)
         with MiniCluster(spec) as cluster:
             screen.say(
                 f"A Slurm cluster is up after {time.monotonic() - begun_s:.1f} s: {NODES} nodes with {GPUS_PER_NODE} "
                 f"GPUs each (device files), NICs shaped to {options.rate}."
             )
-            prepare_nodes(cluster)
             installation.configure(cluster, stale_after_s=STALE_AFTER_S, poll_interval_s=2.0, metrics_address="")
-            client = command_line_client(load_settings(installation.config))
-            folder = cluster.directory / "work"
-
-            with Headway(installation, options.policy) as headway:
-                scheduler = f"Headway ({options.policy})"
-                screen.say("Headway is up: job_submit.lua and hooks in Slurm; policy server, controller, watchdog.")
-                world = SlurmWorld(cluster, client, folder / "headway", options.mix, scheduler, options.rate, headway)
-                ours = _run(Run("1 of 2", world, options.mix, RUN_LIMIT_S), screen)
-            screen.say("Headway is stopped; Slurm schedules the same jobs by itself.")
-            world = SlurmWorld(cluster, client, folder / "slurm", options.mix, "Slurm's backfill", options.rate)
-            theirs = _run(Run("2 of 2", world, options.mix, RUN_LIMIT_S), screen)
-            facts = {"slurm": "real", "policy": options.policy, "rate": options.rate} | _shape()
+            ours, theirs = _both_ways(options, installation, cluster, screen)
             interrupts.settle()
-    return Outcome(ours, theirs, facts)
+    return Outcome(ours, theirs, {"cluster": "real", "policy": options.policy, "rate": options.rate} | _shape())
+
+
+def _both_ways(
+    options: Options, installation: Installation, cluster: RunningCluster, screen: Screen
+) -> tuple[RunResult, RunResult]:
+    from controller.config import load_settings
+    from controller.slurm.select import command_line_client
+    from slurm.demo.real import SlurmWorld, prepare_nodes
+
+    prepare_nodes(cluster)
+    client = command_line_client(load_settings(installation.config))
+    work = cluster.directory / "work"
+    with Headway(installation, options.policy) as headway:
+        screen.say("Headway is up: job_submit.lua and hooks in Slurm; policy server, controller, watchdog.")
+        scheduler = f"Headway ({options.policy})"
+        with SlurmWorld(cluster, client, work / "headway", options.mix, scheduler, options.rate, headway) as world:
+            ours = _run(Run("1 of 2", world, options.mix, RUN_LIMIT_S), screen)
+    screen.say("Headway is stopped; Slurm schedules the same jobs by itself.")
+    with SlurmWorld(cluster, client, work / "slurm", options.mix, "Slurm's backfill", options.rate) as world:
+        theirs = _run(Run("2 of 2", world, options.mix, RUN_LIMIT_S), screen)
+    return ours, theirs
 
 
 def _run(run: Run, screen: Screen) -> RunResult:
@@ -130,22 +147,29 @@ def _run(run: Run, screen: Screen) -> RunResult:
     took = "" if result.makespan_s is None else f" in {result.makespan_s:.0f} s"
     mean = "" if result.mean_jct_s is None else f", mean JCT {result.mean_jct_s:.0f} s"
     screen.say(f"{result.scheduler}: {len(result.jobs)} jobs{took}{mean}.")
+    for job in result.jobs:
+        if not job.completed:
+            screen.say(f"{job.label} ended as {job.state or 'never seen'}: {run.world.last_words(job.label)}")
     return result
 
 
 def _on_emulation(options: Options, screen: Screen, interrupts: Interrupts) -> Outcome:
     mix = emulated.emulated_mix(options.mix)
-    parent = Path(tempfile.gettempdir())
-    with Installation.prepare("demo", parent, wrap=TIED_TO_US) as installation:
+    folder = Path(tempfile.gettempdir()) / f"{options.name}-{os.getuid()}"
+    with (
+        Ground(folder, cluster="") as ground,
+        Installation.prepare("services", ground.folder, wrap=tied_to_us()) as installation,
+    ):
         description = installation.folder / "cluster.toml"
         emulated.write_description(description, emulated.describe(mix, emulated.LEAD_S))
         installation.configure(None, stale_after_s=STALE_AFTER_S, embedded_cluster=str(description), metrics_address="")
         with Headway(installation, options.policy, watchdog=False) as headway:
-            world = emulated.EmulatedWorld(headway, f"Headway ({options.policy}), emulated Slurm")
-            ours = _run(Run("emulated", world, mix, RUN_LIMIT_S), screen)
+            screen.say("The first job comes in a few seconds.")
+            world = emulated.EmulatedWorld(headway, f"Headway ({options.policy})")
+            ours = _run(Run("emulated Slurm", world, mix, RUN_LIMIT_S), screen)
         interrupts.settle()
     theirs = emulated.slurm_alone(mix)
-    return Outcome(ours, theirs, {"slurm": "emulated", "policy": options.policy} | _shape())
+    return Outcome(ours, theirs, {"cluster": "emulated", "policy": options.policy} | _shape())
 
 
 def _shape() -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from rich import box
@@ -121,19 +120,29 @@ def as_json(ours: RunResult, theirs: RunResult, facts: dict[str, Any]) -> dict[s
 
 
 def _job_json(job: JobResult) -> dict[str, Any]:
-    values = asdict(job)
-    del values["label"], values["request"]
-    return values | {"gpus": dict(job.gpus)}
+    return {
+        "job_id": job.job_id,
+        "state": job.state,
+        "gpus": dict(job.gpus),
+        "why": job.why,
+        "wait_s": _rounded(job.wait_s),
+        "jct_s": _rounded(job.jct_s),
+        "step_ms": _rounded(job.step_ms),
+    }
 
 
 def _run_json(run: RunResult) -> dict[str, Any]:
     return {
         "scheduler": run.scheduler,
         "completed": run.completed,
-        "mean_wait_s": run.mean_wait_s,
-        "mean_jct_s": run.mean_jct_s,
-        "makespan_s": run.makespan_s,
+        "mean_wait_s": _rounded(run.mean_wait_s),
+        "mean_jct_s": _rounded(run.mean_jct_s),
+        "makespan_s": _rounded(run.makespan_s),
     }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
 
 
 def print_summary(console: Console, ours: RunResult, theirs: RunResult) -> None:
