@@ -42,6 +42,8 @@ class Found:
 
     job: SlurmJob
     record: JobRecord
+    told: bool = False
+    """The last command for this job was carried out before this reading: what does not show may be taken for done."""
 
 
 def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
@@ -53,7 +55,7 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
     request, original, count = job.request, pin.original, len(pin.nodes)
     words = _gpu_words(request, _wanted_gpus(pin))
     words += _task_words(request, _wanted_tasks_per_node(pin))
-    if not _node_count_is_bound(request, count):
+    if not _node_count_is_bound(found, count):
         words.append(f"NumNodes={count}-{count}")
         if request.num_cpus != original.num_cpus:
             words.append(f"NumCPUs={original.num_cpus}")
@@ -75,7 +77,7 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
     if words and found.record.mixed_gres:
         return Failure("asks for generic resources that cannot be written anew")
     words += _task_words(request, original.tasks_per_node)
-    nodes_restored = _same_range(request, original)
+    nodes_restored = _same_range(found, original)
     if not nodes_restored:
         words.append(f"NumNodes={original.min_nodes}-{original.max_nodes or MANY_NODES}")
     elif request.num_tasks != original.num_tasks:
@@ -240,17 +242,23 @@ def _gres(count: int | None, gpu_type: str) -> str:
     return f"gres:gpu:{gpu_type}:{count}" if gpu_type else f"gres:gpu:{count}"
 
 
-def _node_count_is_bound(request: ResourceRequest, count: int) -> bool:
+def _node_count_is_bound(found: Found, count: int) -> bool:
+    request = found.job.request
     if request.min_nodes != count:
         return False
+    if not found.record.shows_node_bound:
+        return found.told
     if request.max_nodes == count:
         return True
     # Without an upper bound Slurm takes the least number, unless GPUs or tasks make it look for more.
     return request.max_nodes == 0 and request.gpus_per_node is not None and request.num_tasks <= count
 
 
-def _same_range(request: ResourceRequest, original: ResourceRequest) -> bool:
-    return (request.min_nodes, request.max_nodes) == (original.min_nodes, original.max_nodes)
+def _same_range(found: Found, original: ResourceRequest) -> bool:
+    request = found.job.request
+    if request.min_nodes != original.min_nodes:
+        return False
+    return request.max_nodes == original.max_nodes if found.record.shows_node_bound else found.told
 
 
 def _update(job: SlurmJob, words: Sequence[str]) -> Step:

@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from controller.errors import SlurmReplyError
 from controller.slurm import changes
@@ -256,7 +257,8 @@ class CommandLineClient:
                 return failures
             sent |= commands
             left = list(commands)
-            commands = self._steps(left, await self._find(left, list(commands.values())), step, failures)
+            after = await self._find(left, list(commands.values()))
+            commands = self._steps(left, _told(after), step, failures)
         return failures | {key: Failure("something else keeps changing the job") for key in commands}
 
     def _steps(
@@ -280,9 +282,13 @@ class CommandLineClient:
         """A command that had no effect once more, alone: for its effect, or for what Slurm has to say."""
         complaint = await self._scontrol.complaint(command.words)
         failures: dict[JobKey, Failure] = {}
-        if self._steps([key], await self._find([key]), step, failures):
+        if self._steps([key], _told(await self._find([key])), step, failures):
             failures[key] = Failure(complaint or "Slurm accepts the change and does not carry it out")
         return failures
+
+
+def _told(found: Mapping[JobKey, Found]) -> dict[JobKey, Found]:
+    return {key: replace(one, told=True) for key, one in found.items()}
 
 
 class _Memory:

@@ -8,7 +8,7 @@ object as before, so that callers can tell by identity.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import structlog
@@ -183,7 +183,7 @@ def keep_identity(record: JobRecord, former: JobRecord | None) -> JobRecord:
         return former
     known = {job.key: job for job in former.jobs}
     jobs = tuple(old if (old := known.get(job.key)) == job else job for job in record.jobs)
-    return JobRecord(record.raw_id, jobs, record.comment_is_exact, record.mixed_gres)
+    return replace(record, jobs=jobs)
 
 
 def parse_answer(answer: bytes, job_id: str, clock: Clockface) -> list[JobRecord]:
@@ -222,4 +222,4 @@ def _number(key: bytes) -> int:
     return int(key) if key.isdigit() else -1
 
 
-_NOTHING = _Entry(b"", JobRecord(0, (), False, False))
+_NOTHING = _Entry(b"", JobRecord(0, (), False, False, False))

@@ -104,6 +104,8 @@ class JobRecord:
     jobs: tuple[SlurmJob, ...]
     comment_is_exact: bool
     """Only one reading of the admin comment is possible, so it may be rewritten."""
+    shows_node_bound: bool
+    """NumNodes= tells of an upper bound. Of a job that was requeued scontrol shows the number of nodes of its last run."""
     mixed_gres: bool
     """The request names generic resources besides GPUs, or several GPU types: it cannot be written anew from the parts."""
 
@@ -165,7 +167,8 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
         het_job_id=int(owner["het"]) if owner["het"] else None,
     )
     jobs = (job,) if array_id is None else tuple(_tasks(job, array_id, owner["tasks"]))
-    return JobRecord(int(owner["raw"]), jobs, texts.exact, mixed)
+    shows_bound = job.restarts == 0 or "-" in fields["NumNodes"]
+    return JobRecord(int(owner["raw"]), jobs, texts.exact, shows_bound, mixed)
 
 
 def _tasks(job: SlurmJob, array_id: int, tasks: str | None) -> list[SlurmJob]:
