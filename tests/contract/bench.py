@@ -44,6 +44,8 @@ class Order:
     """-N k, or -N least-most"""
     ntasks: int | None = None
     """-n"""
+    ntasks_per_node: int | None = None
+    """--ntasks-per-node"""
     cpus_per_task: int | None = None
     """-c"""
     memory_mib: int | None = None

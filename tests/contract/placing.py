@@ -63,16 +63,34 @@ class Placing:
         held = held_gpus(await running(bench, key))
         assert (set(held), sum(held.values())) == (set(nodes), 11)
 
-    async def test_uneven_division_is_refused_or_kept_never_wrong(self, bench: SlurmBench) -> None:
+    async def test_tasks_with_gpus_of_their_own_are_divided_evenly(self, bench: SlurmBench) -> None:
         nodes = _picked(bench, 2)
         key, job = await submit_held(bench, Order(gpus_per_task=1, ntasks=4))
-        failures = await bench.client.pin([Pin(key, nodes, 2, job.request)])
-        if failures:
-            assert not failures[key].gone
-            assert (await seen(bench, key)).held
-        else:
-            await bench.client.release([key])
-            assert held_gpus(await running(bench, key)) == dict.fromkeys(nodes, 2)
+        assert await bench.client.pin([Pin(key, nodes, 2, job.request)]) == {}
+        await bench.client.release([key])
+        assert held_gpus(await running(bench, key)) == dict.fromkeys(nodes, 2)
+
+    async def test_tasks_per_node_are_kept(self, bench: SlurmBench) -> None:
+        nodes = _picked(bench, 2)
+        key, job = await submit_held(bench, Order(gres=3, ntasks=4, ntasks_per_node=2))
+        assert await bench.client.pin([Pin(key, nodes, 3, job.request)]) == {}
+        assert (await seen(bench, key)).request.tasks_per_node == 2
+        await bench.client.release([key])
+        assert held_gpus(await running(bench, key)) == dict.fromkeys(nodes, 3)
+
+    @pytest.mark.parametrize(
+        ("order", "gpus_per_node"),
+        [(Order(gpus=12), 5), (Order(gres=2, nodes=2), 3), (Order(gpus_per_task=2, ntasks=4), 3)],
+        ids=["another sum", "other GPUs per node", "half a task"],
+    )
+    async def test_a_pin_that_contradicts_the_request_is_refused(
+        self, bench: SlurmBench, order: Order, gpus_per_node: int
+    ) -> None:
+        key, job = await submit_held(bench, order)
+        failures = await bench.client.pin([Pin(key, _picked(bench, 2), gpus_per_node, job.request)])
+        assert set(failures) == {key}
+        assert failures[key].message
+        assert (await seen(bench, key)).held
 
     async def test_exclusive_job_gets_its_node_whole(self, bench: SlurmBench) -> None:
         (node,) = _picked(bench, 1)

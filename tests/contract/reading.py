@@ -18,6 +18,10 @@ REQUESTS: dict[str, tuple[Order, dict[str, object]]] = {
     "gpus, node range": (Order(gpus=6, nodes=(1, 3)), {"gpus_per_job": 6, "min_nodes": 1, "max_nodes": 3}),
     "gpus per task": (Order(gpus_per_task=1, ntasks=4), {"gpus_per_task": 1, "num_tasks": 4, "num_cpus": 4}),
     "tasks, cpus": (Order(gres=1, ntasks=2, cpus_per_task=4), {"gpus_per_node": 1, "num_tasks": 2, "num_cpus": 8}),
+    "tasks per node": (
+        Order(gres=2, ntasks=4, ntasks_per_node=2),
+        {"gpus_per_node": 2, "min_nodes": 2, "max_nodes": 0, "num_tasks": 4, "tasks_per_node": 2},
+    ),
     "memory": (Order(gres=1, memory_mib=2048), {"memory_mib_per_node": 2048, "memory_mib_per_cpu": None}),
     "no gpus": (Order(ntasks=2), {"gpus_per_node": None, "gpus_per_job": None, "gpus_per_task": None, "num_tasks": 2}),
 }

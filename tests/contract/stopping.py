@@ -43,6 +43,17 @@ class Stopping:
         assert await bench.client.release([again.key]) == {}
         assert held_gpus(await running(bench, again.key)) == {third: 4}
 
+    async def test_a_requeued_job_gets_its_own_request_back(self, bench: SlurmBench) -> None:
+        key, job = await submit_held(bench, Order(gpus=4, nodes=(1, 2)))
+        await bench.client.pin([Pin(key, bench.nodes[2:4], 2, job.request)])
+        await bench.client.release([key])
+        before = await running(bench, key)
+        await bench.client.requeue_hold([key])
+        again = await requeued(bench, before)
+        assert await bench.client.unpin({again.key: job.request}) == {}
+        request = (await seen(bench, key)).request
+        assert (request.gpus_per_job, request.gpus_per_node, request.required_nodes) == (4, None, ())
+
     async def test_requeue_hold_of_an_array_task(self, bench: SlurmBench) -> None:
         key, before = await submit_running(bench, Order(gres=1, array=(0, 1)))
         assert await bench.client.requeue_hold([key]) == {}

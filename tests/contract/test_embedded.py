@@ -122,6 +122,7 @@ class EmbeddedBench:
                 gpus_per_task=order.gpus_per_task,
                 nodes=order.nodes,
                 ntasks=order.ntasks,
+                ntasks_per_node=order.ntasks_per_node,
                 cpus_per_task=order.cpus_per_task or 1,
                 memory_mib_per_node=order.memory_mib,
                 nodelist=order.nodelist,

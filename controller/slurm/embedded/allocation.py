@@ -1,7 +1,7 @@
 """Which nodes, and how much of each, a request gets: the arithmetic of Slurm's cons_tres, pure.
 
 A node's free part is a `Capacity`; what a job would take of it is a `NodeShare`. As Slurm does, a --gpus or --gpus-per-task
-job fills the first node and leaves at least one GPU or task for each of the others.
+job fills the first node and leaves at least one GPU or task for each of the others; --ntasks-per-node caps the tasks.
 """
 
 from __future__ import annotations
@@ -128,6 +128,8 @@ def _units_that_fit(request: ResourceRequest, unit: _Unit, count: int, capacity:
     if _memory(request, base_cpus, memory_per_cpu) > capacity.memory_mib:
         return 0
     units = max(request.num_tasks, request.gpus_per_job or 0, count)
+    if unit.cpus and request.tasks_per_node:
+        units = min(units, request.tasks_per_node)
     if unit.gpus:
         units = min(units, capacity.gpus // unit.gpus)
     if unit.cpus:

@@ -132,8 +132,8 @@ def signal(ctld: Slurmctld, job: Job, name: str) -> str | None:
 def update(ctld: Slurmctld, job: Job, changes: Mapping[str, str]) -> str | None:
     """scontrol update. As with Slurm, an error leaves the changes before it in place: read the job again.
 
-    Keys are scontrol's, and are carried out in this order: Requeue, AdminComment, TresPerJob, TresPerNode, NumNodes, NumTasks,
-    NumCPUs, ExcNodeList, ReqNodeList, StartTime (seconds since the Unix epoch, or "now").
+    Keys are scontrol's, and are carried out in this order: Requeue, AdminComment, TresPerJob, TresPerNode, TasksPerNode, NumNodes,
+    NumTasks, NumCPUs, ExcNodeList, ReqNodeList, StartTime (seconds since the Unix epoch, or "now").
     """
     if job.phase is Phase.ENDED:
         return "Job/step already completing or completed"
@@ -149,6 +149,7 @@ _ORDER = (
     "AdminComment",
     "TresPerJob",
     "TresPerNode",
+    "TasksPerNode",
     "NumNodes",
     "NumTasks",
     "NumCPUs",
@@ -187,6 +188,8 @@ def _changed_request(ctld: Slurmctld, request: ResourceRequest, key: str, value:
             return _with_gpus(request, value, per_job=key == "TresPerJob")
         case "NumNodes":
             return _with_node_count(request, value)
+        case "TasksPerNode":
+            return replace(request, tasks_per_node=int(value) or None)
         case "NumTasks":
             return replace(request, num_tasks=int(value))
         case "NumCPUs":

@@ -140,6 +140,7 @@ def sbatch_request(
     gpus_per_task: int | None = None,
     nodes: int | tuple[int, int] | None = None,
     ntasks: int | None = None,
+    ntasks_per_node: int | None = None,
     cpus_per_task: int = 1,
     memory_mib_per_node: int | None = None,
     memory_mib_per_cpu: int | None = None,
@@ -151,7 +152,9 @@ def sbatch_request(
     `gpus_per_node` is --gres=gpu:N or --gpus-per-node, `gpus` is --gpus, `nodes` is -N: a count or a range.
     """
     min_nodes, max_nodes = (1, 0) if nodes is None else (nodes, nodes) if isinstance(nodes, int) else nodes
-    tasks = ntasks if ntasks is not None else min_nodes
+    tasks = ntasks if ntasks is not None else min_nodes * (ntasks_per_node or 1)
+    if ntasks_per_node is not None:
+        min_nodes = max(min_nodes, -(-tasks // ntasks_per_node))
     return ResourceRequest(
         min_nodes=min_nodes,
         max_nodes=max_nodes,
@@ -164,4 +167,5 @@ def sbatch_request(
         memory_mib_per_cpu=memory_mib_per_cpu,
         required_nodes=nodelist,
         excluded_nodes=exclude,
+        tasks_per_node=ntasks_per_node,
     )

@@ -14,10 +14,11 @@ _NOT_SHOWN = "Slurm accepted the change, but the job does not show it"
 
 def pin(ctld: Slurmctld, job: Job, order: Pin) -> str | None:
     """Change the request so that Slurm has no choice left; None, or why it did not work."""
-    if error := _cannot_change(job) or _cannot_divide(ctld, order):
+    if error := _cannot_change(job) or _contradicts(order):
         return error
     count = len(order.nodes)
     changes = _gpu_changes(order.original, order.gpus_per_node) | {
+        "TasksPerNode": str(_tasks_per_node(order) or 0),
         "NumNodes": f"{count}-{count}",
         "NumTasks": str(max(order.original.num_tasks, count)),
         "NumCPUs": str(max(order.original.num_cpus, count)),
@@ -37,6 +38,7 @@ def unpin(ctld: Slurmctld, job: Job, original: ResourceRequest) -> str | None:
         return error
     most = original.max_nodes or (original.min_nodes if original.gpus_per_node is not None else len(ctld.nodes))
     changes = _gpu_changes(original, None) | {
+        "TasksPerNode": str(original.tasks_per_node or 0),
         "NumNodes": f"{original.min_nodes}-{most}",
         "NumTasks": str(original.num_tasks),
         "NumCPUs": str(original.num_cpus),
@@ -54,16 +56,31 @@ def _cannot_change(job: Job) -> str:
     return "" if job.held else "the job is not held: it could start while its request is being changed"
 
 
-def _cannot_divide(ctld: Slurmctld, order: Pin) -> str:
-    """Slurm gives the first node as many tasks as fit, so that only some divisions of a --gpus-per-task job can be ordered."""
-    request, count = order.original, len(order.nodes)
-    if request.gpus_per_task is None or order.gpus_per_node is None or count == 1:
+def _contradicts(order: Pin) -> str:
+    """Why the pin is not a way to carry out the user's request; "" when it is one."""
+    original, count, per_node = order.original, len(order.nodes), order.gpus_per_node
+    if not count or len(set(order.nodes)) != count:
+        return "not a list of distinct nodes"
+    if per_node is None:
         return ""
-    even = order.gpus_per_node * count == request.gpus_per_task * max(request.num_tasks, count)
-    full = all(node in ctld.nodes and ctld.nodes[node].gpus == order.gpus_per_node for node in order.nodes)
-    if even and (full or order.gpus_per_node == request.gpus_per_task):
-        return ""
-    return "Slurm decides how the tasks of a --gpus-per-task job are divided: pin it without gpus_per_node"
+    if original.gpus_per_node is not None and per_node != original.gpus_per_node:
+        return f"the job asks for {original.gpus_per_node} GPUs on each node, not {per_node}"
+    total = original.gpus_per_job
+    if original.gpus_per_task is not None:
+        total = original.gpus_per_task * max(original.num_tasks, count)
+    parts = per_node % (original.gpus_per_task or 1)
+    if parts or (total is not None and per_node * count != total):
+        return f"{per_node} GPUs on each of {count} nodes are not the {total} that the job asks for, in whole tasks"
+    if _tasks_per_node(order) != original.tasks_per_node and original.tasks_per_node is not None:
+        return f"the job asks for {original.tasks_per_node} tasks on each node"
+    return ""
+
+
+def _tasks_per_node(order: Pin) -> int | None:
+    """Tasks with GPUs of their own lie evenly only when they are told to: Slurm would put 3 and 1 of 4 tasks on two nodes."""
+    if order.original.gpus_per_task is None or order.gpus_per_node is None:
+        return order.original.tasks_per_node
+    return order.gpus_per_node // order.original.gpus_per_task
 
 
 def _gpu_changes(original: ResourceRequest, gpus_per_node: int | None) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from controller.slurm.client import JobKey, SlurmJob, SlurmSnapshot
+from dataclasses import replace
+
+from controller.slurm.client import JobKey, ResourceRequest, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded.job import Job
 from controller.slurm.embedded.slurmctld import Slurmctld
 
@@ -26,7 +28,7 @@ def job_view(job: Job) -> SlurmJob:
         held=job.held,
         admin_comment=job.admin_comment,
         comment=submission.comment,
-        request=job.request,
+        request=_shown_request(job),
         allocated=job.allocated,
         batch=submission.batch,
         requeue=job.requeue,
@@ -45,6 +47,11 @@ def job_view(job: Job) -> SlurmJob:
         array_job_id=job.array_job_id,
         het_job_id=job.het_job_id,
     )
+
+
+def _shown_request(job: Job) -> ResourceRequest:
+    """From a job's first run on, Slurm shows no maximum of nodes any more, though it keeps it."""
+    return replace(job.request, max_nodes=0) if job.starts and job.request.max_nodes else job.request
 
 
 def snapshot(ctld: Slurmctld) -> SlurmSnapshot:
