@@ -70,8 +70,8 @@ class History:
 
     @property
     def jobs(self) -> Mapping[str, JobView]:
-        """Every job of the mix as last seen."""
-        return self._jobs
+        """Every job of the mix as last seen; later looks do not change what was returned."""
+        return dict(self._jobs)
 
     @property
     def all_ended(self) -> bool:
