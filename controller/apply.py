@@ -82,10 +82,13 @@ class Applier:
             await self._step(
                 "unmark", dict.fromkeys(freed, USER_HOLD_MARK), lambda: self._client.unmark(freed, USER_HOLD_MARK)
             )
+        for job in jobs:
+            failure = failed.get(job.key)
+            if failure is None:
+                self._events.add("held", job.key.job_id, "taken into the queue")
+            elif not failure.gone and not failure.unavailable:
+                self._ledger.yielded[job.key] = job.restarts  # what Slurm does not let us hold, it places itself
         self._journal.save_jobs(self._ledger, keys)
-        for key in keys:
-            if key not in failed:
-                self._events.add("held", key.job_id, "taken into the queue")
         return failed
 
     async def refuse(self, reasons: Mapping[JobKey, str]) -> None:

@@ -39,7 +39,7 @@ class ControllerSettings(BaseModel):
     state_dir: Path = Path("/var/lib/headway")
     """The journal lives here. Mode 0700, owned by the controller's user."""
 
-    policy_address: str = "unix:///run/headway/policy.sock"
+    policy_address: str = "unix:///run/headway-policy/policy.sock"
     """Policy server: unix:///path, or host:port on loopback."""
     policy_deadline_s: Annotated[float, Field(gt=0, le=60)] = 0.5
     """A policy that has not answered by then is passed over for this decision."""

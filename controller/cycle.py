@@ -159,7 +159,7 @@ class Cycle:
         if observation.to_yield:
             await self._applier.give_to_slurm(dict(observation.jobs), observation.to_yield)
             changed += observation.to_yield
-        holds = [job for job in observation.with_role(Role.WAITING) if job.key.job_id in user_holds]
+        holds = [job for job in observation.with_role(Role.WAITING) if _names(job) & user_holds] if user_holds else []
         if holds:
             await self._applier.hold_for_user(holds)
             changed += [job.key for job in holds]
@@ -231,6 +231,11 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
         elif job.reason.split(",")[0] not in _STILL_DECIDING and waited_s > 0.5:
             late[job.key] = f"Slurm refuses it: {job.reason}"
     return late
+
+
+def _names(job: SlurmJob) -> set[str]:
+    """What a user may call the job by: a task also answers to the name of its array."""
+    return {job.key.job_id} if job.array_job_id is None else {job.key.job_id, str(job.array_job_id)}
 
 
 def _in_transit(observation: Observation, decided: Decided | None) -> bool:

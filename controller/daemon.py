@@ -51,6 +51,9 @@ class Health:
 
     started_s: float
     last_good_s: float = 0.0
+    """End of the last cycle that succeeded; 0 = none yet."""
+    last_cycle_s: float = 0.0
+    """End of the last cycle, however it ended."""
     snapshot_time_s: float = 0.0
     read_s: float = 0.0
     cycles: int = 0
@@ -124,6 +127,7 @@ class Controller:
         try:
             while not self._stop.is_set():
                 pause_s = await self._one_cycle(wake)
+                self.health.last_cycle_s = self.clock.now()
                 await self._pause(wake, pause_s)
         finally:
             for task in (beat, self._lesson):
@@ -158,6 +162,7 @@ class Controller:
         self.last = result
         self.health.cycles += 1
         self.health.slurm_away = 0
+        self.health.last_error = ""
         self.health.last_good_s = self.clock.now()
         for listener in self.listeners:
             listener(result)
@@ -196,27 +201,34 @@ class Controller:
                 await self._stop.wait()
 
     async def _beat(self, wake: WakePipe, notifier: Notifier) -> None:
-        """Renew the lease while cycles succeed."""
+        """Renew the lease while cycles succeed; tell systemd while they end at all."""
         ready = False
         while True:
             now_s = self.clock.now()
             if self.health.last_good_s and abs(now_s - self.health.last_good_s) <= self._patience_s():
-                lease = Lease(
-                    time_s=int(now_s),
-                    stale_after_s=self.settings.stale_after_s,
-                    partitions=self.settings.partitions,
-                    controller_uid=os.getuid(),
-                    wake_room_bytes=wake.room_bytes,
-                )
-                try:
-                    write_lease(self.settings.lease_path, lease)
-                except OSError as error:
-                    self._failed(f"{self.settings.lease_path}: the lease cannot be written: {error}")
+                self._renew_lease(wake, now_s)
+            if (
+                self.health.last_cycle_s
+                and abs(now_s - self.health.last_cycle_s) <= self._patience_s() + _MAX_BACKOFF_S
+            ):
                 notifier.watchdog()
                 if not ready:
                     ready = True
                     notifier.ready()
             await asyncio.sleep(self.settings.heartbeat_interval_s)
+
+    def _renew_lease(self, wake: WakePipe, now_s: float) -> None:
+        lease = Lease(
+            time_s=int(now_s),
+            stale_after_s=self.settings.stale_after_s,
+            partitions=self.settings.partitions,
+            controller_uid=os.getuid(),
+            wake_room_bytes=wake.room_bytes,
+        )
+        try:
+            write_lease(self.settings.lease_path, lease)
+        except OSError as error:
+            self._failed(f"{self.settings.lease_path}: the lease cannot be written: {error}")
 
     def _patience_s(self) -> float:
         """How old the last good cycle may be: longer than the longest pause between two."""

@@ -46,6 +46,7 @@ class Feasibility:
         self._reservations = {reservation.name: reservation for reservation in snapshot.reservations}
         self._now_s = snapshot.time_s
         self._rows: dict[Hashable, int] = {}
+        self._eventually: dict[Hashable, Mask] = {}
         self.masks: list[Mask] = []
 
     @property
@@ -75,6 +76,21 @@ class Feasibility:
             self._rows[demand] = row
         return row
 
+    def eventually(self, job: SlurmJob) -> Mask:
+        """Nodes that the job could use if every partition were up and nothing reserved. Raises UnsupportedRequestError."""
+        wanted = job.request
+        asked = (job.partition, job.features, wanted.gpu_type, wanted.required_nodes, wanted.excluded_nodes)
+        if asked not in self._eventually:
+            self._eventually[asked] = self._lasting_mask(*asked)
+        return self._eventually[asked]
+
+    def _lasting_mask(
+        self, partition: str, features: str, gpu_type: str, required: tuple[str, ...], excluded: tuple[str, ...]
+    ) -> Mask:
+        names = [name for name in partition.split(",") if name in self._partitions]
+        members: frozenset[str] = frozenset().union(*(self._partitions[name].nodes for name in names))
+        return self._matching(members, features, gpu_type, required, excluded)
+
     def _intern(self, mask: Mask) -> int:
         self.masks.append(mask)
         return len(self.masks) - 1
@@ -98,14 +114,24 @@ class Feasibility:
             allowed &= reservation.nodes if reservation is not None and active else frozenset()
         for name in demand.barred:
             allowed -= self._reservations[name].nodes
-        allowed -= frozenset(demand.excluded)
-        if demand.required:
-            allowed &= frozenset(demand.required)
+        return self._matching(allowed, demand.features, demand.gpu_type, demand.required, demand.excluded)
+
+    def _matching(
+        self,
+        allowed: frozenset[str],
+        features: str,
+        gpu_type: str,
+        required: tuple[str, ...],
+        excluded: tuple[str, ...],
+    ) -> Mask:
+        allowed -= frozenset(excluded)
+        if required:
+            allowed &= frozenset(required)
         return np.array(
             [
                 name in allowed
-                and _has_features(self._nodes[name].features, demand.features)
-                and (not demand.gpu_type or self._nodes[name].gpu_type == demand.gpu_type)
+                and _has_features(self._nodes[name].features, features)
+                and (not gpu_type or self._nodes[name].gpu_type == gpu_type)
                 for name in self._names
             ],
             dtype=np.bool_,

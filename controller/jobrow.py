@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from controller.columns import STATIC
 from controller.feasible import Feasibility, UnsupportedRequestError
@@ -49,6 +50,8 @@ class Nodes:
     feasibility: Feasibility
     most_gpus: int
     """GPUs of the largest node."""
+    gpus: npt.NDArray[np.int64]
+    """GPUs of each node."""
     users: dict[str, int]
     """Numbers given to user names so far; grows."""
 
@@ -57,8 +60,9 @@ def job_row(job: SlurmJob, ledger: Ledger, nodes: Nodes, partitions: frozenset[s
     """Work it out. The request that counts is the user's own, not what Headway made of it."""
     request = ledger.originals.get(job.key, job.request)
     shape = shape_of(request, nodes.most_gpus)
-    node_set, unsupported = _node_set(replace(job, request=request), shape, nodes.feasibility)
-    problem = "" if shape else f"asks for more GPUs on a node than any node has ({nodes.most_gpus})"
+    asked = replace(job, request=request)
+    node_set, unsupported = _node_set(asked, shape, nodes.feasibility)
+    problem = "" if unsupported else _problem(asked, shape, node_set, nodes)
     return JobRow(
         job=job,
         standing=lasting_standing(job, partitions),
@@ -82,6 +86,24 @@ def _node_set(job: SlurmJob, shape: Shape | None, feasibility: Feasibility) -> t
         return feasibility.node_set(job), ""
     except UnsupportedRequestError as error:
         return -1, str(error)
+
+
+def _problem(job: SlurmJob, shape: Shape | None, node_set: int, nodes: Nodes) -> str:
+    """Why the job would not fit even on an empty cluster with every node up."""
+    if shape is None:
+        return f"asks for more GPUs on a node than any node has ({nodes.most_gpus})"
+    if _enough(shape, nodes.gpus if node_set < 0 else nodes.gpus[nodes.feasibility.masks[node_set]]):
+        return ""
+    if _enough(shape, nodes.gpus[nodes.feasibility.eventually(job)]):
+        return ""
+    return "asks for more than the nodes that it may use have together"
+
+
+def _enough(shape: Shape, gpus: npt.NDArray[np.int64]) -> bool:
+    """Whether empty nodes with so many GPUs each hold the job."""
+    if shape.split is Split.FIXED:
+        return bool(np.count_nonzero(gpus >= shape.gpus_per_node) >= shape.min_nodes)
+    return bool(gpus.sum() >= shape.num_gpus and np.count_nonzero(gpus) >= shape.min_nodes)
 
 
 def _shape_held(job: SlurmJob) -> Shape:

@@ -89,7 +89,7 @@ class Observer:
         signature = (feasibility.signature, tuple(gpus), era, partitions)
         if self._nodes is None or signature != self._signature:
             index = {node.name: row for row, node in enumerate(managed)}
-            self._nodes = Nodes(index, feasibility, max(gpus, default=0), self._users)
+            self._nodes = Nodes(index, feasibility, max(gpus, default=0), np.array(gpus, dtype=np.int64), self._users)
             self._signature = signature
             self._rows = {}
         return self._nodes
@@ -167,9 +167,9 @@ class _Sight:
                 return Standing(Role.INELIGIBLE, f"waits for other jobs ({job.dependency})")
             if met is Met.NEVER:
                 return self._yielded(job, f"waits for a job that will not let it go ({job.dependency})")
-        if row.unsupported:
-            return self._yielded(job, row.unsupported)
-        return Standing(Role.INELIGIBLE, row.problem) if row.problem else Standing(Role.WAITING)
+        # Slurm checks a request when it is submitted, but not that of a held job: what can never start is for Slurm to say.
+        why = row.unsupported or row.problem
+        return self._yielded(job, why) if why else Standing(Role.WAITING)
 
     def _yielded(self, job: SlurmJob, why: str) -> Standing:
         self.to_yield[job.key] = why

@@ -140,7 +140,6 @@ def test_an_exclusive_job_needs_empty_nodes():
 @pytest.mark.parametrize(
     ("nodes", "changes", "told"),
     [
-        ((node("n1"),), {"features": "a100"}, "no node fits what it asks for"),
         ((node("n1", available=False, state="DOWN"),), {}, "the only node that it may use is down or drained"),
         (
             (node("n1", available=False), node("n2", available=False), node("n3", features=frozenset({"x"}))),

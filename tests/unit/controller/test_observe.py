@@ -159,17 +159,32 @@ def test_a_second_look_at_the_same_jobs_gives_the_same_columns():
 def test_a_changed_node_is_noticed():
     observer = Observer()
     asks = job("1", features="ib")
-    before = observer.observe(snapshot(asks), Ledger(), DL).state
-    assert not before.node_sets[before.jobs.node_set[0]].any()
+    assert observer.observe(snapshot(asks), Ledger(), DL).to_yield
     nodes = (node("n1", features=frozenset({"ib"})),)
     assert observer.observe(snapshot(asks, nodes=nodes), Ledger(), DL).state.jobs.node_set[0] == -1
 
 
-def test_a_job_that_fits_no_node_is_told_so():
-    big = job("1", request=request(gpus_per_node=9))
+@pytest.mark.parametrize(
+    "asked",
+    [
+        request(gpus_per_node=9),
+        request(gpus_per_job=33),
+        request(gpus_per_node=8, min_nodes=5, max_nodes=5),
+        request(gpus_per_node=1, gpu_type="h100"),
+    ],
+)
+def test_what_can_never_start_is_for_slurm_to_say(asked):
+    big = job("1", request=asked)
     seen = observe(snapshot(big))
-    assert seen.standings[big.key].role is Role.INELIGIBLE
-    assert "than any node has" in seen.standings[big.key].why
+    assert list(seen.to_yield) == [big.key]
+    assert "asks for more" in seen.to_yield[big.key]
+
+
+def test_a_reservation_that_has_not_begun_is_waited_for():
+    later = SlurmReservation("exam", frozenset({"n1"}), NOW_S + 5000, NOW_S + 10_000)
+    early = job("1", reservation="exam")
+    seen = observe(snapshot(early, reservations=(later,)))
+    assert not seen.to_yield
 
 
 def test_completing_jobs_still_hold_their_nodes():
