@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import structlog
+
 from controller.errors import SlurmReplyError
 from controller.slurm import changes
 from controller.slurm.changes import Command, Found, Step, gone
@@ -31,6 +33,8 @@ from controller.slurm.parse import Clockface, JobRecord
 from controller.slurm.parse_nodes import parse_node, parse_partition, parse_reservation, steady_node
 from controller.slurm.run import CommandRunner, clip
 from controller.slurm.scontrol import Scontrol, require_contact, sentence
+
+log = structlog.get_logger(__name__)
 
 _JOB_ID = re.compile(r"\d+(?:_\d+)?")
 _SIGNAL = re.compile(r"[A-Z0-9]+")
@@ -60,6 +64,7 @@ class CommandLineClient:
         self._jobs = JobTable(clock)
         self._alone: dict[int, JobRecord] = {}
         self._memory = _Memory()
+        self._complaints: set[str] = set()
         self._nodes: RowCache[SlurmNode] = RowCache(b"NodeName=", parse_node, steady_node)
         self._partitions: RowCache[SlurmPartition] = RowCache(b"PartitionName=", parse_partition, bytes)
         self._reservations: RowCache[SlurmReservation] = RowCache(
@@ -140,11 +145,17 @@ class CommandLineClient:
         answers = await self._scontrol.ask([f"show job {job_id}" for job_id in ids], first=first)
         records: dict[int, JobRecord] = {}
         for job_id, section in zip(ids, answers.sections, strict=True):
-            found = parse_answer(section, job_id, self._clock)
+            found = parse_answer(section, job_id, self._clock, self._complain)
             records.update((record.raw_id, record) for record in found)
             if not found:
                 self._memory.drop(job_id)
         return list(records.values())
+
+    def _complain(self, job_id: str, problem: str) -> None:
+        """A job that is not understood is left out; it is said once."""
+        if job_id not in self._complaints:
+            self._complaints.add(job_id)
+            log.warning("slurm_job_not_understood", job=job_id, problem=problem)
 
     # ---- changing
 

@@ -11,17 +11,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-import structlog
-
 from controller.errors import SlurmReplyError
 from controller.slurm.client import SlurmJob
 from controller.slurm.parse import Clockface, JobRecord, parse_job
-from controller.slurm.run import clip
-
-log = structlog.get_logger(__name__)
 
 Row = TypeVar("Row")
+Complain = Callable[[str, str], None]
+"""Told of a job that is there and not understood: its id, and what is wrong."""
 _JOB = b"JobId="
+_NO_JOBS = b"No jobs in the system"
 
 
 class RowCache(Generic[Row]):
@@ -57,6 +55,8 @@ class RowCache(Generic[Row]):
 class _Entry:
     line: bytes
     record: JobRecord
+    ticking: tuple[tuple[int, int], ...] | None = None
+    """Where in the line the fields stand that tick; found when the line ticks for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +121,22 @@ class JobTable:
             if number in doubtful:
                 continue
             former = self._entries.get(job_id)
-            if former is not None and self._steady(former.line) == self._steady(line):
-                entries[job_id] = _Entry(line, former.record)
+            if former is not None and self._only_ticked(former, line):
+                former.line = line
+                entries[job_id] = former
                 continue
             try:
                 record = parse_job(decode(line), self._clock)
             except SlurmReplyError:
                 doubtful.add(number)
-                log.warning("slurm_job_not_understood", line=clip(line, 2000))
                 continue
             entries[job_id] = _Entry(line, keep_identity(record, former.record if former else None))
         contested = frozenset(
             int(job_id) for number in doubtful if (job_id := lines[number][6 : lines[number].find(b" ", 6)]).isdigit()
         )
-        for key in [key for key, entry in entries.items() if entry is _NOTHING or _number(key) in contested]:
-            del entries[key]
+        if doubtful:
+            for key in [key for key, entry in entries.items() if entry is _NOTHING or _number(key) in contested]:
+                del entries[key]
         return contested
 
     def _doubtful_lines(
@@ -145,7 +146,8 @@ class JobTable:
         doubtful: set[int] = set()
         claimed: dict[bytes, int] = {}
         for number, job_id, line in changed:
-            if line.startswith(b"No jobs in the system"):
+            if line.startswith(_NO_JOBS):
+                doubtful.add(number)
                 continue
             if not line.startswith(_JOB) or line.count(self._submit) != 1:
                 doubtful.update(self._around(number, lines))
@@ -164,15 +166,38 @@ class JobTable:
             last += 1
         return range(max(first, 0), min(last, len(lines) - 1) + 1)
 
-    def _steady(self, line: bytes) -> tuple[bytes, bytes, bytes]:
-        """The line without run time and last evaluation: both stand beside a time that only Slurm can have printed."""
+    def _only_ticked(self, former: _Entry, line: bytes) -> bool:
+        """Whether the line differs from the one before only in fields that tick."""
+        if former.ticking is None:
+            former.ticking = self._ticking(former.line)
+        if len(line) == len(former.line):
+            # As nearly always. Equal before the first field that ticks means that the fields stand at the same places.
+            return _without(former.line, former.ticking) == _without(line, former.ticking)
+        ticking = self._ticking(line)
+        if _without(former.line, former.ticking) != _without(line, ticking):
+            return False
+        former.ticking = ticking
+        return True
+
+    def _ticking(self, line: bytes) -> tuple[tuple[int, int], ...]:
+        """Run time and last evaluation: both stand beside a time that only Slurm can have printed."""
         submit = line.find(self._submit)
         run = line.rfind(b" RunTime=", 0, submit)
-        limit = line.find(b" ", run + 1)
+        spans = [(run, line.find(b" ", run + 1))]
         evaluated = line.find(self._evaluated, submit)
-        if evaluated < 0:
-            return line[:run], line[limit:], b""
-        return line[:run], line[limit:evaluated], line[line.find(b" ", evaluated + 1) :]
+        if evaluated >= 0:
+            spans.append((evaluated, line.find(b" ", evaluated + 1)))
+        return tuple(spans)
+
+
+def _without(line: bytes, spans: tuple[tuple[int, int], ...]) -> list[bytes]:
+    pieces = []
+    position = 0
+    for begin, end in spans:
+        pieces.append(line[position:begin])
+        position = end
+    pieces.append(line[position:])
+    return pieces
 
 
 def keep_identity(record: JobRecord, former: JobRecord | None) -> JobRecord:
@@ -186,7 +211,11 @@ def keep_identity(record: JobRecord, former: JobRecord | None) -> JobRecord:
     return replace(record, jobs=jobs)
 
 
-def parse_answer(answer: bytes, job_id: str, clock: Clockface) -> list[JobRecord]:
+def ignore(job_id: str, problem: str) -> None:
+    """Complain to nobody."""
+
+
+def parse_answer(answer: bytes, job_id: str, clock: Clockface, complain: Complain = ignore) -> list[JobRecord]:
     """Records of a job that was read alone: the answer to `show job <id>`, where the id may be that of an array task.
 
     It begins with a record of that job, or of its array; line breaks after that belong to a text of its owner, or begin
@@ -204,8 +233,8 @@ def parse_answer(answer: bytes, job_id: str, clock: Clockface) -> list[JobRecord
             break
         try:
             record = parse_job(text[begin:end].strip("\n"), clock)
-        except SlurmReplyError:
-            log.warning("slurm_job_not_understood", job=job_id, text=clip(text[begin:end], 2000))
+        except SlurmReplyError as error:
+            complain(job_id, str(error))
             break
         if record.raw_id == number or any(job.array_job_id == number for job in record.jobs):
             records.append(record)
