@@ -30,13 +30,14 @@ test-slow: setup
 	$(BIN)/python -m slurm.prerequisites --install-if-root
 	$(BIN)/python -m pytest -m slow
 
-## make check      ruff, mypy --strict, order of the layers, generated code up to date
+## make check      ruff, mypy --strict, order of the layers, generated code and docs up to date
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m protos.generate --check
+	$(BIN)/python -m controller.config_docs --check
 
 ## make bench      the figures of docs/benchmarks.md; JSON into bench-results/
 bench: setup

@@ -25,10 +25,10 @@ from policies.sdnotify import Notifier
 
 log = structlog.get_logger(__name__)
 
-_RESTART_KEYS = frozenset(
+RESTART_KEYS = frozenset(
     {
-        "slurm_client", "slurm_bin", "slurm_conf", "runtime_dir", "state_dir", "policy_address", "fallback_policy",
-        "metrics_address", "admin_group",
+        "slurm_client", "slurm_bin", "slurm_conf", "slurm_timeout_s", "embedded_cluster", "runtime_dir", "state_dir",
+        "policy_address", "fallback_policy", "metrics_address", "admin_group",
     }
 )  # fmt: skip
 """Keys that a reload cannot change."""
@@ -69,10 +69,10 @@ def _reload(path: Path, controller: Controller, notifier: Notifier) -> None:
     except HeadwayError as error:
         log.error("reload_refused", problem=str(error))
     else:
-        fixed = [key for key in _RESTART_KEYS if getattr(fresh, key) != getattr(controller.settings, key)]
+        fixed = [key for key in RESTART_KEYS if getattr(fresh, key) != getattr(controller.settings, key)]
         if fixed:
             log.warning("reload_needs_restart", keys=sorted(fixed))
-        kept = {key: getattr(controller.settings, key) for key in _RESTART_KEYS}
+        kept = {key: getattr(controller.settings, key) for key in RESTART_KEYS}
         settings = fresh.model_copy(update=kept)
         set_up_logging(settings.log_level, settings.log_format)
         controller.reload(settings)
