@@ -82,6 +82,10 @@ class Live:
         )
         return found
 
+    def until_known(self, job_id: str) -> None:
+        """Wait until the controller has seen the job."""
+        self.until(lambda: self.headway.headway("why", job_id, check=False).returncode == 0, f"{job_id} is known")
+
     def everything(self) -> str:
         """For the report of a failed test."""
         queue = self.cluster.run("squeue", "-r", "-o", "%i %T %r %N %R", check=False).stdout

@@ -112,7 +112,8 @@ def test_a_waiting_job_says_why_and_starts_when_there_is_room(world: Live) -> No
     blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=4)
     world.until_state(blocker, "RUNNING")
     job = world.sbatch("--gres=gpu:8", seconds=1)
-    world.until(lambda: world.headway.ask("why", job)["state"] == "waiting", "the controller has seen it")
+    world.until_known(job)
+    assert world.headway.ask("why", job)["state"] == "waiting"
     sentence = world.headway.ask("why", job)["sentence"]
     assert "8" in sentence
     assert "GPU" in sentence

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm.installation import program
 from tests.cluster.live import Live, live
 
 ROGUE = Path(__file__).with_name("rogue_policy.py")
@@ -96,7 +97,7 @@ def test_a_bad_swap_is_refused_and_the_old_policy_stays(world: Live) -> None:
     blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=6)
     world.until_state(blocker, "RUNNING")
     waiting = world.sbatch("--gres=gpu:1", seconds=1)
-    world.until(lambda: world.headway.ask("why", waiting)["state"] == "waiting", "somebody waits")
+    world.until_known(waiting)
     assert world.headway.headway("policy", "use", other, check=False).returncode == 1
     assert world.headway.ask("policy", "show")["name"] == "sjf"
     world.headway.stop("other", signal.SIGKILL)
@@ -105,7 +106,7 @@ def test_a_bad_swap_is_refused_and_the_old_policy_stays(world: Live) -> None:
 def test_a_good_swap_takes_over(world: Live) -> None:
     world.headway.start_policy("sjf")
     other = f"unix://{world.headway.runtime_dir}/better.sock"
-    world.headway.start("better", [sys.executable, "-m", "policies.cli", "serve", "--policy", "las", "--listen", other])
+    world.headway.start("better", [*program("headway-policy"), "serve", "--policy", "las", "--listen", other])
     world.until((world.headway.runtime_dir / "better.sock").exists, "the better one listens")
     world.headway.headway("policy", "use", other)
     assert decided_by(world, submit_and_see_it_run(world)) == "las"
