@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.slurm.client import NodeShare
+from controller.slurm.client import NodeShare, ResourceRequest
 from controller.slurm.embedded.allocation import Capacity, allocate, lowest_bits
 from controller.slurm.embedded.gates import has_features, why_not_considered
 from controller.slurm.embedded.job import Job
@@ -56,14 +56,20 @@ class Scheduler:
         return bool(full or kept)
 
     def backfill_pass(self) -> None:
-        """Start who fits beside the plans of those before."""
+        """Start who fits beside the plans of those before.
+
+        Within a pass room only shrinks: what one job did not get, no later one of the same kind gets.
+        """
         plans: list[_Plan] = []
+        no_room: set[_Kind] = set()
         for job in self._ctld.queue():
-            if job.submission.never_starts or why_not_considered(self._ctld, job):
+            kind, full = _kind(job), len(plans) >= _MAX_PLANS
+            if (full and kind in no_room) or job.submission.never_starts or why_not_considered(self._ctld, job):
                 continue
-            if self._try_backfill(job, plans) or len(plans) >= _MAX_PLANS:
+            if kind not in no_room and self._try_backfill(job, plans):
                 continue
-            if plan := self._plan(job):
+            no_room.add(kind)
+            if not full and (plan := self._plan(job)):
                 plans.append(plan)
 
     def _try_start(self, job: Job, kept: set[str]) -> bool:
@@ -161,6 +167,15 @@ class Scheduler:
         if self._allocate(job, up) is None:
             return "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
         return RESOURCES
+
+
+_Kind = tuple[ResourceRequest, bool, str, str, str, float | None]
+
+
+def _kind(job: Job) -> _Kind:
+    """All that decides where a job fits."""
+    how = job.submission
+    return job.request, how.exclusive, how.features, how.reservation, job.partition, job.time_limit_s
 
 
 def _latest_end(job: Job) -> float:

@@ -65,6 +65,7 @@ class Slurmctld:
         self.nodes = _make_nodes(description, self.partitions.values())
         self.reservations: dict[str, Reservation] = {}
         self.jobs: dict[str, Job] = {}
+        self._holders: dict[str, Job] = {}
         self.outcomes: dict[str, str] = {}
         """Job id → end state of every job that ended, forgotten ones too."""
         self.next_id = 1
@@ -127,8 +128,8 @@ class Slurmctld:
         return sorted(waiting, key=lambda job: (-job.priority, job.sequence))
 
     def holders(self) -> list[Job]:
-        """Jobs that hold nodes."""
-        return [job for job in self.jobs.values() if job.phase.holds_nodes]
+        """Jobs that hold nodes, in the order of their starts."""
+        return list(self._holders.values())
 
     def kick(self) -> None:
         """Something changed: a scheduling pass follows."""
@@ -160,6 +161,7 @@ class Slurmctld:
         """Give the job its nodes and launch it."""
         for share in shares:
             self.nodes[share.node].take(job.job_id, share)
+        self._holders[job.job_id] = job
         job.partition, job.allocated = partition, shares
         job.phase, job.state, job.reason = Phase.CONFIGURING, "CONFIGURING", "None"
         job.start_time_s, job.end_time_s = self.now_s, None
@@ -226,14 +228,18 @@ class Slurmctld:
 
     def leave_nodes(self, job: Job, verdict: str) -> None:
         """The job's nodes are free; it ends, or goes back into the queue."""
-        for share in job.allocated:
-            self.nodes[share.node].give_back(job.job_id)
+        self._free_nodes(job)
         self._wake(f"end {job.job_id}")
         if job.after is Requeue.NO:
             self.end(job, verdict)
         else:
             self.back_into_queue(job)
         self.kick()
+
+    def _free_nodes(self, job: Job) -> None:
+        for share in job.allocated:
+            self.nodes[share.node].give_back(job.job_id)
+        self._holders.pop(job.job_id, None)
 
     def end(self, job: Job, verdict: str) -> None:
         """The job is over; slurmctld forgets it after MinJobAge."""
@@ -292,8 +298,7 @@ class Slurmctld:
         self.unregistered_until_s = self.down_until_s + self.delays.register_s
         lost = sorted(self.jobs.values(), key=lambda job: _number(job.job_id))[len(self.jobs) - lose_newest :]
         for job in lost:
-            for share in job.allocated:
-                self.nodes[share.node].give_back(job.job_id)
+            self._free_nodes(job)
             job.run += 1
             del self.jobs[job.job_id]
         self.next_id = min([self.next_id, *(_number(job.job_id)[0] for job in lost)])
