@@ -135,7 +135,7 @@ async def test_a_task_that_never_waits_is_an_error_not_a_hang() -> None:
     clock = VirtualClock(0.0)
 
     async def spins() -> None:
-        while True:  # noqa: ASYNC110
+        while True:
             await asyncio.sleep(0)
 
     with pytest.raises(RuntimeError, match="without ever waiting"):
