@@ -170,34 +170,31 @@ class JobTable:
         """Whether the line differs from the one before only in fields that tick."""
         if former.ticking is None:
             former.ticking = self._ticking(former.line)
-        if len(line) == len(former.line):
-            # As nearly always. Equal before the first field that ticks means that the fields stand at the same places.
-            return _without(former.line, former.ticking) == _without(line, former.ticking)
-        ticking = self._ticking(line)
-        if _without(former.line, former.ticking) != _without(line, ticking):
+        ticking = []
+        old = new = 0
+        for begin, end in former.ticking:
+            # Equal up to here, so the field begins at the same place, moved by what the fields before have grown.
+            here = begin + new - old
+            if line[new:here] != former.line[old:begin]:
+                return False
+            old, new = end, _end_of_ticking(line, here)
+            ticking.append((here, new))
+        if line[new:] != former.line[old:]:
             return False
-        former.ticking = ticking
+        former.ticking = tuple(ticking)
         return True
 
     def _ticking(self, line: bytes) -> tuple[tuple[int, int], ...]:
         """Run time and last evaluation: both stand beside a time that only Slurm can have printed."""
         submit = line.find(self._submit)
-        run = line.rfind(b" RunTime=", 0, submit)
-        spans = [(run, line.find(b" ", run + 1))]
-        evaluated = line.find(self._evaluated, submit)
-        if evaluated >= 0:
-            spans.append((evaluated, line.find(b" ", evaluated + 1)))
-        return tuple(spans)
+        begins = [line.rfind(b" RunTime=", 0, submit), line.find(self._evaluated, submit)]
+        return tuple((begin, _end_of_ticking(line, begin)) for begin in begins if begin >= 0)
 
 
-def _without(line: bytes, spans: tuple[tuple[int, int], ...]) -> list[bytes]:
-    pieces = []
-    position = 0
-    for begin, end in spans:
-        pieces.append(line[position:begin])
-        position = end
-    pieces.append(line[position:])
-    return pieces
+def _end_of_ticking(line: bytes, begin: int) -> int:
+    """End of the field, and of the name of the scheduler that may follow it."""
+    end = line.find(b" ", begin + 1)
+    return line.find(b" ", end + 1) if line.startswith(b" Scheduler=", end) else end
 
 
 def keep_identity(record: JobRecord, former: JobRecord | None) -> JobRecord:

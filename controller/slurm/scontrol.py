@@ -118,28 +118,24 @@ def _sections(output: bytes, end: bytes, lines: frozenset[str]) -> tuple[bytes, 
     (Long commands are echoed only in part, as on a screen of 80 columns: what stands before the first separator is noise.)
     """
     sections = []
-    echoed = False
-    for part in output.split(end)[:-1]:
-        if echoed and not part:
-            echoed = False
-            continue
-        echoed = part.endswith(_ECHOED_QUESTION)
-        body, newline, _ = part.rpartition(b"\n")
-        sections.append(_without_prompts(body + newline, lines))
+    begin = 0
+    while (stop := output.find(end, begin)) >= 0:
+        following = stop + len(end)
+        # The echo of the question that prints the separator, and then the separator.
+        if output.endswith(_ECHOED_QUESTION, begin, stop) and output.startswith(end, following):
+            following += len(end)
+        first = _after_prompts(output, begin, lines)
+        # What is left of the last line is a prompt, or the echo.
+        sections.append(output[first : max(output.rfind(b"\n", first, stop) + 1, first)])
+        begin = following
     return tuple(sections)
 
 
-def _without_prompts(section: bytes, lines: frozenset[str]) -> bytes:
-    while section.startswith(_PROMPT):
-        first, newline, rest = section.partition(b"\n")
-        first = _strip_prompts(first)
-        if first.decode("ascii", "replace") not in lines:
-            return first + newline + rest
-        section = rest
-    return section
-
-
-def _strip_prompts(line: bytes) -> bytes:
-    while line.startswith(_PROMPT):
-        line = line[len(_PROMPT) :]
-    return line
+def _after_prompts(output: bytes, begin: int, lines: frozenset[str]) -> int:
+    """Where the answer begins, behind prompts and whole echoes."""
+    while output.startswith(_PROMPT, begin):
+        begin += len(_PROMPT)
+        line_end = output.find(b"\n", begin)
+        if output[begin:line_end].decode("ascii", "replace") in lines:
+            begin = line_end + 1
+    return begin
