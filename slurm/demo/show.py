@@ -112,8 +112,8 @@ def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> 
         spec = installation.cluster_spec(name=options.name, nodes=NODES, gpus=GPUS_PER_NODE, rate=options.rate)
         with MiniCluster(spec) as cluster:
             screen.say(
-                f"A Slurm cluster is up after {time.monotonic() - begun_s:.1f} s: {NODES} nodes with {GPUS_PER_NODE} "
-                f"GPUs each (device files), NICs shaped to {options.rate}."
+                f"Slurm is up after {time.monotonic() - begun_s:.1f} s: {NODES} nodes, {GPUS_PER_NODE} GPUs each "
+                f"(device files), NICs at {options.rate}."
             )
             installation.configure(cluster, stale_after_s=STALE_AFTER_S, poll_interval_s=2.0, metrics_address="")
             ours, theirs = _both_ways(options, installation, cluster, screen)

@@ -13,7 +13,7 @@ from slurm.demo.mix import TWELVE, short_mix
 def test_the_emulated_mix_asks_for_the_same_gpus_on_the_same_number_of_nodes() -> None:
     mix = emulated.emulated_mix(TWELVE)
 
-    assert len(mix) == 14
+    assert len(mix) == 13
     assert sum(training.gpus for training in mix) == sum(training.gpus * len(training.labels) for training in TWELVE)
     assert {training.request for training in mix if training.name == "bert-b"} == {("-N2", "--gpus-per-node=8")}
 
@@ -25,7 +25,7 @@ def test_the_description_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     emulated.write_description(path, description)
 
     assert load_cluster(path) == description
-    assert len(tomllib.loads(path.read_text())["jobs"]) == 14
+    assert len(tomllib.loads(path.read_text())["jobs"]) == 13
 
 
 def test_slurm_alone_runs_every_job_to_its_end_in_no_time() -> None:
