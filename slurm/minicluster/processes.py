@@ -114,6 +114,12 @@ class Identity:
     home: str
     groups: tuple[int, ...]
 
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """Put before a command line. Not Popen's `user=`: that needs fork, which a process with gRPC in it does not survive."""
+        groups = ",".join(str(group) for group in self.groups)
+        return ("setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", f"--groups={groups}", "--")
+
     @staticmethod
     def of(name: str) -> Identity:
         """Look the user up. Raises CommandError if there is none."""
@@ -145,7 +151,7 @@ def run(
         environment |= {"HOME": user.home, "USER": user.name, "LOGNAME": user.name}
     try:
         process = subprocess.Popen(  # a session of its own: Ctrl-C at the terminal is for us to handle, not for it
-            argv,
+            (*user.prefix, *argv) if user else argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -153,9 +159,6 @@ def run(
             env=environment,
             cwd=cwd,
             start_new_session=True,
-            user=user.uid if user else None,
-            group=user.gid if user else None,
-            extra_groups=user.groups if user else None,
         )
     except FileNotFoundError as error:
         raise PrerequisiteError(
