@@ -68,3 +68,6 @@ def main() -> None:
     except (DemoError, MiniClusterError, HeadwayError, AskError) as error:
         sys.stderr.write(f"headway demo: {error}\n")
         raise SystemExit(1) from None
+    except BrokenPipeError:  # `make demo | head`: nobody reads any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -22,12 +23,14 @@ class Interrupts:
         """`tell` gets a line for each signal that changes nothing."""
         self._tell = tell
         self._settled = False
+        self._put_off = ""
         self._before: dict[int, Any] = {}
         self.received: int | None = None
         """The first signal."""
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
+        self._before = {number: signal.signal(number, self._handle) for number in heeded}
         return self
 
     def __exit__(
@@ -35,6 +38,18 @@ class Interrupts:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    @contextmanager
+    def put_off(self, until: str) -> Iterator[None]:
+        """For what must not be cut short: a signal within raises Interrupted at the end of the context."""
+        self._put_off = until
+        try:
+            yield
+        finally:
+            self._put_off = ""
+        if self.received is not None:
+            self._settled = True
+            raise Interrupted(self.received)
 
     def settle(self) -> None:
         """The work is done: what follows is clearing up, and is not interrupted."""
@@ -44,6 +59,9 @@ class Interrupts:
         del frame
         if self.received is None:
             self.received = number
+        if self._put_off:
+            self._tell(self._put_off)
+            return
         if self._settled:
             self._tell("clearing up; a moment, please")
             return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from controller.words import duration
 from slurm.demo import emulated, summary
 from slurm.demo.driver import MonotonicTimer, Run, drive
 from slurm.demo.ground import Ground
@@ -67,7 +68,7 @@ class Outcome:
 def show(options: Options, console: Console, interrupts: Interrupts) -> Outcome:
     """Run it and print the summary. Raises DemoError, MiniClusterError or HeadwayError."""
     screen = open_screen(console)
-    reasons = ["--emulated asks for none"] if options.emulated else _make_ready(screen)
+    reasons = ["--emulated asks for none"] if options.emulated else _make_ready(screen, interrupts)
     begun_s = time.monotonic()
     if reasons:
         for reason in reasons:
@@ -81,10 +82,11 @@ def show(options: Options, console: Console, interrupts: Interrupts) -> Outcome:
         outcome = _on_real_slurm(options, screen, interrupts)
     outcome.facts["duration_s"] = round(time.monotonic() - begun_s, 1)
     summary.print_summary(console, outcome.ours, outcome.theirs)
+    screen.say(f"It took {duration(outcome.facts['duration_s'])}, and left nothing behind.")
     return outcome
 
 
-def _make_ready(screen: Screen) -> list[str]:
+def _make_ready(screen: Screen, interrupts: Interrupts) -> list[str]:
     """Install Slurm if need be and possible. Returns why there can be no real Slurm here; empty when there can."""
     from slurm.minicluster.errors import CommandError
     from slurm.prerequisites import PACKAGES, install, missing
@@ -94,7 +96,8 @@ def _make_ready(screen: Screen) -> list[str]:
     if reasons and absent and os.geteuid() == 0 and shutil.which("apt-get"):
         screen.say(f"Installing Slurm's packages: {', '.join(PACKAGES)}.")
         try:
-            install()
+            with interrupts.put_off("a package manager that is cut short leaves a mess: ending after it"):
+                install()
         except CommandError as error:
             return [f"its packages cannot be installed: {error}"]
         reasons = missing()
