@@ -1,0 +1,236 @@
+"""One decision cycle on a large cluster, from Slurm's text to a plan; nothing is applied.
+
+The text stands in for scontrol, everything behind it is what runs in production: the command-line client parses it, the
+observer lays out the columns, a policy server in a process of its own decides, and the plan is checked. Between two cycles
+run times and loads tick, and jobs come and go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from controller.clock import RealClock
+from controller.decide import Decider
+from controller.follow import changes, scoped
+from controller.ledger import Ledger
+from controller.observe import Observer
+from controller.slurm.client import JobKey, SlurmJob
+from controller.slurm.command_line import CommandLineClient
+from controller.slurm.parse import Clockface
+from controller.slurm.run import Completed
+from policies.api import Decision, Outcome, PolicySpec, load_policy
+from policies.client import PolicyClient
+from policies.model import ClusterState
+from slurm.installation import Installation
+from tests.bench.figures import Findings, percentile
+from tests.bench.scontrol_text import ScontrolText
+
+PENDING = 10_000
+NODES = 2_000
+CHURN = 100
+"""Jobs that leave the queue between two cycles; as many come."""
+PHASES = ("parse", "follow", "observe", "policy", "plan")
+_PARTITIONS = frozenset({"dl"})
+_DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What the cluster is like."""
+
+    name: str
+    running: int
+    """Jobs."""
+    full: bool
+    """All GPUs but some on every fiftieth node are taken; else all nodes without a job are free."""
+
+
+SCENARIOS = (Scenario("busy cluster", 500, full=True), Scenario("cluster with room", 500, full=False))
+
+
+def run(*, quick: bool) -> Findings:
+    """Measure."""
+    findings = Findings("cycle")
+    with Installation.prepare("bench-cycle", parent=Path(tempfile.gettempdir())) as headway:
+        headway.start_policy("srtf")
+        for scenario in SCENARIOS:
+            times = asyncio.run(measure(scenario, headway.policy_address, cycles=20 if quick else 100))
+            _report(findings, scenario, times)
+    return findings
+
+
+@dataclass(slots=True)
+class Times:
+    """Seconds per cycle and phase; the first cycle has nothing to build on."""
+
+    first: dict[str, float] = field(default_factory=dict)
+    phases: dict[str, list[float]] = field(default_factory=lambda: {phase: [] for phase in PHASES})
+    starts: list[int] = field(default_factory=list)
+    """Jobs that the plan starts."""
+
+    @property
+    def totals(self) -> list[float]:
+        """Whole cycles."""
+        return [sum(parts) for parts in zip(*self.phases.values(), strict=True)]
+
+    def add(self, cycle: dict[str, float], starts: int) -> None:
+        """One cycle."""
+        if not self.first:
+            self.first = cycle
+            return
+        self.starts.append(starts)
+        for phase, seconds in cycle.items():
+            self.phases[phase].append(seconds)
+
+
+async def measure(
+    scenario: Scenario, policy_address: str, *, cycles: int, pending: int = PENDING, nodes: int = NODES
+) -> Times:
+    """Run the first cycle and that many more."""
+    clock = Clockface.secret()
+    cluster = _Cluster(scenario, clock, pending, nodes, cycles + 1)
+    runner = _Prepared()
+    client = CommandLineClient(runner, clock)
+    endpoint = _Timed(PolicyClient(policy_address))
+    decider = Decider(endpoint, load_policy("fifo-skip"), _DEADLINE_S, RealClock())
+    observer, ledger = Observer(), Ledger()
+    before: dict[JobKey, SlurmJob] = {}
+    times = Times()
+    for _ in range(cycles + 1):
+        runner.answers = cluster.answers()
+        begun_s, runner.own_s = time.perf_counter(), 0.0
+        snapshot = await client.snapshot()
+        parsed_s = time.perf_counter()
+        jobs = scoped(snapshot.jobs, _PARTITIONS)
+        changes(before, jobs)
+        before = jobs
+        followed_s = time.perf_counter()
+        observation = observer.observe(snapshot, ledger, _PARTITIONS)
+        observed_s = time.perf_counter()
+        decided = await decider.decide(observation.state)
+        ended_s = time.perf_counter()
+        if decided is None or decided.problem or len(observation.state.pending) != pending:
+            raise RuntimeError(
+                f"not what was to be measured: {decided and decided.problem}, {len(observation.rows)} jobs"
+            )
+        cycle = {
+            "parse": parsed_s - begun_s - runner.own_s,
+            "follow": followed_s - parsed_s,
+            "observe": observed_s - followed_s,
+            "policy": endpoint.last_s,
+            "plan": ended_s - observed_s - endpoint.last_s,
+        }
+        times.add(cycle, len(decided.plan.starts))
+        cluster.pass_time()
+    await decider.close()
+    return times
+
+
+def _report(findings: Findings, scenario: Scenario, times: Times) -> None:
+    totals = times.totals
+    what = f"{scenario.name}: "
+    starts = f"the plan starts {median(times.starts):.0f} jobs"
+    findings.add(f"{what}p50", median(totals) * 1e3, "ms", 60.0, f"{len(totals)} cycles; {starts}")
+    findings.add(f"{what}p99", percentile(totals, 99) * 1e3, "ms", 120.0, f"most {max(totals) * 1e3:.0f} ms")
+    phases = ", ".join(f"{phase} {median(values) * 1e3:.1f}" for phase, values in times.phases.items())
+    first = ", ".join(f"{phase} {seconds * 1e3:.0f}" for phase, seconds in times.first.items())
+    findings.add(f"{what}first cycle", sum(times.first.values()) * 1e3, "ms", note=f"{first}; later: {phases}")
+    findings.keep(f"{what}cycle, s", totals)
+    for phase, values in times.phases.items():
+        findings.keep(f"{what}{phase}, s", values)
+
+
+class _Cluster:
+    """Text of a cluster over time."""
+
+    def __init__(self, scenario: Scenario, clock: Clockface, pending: int, nodes: int, cycles: int) -> None:
+        self._scenario = scenario
+        self._pending = pending
+        self._text = ScontrolText(clock, pending=pending + CHURN * cycles, nodes=nodes, running=scenario.running)
+        self._gone = 0
+        self._waiting = self._lines()[scenario.running :]
+
+    def _lines(self) -> list[bytes]:
+        return self._text.jobs().splitlines(keepends=True)
+
+    def pass_time(self) -> None:
+        """Five seconds, in which jobs come and go."""
+        self._text.tick()
+        self._gone += CHURN
+
+    def answers(self) -> dict[str, bytes]:
+        """What scontrol says now, by question."""
+        # Only the running ones tick: writing ten thousand equal lines anew each time would take most of the benchmark.
+        running = ScontrolText(
+            self._text.clock, pending=0, nodes=self._text.nodes, running=self._scenario.running, now_s=self._text.now_s
+        )
+        waiting = self._waiting[self._gone : self._gone + self._pending]
+        nodes = self._text.node_lines()
+        if self._scenario.full:
+            nodes = b"".join(_taken(nodes.splitlines(keepends=True)))
+        return {
+            "show job": running.jobs() + b"".join(waiting),
+            "show node": nodes,
+            "show partition": self._text.partitions(),
+            "show reservation": self._text.reservations(),
+        }
+
+
+def _taken(lines: Sequence[bytes]) -> Iterable[bytes]:
+    for number, line in enumerate(lines):
+        yield line if number % 50 == 0 else line.replace(b" State=IDLE ", b" State=IDLE+DRAIN ")
+
+
+class _Prepared:
+    """A CommandRunner that answers as scontrol would."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes] = {}
+        self.own_s = 0.0
+        """Time that went into answering: not part of the cycle."""
+
+    async def run(self, program: str, arguments: Sequence[str], stdin: bytes = b"") -> Completed:
+        """Answer line by line, each after its echo."""
+        begun_s = time.perf_counter()
+        parts = []
+        for line in stdin.decode().splitlines():
+            answer = self.answers.get(line)
+            parts += [f"scontrol: {line}\n".encode(), f"{line.split()[-1]}\n".encode() if answer is None else answer]
+        output = b"".join(parts)
+        self.own_s += time.perf_counter() - begun_s
+        return Completed((program, *arguments), 0, output, "")
+
+
+class _Timed:
+    """A PolicyEndpoint that passes calls on and times decisions."""
+
+    def __init__(self, inner: PolicyClient) -> None:
+        self._inner = inner
+        self.address = inner.address
+        self.last_s = 0.0
+
+    async def describe(self, deadline_s: float) -> PolicySpec:
+        return await self._inner.describe(deadline_s)
+
+    async def healthy(self, deadline_s: float) -> bool:
+        return await self._inner.healthy(deadline_s)
+
+    async def decide(self, state: ClusterState, deadline_s: float) -> Decision:
+        """Encode, ask, decode."""
+        begun_s = time.perf_counter()
+        try:
+            return await self._inner.decide(state, deadline_s)
+        finally:
+            self.last_s = time.perf_counter() - begun_s
+
+    async def learn(self, outcomes: Iterable[Outcome]) -> int:
+        return await self._inner.learn(outcomes)
+
+    async def close(self) -> None:
+        await self._inner.close()
