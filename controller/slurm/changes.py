@@ -53,7 +53,7 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
     if refusal is not None:
         return refusal
     request, original, count = job.request, pin.original, len(pin.nodes)
-    words = _gpu_words(request, _wanted_gpus(pin))
+    words = _gpu_words(found, _wanted_gpus(pin))
     words += _task_words(request, _wanted_tasks_per_node(pin))
     if not _node_count_is_bound(found, count):
         words.append(f"NumNodes={count}-{count}")
@@ -73,7 +73,7 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
     if refusal is not None:
         return refusal
     request = job.request
-    words = _gpu_words(request, original)
+    words = _gpu_words(found, original)
     if words and found.record.mixed_gres:
         return Failure("asks for generic resources that cannot be written anew")
     words += _task_words(request, original.tasks_per_node)
@@ -215,13 +215,14 @@ def _wanted_gpus(pin: Pin) -> _GpuWish | ResourceRequest:
     return pin.original
 
 
-def _gpu_words(request: ResourceRequest, wanted: _GpuWish | ResourceRequest) -> list[str]:
+def _gpu_words(found: Found, wanted: _GpuWish | ResourceRequest) -> list[str]:
     """--gpus-per-task is never touched: it could not be put back."""
+    request, prefix = found.job.request, found.record.gres_prefix
     words = []
     if request.gpus_per_job != wanted.gpus_per_job:
-        words.append(f"TresPerJob={_gres(wanted.gpus_per_job, wanted.gpu_type)}")
+        words.append(f"TresPerJob={_gres(prefix, wanted.gpus_per_job, wanted.gpu_type)}")
     if request.gpus_per_node != wanted.gpus_per_node:
-        words.append(f"TresPerNode={_gres(wanted.gpus_per_node, wanted.gpu_type)}")
+        words.append(f"TresPerNode={_gres(prefix, wanted.gpus_per_node, wanted.gpu_type)}")
     return words
 
 
@@ -236,10 +237,10 @@ def _task_words(request: ResourceRequest, tasks_per_node: int | None) -> list[st
     return [] if request.tasks_per_node == tasks_per_node else [f"TasksPerNode={tasks_per_node or 0}"]
 
 
-def _gres(count: int | None, gpu_type: str) -> str:
+def _gres(prefix: str, count: int | None, gpu_type: str) -> str:
     if not count:
         return ""
-    return f"gres:gpu:{gpu_type}:{count}" if gpu_type else f"gres:gpu:{count}"
+    return f"{prefix}gpu:{gpu_type}:{count}" if gpu_type else f"{prefix}gpu:{count}"
 
 
 def _node_count_is_bound(found: Found, count: int) -> bool:

@@ -248,4 +248,4 @@ def _number(key: bytes) -> int:
     return int(key) if key.isdigit() else -1
 
 
-_NOTHING = _Entry(b"", JobRecord(0, (), False, False, False))
+_NOTHING = _Entry(b"", JobRecord(0, (), False, False, False, ""))

@@ -108,6 +108,8 @@ class JobRecord:
     """NumNodes= tells of an upper bound. Of a job that was requeued scontrol shows the number of nodes of its last run."""
     mixed_gres: bool
     """The request names generic resources besides GPUs, or several GPU types: it cannot be written anew from the parts."""
+    gres_prefix: str
+    """How this Slurm writes generic resources: "gres:" up to 23.02, "gres/" since."""
 
 
 def parse_job(text: str, clock: Clockface) -> JobRecord:
@@ -133,7 +135,7 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
     phase = phase_of(state, has_nodes=bool(values.plain(fields.get("NodeList", ""))))
     ended = phase is Phase.ENDED
     pending = phase is Phase.PENDING
-    gpus, mixed = _gpu_request(tail)
+    gpus = _gpu_request(tail)
     submit_s = clock.seconds(fields["SubmitTime"]) or 0.0
     array_id = int(owner["array"]) if owner["array"] else None
     job = SlurmJob(
@@ -168,7 +170,7 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
     )
     jobs = (job,) if array_id is None else tuple(_tasks(job, array_id, owner["tasks"]))
     shows_bound = job.restarts == 0 or "-" in fields["NumNodes"]
-    return JobRecord(int(owner["raw"]), jobs, texts.exact, shows_bound, mixed)
+    return JobRecord(int(owner["raw"]), jobs, texts.exact, shows_bound, gpus.mixed, gpus.prefix)
 
 
 def _tasks(job: SlurmJob, array_id: int, tasks: str | None) -> list[SlurmJob]:
@@ -226,34 +228,44 @@ def _comment(tail: str, key: str, after: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _GpuRequest:
-    per_job: int | None
-    per_node: int | None
-    per_task: int | None
-    type: str
+    per_job: int | None = None
+    per_node: int | None = None
+    per_task: int | None = None
+    type: str = ""
+    mixed: bool = False
+    prefix: str = "gres:"
 
 
-_NO_GPUS = _GpuRequest(None, None, None, "")
+_NO_GPUS = _GpuRequest()
 _TRES = re.compile(r" (TresPerJob|TresPerNode|TresPerTask)=(\S+)")
 
 
-def _gpu_request(tail: str) -> tuple[_GpuRequest, bool]:
-    """GPUs asked for: after the last path, before the mail address. Also whether there is more to it than can be told."""
+def _gpu_request(tail: str) -> _GpuRequest:
+    """GPUs asked for: after the last path, before the mail address."""
     begin = max(tail.rfind(" StdOut="), tail.rfind(" Power="), 0)
     end = tail.find(" MailUser=", begin)
-    found: dict[str, values.Gpus] = {}
+    found: dict[str, str] = {}
     for key, text in _TRES.findall(tail, begin, len(tail) if end < 0 else end):
-        found.setdefault(key, values.gpus(text))
-    if not found:
-        return _NO_GPUS, False
-    counts = {key: gpus.count or None for key, gpus in found.items()}
-    types = {gpus.type for gpus in found.values() if gpus.count}
-    request = _GpuRequest(
-        per_job=counts.get("TresPerJob"),
-        per_node=counts.get("TresPerNode"),
-        per_task=counts.get("TresPerTask"),
+        found.setdefault(key, text)
+    return gpu_request(found.get("TresPerJob", ""), found.get("TresPerNode", ""), found.get("TresPerTask", ""))
+
+
+@lru_cache(maxsize=4096)
+def gpu_request(per_job: str, per_node: str, per_task: str) -> _GpuRequest:
+    """From Slurm's three texts: "gres:gpu:a100:4", "gres/gpu:4", "cpu=2,gres/gpu=1"."""
+    if not (per_job or per_node or per_task):
+        return _NO_GPUS
+    job, node, task = (values.gpus(text) for text in (per_job, per_node, per_task))
+    types = {gpus.type for gpus in (job, node, task) if gpus.count}
+    return _GpuRequest(
+        per_job=job.count or None,
+        per_node=node.count or None,
+        per_task=task.count or None,
         type=types.pop() if len(types) == 1 else "",
+        # GPUs by task are never rewritten, so what stands beside them does no harm.
+        mixed=any(gpus.others or gpus.several_types for gpus in (job, node)),
+        prefix="gres/" if "gres/" in per_job + per_node + per_task else "gres:",
     )
-    return request, any(gpus.others or gpus.several_types for gpus in found.values())
 
 
 def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
@@ -341,7 +353,8 @@ def _shares_by_total(fields: dict[str, str]) -> tuple[NodeShare, ...]:
     nodes = expand_nodes(fields.get("NodeList", ""))
     if not nodes:
         return ()
-    tres = dict(item.partition("=")[::2] for item in (fields.get("AllocTRES") or fields.get("TRES") or "").split(","))
+    alloc = values.plain(fields.get("AllocTRES", "")) or fields.get("TRES", "")
+    tres = dict(item.partition("=")[::2] for item in alloc.split(","))
     count = max(int(tres.get("node", "0")), len(nodes))
     gpus = values.gpus(fields.get("JOB_GRES", "")).count or int(tres.get("gres/gpu", "0"))
     cpus = int(tres.get("cpu", "0"))

@@ -1,0 +1,237 @@
+"""The changing verbs, over whatever can carry out a command and read jobs back.
+
+What is to be changed is decided in controller.slurm.changes; this is the loop around it: do it, read the jobs, until there
+is nothing more to do. So no verb calls a job done that was not read back as wanted.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from controller.slurm import changes
+from controller.slurm.changes import Command, Found, Step, gone
+from controller.slurm.client import HOLD_MARK, Failure, Failures, JobKey, Phase, Pin, ResourceRequest, SlurmJob
+from controller.slurm.parse import JobRecord
+
+_SIGNAL = re.compile(r"[A-Z0-9]+")
+_FRESH_S = 1.0
+"""A job that was read so recently need not be read again before it is changed: afterwards it is read in any case."""
+_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """One order to requeue, and the job right before and right after it."""
+
+    before: SlurmJob | None
+    after: SlurmJob | None
+    complaint: str
+
+
+class Verbs(ABC):
+    """The changing half of a SlurmClient.
+
+    Invariant: what was read within the last second is good enough to begin with, but only a new reading says that a job is
+    done, or cannot be done. Not for use by several tasks at once.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._memory = Memory()
+
+    # ---- what a client must be able to do
+
+    @abstractmethod
+    async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
+        """Carry out commands, then read these jobs. Those that are gone are left out."""
+
+    @abstractmethod
+    async def _complaint(self, command: Command) -> str:
+        """Carry out one command alone; what Slurm has to say about it, if anything."""
+
+    @abstractmethod
+    async def _send_signal(self, job: SlurmJob, signal: str) -> str | None:
+        """Send a signal to all processes of the job; what Slurm has to say against it, if anything."""
+
+    @abstractmethod
+    async def _requeue(self, job: SlurmJob) -> Requeue:
+        """Requeue the job and hold it, reading it as shortly before and after as can be."""
+
+    # ---- the verbs
+
+    async def hold(self, keys: Sequence[JobKey]) -> Failures:
+        """Hold pending jobs and put HOLD_MARK into their admin comment (added, never overwritten)."""
+        return await self._change(keys, lambda found: changes.hold_step(found, HOLD_MARK))
+
+    async def unmark(self, keys: Sequence[JobKey], mark: str) -> Failures:
+        """Take a token of ours out of the admin comment; everything else in it stays."""
+        return await self._change(keys, lambda found: changes.unmark_step(found, mark))
+
+    async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
+        """Add a token of ours to the admin comment; everything else in it stays."""
+        return await self._change(keys, lambda found: changes.mark_step(found, mark))
+
+    async def pin(self, pins: Sequence[Pin]) -> Failures:
+        """Bind held jobs to nodes, and let them start as soon as they are released (begin time = now)."""
+        by_key = {pin.key: pin for pin in pins}
+        now_s = self._now()
+        return await self._change(list(by_key), lambda found: changes.pin_step(found, by_key[found.job.key], now_s))
+
+    async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
+        """Give held jobs their own request back. See controller.slurm.changes for the little that Slurm cannot forget."""
+        return await self._change(list(originals), lambda found: changes.unpin_step(found, originals[found.job.key]))
+
+    async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
+        """Not before this time (seconds since the Unix epoch); None = now."""
+        now_s = self._now()
+        return await self._change(keys, lambda found: changes.begin_step(found.job, begin_time_s, now_s))
+
+    async def release(self, keys: Sequence[JobKey]) -> Failures:
+        """Take the hold off: Slurm may start the jobs from now on."""
+        return await self._change(keys, changes.release_step)
+
+    async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
+        """Send a signal to batch shell and tasks."""
+        if not _SIGNAL.fullmatch(signal):
+            raise ValueError(f"not a signal: {signal!r}")
+        failures: dict[JobKey, Failure] = {}
+        found = await self._find(keys)
+        for key in keys:
+            if key not in found:
+                failures[key] = gone(key)
+            elif (job := found[key].job).phase is not Phase.RUNNING:
+                failures[key] = Failure(f"is {job.state}, not running")
+            elif (complaint := await self._send_signal(job, signal)) is not None:
+                failures[key] = Failure(complaint)
+        return failures
+
+    async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
+        """Stop running jobs and put them back into the queue, held and marked. Ended jobs are failures, never restarted.
+
+        The mark comes first, so that no moment exists in which a job is held that nobody knows of. Slurm also requeues jobs
+        that have just ended; it shows such a one as pending at once, where a job that was stopped is completing first. One
+        that had ended is left held without our mark, for its owner or the operator to decide: to restart it by itself, or to
+        cancel it, could each destroy something.
+        """
+        before = await self._find(keys)
+        failures = {
+            key: refusal for key in keys if (refusal := changes.requeue_refusal(before.get(key), key)) is not None
+        }
+        stoppable = [key for key in dict.fromkeys(keys) if key not in failures]
+        failures.update(await self.mark(stoppable, HOLD_MARK))
+        for key in stoppable:
+            if key not in failures:
+                failure = await self._requeue_one(before[key].job)
+                if failure is not None:
+                    failures[key] = failure
+        return failures
+
+    async def _requeue_one(self, job: SlurmJob) -> Failure | None:
+        job_id = job.key.job_id
+        done = await self._requeue(job)
+        self._memory.forget()
+        before, after = done.before, done.after
+        if after is None:
+            return gone(job.key)
+        if before is not None and after.restarts > before.restarts and after.phase is not Phase.PENDING:
+            return None if after.held else Failure("was requeued, but is not held")
+        await self.unmark([after.key], HOLD_MARK)
+        if after.restarts == job.restarts:
+            return Failure(done.complaint or f"is {after.state}, not requeued")
+        return Failure(
+            f"ended just before it was to be stopped; Slurm put it back into the queue, where it is held: `scancel {job_id}` "
+            f"if its work is done, `scontrol release {job_id}` to run it again"
+        )
+
+    # ---- the loop
+
+    async def _change(self, keys: Sequence[JobKey], step: Callable[[Found], Step]) -> Failures:
+        """Ask the step what to do for each job, do it, read the jobs, until the step has nothing more to ask for."""
+        failures: dict[JobKey, Failure] = {}
+        sent: dict[JobKey, Command] = {}
+        known = {key: found for key in keys if (found := self._memory.get(key, _FRESH_S)) is not None}
+        commands = {key: answer for key, found in known.items() if isinstance(answer := step(found), Command)}
+        unsure = [key for key in dict.fromkeys(keys) if key not in commands]
+        commands |= _steps(unsure, await self._find(unsure), step, failures)
+        for _ in range(_ROUNDS):
+            stuck = [key for key, command in commands.items() if sent.get(key) == command]
+            for key in stuck:
+                failures |= await self._last_try(key, commands.pop(key), step)
+            if not commands:
+                return failures
+            sent |= commands
+            left = list(commands)
+            after = await self._find(left, list(commands.values()))
+            commands = _steps(left, _told(after), step, failures)
+        return failures | {key: Failure("something else keeps changing the job") for key in commands}
+
+    async def _last_try(self, key: JobKey, command: Command, step: Callable[[Found], Step]) -> dict[JobKey, Failure]:
+        """A command that had no effect once more, alone: for its effect, or for what Slurm has to say."""
+        complaint = await self._complaint(command)
+        failures: dict[JobKey, Failure] = {}
+        if _steps([key], _told(await self._find([key])), step, failures):
+            failures[key] = Failure(complaint or "Slurm accepts the change and does not carry it out")
+        return failures
+
+
+def _steps(
+    keys: Iterable[JobKey],
+    found: Mapping[JobKey, Found],
+    step: Callable[[Found], Step],
+    failures: dict[JobKey, Failure],
+) -> dict[JobKey, Command]:
+    """Commands for the jobs that need one; failures are added to those given."""
+    commands = {}
+    for key in keys:
+        match step(found[key]) if key in found else gone(key):
+            case Failure() as failure:
+                failures[key] = failure
+            case Command() as command:
+                commands[key] = command
+    return commands
+
+
+def _told(found: Mapping[JobKey, Found]) -> dict[JobKey, Found]:
+    return {key: replace(one, told=True) for key, one in found.items()}
+
+
+class Memory:
+    """Jobs as they were last read, by id. Invariant: of an id only what was read last."""
+
+    def __init__(self) -> None:
+        self._readings: list[tuple[float, Iterable[JobRecord]]] = []
+        self._found: dict[str, tuple[float, Found]] = {}
+
+    def forget(self) -> None:
+        """Forget everything."""
+        self._readings.clear()
+        self._found.clear()
+
+    def add(self, records: Iterable[JobRecord]) -> None:
+        """Remember a reading; its index is made when somebody asks."""
+        self._readings.append((time.monotonic(), records))
+
+    def drop(self, job_id: str) -> None:
+        """Slurm knows no such job any more."""
+        self._index()
+        self._found.pop(job_id, None)
+
+    def get(self, key: JobKey, max_age_s: float = math.inf) -> Found | None:
+        """The job, if it was read that recently and is the one meant."""
+        self._index()
+        read_at, found = self._found.get(key.job_id, (0.0, None))
+        if found is None or found.job.key != key or time.monotonic() - read_at > max_age_s:
+            return None
+        return found
+
+    def _index(self) -> None:
+        for read_at, records in self._readings:
+            for record in records:
+                for job in record.jobs:
+                    self._found[job.key.job_id] = (read_at, Found(job, record))
+        self._readings.clear()
