@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import grp
 import os
-import socket
-import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from controller.errors import ConfigurationError
+from policies.errors import ListenError
+from policies.listen import make_way, umask
 
 _MAX_PATH = 107
 """Bytes that the kernel takes for the path of a Unix socket."""
-_PROBE_S = 1.0
 
 
 def group_id(name: str) -> int | None:
@@ -29,19 +27,6 @@ def group_id(name: str) -> int | None:
         ) from None
 
 
-def listens(path: Path) -> bool:
-    """Whether a process accepts connections there."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(_PROBE_S)
-        try:
-            probe.connect(str(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-        except OSError:  # too busy to answer, or not ours to ask: somebody is there
-            return True
-        return True
-
-
 def bind(path: Path, mode: int, group: int | None, listen: Callable[[str], object]) -> None:
     """Make a socket at `path` with `listen` (called with its gRPC address), then open it to those who may connect.
 
@@ -54,7 +39,7 @@ def bind(path: Path, mode: int, group: int | None, listen: Callable[[str], objec
             f"{path.parent}: is not there, or uid {os.getuid()} may not write it; make it, or set runtime_dir"
         )
     try:
-        with _umask(0o177):
+        with umask(0o177):
             listen(f"unix:{path}")
         if group is not None:
             os.chown(path, -1, group, follow_symlinks=False)
@@ -72,24 +57,6 @@ def _clear(path: Path) -> None:
             f"{path}: longer than the {_MAX_PATH} bytes that a socket's path may have; set runtime_dir"
         )
     try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be looked at: {error}; check the owner of the folder") from error
-    if not stat.S_ISSOCK(found.st_mode):
-        raise ConfigurationError(f"{path}: is there and is no socket; remove it")
-    if listens(path):
-        raise ConfigurationError(
-            f"{path}: another controller serves it; stop that one first, or set another runtime_dir"
-        )
-    path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _umask(mask: int) -> Iterator[None]:
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
+        make_way(path)
+    except ListenError as error:
+        raise ConfigurationError(f"{error} (is another controller running? then set another runtime_dir)") from error

@@ -31,8 +31,8 @@ def bind(server: grpc.aio.Server, address: Address) -> Address:
                 f"{address}: cannot listen there: {error}; end the program that does, or choose another port"
             ) from error
         return Address(host=address.host, port=port)
-    _clear(address.path)
-    with _umask(0o777 & ~SOCKET_MODE):
+    make_way(address.path)
+    with umask(0o777 & ~SOCKET_MODE):
         try:
             server.add_insecure_port(address.target)
         except RuntimeError as error:
@@ -40,8 +40,8 @@ def bind(server: grpc.aio.Server, address: Address) -> Address:
     return address
 
 
-def _clear(path: Path) -> None:
-    """Make way for a socket of that name, when nobody listens on the one that is there."""
+def make_way(path: Path) -> None:
+    """Make way for a socket of that name, when nobody listens on the one that is there. Raises ListenError."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -82,7 +82,8 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def _umask(mask: int) -> Iterator[None]:
+def umask(mask: int) -> Iterator[None]:
+    """Within, files and sockets are made with these bits of their mode off."""
     before = os.umask(mask)
     try:
         yield
