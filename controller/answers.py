@@ -14,7 +14,7 @@ from controller.slurm.client import SlurmJob
 from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:
-    from controller.admin import Asked, AskedDecider
+    from controller.asked import Asked, AskedDecider
 
 
 def policy_info(decider: AskedDecider) -> admin_pb2.PolicyInfo:
