@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from controller.words import duration
 from slurm.demo import emulated, summary
 from slurm.demo.driver import MonotonicTimer, Run, drive
 from slurm.demo.ground import Ground
@@ -82,7 +81,7 @@ def show(options: Options, console: Console, interrupts: Interrupts) -> Outcome:
         outcome = _on_real_slurm(options, screen, interrupts)
     outcome.facts["duration_s"] = round(time.monotonic() - begun_s, 1)
     summary.print_summary(console, outcome.ours, outcome.theirs)
-    screen.say(f"It took {duration(outcome.facts['duration_s'])}, and left nothing behind.")
+    screen.say(f"It took {outcome.facts['duration_s']:.0f} s, and left nothing behind.")
     return outcome
 
 

@@ -15,6 +15,8 @@ from slurm.demo.view import where
 _NOTHING = "-"
 _WIDE = 132
 """Columns from which the reasons fit into the table."""
+_SLOWED = 1.3
+"""Training steps whose times differ by this factor are worth a sentence."""
 _ALIKE = 0.03
 """Means that differ by less than this share are called equal."""
 
@@ -69,8 +71,11 @@ def verdict(ours: RunResult, theirs: RunResult) -> list[str]:
         return [f"Not every job ran to its end ({', '.join(broken)}), so the two runs cannot be compared."]
     sentences = [_on_means(ours, theirs)]
     if ours.makespan_s is not None and theirs.makespan_s is not None:
-        sentences.append(f"All jobs were done after {ours.makespan_s:.0f} s, and {theirs.makespan_s:.0f} s with Slurm.")
+        sentences.append(
+            f"All jobs were done after {ours.makespan_s:.0f} s; with Slurm alone, after {theirs.makespan_s:.0f} s."
+        )
     sentences.extend(_on_losers(ours, theirs))
+    sentences.extend(_on_steps(ours, theirs))
     return sentences
 
 
@@ -99,6 +104,22 @@ def _on_losers(ours: RunResult, theirs: RunResult) -> list[str]:
         return ["No job was done later than with Slurm."]
     worst_s, worst = max(later)
     return [f"{len(later)} of {len(pairs)} jobs were done later than with Slurm, {worst} most, by {worst_s:.0f} s."]
+
+
+def _on_steps(ours: RunResult, theirs: RunResult) -> list[str]:
+    """The job that the placement slowed down most, if one was slowed down clearly."""
+    slowed = [
+        (max(mine.step_ms, other.step_ms) / min(mine.step_ms, other.step_ms), mine.label, mine.step_ms, other.step_ms)
+        for mine, other in zip(ours.jobs, theirs.jobs, strict=True)
+        if mine.step_ms and other.step_ms
+    ]
+    if not slowed or max(slowed)[0] < _SLOWED:
+        return []
+    _, label, mine_ms, other_ms = max(slowed)
+    return [
+        f"A training step of {label} took {mine_ms:.0f} ms with Headway and {other_ms:.0f} ms with Slurm alone: "
+        "the placement decides whether a job uses the network, and with whom it shares its links."
+    ]
 
 
 def as_json(ours: RunResult, theirs: RunResult, facts: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -25,7 +26,7 @@ def test_the_better_one_is_named_with_the_figures() -> None:
     first, second, third = verdict(ours, theirs)
 
     assert first.startswith("Headway was better: jobs were done 50% sooner on average (mean JCT 15 s against 30 s")
-    assert second == "All jobs were done after 60 s, and 60 s with Slurm."
+    assert second == "All jobs were done after 60 s; with Slurm alone, after 60 s."
     assert third == "No job was done later than with Slurm."
 
 
@@ -47,6 +48,20 @@ def test_a_better_average_names_the_job_that_paid_for_it() -> None:
     theirs = run("Slurm", job("small", 60, 100), job("large", 0, 30))
 
     assert verdict(ours, theirs)[-1] == "1 of 2 jobs were done later than with Slurm, large most, by 60 s."
+
+
+def test_a_job_that_shared_its_links_is_named() -> None:
+    ours = run("Headway", replace(job("a", 1, 10), step_ms=66.0), replace(job("b", 1, 10), step_ms=200.0))
+    theirs = run("Slurm", replace(job("a", 1, 10), step_ms=198.0), replace(job("b", 1, 10), step_ms=210.0))
+
+    assert "A training step of a took 66 ms with Headway and 198 ms with Slurm alone" in verdict(ours, theirs)[-1]
+
+
+def test_step_times_that_are_alike_are_not_told() -> None:
+    ours = run("Headway", replace(job("a", 1, 10), step_ms=200.0))
+    theirs = run("Slurm", replace(job("a", 1, 10), step_ms=220.0))
+
+    assert "step" not in " ".join(verdict(ours, theirs))
 
 
 def test_runs_with_failed_jobs_are_not_compared() -> None:
