@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 HOLD_MARK = "headway:hold"
 """Token in a job's admin comment: Headway holds this job, and Headway will release it."""
@@ -18,8 +18,7 @@ USER_HOLD_MARK = "headway:user-hold"
 """Token in a job's admin comment: the user put this hold on; Headway leaves the job alone until the user takes it off."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class JobKey:
+class JobKey(NamedTuple):
     """Identity of a job. Slurm may issue an id again after losing its newest jobs, so the submit time belongs to it.
 
     Every requeue gives the job a new submit time (measured on 22.05: while it is COMPLETING it keeps the old one, back in the
@@ -30,10 +29,6 @@ class JobKey:
     """"123", or "123_4" for an array task: what users see and what every Slurm command takes."""
     submit_time_s: int
     """Seconds since the Unix epoch."""
-
-    def __hash__(self) -> int:
-        """By id alone: keys are looked up by the ten thousand, and equal ids with other times are rare."""
-        return hash(self.job_id)
 
 
 class Phase(Enum):

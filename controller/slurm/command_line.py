@@ -146,17 +146,23 @@ class CommandLineClient(Verbs):
 
     # ---- what the verbs are made of
 
-    async def _complaint(self, command: Command) -> str:
+    async def carry_out(self, commands: Sequence[Command]) -> None:
+        """Tell Slurm; what became of it is for the caller to read."""
+        await self._scontrol.ask([], first=[command.words for command in commands])
+
+    async def complaint(self, command: Command) -> str:
+        """Carry out one command alone; what Slurm has to say about it, if anything."""
         return await self._scontrol.complaint(command.words)
 
-    async def _send_signal(self, job: SlurmJob, signal: str) -> str | None:
+    async def send_signal(self, job: SlurmJob, signal: str) -> str | None:
+        """Send a signal to all processes of the job; what Slurm has to say against it, if anything."""
         completed = await self._runner.run("scancel", ["--full", f"--signal={signal}", job.key.job_id])
         require_contact(completed)
         if completed.status == 0 and not completed.stderr:
             return None
         return sentence(completed.stderr) or f"scancel ended with {completed.status}"
 
-    async def _requeue(self, job: SlurmJob) -> Requeue:
+    async def requeue(self, job: SlurmJob) -> Requeue:
         """Look, stop and look again within one process, a millisecond apart."""
         job_id = job.key.job_id
         answers = await self._scontrol.ask([f"show job {job_id}", f"requeuehold {job_id}", f"show job {job_id}"])

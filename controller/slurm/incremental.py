@@ -95,28 +95,54 @@ class JobTable:
 
     def update(self, section: bytes) -> JobReading:
         """Read `show job`'s answer to the end."""
-        before = self._entries
-        entries: dict[bytes, _Entry] = {}
-        changed: list[tuple[int, bytes, bytes]] = []
-        lines = section.split(b"\n")
-        for number, line in enumerate(lines):
-            job_id = line[6 : line.find(b" ", 6)]
-            entry = before.get(job_id)
-            if entry is not None and entry.line == line and job_id not in entries:
-                entries[job_id] = entry
-            elif line:
-                changed.append((number, job_id, line))
-                # Keeps the order of the reading; taken out again if the line does not turn out to be a record.
-                entries.setdefault(job_id, _NOTHING)
-        contested = self._take(changed, lines, entries) if changed else frozenset()
+        entries, changed = self._compare(section)
+        contested = self._take(changed, section, entries) if changed else frozenset()
         self._entries = entries
         return JobReading(tuple([job for entry in entries.values() for job in entry.record.jobs]), contested)
 
+    def _compare(self, section: bytes) -> tuple[dict[bytes, _Entry], list[tuple[int, bytes, bytes]]]:
+        """Entries of the lines that are as they were, in the order of the reading; and (number, id, line) of the others.
+
+        Each line of the last reading is looked for where it should come next, so that equal ones are not even cut out of the
+        text: that would take longer than all the rest.
+        """
+        before = self._entries
+        entries: dict[bytes, _Entry] = {}
+        changed: list[tuple[int, bytes, bytes]] = []
+        expected = iter(before.items())
+        next_id, next_entry = next(expected, _NOBODY)
+        number = begin = 0
+        while begin < len(section):
+            end = begin + len(next_entry.line)
+            same = section.startswith(next_entry.line, begin) and section.startswith(b"\n", end)
+            if same and next_entry is not _NOTHING and next_id not in entries:
+                entries[next_id] = next_entry
+                next_id, next_entry = next(expected, _NOBODY)
+            else:
+                end = section.find(b"\n", begin)
+                end = len(section) if end < 0 else end
+                line = section[begin:end]
+                job_id = line[6 : line.find(b" ", 6)]
+                entry = before.get(job_id)
+                if entry is not None and entry.line == line and job_id not in entries:
+                    entries[job_id] = entry
+                elif line:
+                    changed.append((number, job_id, line))
+                    # Keeps the order of the reading; taken out again if the line does not turn out to be a record.
+                    entries.setdefault(job_id, _NOTHING)
+                if entry is not None:  # those expected before it are gone, or stand elsewhere now
+                    while next_entry is not _NOTHING and next_id != job_id:
+                        next_id, next_entry = next(expected, _NOBODY)
+                    next_id, next_entry = next(expected, _NOBODY)
+            begin = end + 1
+            number += 1
+        return entries, changed
+
     def _take(
-        self, changed: list[tuple[int, bytes, bytes]], lines: list[bytes], entries: dict[bytes, _Entry]
+        self, changed: list[tuple[int, bytes, bytes]], section: bytes, entries: dict[bytes, _Entry]
     ) -> frozenset[int]:
         """Parse the lines that are new or different. Returns the ids that are in doubt."""
-        doubtful = self._doubtful_lines(changed, lines, entries)
+        doubtful = self._doubtful_lines(changed, section, entries)
         for number, job_id, line in changed:
             if number in doubtful:
                 continue
@@ -131,25 +157,29 @@ class JobTable:
                 doubtful.add(number)
                 continue
             entries[job_id] = _Entry(line, keep_identity(record, former.record if former else None))
+        if not doubtful:
+            return frozenset()
+        lines = section.split(b"\n")
         contested = frozenset(
             int(job_id) for number in doubtful if (job_id := lines[number][6 : lines[number].find(b" ", 6)]).isdigit()
         )
-        if doubtful:
-            for key in [key for key, entry in entries.items() if entry is _NOTHING or _number(key) in contested]:
-                del entries[key]
+        for key in [key for key, entry in entries.items() if entry is _NOTHING or _number(key) in contested]:
+            del entries[key]
         return contested
 
     def _doubtful_lines(
-        self, changed: list[tuple[int, bytes, bytes]], lines: list[bytes], entries: dict[bytes, _Entry]
+        self, changed: list[tuple[int, bytes, bytes]], section: bytes, entries: dict[bytes, _Entry]
     ) -> set[int]:
         """Lines that are no record, their neighbours, and lines that claim the same id."""
         doubtful: set[int] = set()
+        lines: list[bytes] = []
         claimed: dict[bytes, int] = {}
         for number, job_id, line in changed:
             if line.startswith(_NO_JOBS):
                 doubtful.add(number)
                 continue
             if not line.startswith(_JOB) or line.count(self._submit) != 1:
+                lines = lines or section.split(b"\n")
                 doubtful.update(self._around(number, lines))
             elif job_id in claimed or entries[job_id] is not _NOTHING:
                 doubtful.add(number)
@@ -249,3 +279,4 @@ def _number(key: bytes) -> int:
 
 
 _NOTHING = _Entry(b"", JobRecord(0, (), False, False, False, ""))
+_NOBODY = (b"", _NOTHING)

@@ -100,11 +100,16 @@ def joined(ids: Sequence[str]) -> list[str]:
 
 def require_contact(completed: Completed) -> None:
     """Raise SlurmUnavailableError when the program says that it did not reach slurmctld."""
-    if completed.stderr and _AWAY.search(completed.stderr):
+    if means_away(completed.stderr):
         raise SlurmUnavailableError(
             f"{completed.argv[0]}: {clip(completed.stderr)}; is slurmctld running, and does slurm_conf name its "
             "configuration? `scontrol ping` tells"
         )
+
+
+def means_away(message: str) -> bool:
+    """Whether Slurm's message says that slurmctld was not reached."""
+    return _AWAY.search(message) is not None
 
 
 def sentence(text: str) -> str:

@@ -3,25 +3,68 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import PackageNotFoundError, version
+
+import structlog
 
 from controller.config import ControllerSettings
+from controller.errors import ConfigurationError, SlurmUnavailableError
 from controller.slurm.client import SlurmClient
 from controller.slurm.command_line import CommandLineClient
 from controller.slurm.parse import Clockface
+from controller.slurm.pyslurm_client import PySlurmClient
+from controller.slurm.pyslurm_process import WorkerProcess
 from controller.slurm.run import ProcessRunner
+
+log = structlog.get_logger(__name__)
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 async def open_client(settings: ControllerSettings) -> SlurmClient:
-    """The client that the settings name. Raises ConfigurationError, SlurmError."""
+    """The client that the settings name. Raises ConfigurationError, SlurmError.
+
+    `auto` takes pyslurm where it would tell the same as the command line: it is installed, made for the Slurm that runs, and
+    that Slurm counts GPUs (without which pyslurm does not see what --gpus asks for). Otherwise it takes the command line.
+    """
     if settings.slurm_client == "embedded":
         from controller.slurm.embedded import open_embedded
 
         slurm = open_embedded(settings)
         slurm.start()
         return slurm.client
-    return command_line_client(settings)
+    command_line = command_line_client(settings)
+    if settings.slurm_client == "command-line":
+        return command_line
+    reason = await _unfit(settings, command_line)
+    if reason is None:
+        worker = WorkerProcess(slurm_environment(settings, Clockface.secret()), settings.slurm_timeout_s)
+        return PySlurmClient(worker, command_line)
+    if settings.slurm_client == "pyslurm":
+        raise ConfigurationError(f'slurm_client = "pyslurm": {reason}; use slurm_client = "auto" or "command-line"')
+    log.info("pyslurm_not_used", reason=reason)
+    return command_line
+
+
+async def _unfit(settings: ControllerSettings, command_line: CommandLineClient) -> str | None:
+    """Why pyslurm cannot be used here, if so. Its package is looked at, not imported: its library would be with us for good."""
+    try:
+        made_for = version("pyslurm")
+    except PackageNotFoundError:
+        return "pyslurm is not installed"
+    if settings.slurm_client == "auto":
+        try:
+            facts = await command_line.facts()
+        except SlurmUnavailableError:
+            return "slurmctld does not answer yet, so its version is not known"
+    else:
+        facts = await command_line.facts()
+    running = ".".join(f"{part:02d}" for part in facts.version[:2])
+    if [int(part) for part in made_for.split(".")[:2]] != list(facts.version[:2]):
+        return f"pyslurm {made_for} is not made for Slurm {running}, which runs"
+    if "gres/gpu" not in facts.settings.get("AccountingStorageTRES", ""):
+        return "AccountingStorageTRES in slurm.conf does not have gres/gpu"
+    return None
 
 
 def command_line_client(settings: ControllerSettings) -> CommandLineClient:

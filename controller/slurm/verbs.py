@@ -51,15 +51,15 @@ class Verbs(ABC):
         """Carry out commands, then read these jobs. Those that are gone are left out."""
 
     @abstractmethod
-    async def _complaint(self, command: Command) -> str:
+    async def complaint(self, command: Command) -> str:
         """Carry out one command alone; what Slurm has to say about it, if anything."""
 
     @abstractmethod
-    async def _send_signal(self, job: SlurmJob, signal: str) -> str | None:
+    async def send_signal(self, job: SlurmJob, signal: str) -> str | None:
         """Send a signal to all processes of the job; what Slurm has to say against it, if anything."""
 
     @abstractmethod
-    async def _requeue(self, job: SlurmJob) -> Requeue:
+    async def requeue(self, job: SlurmJob) -> Requeue:
         """Requeue the job and hold it, reading it as shortly before and after as can be."""
 
     # ---- the verbs
@@ -106,7 +106,7 @@ class Verbs(ABC):
                 failures[key] = gone(key)
             elif (job := found[key].job).phase is not Phase.RUNNING:
                 failures[key] = Failure(f"is {job.state}, not running")
-            elif (complaint := await self._send_signal(job, signal)) is not None:
+            elif (complaint := await self.send_signal(job, signal)) is not None:
                 failures[key] = Failure(complaint)
         return failures
 
@@ -133,7 +133,7 @@ class Verbs(ABC):
 
     async def _requeue_one(self, job: SlurmJob) -> Failure | None:
         job_id = job.key.job_id
-        done = await self._requeue(job)
+        done = await self.requeue(job)
         self._memory.forget()
         before, after = done.before, done.after
         if after is None:
@@ -172,7 +172,7 @@ class Verbs(ABC):
 
     async def _last_try(self, key: JobKey, command: Command, step: Callable[[Found], Step]) -> dict[JobKey, Failure]:
         """A command that had no effect once more, alone: for its effect, or for what Slurm has to say."""
-        complaint = await self._complaint(command)
+        complaint = await self.complaint(command)
         failures: dict[JobKey, Failure] = {}
         if _steps([key], _told(await self._find([key])), step, failures):
             failures[key] = Failure(complaint or "Slurm accepts the change and does not carry it out")
@@ -220,6 +220,11 @@ class Memory:
         """Slurm knows no such job any more."""
         self._index()
         self._found.pop(job_id, None)
+
+    def latest(self, job_id: str) -> Found | None:
+        """The job of that id as it was last read."""
+        self._index()
+        return self._found.get(job_id, (0.0, None))[1]
 
     def get(self, key: JobKey, max_age_s: float = math.inf) -> Found | None:
         """The job, if it was read that recently and is the one meant."""
