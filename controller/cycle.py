@@ -21,7 +21,7 @@ from controller.journal import DecisionEntry, Journal, RunRecord
 from controller.ledger import Ledger, Refusal
 from controller.observe import Observation, Observer
 from controller.scope import Role
-from controller.slurm.client import JobKey, SlurmClient, SlurmJob, SlurmSnapshot
+from controller.slurm.client import JobKey, Phase, SlurmClient, SlurmJob, SlurmSnapshot
 from policies.wire import state_digest
 
 log = structlog.get_logger(__name__)
@@ -31,6 +31,7 @@ _STILL_DECIDING = frozenset(
 )
 """Reasons that Slurm shows of a released job that it may yet start; every other one means that it will not for now."""
 _RETRIES_AT_ONCE = 8
+_PASSING = frozenset({Phase.CONFIGURING, Phase.COMPLETING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class Cycle:
         self._observer = Observer()
         self._applier = Applier(client, journal, ledger, events, clock)
         self._jobs: dict[JobKey, SlurmJob] = {}
+        """Those in scope at the last look, and the partitions that made them so."""
+        self._scope: frozenset[str] = frozenset()
         self._first = True
         self._last_policy = ""
 
@@ -93,7 +96,9 @@ class Cycle:
 
     def _follow(self, snapshot: SlurmSnapshot) -> tuple[Changes, tuple[RunRecord, ...]]:
         """Bring the ledger up to date with what happened in Slurm since the snapshot before."""
-        jobs = scoped(snapshot.jobs, self._partitions)
+        partitions = self._partitions
+        jobs = scoped(snapshot.jobs, partitions, self._jobs if partitions == self._scope else None)
+        self._scope = partitions
         found = changes(self._jobs, jobs)
         touched: set[JobKey] = set()
         for former, job in found.requeued:
@@ -241,8 +246,9 @@ def _names(job: SlurmJob) -> set[str]:
 def _in_transit(observation: Observation, decided: Decided | None) -> bool:
     if decided is not None and decided.plan.starts:
         return True
-    return any(
-        found.role is Role.STARTING
-        or (found.role is Role.RUNNING and observation.jobs[key].phase.value in {"configuring", "completing"})
-        for key, found in observation.standings.items()
-    )
+    starting, running = Role.STARTING, Role.RUNNING
+    for key, found in observation.standings.items():
+        role = found.role
+        if role is starting or (role is running and observation.jobs[key].phase in _PASSING):
+            return True
+    return False

@@ -22,6 +22,7 @@ from controller.cycle import Cycle, CycleResult
 from controller.decide import Decider, PolicyEndpoint
 from controller.errors import HeadwayError, SlurmError
 from controller.events import EventLog
+from controller.heap import quiet_heap
 from controller.journal import Journal, RunRecord
 from controller.lease import Lease, write_lease
 from controller.ledger import Ledger
@@ -125,10 +126,12 @@ class Controller:
         self._wake = wake
         beat = asyncio.create_task(self._beat(wake, notifier), name="lease")
         try:
-            while not self._stop.is_set():
-                pause_s = await self._one_cycle(wake)
-                self.health.last_cycle_s = self.clock.now()
-                await self._pause(wake, pause_s)
+            with quiet_heap() as heap:
+                while not self._stop.is_set():
+                    pause_s = await self._one_cycle(wake)
+                    self.health.last_cycle_s = self.clock.now()
+                    heap.tidy()
+                    await self._pause(wake, pause_s)
         finally:
             for task in (beat, self._lesson):
                 if task is not None:

@@ -55,9 +55,13 @@ def changes(before: Mapping[JobKey, SlurmJob], after: Mapping[JobKey, SlurmJob])
     return Changes(tuple(new), tuple(started), tuple(ended), tuple(requeued), tuple(gone))
 
 
-def scoped(jobs: Iterable[SlurmJob], partitions: frozenset[str]) -> dict[JobKey, SlurmJob]:
-    """Jobs in scope by key."""
-    return {job.key: job for job in jobs if in_scope(job, partitions)}
+def scoped(
+    jobs: Iterable[SlurmJob], partitions: frozenset[str], before: Mapping[JobKey, SlurmJob] | None = None
+) -> dict[JobKey, SlurmJob]:
+    """Jobs in scope by key. `before`: an earlier answer for these partitions; who is still in it is not looked at again."""
+    if not before:
+        return {job.key: job for job in jobs if in_scope(job, partitions)}
+    return {key: job for job in jobs if before.get(key := job.key) is job or in_scope(job, partitions)}
 
 
 def run_time_s(job: SlurmJob, now_s: float) -> float:

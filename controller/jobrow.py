@@ -12,7 +12,7 @@ import numpy.typing as npt
 from controller.columns import STATIC
 from controller.feasible import Feasibility, UnsupportedRequestError
 from controller.ledger import Ledger
-from controller.scope import Standing, lasting_standing
+from controller.scope import WAITING, Standing, lasting_standing
 from controller.shape import Shape, shape_of
 from controller.slurm.client import ResourceRequest, SlurmJob
 from policies.model import EstimateSource, Split
@@ -40,6 +40,8 @@ class JobRow:
     """What it asks for that only Slurm can place; empty when nothing."""
     problem: str
     """Why no placement can ever suit it; empty when one can."""
+    waits: bool
+    """It waits for the policy, whatever else is in the queue, unless the ledger has a refusal of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,10 @@ def job_row(job: SlurmJob, ledger: Ledger, nodes: Nodes, partitions: frozenset[s
     asked = replace(job, request=request)
     node_set, unsupported = _node_set(asked, shape, nodes.feasibility)
     problem = "" if unsupported else _problem(asked, shape, node_set, nodes)
+    lasting = lasting_standing(job, partitions)
     return JobRow(
         job=job,
-        standing=lasting_standing(job, partitions),
+        standing=lasting,
         order=_order(job, ledger),
         who=(job.user, job.name),
         static=_static(job, request, shape or _shape_held(job), node_set, nodes),
@@ -74,6 +77,7 @@ def job_row(job: SlurmJob, ledger: Ledger, nodes: Nodes, partitions: frozenset[s
         ),
         unsupported=unsupported,
         problem=problem,
+        waits=lasting is WAITING and not (job.dependency or unsupported or problem),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from operator import itemgetter
+from operator import attrgetter
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from controller.dependency import Dependencies, Met
 from controller.feasible import Feasibility
 from controller.jobrow import Held, JobRow, Nodes, job_row
 from controller.ledger import Ledger
-from controller.scope import Role, Standing, standing
+from controller.scope import WAITING, Role, Standing, standing
 from controller.slurm.client import JobKey, NodeShare, SlurmJob, SlurmNode, SlurmSnapshot
 from policies.model import ClusterState
 
@@ -50,7 +50,10 @@ class Observer:
 
     def __init__(self) -> None:
         self._rows: dict[int, JobRow] = {}
-        """By identity of the SlurmJob, which the row keeps alive: clients give the same object while nothing changed."""
+        """By identity of the SlurmJob: clients give the same object while nothing changed.
+
+        A row keeps its job alive, so that no other job gets that identity while the row is here.
+        """
         self._nodes: Nodes | None = None
         self._signature: object = None
         self._users: dict[str, int] = {}
@@ -62,19 +65,22 @@ class Observer:
         managed = [node for node in snapshot.nodes if node.partitions & partitions]
         nodes = self._nodes_of(snapshot, managed, partitions)
         sight = _Sight(snapshot, ledger, partitions, nodes)
-        rows = {}
+        rows, refusals = self._rows, ledger.refusals
         for job in snapshot.jobs:
-            row = self._rows.get(id(job))
-            if row is None or row.job is not job:
-                row = job_row(job, ledger, nodes, partitions)
-            rows[id(job)] = row
-            sight.see(job, row)
-        self._rows = rows
-        sight.visible.sort(key=itemgetter(0))
+            row = rows.get(id(job))
+            if row is None:
+                rows[id(job)] = row = job_row(job, ledger, nodes, partitions)
+            if row.waits and not refusals:
+                sight.see_waiting(job, row)
+            else:
+                sight.see(job, row)
+        if len(rows) > 2 * len(snapshot.jobs):
+            self._rows = {id(job): rows[id(job)] for job in snapshot.jobs}
+        sight.visible.sort(key=attrgetter("order"))
         return Observation(
             snapshot=snapshot,
             state=self._state(snapshot, managed, nodes, sight, ledger),
-            rows=tuple([row.job for _, row, _ in sight.visible]),
+            rows=tuple([row.job for row in sight.visible]),
             standings=sight.standings,
             jobs=sight.jobs,
             to_adopt=tuple(sight.to_adopt),
@@ -99,11 +105,11 @@ class Observer:
     ) -> ClusterState:
         visible = sight.visible
         rows = Rows(
-            ids=[row.job.key.job_id for _, row, _ in visible],
-            statics=np.frombuffer(b"".join([row.static for _, row, _ in visible]), dtype=STATIC),
-            placements=[held for _, _, held in visible],
-            estimates=[_estimate(row, ledger) for _, row, _ in visible] if ledger.estimates else None,
-            served=[ledger.served.get(row.job.key) for _, row, _ in visible] if ledger.served else None,
+            ids=[row.job.key.job_id for row in visible],
+            statics=np.frombuffer(b"".join([row.static for row in visible]), dtype=STATIC),
+            placements=[sight.held.get(id(row), ()) for row in visible],
+            estimates=[_estimate(row, ledger) for row in visible] if ledger.estimates else None,
+            served=[ledger.served.get(row.job.key) for row in visible] if ledger.served else None,
             users=tuple(self._users),
         )
         return build_state(
@@ -129,9 +135,18 @@ class _Sight:
         self.jobs: dict[JobKey, SlurmJob] = {}
         self.to_adopt: list[JobKey] = []
         self.to_yield: dict[JobKey, str] = {}
-        self.visible: list[tuple[tuple[int, ...], JobRow, Held]] = []
-        """(place in line, row, what it holds)"""
+        self.visible: list[JobRow] = []
+        """Rows that policies see."""
+        self.held: dict[int, Held] = {}
+        """What those of them hold that hold anything, by identity of the row."""
         self.foreign: list[NodeShare] = []
+
+    def see_waiting(self, job: SlurmJob, row: JobRow) -> None:
+        """The same as `see` for a row that waits, while no job is refused: nearly all of a long queue."""
+        key = job.key
+        self.visible.append(row)
+        self.jobs[key] = job
+        self.standings[key] = WAITING
 
     def see(self, job: SlurmJob, row: JobRow) -> None:
         """Sort one job in."""
@@ -143,11 +158,12 @@ class _Sight:
             if job.dependency or row.unsupported or row.problem:
                 found = self._doubtful(job, row)
             if found.role is Role.WAITING:
-                self.visible.append((row.order, row, ()))
+                self.visible.append(row)
         elif role is Role.RUNNING or role is Role.STARTING:
             held = row.held if role is Role.RUNNING and row.held else self._pinned(job)
             if held:
-                self.visible.append((row.order, row, held))
+                self.visible.append(row)
+                self.held[id(row)] = held
         elif role is Role.FOREIGN:
             if job.phase.holds_nodes:
                 self.foreign.extend(job.allocated)

@@ -40,7 +40,8 @@ class Standing:
 _FOREIGN = Standing(Role.FOREIGN)
 _ENDED = Standing(Role.ENDED)
 _RUNNING = Standing(Role.RUNNING)
-_WAITING = Standing(Role.WAITING)
+WAITING = Standing(Role.WAITING)
+"""Nothing is in the job's way."""
 _STARTING = Standing(Role.STARTING)
 _ADOPT = Standing(Role.ADOPT)
 
@@ -53,7 +54,7 @@ def in_scope(job: SlurmJob, partitions: frozenset[str]) -> bool:
         wants_gpus
         and job.batch
         and job.het_job_id is None
-        and all(name in partitions for name in job.partition.split(","))
+        and (job.partition in partitions or all(name in partitions for name in job.partition.split(",")))
     )
 
 
@@ -90,7 +91,7 @@ def _held(job: SlurmJob, *, may_begin: bool) -> Standing | None:
         return Standing(Role.INELIGIBLE, "held by its user; `scontrol release` gives it back to the queue")
     if HOLD_MARK not in job.marks:
         return Standing(Role.INELIGIBLE, f"held outside Headway ({job.reason}); `scontrol release` gives it back")
-    return _WAITING if may_begin else None
+    return WAITING if may_begin else None
 
 
 def _waiting(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
@@ -102,4 +103,4 @@ def _waiting(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
         return Standing(
             Role.INELIGIBLE, f"was not started: {refusal.reason}; next try in {refusal.retry_at_s - now_s:.0f} s"
         )
-    return _WAITING
+    return WAITING

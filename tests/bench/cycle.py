@@ -11,16 +11,18 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
 from controller.clock import RealClock
-from controller.decide import Decider
-from controller.follow import changes, scoped
-from controller.ledger import Ledger
-from controller.observe import Observer
-from controller.slurm.client import JobKey, SlurmJob
+from controller.config import ControllerSettings
+from controller.cycle import Cycle
+from controller.decide import Decided, Decider
+from controller.events import EventLog
+from controller.heap import quiet_heap
+from controller.journal import Journal
 from controller.slurm.command_line import CommandLineClient
 from controller.slurm.parse import Clockface
 from controller.slurm.run import Completed
@@ -35,8 +37,8 @@ PENDING = 10_000
 NODES = 2_000
 CHURN = 100
 """Jobs that leave the queue between two cycles; as many come."""
-PHASES = ("parse", "follow", "observe", "policy", "plan")
-_PARTITIONS = frozenset({"dl"})
+PHASES = ("parse", "observe", "policy", "plan")
+"""Policy: the columns encoded, sent, decided on, and the answer decoded. Observe: all that is before and after it."""
 _DEADLINE_S = 30.0
 
 
@@ -60,7 +62,7 @@ def run(*, quick: bool) -> Findings:
     with Installation.prepare("bench-cycle", parent=Path(tempfile.gettempdir())) as headway:
         headway.start_policy("srtf")
         for scenario in SCENARIOS:
-            times = asyncio.run(measure(scenario, headway.policy_address, cycles=20 if quick else 100))
+            times = asyncio.run(measure(scenario, headway, cycles=20 if quick else 100))
             _report(findings, scenario, times)
     return findings
 
@@ -90,44 +92,40 @@ class Times:
 
 
 async def measure(
-    scenario: Scenario, policy_address: str, *, cycles: int, pending: int = PENDING, nodes: int = NODES
+    scenario: Scenario, headway: Installation, *, cycles: int, pending: int = PENDING, nodes: int = NODES
 ) -> Times:
     """Run the first cycle and that many more."""
-    clock = Clockface.secret()
-    cluster = _Cluster(scenario, clock, pending, nodes, cycles + 1)
-    runner = _Prepared()
-    client = CommandLineClient(runner, clock)
-    endpoint = _Timed(PolicyClient(policy_address))
-    decider = Decider(endpoint, load_policy("fifo-skip"), _DEADLINE_S, RealClock())
-    observer, ledger = Observer(), Ledger()
-    before: dict[JobKey, SlurmJob] = {}
+    token = Clockface.secret()
+    cluster = _Cluster(scenario, token, pending, nodes, cycles + 1)
+    runner, clock = _Prepared(), RealClock()
+    client = CommandLineClient(runner, token)
+    endpoint = _Timed(PolicyClient(headway.policy_address))
+    decider = _NothingStarts(endpoint, load_policy("fifo-skip"), _DEADLINE_S, clock)
+    settings = ControllerSettings(partitions=("dl",), state_dir=headway.folder / scenario.name.replace(" ", "-"))
     times = Times()
-    for _ in range(cycles + 1):
-        runner.answers = cluster.answers()
-        begun_s, runner.own_s = time.perf_counter(), 0.0
-        snapshot = await client.snapshot()
-        parsed_s = time.perf_counter()
-        jobs = scoped(snapshot.jobs, _PARTITIONS)
-        changes(before, jobs)
-        before = jobs
-        followed_s = time.perf_counter()
-        observation = observer.observe(snapshot, ledger, _PARTITIONS)
-        observed_s = time.perf_counter()
-        decided = await decider.decide(observation.state)
-        ended_s = time.perf_counter()
-        if decided is None or decided.problem or len(observation.state.pending) != pending:
-            raise RuntimeError(
-                f"not what was to be measured: {decided and decided.problem}, {len(observation.rows)} jobs"
-            )
-        cycle = {
-            "parse": parsed_s - begun_s - runner.own_s,
-            "follow": followed_s - parsed_s,
-            "observe": observed_s - followed_s,
-            "policy": endpoint.last_s,
-            "plan": ended_s - observed_s - endpoint.last_s,
-        }
-        times.add(cycle, len(decided.plan.starts))
-        cluster.pass_time()
+    with closing(Journal(settings.journal_path)) as journal, quiet_heap() as heap:
+        cycle = Cycle(settings, client, decider, journal, journal.load_ledger(), EventLog(clock), clock)
+        for _ in range(cycles + 1):
+            runner.answers = cluster.answers()
+            runner.own_s = 0.0
+            heap.tidy()
+            begun_s = time.perf_counter()
+            snapshot = await client.snapshot()
+            parsed_s = time.perf_counter()
+            result = await cycle.run(snapshot)
+            ended_s = time.perf_counter()
+            if decider.problem or len(result.observation.state.pending) != pending:
+                raise RuntimeError(
+                    f"not what was to be measured: {decider.problem}, {len(result.observation.rows)} jobs"
+                )
+            phases = {
+                "parse": parsed_s - begun_s - runner.own_s,
+                "observe": ended_s - parsed_s - decider.last_s,
+                "policy": endpoint.last_s,
+                "plan": decider.last_s - endpoint.last_s,
+            }
+            times.add(phases, decider.starts)
+            cluster.pass_time()
     await decider.close()
     return times
 
@@ -205,6 +203,25 @@ class _Prepared:
         output = b"".join(parts)
         self.own_s += time.perf_counter() - begun_s
         return Completed((program, *arguments), 0, output, "")
+
+
+class _NothingStarts(Decider):
+    """Decides as in production, and keeps what would be started to itself, so that nothing is to be applied."""
+
+    starts = 0
+    last_s = 0.0
+    problem = ""
+
+    async def decide(self, state: ClusterState) -> Decided | None:
+        begun_s = time.perf_counter()
+        decided = await super().decide(state)
+        self.last_s = time.perf_counter() - begun_s
+        if decided is None:
+            self.problem = self.last_error
+            return None
+        self.problem = decided.problem
+        self.starts = len(decided.plan.starts)
+        return replace(decided, plan=replace(decided.plan, starts=()))
 
 
 class _Timed:

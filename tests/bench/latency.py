@@ -37,7 +37,7 @@ def run(*, quick: bool) -> Findings:
     """Measure."""
     pairs = 15 if quick else 100
     findings = Findings("latency")
-    rng = random.Random(1)  # noqa: S311 - only spaces jobs out
+    rng = random.Random(1)
     samples: dict[str, list[Sample]] = {}
     with pair(nodes=4) as sides:
         for number in range(pairs + 1):
