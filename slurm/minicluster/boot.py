@@ -26,7 +26,7 @@ def require_prerequisites(spec: ClusterSpec) -> None:
     """Raise PrerequisiteError that says what is missing, with the mend."""
     from slurm.prerequisites import missing
 
-    reasons = missing()
+    reasons = missing(accounting=spec.accounting)
     if reasons:
         raise PrerequisiteError("\n".join(reasons))
     try:
@@ -82,10 +82,14 @@ def _make_folders(layout: Layout, spec: ClusterSpec) -> None:
         **{layout.spool / node: 0o755 for node in spec.node_names},
         **{layout.run / f"sys.{host}": 0o700 for host in (CONTROLLER, *spec.node_names)},
     }
+    owned = [layout.state, layout.log, layout.run]
+    if spec.accounting:
+        modes[layout.database] = 0o700
+        owned.append(layout.database)
     for folder, mode in modes.items():
         folder.mkdir()
         folder.chmod(mode)
-    for folder in (layout.state, layout.log, layout.run):
+    for folder in owned:
         shutil.chown(folder, spec.slurm_user)
 
 
@@ -103,6 +107,10 @@ def _write_configuration(spec: ClusterSpec, record: Record, layout: Layout) -> N
     for path, text in files.items():
         path.write_text(text)
         path.chmod(0o644)
+    if spec.accounting:
+        layout.slurmdbd_conf.touch(mode=0o600)
+        layout.slurmdbd_conf.write_text(configuration.slurmdbd_conf(spec, layout, addresses))
+        shutil.chown(layout.slurmdbd_conf, spec.slurm_user)  # slurmdbd reads no other
     if spec.job_submit_lua is not None:
         _copy(spec.job_submit_lua, layout.etc / "job_submit.lua")
     key = layout.munge / "munge.key"

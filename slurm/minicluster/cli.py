@@ -16,6 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from slurm.minicluster.cluster import MiniCluster
+    from slurm.minicluster.spec import ClusterSpec
     from slurm.minicluster.status import ClusterStatus
 
 app = typer.Typer(
@@ -46,6 +47,9 @@ def up(
         typer.Option("--dir", help="Folder of its files, new or empty. Default: /var/lib/headway-minicluster/NAME."),
     ] = None,
     job_submit_lua: Annotated[Path | None, typer.Option(help="A job_submit.lua for slurmctld.")] = None,
+    accounting: Annotated[
+        bool, typer.Option("--accounting", help="Also slurmdbd, with a MariaDB of its own: limits, sacct, sacctmgr.")
+    ] = False,
     conf: Annotated[
         list[str] | None, typer.Option(help="A line for slurm.conf, such as KillWait=30; may be repeated.")
     ] = None,
@@ -64,6 +68,7 @@ def up(
         cgroup=cgroup,  # type: ignore[arg-type]  # checked there
         directory=directory,
         job_submit_lua=job_submit_lua,
+        accounting=accounting,
         extra_conf=tuple(conf or ()),
     )
     began = time.monotonic()
@@ -86,6 +91,7 @@ def _tell_up(cluster: MiniCluster, seconds: float, *, as_json: bool) -> None:
             "cgroup": cluster.cgroup,
             "host_address": cluster.host_address,
             "slurmctld_pid": cluster.slurmctld_pid,
+            "accounting": spec.accounting,
             "boot_s": round(seconds, 3),
         }
         typer.echo(json.dumps(facts))
@@ -98,9 +104,17 @@ def _tell_up(cluster: MiniCluster, seconds: float, *, as_json: bool) -> None:
         "  sinfo\n"
         f"  cd {cluster.layout.work} && sbatch --gres=gpu:2 --wrap 'hostname; echo GPUs $CUDA_VISIBLE_DEVICES'\n"
         "\n"
-        f"Any user can submit. Logs are in {cluster.layout.log}.\n"
+        f"{_who_submits(spec)} Logs are in {cluster.layout.log}.\n"
         f"`headway-minicluster down{_name_option(spec.name)}` removes everything."
     )
+
+
+def _who_submits(spec: ClusterSpec) -> str:
+    if not spec.accounting:
+        return "Any user can submit."
+    from slurm.minicluster.spec import ACCOUNT
+
+    return f"root can submit; others after `sacctmgr -i add user NAME account={ACCOUNT}`."
 
 
 def _name_option(name: str) -> str:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from slurm.minicluster import boot, network, teardown
+from slurm.minicluster.configuration import cluster_name
 from slurm.minicluster.errors import AlreadyRunningError, BootError, CommandError, MiniClusterError, NotRunningError
 from slurm.minicluster.network import CONTROLLER, LinkBytes
 from slurm.minicluster.record import NameLock, RecordStore
@@ -133,6 +134,8 @@ class MiniCluster(RunningCluster):
         boot.write_files(self.spec, self._record)
         self._start_hosts((CONTROLLER, *self.node_names), deadline)
         boot.start_munged(self._holder(CONTROLLER), self.layout, self.cgroup)
+        if self.spec.accounting:
+            self._accounting.boot(cluster_name(self.spec))
         self.start_slurmctld()
         for node in self.node_names:
             self._start_slurmd_daemon(node)

@@ -73,6 +73,21 @@ class Layout:
         """munged's socket."""
         return self.run / "munge.socket"
 
+    @property
+    def database(self) -> Path:
+        """MariaDB's files and its socket, with accounting."""
+        return self.root / "database"
+
+    @property
+    def database_socket(self) -> Path:
+        """MariaDB's socket."""
+        return self.database / "socket"
+
+    @property
+    def slurmdbd_conf(self) -> Path:
+        """slurmdbd's configuration: it looks beside slurm.conf."""
+        return self.etc / "slurmdbd.conf"
+
     def log_of(self, host: str) -> Path:
         """Log of a node's slurmd, or of slurmctld."""
         return self.log / ("slurmctld.log" if host == CONTROLLER else f"{host}.slurmd.log")
@@ -95,10 +110,15 @@ def slurm_conf(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: 
     return "\n".join(lines + free_lines) + "\n"
 
 
+def cluster_name(spec: ClusterSpec) -> str:
+    """What Slurm calls the cluster."""
+    return spec.name.replace("-", "_")
+
+
 def _settings(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: str) -> dict[str, str]:
     contained = cgroup != "none"
     settings = {
-        "ClusterName": spec.name.replace("-", "_"),
+        "ClusterName": cluster_name(spec),
         "SlurmctldHost": f"{CONTROLLER}({addresses.controller})",
         "SlurmUser": spec.slurm_user,
         "SlurmdUser": "root",
@@ -139,6 +159,8 @@ def _settings(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: s
         "JobCompLoc": f"{layout.log}/jobcomp.txt",
         "PlugStackConfig": f"{layout.etc}/plugstack.conf",
     }
+    if spec.accounting:
+        settings |= _accounting_settings(spec, layout, addresses)
     optional = {
         "GresTypes": "gpu" if spec.gpus else None,
         "JobSubmitPlugins": "lua" if spec.job_submit_lua else None,
@@ -149,6 +171,37 @@ def _settings(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: s
     return settings | {
         key: str(value.absolute() if isinstance(value, Path) else value) for key, value in optional.items() if value
     }
+
+
+def _accounting_settings(spec: ClusterSpec, layout: Layout, addresses: Addresses) -> dict[str, str]:
+    counted = {"AccountingStorageTRES": "gres/gpu"} if spec.gpus else {}
+    return counted | {
+        "AccountingStorageType": "accounting_storage/slurmdbd",
+        "AccountingStorageHost": addresses.controller,
+        "AccountingStoragePass": str(
+            layout.munge_socket
+        ),  # no password: how clients of slurmdbd learn of munged's socket
+        "AccountingStorageEnforce": "limits,qos",
+    }
+
+
+def slurmdbd_conf(spec: ClusterSpec, layout: Layout, addresses: Addresses) -> str:
+    """Text of slurmdbd.conf. There is no password in it: MariaDB knows its clients by their user."""
+    settings = {
+        "DbdHost": CONTROLLER,
+        "DbdAddr": addresses.controller,
+        "SlurmUser": spec.slurm_user,
+        "AuthType": "auth/munge",
+        "AuthInfo": f"socket={layout.munge_socket}",
+        "DebugLevel": "info",
+        "LogFile": f"{layout.log}/slurmdbd.log",
+        "PidFile": f"{layout.run}/slurmdbd.pid",
+        "StorageType": "accounting_storage/mysql",
+        "StorageHost": "localhost",
+        "StorageUser": spec.slurm_user,
+        "StorageLoc": "slurm_acct_db",
+    }
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
 def _node_line(spec: ClusterSpec, addresses: Addresses, index: int) -> str:

@@ -179,9 +179,15 @@ def run(
     return done
 
 
-def run_tied(*argv: str, stdin: str = "", check: bool = True, env: Mapping[str, str] | None = None) -> None:
+def run_tied(
+    *argv: str,
+    stdin: str = "",
+    check: bool = True,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = COMMAND_TIMEOUT_S,
+) -> None:
     """Run a program that is killed with us: one that builds must not go on when whoever records it has died."""
-    run("setpriv", "--pdeathsig", "KILL", "--", *argv, stdin=stdin, check=check, env=env)
+    run("setpriv", "--pdeathsig", "KILL", "--", *argv, stdin=stdin, check=check, env=env, timeout_s=timeout_s)
 
 
 def search_path(path: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm.minicluster import cgroups, namespaces, network
+from slurm.minicluster.accounting import Accounting
 from slurm.minicluster.cgroups import Cgroup
 from slurm.minicluster.configuration import Layout
 from slurm.minicluster.errors import BootError, CommandError, NotRunningError
@@ -23,6 +24,7 @@ from slurm.minicluster.record import Record, RecordStore
 
 _SLURMCTLD_PORT = 6817
 _DAEMON_TIMEOUT_S = 15.0
+_CONTROLLER_DAEMONS = frozenset({"slurmctld", "slurmdbd"})
 
 
 class RunningCluster:
@@ -129,6 +131,10 @@ class RunningCluster:
             words += ("setpriv", f"--reuid={user}", f"--regid={Identity.of(user).gid}", "--init-groups", "--")
         return run(*words, *argv, stdin=stdin, timeout_s=timeout, check=check, env={**os.environ, **self.env})
 
+    def sacctmgr(self, *words: str) -> None:
+        """Change the accounting: `sacctmgr("modify", "user", "alice", "set", "GrpTRES=gres/gpu=8")`. Raises CommandError."""
+        self.run("sacctmgr", "-i", *words)
+
     def node_states(self) -> dict[str, str]:
         """Every node's state in Slurm's word: idle, mixed, allocated, down, ... Raises CommandError."""
         answer = run("sinfo", "-h", "-N", "-o", "%N %T", env={**os.environ, **self.env}, timeout_s=10)
@@ -171,6 +177,14 @@ class RunningCluster:
         if not wait_until(answers, timeout):
             raise BootError(f"slurmctld does not answer: {namespaces.tail(self.layout.log_of(CONTROLLER))}")
 
+    def kill_slurmdbd(self) -> None:
+        """SIGKILL slurmdbd; its database runs on."""
+        self._kill("slurmdbd")
+
+    def start_slurmdbd(self) -> None:
+        """Start slurmdbd and wait until it answers. Raises BootError with its log."""
+        self._accounting.start_slurmdbd()
+
     def kill_slurmd(self, node: str) -> None:
         """SIGKILL a node's slurmd; its jobs run on."""
         self._kill(node)
@@ -181,7 +195,7 @@ class RunningCluster:
         self._await_slurmd(node)
 
     def pause(self, daemon: str) -> None:
-        """SIGSTOP "slurmctld", or a node's slurmd by the node's name: it hangs."""
+        """SIGSTOP "slurmctld", "slurmdbd", or a node's slurmd by the node's name: it hangs."""
         self._daemon(daemon).send(signal.SIGSTOP)
 
     def resume(self, daemon: str) -> None:
@@ -230,8 +244,8 @@ class RunningCluster:
         return init
 
     def _find(self, daemon: str) -> ProcessRef | None:
-        if daemon == "slurmctld":
-            return namespaces.daemon(self._holder(CONTROLLER), "slurmctld")
+        if daemon in _CONTROLLER_DAEMONS:
+            return namespaces.daemon(self._holder(CONTROLLER), daemon)
         return namespaces.daemon(self._holder(daemon), "slurmd")
 
     def _daemon(self, daemon: str) -> ProcessRef:
@@ -245,6 +259,10 @@ class RunningCluster:
         ref.send(signal.SIGKILL)
         if not ref.wait_gone(_DAEMON_TIMEOUT_S):
             raise BootError(f"{daemon}: process {ref.pid} does not end, even killed")
+
+    @property
+    def _accounting(self) -> Accounting:
+        return Accounting(self.layout, self._holder(CONTROLLER), self.cgroup, self._up.slurm_user)
 
     def _entering(self, host: str) -> tuple[str, ...]:
         return namespaces.entering(self._init(host), self.cgroup)

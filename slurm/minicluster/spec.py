@@ -16,6 +16,9 @@ CgroupMode = Literal["auto", "v1", "v2", "none"]
 STATE_ROOT = Path("/var/lib/headway-minicluster")
 """Files of a cluster live in a folder of its name below this one, unless the spec names another."""
 
+ACCOUNT = "lab"
+"""With accounting: the account that the cluster has at first. Its user is root."""
+
 MAX_NODES = 200
 """A cluster has one /24: the bridge, the controller and the nodes share it."""
 
@@ -73,6 +76,9 @@ class ClusterSpec:
     """SchedulerParameters. The default starts jobs as soon as slurmctld can."""
     indexed_gpu_types: bool = True
     """One GRES type per GPU index (g0, g1, ...), so that exact GPUs can be asked for; False = untyped GPUs."""
+    accounting: bool = False
+    """Also slurmdbd with a MariaDB of its own, so that limits hold (associations, QOS). Users need an association then: root
+    has one in the account `lab`, others get theirs by `sacctmgr`. The boot takes some seconds more."""
     slurm_user: str = "slurm"
     """SlurmUser. The user that Debian's packages make, or root."""
     boot_timeout_s: float = 60.0
