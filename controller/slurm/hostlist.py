@@ -23,7 +23,7 @@ def expand_nodes(text: str) -> tuple[str, ...]:
     names: list[str] = []
     position = 0
     for match in _PART.finditer(text):
-        if match.start() != position:
+        if match.start() != position or (position and text[position - 1] != ","):
             break
         names.extend(_expand_part(match.group(), text))
         position = match.end() + 1

@@ -207,23 +207,28 @@ class _Texts:
 
 
 def _texts(tail: str) -> _Texts:
-    """Comments. They come after the paths, each followed by one more space than other fields."""
+    """Comments. They come after the paths, the administrators' before the user's."""
     after = max(tail.find(" WorkDir="), 0)
+    comment_at = tail.find(" Comment=", after)
+    admin_at = tail.find(" AdminComment=", after)
     exact = all(tail.count(key) <= 1 for key in _TEXT_KEYS)
-    return _Texts(
-        _comment(tail, " AdminComment=", after),
-        _comment(tail, " Comment=", after),
-        exact,
-    )
+    if 0 <= comment_at < admin_at:
+        exact, admin_at = False, -1  # a piece of the user's comment
+    admin_comment, admin_end = _comment(tail, admin_at)
+    comment, comment_end = _comment(tail, comment_at)
+    if admin_at >= 0 and tail.startswith((" SystemComment=", " Comment="), admin_end):
+        # Slurm 22.05 prints a space more after comments: a field that follows without it is a piece of the comment.
+        exact = exact and (tail[admin_end - 1] == " " or tail[comment_end - 1] != " ")
+    return _Texts(admin_comment, comment, exact)
 
 
-def _comment(tail: str, key: str, after: int) -> str:
-    begin = tail.find(key, after)
+def _comment(tail: str, begin: int) -> tuple[str, int]:
+    """The comment that begins there, and where it ends."""
     if begin < 0:
-        return ""
-    begin += len(key)
+        return "", len(tail)
+    begin = tail.index("=", begin) + 1
     end = min((i for other in _COMMENT_ENDS if (i := tail.find(other, begin)) >= 0), default=len(tail))
-    return values.plain(tail[begin:end].removesuffix(" "))
+    return values.plain(tail[begin:end].removesuffix(" ")), end
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class Scontrol:
         sections = _sections(completed.stdout, f"{self._separator}\n".encode(), frozenset(lines))
         if len(sections) != len(questions) + 1:
             raise SlurmReplyError(
-                f"scontrol answered {len(sections) - 1} of {len(questions)} questions (status {completed.status}, "
+                f"scontrol answered {max(len(sections) - 1, 0)} of {len(questions)} questions (status {completed.status}, "
                 f"{clip(completed.stderr) or 'no error message'}): {clip(completed.stdout)}"
             )
         return Answers(sections[1:], completed)

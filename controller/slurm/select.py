@@ -52,13 +52,12 @@ async def _unfit(settings: ControllerSettings, command_line: CommandLineClient) 
         made_for = version("pyslurm")
     except PackageNotFoundError:
         return "pyslurm is not installed"
-    if settings.slurm_client == "auto":
-        try:
-            facts = await command_line.facts()
-        except SlurmUnavailableError:
-            return "slurmctld does not answer yet, so its version is not known"
-    else:
+    try:
         facts = await command_line.facts()
+    except SlurmUnavailableError:
+        if settings.slurm_client == "pyslurm":
+            raise
+        return "slurmctld does not answer yet, so its version is not known"
     running = ".".join(f"{part:02d}" for part in facts.version[:2])
     if [int(part) for part in made_for.split(".")[:2]] != list(facts.version[:2]):
         return f"pyslurm {made_for} is not made for Slurm {running}, which runs"

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.errors import SlurmReplyError
+from controller.slurm.hostlist import expand_indices, expand_nodes
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", ()),
+        ("(null)", ()),
+        ("n1", ("n1",)),
+        ("n[1-3]", ("n1", "n2", "n3")),
+        ("n[1,3-4,09-11]", ("n1", "n3", "n4", "n09", "n10", "n11")),
+        ("gpu-a[01-02].site,login", ("gpu-a01.site", "gpu-a02.site", "login")),
+        ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
+    ],
+)
+def test_nodes(text: str, names: tuple[str, ...]) -> None:
+    assert expand_nodes(text) == names
+
+
+@pytest.mark.parametrize("text", ["n[1-", "n[a-b]", "n1,,n2", "n[1-9999999]", ",", "n]1["])
+def test_what_is_no_list_of_nodes(text: str) -> None:
+    with pytest.raises(SlurmReplyError, match="not a list of nodes"):
+        expand_nodes(text)
+
+
+@pytest.mark.parametrize(("text", "tasks"), [("0", (0,)), ("0,2-3%5", (0, 2, 3)), ("1-9:4", (1, 5, 9)), ("7-7", (7,))])
+def test_array_tasks(text: str, tasks: tuple[int, ...]) -> None:
+    assert expand_indices(text) == tasks
+
+
+def test_a_list_that_was_cut_off_is_refused() -> None:
+    with pytest.raises(SlurmReplyError, match="SLURM_BITSTR_LEN"):
+        expand_indices("0-3,5,7,...")
+
+
+@given(st.sets(st.integers(0, 500), min_size=1))
+def test_ranges_come_back(numbers: set[int]) -> None:
+    assert expand_nodes(f"n[{','.join(map(str, sorted(numbers)))}]") == tuple(f"n{n}" for n in sorted(numbers))
