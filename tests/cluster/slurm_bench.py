@@ -64,6 +64,15 @@ class MiniClusterBench:
         submit_time_s = int(submitted.split()[0])
         return JobKey(f"{job_id}_{order.array[0]}" if order.array else job_id, submit_time_s)
 
+    async def sbatch(self, *options: str) -> str:
+        """Submit a job with options that Order does not know; its id."""
+        words = ("sbatch", "--parsable", "--output=/dev/null", *options)
+        return (await self._run(*words, user=self._user, stdin=_script(Order()))).strip()
+
+    async def show(self, job_id: str) -> str:
+        """What scontrol prints of the job."""
+        return (await self._run("scontrol", "-o", "show", "job", job_id)).strip()
+
     async def submit_het(self) -> str:
         words = ("sbatch", "--parsable", "-o", "/dev/null", "-H", "--gres=gpu:1", ":", "--gres=gpu:1")
         return (await self._run(*words, user=self._user, stdin=_script(Order()))).strip()
