@@ -16,7 +16,7 @@ from rich.table import Table
 from slurm.prerequisites import missing
 from tests.bench.figures import Figure, Findings, machine
 
-ALL = ("cycle", "sbatch", "latency", "burst", "read", "idle")
+ALL = ("cycle", "sbatch", "latency", "burst", "large", "idle")
 """Modules of this package, each with `run(quick=...) -> Findings`."""
 _NO_SLURM = frozenset({"cycle"})
 RESULTS = Path("bench-results")
@@ -46,7 +46,9 @@ def main() -> int:
     if arguments.json:
         print(json.dumps(report, indent=1))
     else:
-        Console().print(_table([figure for findings in found for figure in findings.figures]))
+        out = Console()
+        wide = out if out.is_terminal else Console(width=150)
+        wide.print(_table([figure for findings in found for figure in findings.figures]))
     says.print(f"[dim]{path}")
     missed = any(figure.met is False for findings in found for figure in findings.figures)
     return 2 if broken else int(missed)

@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from tests.bench.figures import Findings, spread
 from tests.bench.grounds import Side, pair, stamped_s, until
 
 JOBS = 100
-_SPEC = {"nodes": 13}
+_SPEC: dict[str, Any] = {"nodes": 13}
 """13 nodes of 8 GPUs: room for all of them at once."""
 _SUBMITTERS = 4
 """sbatch commands under way at the same time."""
