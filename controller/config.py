@@ -15,13 +15,16 @@ from controller.errors import ConfigurationError
 
 DEFAULT_PATH = Path("/etc/headway/controller.toml")
 
+PartitionName = Annotated[str, Field(pattern=r"^[^\s,=]+$")]
+"""One partition: several are several strings, not one with commas."""
+
 
 class ControllerSettings(BaseModel):
     """Settings of headway-controller, read from /etc/headway/controller.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    partitions: Annotated[tuple[str, ...], Field(min_length=1)]
+    partitions: Annotated[tuple[PartitionName, ...], Field(min_length=1)]
     """Partitions whose batch jobs with GPUs Headway schedules. Everything else passes through untouched."""
     slurm_client: Literal["auto", "command-line", "pyslurm", "embedded"] = "auto"
     """How Slurm is reached. `auto` takes pyslurm when it imports and matches the running Slurm, else the command line."""
@@ -49,7 +52,7 @@ class ControllerSettings(BaseModel):
     poll_interval_s: Annotated[float, Field(ge=1.0, le=3600)] = 5.0
     """Longest time between two readings of Slurm when nothing wakes the controller."""
     min_poll_interval_s: Annotated[float, Field(ge=1.0, le=60)] = 1.0
-    """Shortest time between two readings, however often it is woken."""
+    """Time between two readings at the least, on average, however often it is woken; for a new job one may come ahead of time."""
     start_grace_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
     """A released job that has not started by then is held again and placed anew, with Slurm's reason."""
 

@@ -26,8 +26,9 @@ from controller.heap import quiet_heap
 from controller.journal import Journal, RunRecord
 from controller.lease import Lease, write_lease
 from controller.ledger import Ledger
+from controller.pace import Pace
 from controller.slurm.client import SlurmClient, SlurmFacts
-from controller.wake import WakePipe
+from controller.wake import WakePipe, Woken
 from policies.api import Outcome, PolicySpec
 from policies.sdnotify import Notifier
 
@@ -94,6 +95,9 @@ class Controller:
         self._pruned_s = 0.0
         self._wake: WakePipe | None = None
         self._lesson: asyncio.Task[None] | None = None
+        self._pace = Pace(clock.now())
+        self._unseen = False
+        """A job was announced that the last reading did not show yet."""
 
     @property
     def slurm_errors(self) -> int:
@@ -148,6 +152,7 @@ class Controller:
             if self.facts is None:
                 self.facts = await self.client.facts()
                 _let_slurm_write(wake, self.facts)
+            self._pace.taken(self.clock.now(), self._least_s)
             snapshot = await self.client.snapshot()
             self.health.read_s = self.clock.now() - begun_s
             self.health.snapshot_time_s = snapshot.time_s
@@ -171,8 +176,10 @@ class Controller:
             listener(result)
         self._prune()
         self._teach(result.runs)
-        unseen = woken.submitted > len(result.changes.new)
-        if result.in_transit or unseen:
+        self._unseen = woken.submitted > len(result.changes.new)
+        if self._unseen:
+            return _LOOK_AFTER_WAKE_S
+        if result.in_transit:
             return self.settings.min_poll_interval_s
         return max(self.settings.poll_interval_s, self.health.read_s * _QUIET_SHARE)
 
@@ -188,15 +195,27 @@ class Controller:
             self.events.add("error", "", problem)
         self.health.last_error = problem
 
+    @property
+    def _least_s(self) -> float:
+        """Average time between two readings at the least: slurmctld never sees more than one bulk query a second."""
+        return max(self.settings.min_poll_interval_s, self.health.read_s * _BUSY_SHARE)
+
     async def _pause(self, wake: WakePipe, longest_s: float) -> None:
-        """Until woken, but never so soon that slurmctld would see more than one bulk query a second."""
-        least_s = max(self.settings.min_poll_interval_s, self.health.read_s * _BUSY_SHARE)
+        """Until something happens, or the time is over; but no longer than `Pace` wants it when a user waits for us."""
         if self.health.slurm_away:
             await self._sleep_unless_stopped(longest_s)
             return
         await wake.wait(longest_s)
-        since_s = max(self.clock.now() - self.health.snapshot_time_s, 0.0)
-        await self._sleep_unless_stopped(max(least_s - since_s, _LOOK_AFTER_WAKE_S))
+        due_s = self._pace.wait_s(self.clock.now(), self._least_s, hurry=False)
+        if not self._unseen:
+            await wake.wait(due_s, self._in_a_hurry)
+        soonest_s = self._pace.wait_s(self.clock.now(), self._least_s, hurry=True)
+        await self._sleep_unless_stopped(max(soonest_s, _LOOK_AFTER_WAKE_S))
+
+    def _in_a_hurry(self, woken: Woken) -> bool:
+        """Somebody submitted a job, or jobs wait for what has just become free."""
+        waiting = self.last is not None and len(self.last.observation.state.pending) > 0
+        return bool(woken.submitted or woken.user_holds or (woken.ended and waiting))
 
     async def _sleep_unless_stopped(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,14 +25,16 @@ class Woken:
     """What came through the pipe since the last look."""
 
     submitted: int = 0
+    started: int = 0
     ended: int = 0
+    """Ended jobs, and whatever else there is to see."""
     user_holds: list[str] = field(default_factory=list)
     """Job ids whose users asked for a hold of their own."""
 
     @property
     def any(self) -> bool:
         """Whether anything came at all."""
-        return bool(self.submitted or self.ended or self.user_holds)
+        return bool(self.submitted or self.started or self.ended or self.user_holds)
 
 
 class WakePipe:
@@ -43,6 +46,7 @@ class WakePipe:
         self._event = asyncio.Event()
         self._woken = Woken()
         self._rest = b""
+        self._nudged = False
         try:
             _make_fifo(path)
             self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -67,21 +71,28 @@ class WakePipe:
         asyncio.get_running_loop().remove_reader(self._fd)
         os.close(self._fd)
 
-    async def wait(self, timeout_s: float) -> None:
-        """Until somebody writes, or the time is over."""
+    async def wait(self, timeout_s: float, until: Callable[[Woken], bool] = lambda _: True) -> None:
+        """Until somebody has written since the last `take`, and what came since then is as `until` says; or the time is over."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()
+                while not (self._nudged or until(self._woken)):
+                    self._event.clear()
+                    await self._event.wait()
         except TimeoutError:
-            return
+            pass
+        if self._woken.any:
+            self._event.set()  # whoever waits next sees it as well
 
     def nudge(self) -> None:
-        """End a `wait` from within."""
+        """End every `wait` from within, until the next `take`."""
+        self._nudged = True
         self._event.set()
 
     def take(self) -> Woken:
         """What came since the last call."""
         woken, self._woken = self._woken, Woken()
+        self._nudged = False
         self._event.clear()
         return woken
 
@@ -100,6 +111,8 @@ class WakePipe:
         match words:
             case ["submit" | "user-release", *_]:
                 self._woken.submitted += 1
+            case ["start", *_]:
+                self._woken.started += 1
             case ["user-hold", job_id] if len(self._woken.user_holds) < 10_000:
                 self._woken.user_holds.append(job_id)
             case _:
