@@ -106,7 +106,7 @@ class Holding:
 
     async def test_no_verb_touches_another_job_with_the_same_id(self, bench: SlurmBench) -> None:
         key, job = await submit_held(bench, Order(gres=1, admin_comment="billing=7"))
-        stale = replace(key, submit_time_s=key.submit_time_s - 3600)
+        stale = key._replace(submit_time_s=key.submit_time_s - 3600)
         client, node = bench.client, bench.nodes[0]
         answers = [
             await client.hold([stale]),

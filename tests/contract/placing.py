@@ -52,7 +52,7 @@ class Placing:
         assert await bench.client.pin([Pin(key, nodes, GPUS, job.request)]) == {}
         assert await bench.client.release([key]) == {}
         assert held_gpus(await running(bench, key)) == dict.fromkeys(nodes, GPUS)
-        other = await seen(bench, replace(key, job_id=key.job_id.replace("_4", "_5")))
+        other = await seen(bench, key._replace(job_id=key.job_id.replace("_4", "_5")))
         assert (other.held, other.request) == (True, job.request)
 
     async def test_slurm_divides_when_the_pin_leaves_it_to_slurm(self, bench: SlurmBench) -> None:

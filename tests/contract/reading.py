@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from controller.slurm.client import JobKey, Phase
@@ -209,7 +207,7 @@ class Reading:
     async def test_read_answers_for_those_that_are_there(self, bench: SlurmBench) -> None:
         key, job = await submit_held(bench, Order(gres=1))
         other, _ = await submit_held(bench, Order(gres=1, array=(1, 2)))
-        stale = replace(key, submit_time_s=key.submit_time_s - 1)
+        stale = key._replace(submit_time_s=key.submit_time_s - 1)
         unknown = JobKey("999999", key.submit_time_s)
         found = await bench.client.read([key, other, stale, unknown])
         assert set(found) == {key, other}
