@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 import structlog
 
 from controller.clock import Clock
-from controller.errors import SlurmUnavailableError
+from controller.errors import SlurmError
 from controller.events import EventLog
 from controller.journal import Journal
 from controller.ledger import Ledger, PinRecord, Refusal
 from controller.observe import Observation
 from controller.plan import Start
+from controller.scope import LAST_RETRY_S
 from controller.slurm.client import (
     HOLD_MARK,
     USER_HOLD_MARK,
@@ -35,7 +36,8 @@ from policies.model import Placement
 log = structlog.get_logger(__name__)
 
 _FIRST_RETRY_S = 5.0
-_LAST_RETRY_S = 300.0
+_PIN_TRIES = 3
+"""A job that could not be pinned so often, for reasons of its own, is given to Slurm."""
 
 
 class Applier:
@@ -47,7 +49,10 @@ class Applier:
         self._ledger = ledger
         self._events = events
         self._clock = clock
+        self._pin_failures: dict[JobKey, int] = {}
         self.errors = 0
+        self.refused_in_a_row = 0
+        """Steps since Slurm last did anything that we asked for; what it did not hear of does not count."""
 
     async def start(self, observation: Observation, starts: Sequence[Start], policy: str) -> None:
         """Pin the jobs where the plan says, then release those whose pin holds."""
@@ -59,7 +64,7 @@ class Applier:
         failed = await self._step("pin", described, lambda: self._client.pin(pins))
         pinned = [pin.key for pin in pins if pin.key not in failed]
         if failed:
-            await self._take_back({key: f"could not be pinned: {failed[key].message}" for key in failed})
+            await self._pins_failed(observation, failed)
         if not pinned:
             return
         unreleased = await self._step("release", dict.fromkeys(pinned, ""), lambda: self._client.release(pinned))
@@ -67,21 +72,33 @@ class Applier:
         for key in released:
             self._events.add("placed", key.job_id, f"{described[key]} by {policy}")
         await self._unmark(released)
+        for key in pinned:
+            self._pin_failures.pop(key, None)
         if unreleased:
-            await self._take_back({key: f"could not be released: {unreleased[key].message}" for key in unreleased})
+            await self._take_back(_reasons("could not be released", unreleased))
+
+    async def _pins_failed(self, observation: Observation, failed: Failures) -> None:
+        """Try again later; a job that Slurm will not have pinned after several tries is Slurm's to place."""
+        hopeless = {}
+        for key, failure in failed.items():
+            if not failure.unavailable and not failure.gone:
+                self._pin_failures[key] = self._pin_failures.get(key, 0) + 1
+                if self._pin_failures[key] >= _PIN_TRIES:
+                    del self._pin_failures[key]
+                    hopeless[key] = f"could not be pinned: {failure.message}"
+        await self._take_back(_reasons("could not be pinned", {k: f for k, f in failed.items() if k not in hopeless}))
+        if hopeless:
+            await self.give_to_slurm(observation.jobs, hopeless)
 
     async def adopt(self, jobs: Sequence[SlurmJob]) -> Failures:
         """Hold pending jobs that Slurm may start any moment, so that the policy places them."""
         keys = [job.key for job in jobs]
         for key in keys:
             self._ledger.pins.pop(key, None)
+        # A job that its user has released is not the user's to hold any more. The mark goes first: a job with both marks
+        # would be nobody's.
+        await self._unmark([job.key for job in jobs if USER_HOLD_MARK in job.marks], USER_HOLD_MARK)
         failed = await self._step("hold", dict.fromkeys(keys, "adopt"), lambda: self._client.hold(keys))
-        # A job that its user has released is not the user's to hold any more.
-        freed = [job.key for job in jobs if USER_HOLD_MARK in job.marks and job.key not in failed]
-        if freed:
-            await self._step(
-                "unmark", dict.fromkeys(freed, USER_HOLD_MARK), lambda: self._client.unmark(freed, USER_HOLD_MARK)
-            )
         for job in jobs:
             failure = failed.get(job.key)
             if failure is None:
@@ -95,9 +112,7 @@ class Applier:
         """Released jobs that Slurm does not start: hold them again, give them their request back, and wait a while."""
         keys = list(reasons)
         failed = await self._step("hold", reasons, lambda: self._client.hold(keys))
-        held = {key: reasons[key] for key in keys if key not in failed}
-        if held:
-            await self._take_back(held)
+        await self._take_back({key: (reasons[key], True) for key in keys if key not in failed})
 
     async def give_to_slurm(self, jobs: Mapping[JobKey, SlurmJob], why: Mapping[JobKey, str]) -> None:
         """Release jobs as they are, for Slurm to place; they are not adopted again for this run."""
@@ -105,15 +120,17 @@ class Applier:
         for key in keys:
             self._ledger.yielded[key] = jobs[key].restarts
         self._journal.save_jobs(self._ledger, keys)
-        pinned = {key: self._ledger.originals[key] for key in keys if key in self._ledger.pins}
-        if pinned:
-            await self._step("unpin", dict.fromkeys(pinned, ""), lambda: self._client.unpin(pinned))
-        failed = await self._step("release", why, lambda: self._client.release(keys))
+        failed = dict(await self._unpin(keys))
+        free = [key for key in keys if key not in failed]
+        if free:
+            failed.update(
+                await self._step("release", {key: why[key] for key in free}, lambda: self._client.release(free))
+            )
         for key in keys:
+            self._ledger.pins.pop(key, None)
             if key in failed:
                 self._ledger.yielded.pop(key, None)
             else:
-                self._ledger.pins.pop(key, None)
                 self._events.add("released", key.job_id, f"given to Slurm to place: {why[key]}")
         await self._unmark([key for key in keys if key not in failed])
         self._journal.save_jobs(self._ledger, keys)
@@ -124,29 +141,44 @@ class Applier:
         failed = await self._step(
             "mark", dict.fromkeys(keys, USER_HOLD_MARK), lambda: self._client.mark(keys, USER_HOLD_MARK)
         )
-        marked = [key for key in keys if key not in failed]
-        if marked:
-            await self._step("unmark", dict.fromkeys(marked, HOLD_MARK), lambda: self._client.unmark(marked, HOLD_MARK))
+        await self._unmark([key for key in keys if key not in failed])
 
-    async def _unmark(self, keys: Sequence[JobKey]) -> None:
+    async def finish_hold_for_user(self, keys: Sequence[JobKey]) -> None:
+        """The second half of `hold_for_user`, for jobs in which it was interrupted after the first."""
+        await self._unmark(keys)
+
+    async def _unmark(self, keys: Sequence[JobKey], mark: str = HOLD_MARK) -> None:
         """What is released is not ours to hold: a hold that comes later is somebody else's. Jobs that are gone are no matter."""
         if keys:
-            await self._step("unmark", dict.fromkeys(keys, HOLD_MARK), lambda: self._client.unmark(keys, HOLD_MARK))
+            await self._step("unmark", dict.fromkeys(keys, mark), lambda: self._client.unmark(keys, mark))
 
-    async def _take_back(self, reasons: Mapping[JobKey, str]) -> None:
-        """Held jobs that were pinned: their own request back, and a pause before the next try."""
+    async def _unpin(self, keys: Iterable[JobKey]) -> Failures:
+        """Give jobs their own request back, as far as one of ours may stand in its place."""
         originals: dict[JobKey, ResourceRequest] = {
-            key: self._ledger.originals[key] for key in reasons if key in self._ledger.originals
+            key: self._ledger.originals[key] for key in keys if key in self._ledger.originals
         }
-        if originals:
-            await self._step("unpin", dict.fromkeys(originals, ""), lambda: self._client.unpin(originals))
+        if not originals:
+            return {}
+        failed = await self._step("unpin", dict.fromkeys(originals, ""), lambda: self._client.unpin(originals))
+        for key in originals:
+            if key not in failed:
+                del self._ledger.originals[key]
+        return failed
+
+    async def _take_back(self, reasons: Mapping[JobKey, tuple[str, bool]]) -> None:
+        """Held jobs that were pinned: their own request back, and, where Slurm said no (True), a pause before the next try."""
+        if not reasons:
+            return
+        await self._unpin(reasons)
         now_s = self._clock.now()
-        for key, reason in reasons.items():
+        for key, (reason, refused) in reasons.items():
             before = self._ledger.refusals.get(key)
-            count = before.count + 1 if before else 1
-            pause_s = min(_FIRST_RETRY_S * 2 ** (count - 1), _LAST_RETRY_S)
-            self._ledger.refusals[key] = Refusal(reason, now_s, now_s + pause_s, count)
             self._ledger.pins.pop(key, None)
+            if not refused:
+                continue
+            count = before.count + 1 if before else 1
+            pause_s = min(_FIRST_RETRY_S * 2 ** (count - 1), LAST_RETRY_S)
+            self._ledger.refusals[key] = Refusal(reason, now_s, now_s + pause_s, count)
             self._events.add("held", key.job_id, f"{reason}; next try in {pause_s:.0f} s")
         self._journal.save_jobs(self._ledger, reasons)
 
@@ -169,9 +201,13 @@ class Applier:
         numbers = self._journal.begin(verb, details, self._clock.now())
         try:
             failures = await call()
-        except SlurmUnavailableError as error:
+        except SlurmError as error:  # away, or not understood: either way it may have happened or not
             failures = {key: Failure(str(error), unavailable=True) for key in details}
         self._journal.finish(numbers, details, failures, self._clock.now())
+        if any(key not in failures for key in details):
+            self.refused_in_a_row = 0
+        elif not all(failure.gone or failure.unavailable for failure in failures.values()):
+            self.refused_in_a_row += 1
         for key, failure in failures.items():
             if failure.gone:
                 continue  # a job that has ended or was cancelled meanwhile is no error
@@ -192,6 +228,11 @@ def _pin(observation: Observation, start: Start, ledger: Ledger) -> Pin:
         gpus_per_node=placement.gpus[0] if even else None,
         original=ledger.originals.get(job.key, job.request),
     )
+
+
+def _reasons(what: str, failures: Failures) -> dict[JobKey, tuple[str, bool]]:
+    """(reason, whether Slurm said no) for each."""
+    return {key: (f"{what}: {failure.message}", not failure.unavailable) for key, failure in failures.items()}
 
 
 def _describe(pin: Pin) -> str:

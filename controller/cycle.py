@@ -18,10 +18,10 @@ from controller.decide import Decided, Decider
 from controller.events import EventLog
 from controller.follow import Changes, changes, run_record, scoped, served_after
 from controller.journal import DecisionEntry, Journal, RunRecord
-from controller.ledger import Ledger, Refusal
+from controller.ledger import Ledger, Refusal, Served
 from controller.observe import Observation, Observer
-from controller.scope import Role
-from controller.slurm.client import JobKey, Phase, SlurmClient, SlurmJob, SlurmSnapshot
+from controller.scope import LAST_RETRY_S, Role
+from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmClient, SlurmJob, SlurmSnapshot
 from policies.wire import state_digest
 
 log = structlog.get_logger(__name__)
@@ -80,6 +80,11 @@ class Cycle:
         return frozenset(self.settings.partitions)
 
     @property
+    def refused_in_a_row(self) -> int:
+        """Steps since Slurm last did anything that was asked of it."""
+        return self._applier.refused_in_a_row
+
+    @property
     def slurm_errors(self) -> int:
         """Steps that Slurm refused, since the start."""
         return self._applier.errors
@@ -99,7 +104,10 @@ class Cycle:
         partitions = self._partitions
         jobs = scoped(snapshot.jobs, partitions, self._jobs if partitions == self._scope else None)
         self._scope = partitions
-        found = changes(self._jobs, jobs)
+        if self._first:
+            self._settle_absence(snapshot)
+        before, self._jobs = self._jobs, jobs
+        found = changes(before, jobs)
         touched: set[JobKey] = set()
         for former, job in found.requeued:
             self._ledger.succeed(former.key, job.key, served_after(former, self._ledger, snapshot.time_s))
@@ -110,38 +118,55 @@ class Cycle:
                 touched.add(job.key)
             nodes = describe_placement((share.node for share in job.allocated), (share.gpus for share in job.allocated))
             self._events.add("started", job.key.job_id, nodes)
-        runs = self._record_ended(found, snapshot.time_s, touched)
-        forgotten = set(found.gone) if not self._first else set(self._ledger.originals) - jobs.keys()
-        self._ledger.forget(forgotten)
-        touched |= forgotten
+        runs = [run_record(job, before.get(job.key), self._ledger, snapshot.time_s) for job in found.ended]
+        if found.gone or self._first:
+            # Facts of a job that only left the scope are still needed to give it back.
+            forgotten = self._ledger.keys() - {job.key for job in snapshot.jobs}
+            self._ledger.forget(forgotten)
+            touched |= forgotten
+        self._record_ended(found, runs, snapshot.time_s, touched)
         if touched:
             self._journal.save_jobs(self._ledger, touched)
         if self._first:
             self._close_books(jobs, snapshot.time_s)
-            self._refresh_estimates()
+            self._ledger.estimates = self._journal.estimates(*self._history)
         self._first = False
-        self._jobs = jobs
-        return found, runs
+        return found, tuple(runs)
 
-    def _record_ended(self, found: Changes, now_s: float, touched: set[JobKey]) -> tuple[RunRecord, ...]:
-        if not found.ended:
-            return ()
-        runs = [run_record(job, self._jobs.get(job.key), self._ledger, now_s) for job in found.ended]
+    def _settle_absence(self, snapshot: SlurmSnapshot) -> None:
+        """Jobs that were requeued while nobody looked have another identity now: their facts go over."""
+        known = self._ledger.keys()
+        lost = {key.job_id: key for key in known - {job.key for job in snapshot.jobs}}
+        for job in snapshot.jobs:
+            old = lost.get(job.key.job_id)
+            if old is None or job.key in known:
+                continue
+            pin = self._ledger.pins.get(old)
+            if job.restarts > (pin.restarts if pin is not None else 0):
+                served = self._ledger.served.get(old, Served(0.0, 0.0, old.submit_time_s))
+                self._ledger.succeed(old, job.key, served)
+                self._journal.save_jobs(self._ledger, [old, job.key])
+
+    @property
+    def _history(self) -> tuple[int, int]:
+        return self.settings.history_runs, self.settings.history_min_runs
+
+    def _record_ended(self, found: Changes, runs: list[RunRecord], now_s: float, touched: set[JobKey]) -> None:
+        if not runs:
+            return
         self._journal.record_runs(runs)
-        self._refresh_estimates()
+        names = {(run.user, run.name) for run in runs}
+        self._ledger.estimates.update(self._journal.estimates(*self._history, names))
         for job in found.ended:
             self._events.add("ended", job.key.job_id, job.state)
         # Somebody's end is what jobs refused for a limit are waiting for.
         users = {job.user for job in found.ended}
         waiting = [key for key in self._ledger.refusals if key in self._jobs and self._jobs[key].user in users]
+        waiting.sort(key=lambda key: self._ledger.refusals[key].refused_at_s)
         for key in waiting[:_RETRIES_AT_ONCE]:
             refusal = self._ledger.refusals[key]
             self._ledger.refusals[key] = Refusal(refusal.reason, refusal.refused_at_s, now_s, refusal.count)
             touched.add(key)
-        return tuple(runs)
-
-    def _refresh_estimates(self) -> None:
-        self._ledger.estimates = self._journal.estimates(self.settings.history_runs, self.settings.history_min_runs)
 
     def _close_books(self, jobs: dict[JobKey, SlurmJob], now_s: float) -> None:
         """After a restart: say of every step that was under way what became of its job. Slurm's picture does the rest."""
@@ -162,9 +187,12 @@ class Cycle:
             await self._applier.refuse(refused)
             changed += refused
         if observation.to_yield:
-            await self._applier.give_to_slurm(dict(observation.jobs), observation.to_yield)
+            await self._applier.give_to_slurm(observation.jobs, observation.to_yield)
             changed += observation.to_yield
-        holds = [job for job in observation.with_role(Role.WAITING) if _names(job) & user_holds] if user_holds else []
+        if observation.twice_marked:
+            await self._applier.finish_hold_for_user(observation.twice_marked)
+            changed += observation.twice_marked
+        holds = [job for job in observation.jobs.values() if _may_hold(job, user_holds)] if user_holds else []
         if holds:
             await self._applier.hold_for_user(holds)
             changed += [job.key for job in holds]
@@ -189,7 +217,7 @@ class Cycle:
             waiting = {
                 observation.rows[row].key: "no policy could decide" for row in observation.state.pending.tolist()
             }
-            await self._applier.give_to_slurm(dict(observation.jobs), waiting)
+            await self._applier.give_to_slurm(observation.jobs, waiting)
             return None
         self._record(observation, decided)
         if decided.plan.starts:
@@ -231,16 +259,20 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
     now_s = observation.snapshot.time_s
     for job in observation.with_role(Role.STARTING):
         waited_s = now_s - ledger.pins[job.key].pinned_at_s
-        if waited_s > grace_s:
-            late[job.key] = f"Slurm did not start it within {grace_s:g} s ({job.reason or 'no reason given'})"
+        refusal = ledger.refusals.get(job.key)
+        # Behind a long queue Slurm may look seldom: each try waits longer. A wait below zero: the clock was set back.
+        patience_s = min(grace_s * 2 ** (refusal.count if refusal else 0), LAST_RETRY_S)
+        if waited_s > patience_s or waited_s < -grace_s:
+            late[job.key] = f"Slurm did not start it within {patience_s:g} s ({job.reason or 'no reason given'})"
         elif job.reason.split(",")[0] not in _STILL_DECIDING and waited_s > 0.5:
             late[job.key] = f"Slurm refuses it: {job.reason}"
     return late
 
 
-def _names(job: SlurmJob) -> set[str]:
-    """What a user may call the job by: a task also answers to the name of its array."""
-    return {job.key.job_id} if job.array_job_id is None else {job.key.job_id, str(job.array_job_id)}
+def _may_hold(job: SlurmJob, named: set[str]) -> bool:
+    """Whether a job that we hold, waiting or not to be placed yet, is one of those; a task also answers to its array's name."""
+    ours = job.phase is Phase.PENDING and job.held and job.marks == {HOLD_MARK}
+    return ours and (job.key.job_id in named or (job.array_job_id is not None and str(job.array_job_id) in named))
 
 
 def _in_transit(observation: Observation, decided: Decided | None) -> bool:

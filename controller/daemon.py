@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +21,7 @@ from controller.clock import Clock
 from controller.config import ControllerSettings
 from controller.cycle import Cycle, CycleResult
 from controller.decide import Decider, PolicyEndpoint
-from controller.errors import HeadwayError, SlurmError
+from controller.errors import ConfigurationError, HeadwayError, SlurmError
 from controller.events import EventLog
 from controller.heap import quiet_heap
 from controller.journal import Journal, RunRecord
@@ -41,6 +42,9 @@ _QUIET_SHARE = 50.0
 _BUSY_SHARE = 2.0
 _MAX_BACKOFF_S = 30.0
 _PRUNE_EVERY_S = 600.0
+_LONGEST_PAUSE_S = 60.0
+_REFUSED_TOO_OFTEN = 10
+"""Steps refused in a row, by all jobs: then it is not the jobs that are at fault."""
 
 
 CycleListener = Callable[[CycleResult], None]
@@ -95,6 +99,8 @@ class Controller:
         self._pruned_s = 0.0
         self._wake: WakePipe | None = None
         self._lesson: asyncio.Task[None] | None = None
+        self._user_holds: set[str] = set()
+        """Holds that users were promised, until a cycle has seen to them."""
         self._pace = Pace(clock.now())
         self._unseen = False
         """A job was announced that the last reading did not show yet."""
@@ -122,8 +128,8 @@ class Controller:
         async with self._swap:
             state = self.last.observation.state if self.last is not None else None
             spec = await self.decider.use(self._connect(address), state)
-            self.events.add("policy", "", f"{spec.name} at {address} decides from now on")
-            return spec
+        self.events.add("policy", "", f"{spec.name} at {address} decides from now on")
+        return spec
 
     async def run(self, wake: WakePipe, notifier: Notifier) -> None:
         """Cycle until `stop`. Renews the lease beside it."""
@@ -135,29 +141,35 @@ class Controller:
                     pause_s = await self._one_cycle(wake)
                     self.health.last_cycle_s = self.clock.now()
                     heap.tidy()
+                    if beat.done():
+                        beat.result()  # without a heartbeat there is nothing to go on for
                     await self._pause(wake, pause_s)
         finally:
-            for task in (beat, self._lesson):
-                if task is not None:
-                    task.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await task
+            tasks = [task for task in (beat, self._lesson) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self.decider.close()
 
     async def _one_cycle(self, wake: WakePipe) -> float:
         """Read, act, and say how long to wait at most before the next time."""
         woken = wake.take()
+        self._user_holds.update(woken.user_holds)
         begun_s = self.clock.now()
         try:
             if self.facts is None:
-                self.facts = await self.client.facts()
-                _let_slurm_write(wake, self.facts)
+                facts = await self.client.facts()
+                _require_rights(facts)
+                _let_slurm_write(wake, facts)
+                self.facts = facts
             self._pace.taken(self.clock.now(), self._least_s)
             snapshot = await self.client.snapshot()
             self.health.read_s = self.clock.now() - begun_s
             self.health.snapshot_time_s = snapshot.time_s
-            async with self._swap:
-                result = await self._cycle.run(snapshot, woken.user_holds)
+            result = await self._cycle.run(snapshot, self._user_holds)
+            self._note_success(result)
+        except ConfigurationError:
+            raise  # no later cycle would go better
         except SlurmError as error:
             return self._slurm_failed(error)
         except HeadwayError as error:
@@ -167,21 +179,34 @@ class Controller:
             log.exception("cycle_failed")
             self._failed(f"{type(error).__name__}: {error}")
             return self.settings.poll_interval_s
-        self.last = result
-        self.health.cycles += 1
-        self.health.slurm_away = 0
-        self.health.last_error = ""
-        self.health.last_good_s = self.clock.now()
-        for listener in self.listeners:
-            listener(result)
-        self._prune()
-        self._teach(result.runs)
         self._unseen = woken.submitted > len(result.changes.new)
         if self._unseen:
             return _LOOK_AFTER_WAKE_S
         if result.in_transit:
             return self.settings.min_poll_interval_s
-        return max(self.settings.poll_interval_s, self.health.read_s * _QUIET_SHARE)
+        return self._quiet_s()
+
+    def _note_success(self, result: CycleResult) -> None:
+        """A cycle went through. Where Slurm refuses all that we ask, the lease is left to run out: Slurm is better off alone."""
+        self.last = result
+        self._user_holds.clear()
+        self.health.cycles += 1
+        self.health.slurm_away = 0
+        if self._cycle.refused_in_a_row < _REFUSED_TOO_OFTEN:
+            self.health.last_error = ""
+            self.health.last_good_s = self.clock.now()
+        else:
+            self._failed(
+                f"Slurm has refused the last {self._cycle.refused_in_a_row} steps; `headway events` lists them"
+            )
+        for listener in self.listeners:
+            listener(result)
+        self._prune()
+        self._teach(result.runs)
+
+    def _quiet_s(self) -> float:
+        """Pause while nothing happens: longer where reading Slurm costs more."""
+        return max(self.settings.poll_interval_s, min(self.health.read_s * _QUIET_SHARE, _LONGEST_PAUSE_S))
 
     def _slurm_failed(self, error: SlurmError) -> float:
         """slurmctld slow or away: ask less and less often, up to twice a minute."""
@@ -228,7 +253,10 @@ class Controller:
         while True:
             now_s = self.clock.now()
             if self.health.last_good_s and abs(now_s - self.health.last_good_s) <= self._patience_s():
-                self._renew_lease(wake, now_s)
+                try:
+                    self._renew_lease(wake, now_s)
+                except (OSError, ValueError) as error:
+                    self._failed(f"{self.settings.lease_path}: the lease cannot be written: {error}")
             if (
                 self.health.last_cycle_s
                 and abs(now_s - self.health.last_cycle_s) <= self._patience_s() + _MAX_BACKOFF_S
@@ -247,15 +275,11 @@ class Controller:
             controller_uid=os.getuid(),
             wake_room_bytes=wake.room_bytes,
         )
-        try:
-            write_lease(self.settings.lease_path, lease)
-        except OSError as error:
-            self._failed(f"{self.settings.lease_path}: the lease cannot be written: {error}")
+        write_lease(self.settings.lease_path, lease)
 
     def _patience_s(self) -> float:
         """How old the last good cycle may be: longer than the longest pause between two."""
-        longest_s = max(self.settings.poll_interval_s, self.health.read_s * _QUIET_SHARE)
-        return longest_s + max(self.settings.stale_after_s / 2, 2 * self.settings.heartbeat_interval_s)
+        return self._quiet_s() + max(self.settings.stale_after_s / 2, 2 * self.settings.heartbeat_interval_s)
 
     def _teach(self, runs: tuple[RunRecord, ...]) -> None:
         """Tell the policy server how jobs ended, beside the cycle; one telling at a time."""
@@ -282,6 +306,16 @@ def _outcome(run: RunRecord) -> Outcome:
         service_s=run.service_s,
         final_state=run.state,
     )
+
+
+def _require_rights(facts: SlurmFacts) -> None:
+    """Only root and SlurmUser may hold and place everybody's jobs. Raises ConfigurationError."""
+    found = re.search(r"\((\d+)\)", facts.settings.get("SlurmUser", ""))
+    if found is not None and os.getuid() not in {0, int(found[1])}:
+        raise ConfigurationError(
+            f"the controller runs as uid {os.getuid()}, whose changes Slurm refuses; run it as root or as SlurmUser "
+            f"({facts.settings['SlurmUser']}), as systemd/headway-controller.service does"
+        )
 
 
 def _let_slurm_write(wake: WakePipe, facts: SlurmFacts) -> None:

@@ -135,7 +135,7 @@ class Decider:
     async def use(self, endpoint: PolicyEndpoint, state: ClusterState | None) -> PolicySpec:
         """Swap the policy server. Describe, health and a dry-run decision come first; on any failure the old one stays.
 
-        Raises PolicyUnavailableError with the reason.
+        Takes up to three deadlines; decisions go on meanwhile. Raises PolicyUnavailableError with the reason.
         """
         try:
             spec = await endpoint.describe(self.deadline_s)
@@ -162,7 +162,8 @@ class Decider:
 
     async def _ask_server(self, state: ClusterState) -> tuple[Plan, str]:
         now_s = self._clock.now()
-        if now_s < self._rest_until_s:
+        # A rest longer than any is from before the clock was set back.
+        if now_s < self._rest_until_s <= now_s + _REST_S:
             raise PolicyUnavailableError(f"{self.last_error} (next try in {self._rest_until_s - now_s:.0f} s)")
         try:
             if self._spec is None or self._failures:

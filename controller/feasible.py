@@ -6,7 +6,7 @@ Masks are memoized by what they depend on, because ten thousand jobs ask for the
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ class UnsupportedRequestError(Exception):
 class _Demand:
     """Everything that a mask depends on."""
 
-    partitions: str
+    partition: str
     features: str
     gpu_type: str
     reservation: str
@@ -47,6 +47,7 @@ class Feasibility:
         self._now_s = snapshot.time_s
         self._rows: dict[Hashable, int] = {}
         self._eventually: dict[Hashable, Mask] = {}
+        self._by_content: dict[bytes, int] = {}
         self.masks: list[Mask] = []
 
     @property
@@ -58,10 +59,29 @@ class Feasibility:
             tuple(self._reservations.values()),
         )
 
-    def node_set(self, job: SlurmJob) -> int:
-        """Row of the job's node set. Raises UnsupportedRequestError for what only Slurm can place."""
+    def node_set(self, job: SlurmJob, holds: Callable[[Mask], bool]) -> int:
+        """Row of the job's node set. Raises UnsupportedRequestError for what only Slurm can place.
+
+        Of several partitions, the first counts that is up and whose nodes can hold the job: Slurm tries them in that order.
+        """
+        names = job.partition.split(",")
+        if len(names) == 1:
+            return self._row(job, names[0])
+        for name in names:
+            row = self._row(job, name) if self._up(name) else None
+            if row is not None and (row < 0 or holds(self.masks[row])):
+                return row
+        raise UnsupportedRequestError(
+            f"asks for one of several partitions ({job.partition}), none of which can hold it now"
+        )
+
+    def _up(self, name: str) -> bool:
+        partition = self._partitions.get(name)
+        return partition is not None and partition.up
+
+    def _row(self, job: SlurmJob, partition: str) -> int:
         demand = _Demand(
-            partitions=job.partition,
+            partition=partition,
             features=job.features,
             gpu_type=job.request.gpu_type,
             reservation=job.reservation,
@@ -92,8 +112,10 @@ class Feasibility:
         return self._matching(members, features, gpu_type, required, excluded)
 
     def _intern(self, mask: Mask) -> int:
-        self.masks.append(mask)
-        return len(self.masks) - 1
+        row = self._by_content.setdefault(mask.tobytes(), len(self.masks))
+        if row == len(self.masks):
+            self.masks.append(mask)
+        return row
 
     def _barred(self, job: SlurmJob) -> frozenset[str]:
         return frozenset(
@@ -107,7 +129,7 @@ class Feasibility:
         return reservation.start_time_s < end_s and reservation.end_time_s > self._now_s
 
     def _mask(self, demand: _Demand) -> Mask:
-        allowed = self._in_partitions(demand.partitions)
+        allowed = self._partitions[demand.partition].nodes if self._up(demand.partition) else frozenset()
         if demand.reservation:
             reservation = self._reservations.get(demand.reservation)
             active = reservation is not None and reservation.start_time_s <= self._now_s < reservation.end_time_s
@@ -136,14 +158,6 @@ class Feasibility:
             ],
             dtype=np.bool_,
         )
-
-    def _in_partitions(self, names: str) -> frozenset[str]:
-        """Nodes of the first of the job's partitions that is up; Slurm tries them in that order too."""
-        for name in names.split(","):
-            partition = self._partitions.get(name)
-            if partition is not None and partition.up:
-                return partition.nodes
-        return frozenset()
 
 
 def _has_features(features: frozenset[str], expression: str) -> bool:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from controller.columns import STATIC
 from controller.feasible import Feasibility, UnsupportedRequestError
 from controller.ledger import Ledger
-from controller.scope import WAITING, Standing, lasting_standing
+from controller.scope import WAITING, Standing, in_scope, lasting_standing
 from controller.shape import Shape, shape_of
-from controller.slurm.client import ResourceRequest, SlurmJob
+from controller.slurm.client import Phase, ResourceRequest, SlurmJob
 from policies.model import EstimateSource, Split
 
 Held = tuple[tuple[int, int, int], ...]
@@ -44,27 +44,45 @@ class JobRow:
     """It waits for the policy, whatever else is in the queue, unless the ledger has a refusal of it."""
 
 
+Column = npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """What the rows depend on besides the job."""
+    """What the rows depend on besides the job; one entry per managed node in every column."""
 
     index: Mapping[str, int]
     feasibility: Feasibility
-    most_gpus: int
-    """GPUs of the largest node."""
-    gpus: npt.NDArray[np.int64]
-    """GPUs of each node."""
+    gpus: Column
+    cpus: Column
+    memory_mib: Column
     users: dict[str, int]
     """Numbers given to user names so far; grows."""
+
+    @property
+    def most_gpus(self) -> int:
+        """GPUs of the largest node."""
+        return int(self.gpus.max(initial=0))
+
+    def room(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
+        """GPUs of each node, when it is empty, that have so many CPUs and so much memory beside them."""
+        room = self.gpus
+        for has, wants in ((self.cpus, cpus_per_gpu), (self.memory_mib, memory_mib_per_gpu)):
+            if wants > 0:
+                room = np.where(has > 0, np.minimum(room, ((has + _SLACK) / wants).astype(np.int64)), room)
+        return room
+
+
+_SLACK = 1e-6
 
 
 def job_row(job: SlurmJob, ledger: Ledger, nodes: Nodes, partitions: frozenset[str]) -> JobRow:
     """Work it out. The request that counts is the user's own, not what Headway made of it."""
     request = ledger.originals.get(job.key, job.request)
     shape = shape_of(request, nodes.most_gpus)
-    asked = replace(job, request=request)
-    node_set, unsupported = _node_set(asked, shape, nodes.feasibility)
-    problem = "" if unsupported else _problem(asked, shape, node_set, nodes)
+    node_set, unsupported, problem = -1, "", ""
+    if job.phase is Phase.PENDING and in_scope(job, partitions):
+        node_set, unsupported, problem = _nodes_for(replace(job, request=request), shape, nodes)
     lasting = lasting_standing(job, partitions)
     return JobRow(
         job=job,
@@ -81,33 +99,37 @@ def job_row(job: SlurmJob, ledger: Ledger, nodes: Nodes, partitions: frozenset[s
     )
 
 
-def _node_set(job: SlurmJob, shape: Shape | None, feasibility: Feasibility) -> tuple[int, str]:
-    """Row of the job's node set, and what it asks for that only Slurm can place."""
-    required = job.request.required_nodes
-    if required and shape is not None and shape.min_nodes > len(required):
-        return -1, "asks for certain nodes and others beside them (--nodelist with more nodes)"
-    try:
-        return feasibility.node_set(job), ""
-    except UnsupportedRequestError as error:
-        return -1, str(error)
-
-
-def _problem(job: SlurmJob, shape: Shape | None, node_set: int, nodes: Nodes) -> str:
-    """Why the job would not fit even on an empty cluster with every node up."""
+def _nodes_for(job: SlurmJob, shape: Shape | None, nodes: Nodes) -> tuple[int, str, str]:
+    """Row of the job's node set; what it asks for that only Slurm can place; why no placement can ever suit it."""
     if shape is None:
-        return f"asks for more GPUs on a node than any node has ({nodes.most_gpus})"
-    if _enough(shape, nodes.gpus if node_set < 0 else nodes.gpus[nodes.feasibility.masks[node_set]]):
-        return ""
-    if _enough(shape, nodes.gpus[nodes.feasibility.eventually(job)]):
-        return ""
-    return "asks for more than the nodes that it may use have together"
+        return -1, "", f"asks for more GPUs on a node than any node has ({nodes.most_gpus})"
+    required = job.request.required_nodes
+    if required and shape.min_nodes > len(required):
+        return -1, "asks for certain nodes and others beside them (--nodelist with more nodes)", ""
+    room = nodes.room(*_per_gpu(job, job.request, shape))
+    try:
+        node_set = nodes.feasibility.node_set(job, lambda mask: _enough(shape, room[mask]))
+        here = room if node_set < 0 else room[nodes.feasibility.masks[node_set]]
+        if _enough(shape, here) or _enough(shape, room[nodes.feasibility.eventually(job)]):
+            return node_set, "", ""
+    except UnsupportedRequestError as error:
+        return -1, str(error), ""
+    return node_set, "", "asks for more GPUs, CPUs or memory than the nodes that it may use have"
 
 
-def _enough(shape: Shape, gpus: npt.NDArray[np.int64]) -> bool:
-    """Whether empty nodes with so many GPUs each hold the job."""
+def _enough(shape: Shape, room: Column) -> bool:
+    """Whether empty nodes with room for so many GPUs each hold the job."""
     if shape.split is Split.FIXED:
-        return bool(np.count_nonzero(gpus >= shape.gpus_per_node) >= shape.min_nodes)
-    return bool(gpus.sum() >= shape.num_gpus and np.count_nonzero(gpus) >= shape.min_nodes)
+        return bool(np.count_nonzero(room >= shape.gpus_per_node) >= shape.min_nodes)
+    return bool(room.sum() >= shape.num_gpus and np.count_nonzero(room) >= shape.min_nodes)
+
+
+def _per_gpu(job: SlurmJob, request: ResourceRequest, shape: Shape) -> tuple[float, float]:
+    """CPUs, and memory in MiB, that come with each GPU."""
+    if job.exclusive:
+        return 0.0, 0.0
+    cpus = max(request.num_cpus, request.num_tasks)
+    return cpus / shape.num_gpus, _memory_mib(request, shape) / shape.num_gpus
 
 
 def _shape_held(job: SlurmJob) -> Shape:
@@ -120,8 +142,7 @@ def _static(job: SlurmJob, request: ResourceRequest, shape: Shape, node_set: int
     row = np.zeros(1, dtype=STATIC)
     limit = job.time_limit_s
     runs = job.start_time_s is not None and job.phase.holds_nodes
-    cpus = 0.0 if job.exclusive else max(request.num_cpus, request.num_tasks)
-    memory_mib = 0.0 if job.exclusive else _memory_mib(request, shape)
+    cpus_per_gpu, memory_mib_per_gpu = _per_gpu(job, request, shape)
     row[0] = (
         job.key.submit_time_s,
         job.start_time_s if runs else np.nan,
@@ -130,8 +151,8 @@ def _static(job: SlurmJob, request: ResourceRequest, shape: Shape, node_set: int
         shape.min_nodes,
         shape.max_nodes,
         shape.gpus_per_node,
-        cpus / shape.num_gpus,
-        memory_mib / shape.num_gpus,
+        cpus_per_gpu,
+        memory_mib_per_gpu,
         job.exclusive,
         node_set,
         np.nan if limit is None else limit,

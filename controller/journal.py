@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 
 from controller.errors import JournalError
 from controller.ledger import Estimate, Ledger, PinRecord, Refusal, Served
@@ -269,19 +270,25 @@ class Journal:
         ).fetchone()
         return None if row is None else RunRecord(JobKey(row[0], row[1]), *row[2:])
 
-    def estimates(self, runs: int, min_runs: int) -> dict[tuple[str, str], Estimate]:
-        """Mean and standard deviation of the last `runs` completed runs of each (user, name) with at least `min_runs`."""
-        rows = self._db.execute(
-            "SELECT user, name, COUNT(*), AVG(service_s), AVG(service_s * service_s) FROM ("
-            " SELECT user, name, service_s,"
-            "  ROW_NUMBER() OVER (PARTITION BY user, name ORDER BY end_time_s DESC) AS age"
-            "  FROM run WHERE state = 'COMPLETED') WHERE age <= ? GROUP BY user, name HAVING COUNT(*) >= ?",
-            (runs, min_runs),
-        )
+    def estimates(
+        self, runs: int, min_runs: int, of: Iterable[tuple[str, str]] | None = None
+    ) -> dict[tuple[str, str], Estimate]:
+        """Mean and standard deviation of the last `runs` completed runs of (user, name), where there are at least `min_runs`.
+
+        `of` None: of every (user, name) that ever ran.
+        """
+        if of is None:
+            of = self._db.execute("SELECT DISTINCT user, name FROM run").fetchall()
         found = {}
-        for user, name, count, mean_s, mean_square in rows:
-            variance = max(mean_square - mean_s * mean_s, 0.0) * count / max(count - 1, 1)
-            found[user, name] = Estimate(mean_s, variance**0.5, count)
+        for user, name in of:
+            rows = self._db.execute(
+                "SELECT service_s FROM run WHERE user = ? AND name = ? AND state = 'COMPLETED'"
+                " ORDER BY end_time_s DESC LIMIT ?",
+                (user, name, runs),
+            )
+            times_s = [service_s for (service_s,) in rows]
+            if len(times_s) >= min_runs:
+                found[user, name] = Estimate(fmean(times_s), stdev(times_s) if len(times_s) > 1 else 0.0, len(times_s))
         return found
 
     # --- retention
@@ -311,12 +318,16 @@ class _Transaction:
         return self._db
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind is None:
-            self._db.execute("COMMIT")
-            return
-        self._db.execute("ROLLBACK")
+        try:
+            if kind is None:
+                self._db.execute("COMMIT")
+                return
+        except sqlite3.Error as failure:
+            error = failure
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
         if isinstance(error, sqlite3.Error):
-            raise JournalError(f"the journal cannot be written: {error}") from error
+            raise JournalError(f"the journal cannot be written: {error}; is the disk full?") from error
 
 
 def _unusable(path: Path, error: Exception) -> JournalError:
@@ -361,9 +372,7 @@ def read_originals(path: Path) -> dict[JobKey, ResourceRequest]:
         return {}
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)) as db:
-            rows = db.execute(
-                "SELECT job_id, submit_time_s, original FROM job WHERE original IS NOT NULL AND pin IS NOT NULL"
-            )
+            rows = db.execute("SELECT job_id, submit_time_s, original FROM job WHERE original IS NOT NULL")
             return {JobKey(job_id, submit): request_from_json(original) for job_id, submit, original in rows}
     except sqlite3.Error as error:
         raise JournalError(f"{path}: cannot be read: {error}") from error

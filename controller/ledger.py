@@ -6,7 +6,6 @@ that `observe` needs besides the snapshot comes from here, so that observing sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.slurm.client import JobKey, ResourceRequest
@@ -59,12 +58,13 @@ class Ledger:
     """Facts by job. Invariant: an entry exists only for jobs that Slurm still knew at the last snapshot."""
 
     originals: dict[JobKey, ResourceRequest] = field(default_factory=dict)
+    """What jobs asked for that are, as far as we know, still pinned in Slurm: their own request has to be given back."""
     pins: dict[JobKey, PinRecord] = field(default_factory=dict)
     refusals: dict[JobKey, Refusal] = field(default_factory=dict)
     served: dict[JobKey, Served] = field(default_factory=dict)
     yielded: dict[JobKey, int] = field(default_factory=dict)
     """Jobs given to Slurm to place, with the restart count for which that holds."""
-    estimates: Mapping[tuple[str, str], Estimate] = field(default_factory=dict)
+    estimates: dict[tuple[str, str], Estimate] = field(default_factory=dict)
     """By (user, job name)."""
 
     def succeed(self, old: JobKey, new: JobKey, served: Served) -> None:
@@ -73,6 +73,10 @@ class Ledger:
         if old in self.originals:
             self.originals[new] = self.originals[old]
         self.forget({old})
+
+    def keys(self) -> set[JobKey]:
+        """Every job that a fact is known of."""
+        return set().union(self.originals, self.pins, self.refusals, self.served, self.yielded)
 
     def forget(self, gone: set[JobKey]) -> None:
         """Drop every fact about these jobs."""

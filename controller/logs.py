@@ -26,7 +26,8 @@ def set_up_logging(level: str, form: Literal["console", "json"]) -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
+        # Not cached, so that a reload can change the level.
+        cache_logger_on_first_use=False,
     )
 
 

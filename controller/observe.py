@@ -24,6 +24,9 @@ from policies.model import ClusterState
 _RESERVATIONS_HOLD_S = 30.0
 """Reservations begin, end and come near by themselves: node sets are worked out anew this often while there are any."""
 
+_MOST_NODE_SETS = 1000
+"""Sets that jobs of the past have asked for go to the policy with every snapshot: beyond so many, all are worked out anew."""
+
 
 @dataclass(frozen=True)
 class Observation:
@@ -39,6 +42,8 @@ class Observation:
     """Pending jobs of ours that Slurm may start any moment: they are held before anything else."""
     to_yield: Mapping[JobKey, str] = field(default_factory=dict)
     """Jobs that only Slurm can place, and what they ask for."""
+    twice_marked: tuple[JobKey, ...] = ()
+    """Held jobs with the mark of their user's hold and ours: a change of hands that was interrupted."""
 
     def with_role(self, role: Role) -> list[SlurmJob]:
         """Jobs in that role."""
@@ -85,17 +90,20 @@ class Observer:
             jobs=sight.jobs,
             to_adopt=tuple(sight.to_adopt),
             to_yield=sight.to_yield,
+            twice_marked=tuple(sight.twice_marked),
         )
 
     def _nodes_of(self, snapshot: SlurmSnapshot, managed: list[SlurmNode], partitions: frozenset[str]) -> Nodes:
         """Those of last time while nodes, partitions and reservations have not changed; else everything is worked out anew."""
         feasibility = Feasibility(snapshot, tuple(node.name for node in managed))
         era = snapshot.time_s // _RESERVATIONS_HOLD_S if snapshot.reservations else 0
-        gpus = [node.gpus for node in managed]
-        signature = (feasibility.signature, tuple(gpus), era, partitions)
-        if self._nodes is None or signature != self._signature:
+        sizes = [(node.gpus, node.cpus, node.memory_mib) for node in managed]
+        signature = (feasibility.signature, tuple(sizes), era, partitions)
+        crowded = self._nodes is not None and len(self._nodes.feasibility.masks) > _MOST_NODE_SETS
+        if self._nodes is None or signature != self._signature or crowded:
             index = {node.name: row for row, node in enumerate(managed)}
-            self._nodes = Nodes(index, feasibility, max(gpus, default=0), np.array(gpus, dtype=np.int64), self._users)
+            gpus, cpus, memory_mib = np.array(sizes, dtype=np.int64).reshape(-1, 3).T
+            self._nodes = Nodes(index, feasibility, gpus, cpus, memory_mib, self._users)
             self._signature = signature
             self._rows = {}
         return self._nodes
@@ -140,6 +148,7 @@ class _Sight:
         self.held: dict[int, Held] = {}
         """What those of them hold that hold anything, by identity of the row."""
         self.foreign: list[NodeShare] = []
+        self.twice_marked: list[JobKey] = []
 
     def see_waiting(self, job: SlurmJob, row: JobRow) -> None:
         """The same as `see` for a row that waits, while no job is refused: nearly all of a long queue."""
@@ -170,6 +179,10 @@ class _Sight:
             return
         elif role is Role.ADOPT:
             self.to_adopt.append(job.key)
+        elif role is Role.STRAY:
+            found = self._yielded(job, "is no longer among the jobs that Headway schedules")
+        elif role is Role.INELIGIBLE and len(job.marks) > 1:
+            self.twice_marked.append(job.key)
         self.jobs[job.key] = job
         self.standings[job.key] = found
 

@@ -26,6 +26,8 @@ class Role(Enum):
     """Placed and released; Slurm is about to start it."""
     RUNNING = "running"
     """Holds nodes."""
+    STRAY = "stray"
+    """Held by Headway, but no longer in its scope: given back to Slurm at once."""
     ENDED = "ended"
 
 
@@ -44,6 +46,10 @@ WAITING = Standing(Role.WAITING)
 """Nothing is in the job's way."""
 _STARTING = Standing(Role.STARTING)
 _ADOPT = Standing(Role.ADOPT)
+_STRAY = Standing(Role.STRAY)
+
+LAST_RETRY_S = 300.0
+"""Longest pause before a job that was not started is tried again."""
 
 
 def in_scope(job: SlurmJob, partitions: frozenset[str]) -> bool:
@@ -63,7 +69,7 @@ def lasting_standing(job: SlurmJob, partitions: frozenset[str]) -> Standing | No
     if job.phase is Phase.ENDED:
         return _ENDED
     if not in_scope(job, partitions):
-        return _FOREIGN
+        return None if job.phase is Phase.PENDING else _FOREIGN
     if job.phase.holds_nodes:
         return _RUNNING
     if not job.held:
@@ -76,6 +82,8 @@ def standing(job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: f
     lasting = lasting_standing(job, partitions)
     if lasting is not None and lasting.role is not Role.WAITING:
         return lasting
+    if not in_scope(job, partitions):
+        return _outside(job, ledger)
     if job.held:
         return _waiting(job, ledger, now_s)
     pin = ledger.pins.get(job.key)
@@ -84,6 +92,13 @@ def standing(job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: f
     if ledger.yielded.get(job.key) == job.restarts:
         return Standing(Role.YIELDED, "given to Slurm to place")
     return _ADOPT
+
+
+def _outside(job: SlurmJob, ledger: Ledger) -> Standing:
+    """A pending job that its user, or a reload of the settings, may have taken out of the scope while we had hands on it."""
+    if job.held:
+        return _STRAY if job.marks == {HOLD_MARK} else _FOREIGN
+    return _ADOPT if job.key in ledger.originals else _FOREIGN
 
 
 def _held(job: SlurmJob, *, may_begin: bool) -> Standing | None:
@@ -99,7 +114,8 @@ def _waiting(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
     if job.restarts == 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s:
         return Standing(Role.INELIGIBLE, f"is not to begin for another {job.eligible_time_s - now_s:.0f} s")
     refusal = ledger.refusals.get(job.key)
-    if refusal is not None and refusal.retry_at_s > now_s:
+    # A retry further off than any pause is from before the clock was set back.
+    if refusal is not None and now_s < refusal.retry_at_s <= now_s + LAST_RETRY_S:
         return Standing(
             Role.INELIGIBLE, f"was not started: {refusal.reason}; next try in {refusal.retry_at_s - now_s:.0f} s"
         )

@@ -116,8 +116,9 @@ class Installation:
 
     def start_policy(self, name: str = "srtf") -> None:
         """Start the policy server, and wait until it listens."""
-        self.start("policy", [*program("headway-policy"), "serve", "--policy", name, "--listen", self.policy_address])
         socket = self.runtime_dir / "policy.sock"
+        socket.unlink(missing_ok=True)
+        self.start("policy", [*program("headway-policy"), "serve", "--policy", name, "--listen", self.policy_address])
         self.wait(socket.exists, "policy")
 
     def start_controller(self, timeout_s: float = 30.0) -> None:

@@ -65,7 +65,8 @@ class Scontrol:
         for question in questions:
             lines += [question, separator]
         text = "".join(f"{line}\n" for line in lines)
-        completed = await self._runner.run("scontrol", ["-o", "-d", "-a"], text.encode())
+        # --local: this cluster alone, which spares a question about federations before every other.
+        completed = await self._runner.run("scontrol", ["-o", "-d", "-a", "--local"], text.encode())
         require_contact(completed)
         sections = _sections(completed.stdout, f"{self._separator}\n".encode(), frozenset(lines))
         if len(sections) != len(questions) + 1:

@@ -92,9 +92,9 @@ def test_a_run_told_twice_counts_once(path):
     assert last.service_s == 50.0
 
 
-def test_the_watchdog_reads_the_requests_of_pinned_jobs_only(path):
+def test_the_watchdog_reads_the_requests_that_have_to_be_given_back(path):
     journal, ledger = Journal(path), full_ledger()
-    ledger.originals[OTHER] = request(gpus_per_node=1)
+    ledger.yielded[OTHER] = 0
     journal.save_jobs(ledger, [KEY, OTHER])
     assert read_originals(path) == {KEY: ledger.originals[KEY]}
     assert read_originals(path.with_name("absent")) == {}

@@ -171,6 +171,8 @@ def test_a_changed_node_is_noticed():
         request(gpus_per_job=33),
         request(gpus_per_node=8, min_nodes=5, max_nodes=5),
         request(gpus_per_node=1, gpu_type="h100"),
+        request(gpus_per_node=1, num_cpus=65),
+        request(gpus_per_node=2, memory_mib_per_node=300_000),
     ],
 )
 def test_what_can_never_start_is_for_slurm_to_say(asked):

@@ -84,10 +84,11 @@ def test_a_node_shared_with_others_gives_only_what_is_left():
 
 
 def test_cpus_and_memory_limit_too():
-    greedy = job("1", request=request(gpus_per_node=1, num_cpus=65))
-    assert "CPUs" in make_plan(state_of(greedy), Decision({0: at((0, 1))}), SPEC).reason
-    large = job("1", request=request(gpus_per_node=1, memory_mib_per_node=300_000))
-    assert "memory" in make_plan(state_of(large), Decision({0: at((0, 1))}), SPEC).reason
+    together = Decision({0: at((0, 1)), 1: at((0, 1))})
+    greedy = [job(str(i), request=request(gpus_per_node=1, num_cpus=40)) for i in (1, 2)]
+    assert "CPUs" in make_plan(state_of(*greedy), together, SPEC).reason
+    large = [job(str(i), request=request(gpus_per_node=1, memory_mib_per_node=200_000)) for i in (1, 2)]
+    assert "memory" in make_plan(state_of(*large), together, SPEC).reason
 
 
 def test_an_exclusive_job_shares_its_node_with_nobody():

@@ -40,7 +40,11 @@ def test_only_batch_jobs_with_gpus_in_managed_partitions_are_ours(change, inside
         ({"eligible_time_s": NOW_S + 60, "restarts": 1}, Role.WAITING),
         ({"held": False, "reason": "Priority"}, Role.ADOPT),
         ({"phase": Phase.ENDED, "state": "COMPLETED"}, Role.ENDED),
-        ({"batch": False}, Role.FOREIGN),
+        ({"batch": False, "admin_comment": ""}, Role.FOREIGN),
+        ({"batch": False}, Role.STRAY),
+        ({"partition": "cpu"}, Role.STRAY),
+        ({"partition": "cpu", "admin_comment": f"{HOLD_MARK} {USER_HOLD_MARK}"}, Role.FOREIGN),
+        ({"partition": "cpu", "held": False}, Role.FOREIGN),
     ],
 )
 def test_role_of_a_job_that_holds_no_nodes(change, role):
