@@ -151,9 +151,10 @@ class CommandLineClient(Verbs):
 
     # ---- what the verbs are made of
 
-    async def carry_out(self, commands: Sequence[Command]) -> None:
-        """Tell Slurm; what became of it is for the caller to read."""
-        await self._scontrol.ask([], first=[command.words for command in commands])
+    async def carry_out(self, commands: Sequence[Command]) -> bool:
+        """Carry out commands. True when Slurm has confirmed every one of them; otherwise what became of them must be read."""
+        answers = await self._scontrol.ask([], first=[command.words for command in commands])
+        return answers.completed.status == 0 and not answers.completed.stderr
 
     async def complaint(self, command: Command) -> str:
         """Carry out one command alone; what Slurm has to say about it, if anything."""

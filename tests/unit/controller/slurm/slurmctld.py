@@ -80,8 +80,9 @@ class Slurmctld:
             case ["show", "job"]:
                 return "".join(f"{job.line()}\n" for job in self.jobs.values()) or "No jobs in the system\n", ""
             case ["show", "job", job_id]:
-                job = self.jobs.get(job_id)
-                return (f"{job.line()}\n", "") if job else ("", "slurm_load_jobs error: Invalid job id specified")
+                found = [job for known, job in self.jobs.items() if job_id in {known, known.partition("_")[0]}]
+                text = "".join(f"{job.line()}\n" for job in found)
+                return (text, "") if found else ("", "slurm_load_jobs error: Invalid job id specified")
             case ["show", "node"]:
                 return "".join(f"{node_line(name)}\n" for name in NODES), ""
             case ["show", "partition"]:

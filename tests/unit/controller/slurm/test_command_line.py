@@ -85,12 +85,30 @@ async def test_jobs_of_other_ids_and_other_times_are_left_out() -> None:
         await client.read([JobKey("7 Priority=9", SUBMIT_S)])
 
 
-async def test_many_jobs_are_read_at_once() -> None:
+async def test_a_burst_of_jobs_is_read_without_reading_all() -> None:
     slurm = Slurmctld(*(held(raw) for raw in range(1, 41)))
-    client = client_of(slurm)
-    found = await client.read([JobKey(str(raw), SUBMIT_S) for raw in range(1, 41)])
+    found = await client_of(slurm).read([JobKey(str(raw), SUBMIT_S) for raw in range(1, 41)])
     assert len(found) == 40
+    assert len(slurm.calls) == 1
+    assert "show job" not in slurm.calls[0]
+
+
+async def test_thousands_of_jobs_are_read_at_once() -> None:
+    slurm = Slurmctld(*(held(raw) for raw in range(1, 1102)))
+    found = await client_of(slurm).read([JobKey(str(raw), SUBMIT_S) for raw in range(1, 1102)])
+    assert len(found) == 1101
     assert slurm.commands("show job ") == []
+
+
+async def test_many_tasks_are_read_by_their_array() -> None:
+    tasks = [held(100 + task, array=f"ArrayJobId=100 ArrayTaskId={task} ") for task in range(6)]
+    slurm = Slurmctld(*tasks, held(7))
+    client = client_of(slurm)
+    keys = [JobKey(f"100_{task}", SUBMIT_S) for task in (0, 1, 2, 4, 9)]
+    assert set(await client.read([*keys, KEY])) == {*keys[:4], KEY}
+    assert slurm.commands("show job ") == ["show job 100", "show job 7"]
+    del slurm.jobs["100_1"]
+    assert set(await client.read(keys)) == {keys[0], *keys[2:4]}
 
 
 async def test_slurmctld_is_away() -> None:
@@ -179,11 +197,22 @@ async def test_a_release_that_slurm_refuses() -> None:
     assert slurm["8"]["priority"] == "4294901000"
 
 
-async def test_a_release_without_effect() -> None:
+async def test_a_release_that_slurm_confirms_is_not_read_back() -> None:
     slurm = Slurmctld(held(7))
+    client = client_of(slurm)
+    await client.snapshot()
+    assert await client.release([KEY]) == {}
+    assert slurm.calls[1][0] == "release 7"
+    assert slurm.commands("show job 7") == []
+    assert await client.release([KEY]) == {}
+    assert slurm.commands("release") == ["release 7"], "what was released is read again before it is released again"
+
+
+async def test_a_change_without_effect() -> None:
+    slurm = Slurmctld(pending(7))
     slurm.deaf.add("7")
-    assert "does not carry it out" in (await client_of(slurm).release([KEY]))[KEY].message
-    assert len(slurm.commands("release")) == 2
+    assert "does not carry it out" in (await client_of(slurm).hold([KEY]))[KEY].message
+    assert len(slurm.commands("update")) == 2
 
 
 async def test_another_job_with_the_same_id_is_left_alone() -> None:
