@@ -32,9 +32,9 @@ def unique_name() -> str:
     return f"test-{os.getpid()}-{next(_numbers)}"
 
 
-def skip_unless_possible() -> None:
-    """Skip the test, with the reason, where no mini-cluster can be booted."""
-    if reasons := missing():
+def skip_unless_possible(*, accounting: bool = False) -> None:
+    """Skip the test, with the reason, where no mini-cluster (with accounting) can be booted."""
+    if reasons := missing(accounting=accounting):
         pytest.skip("; ".join(reasons))
 
 

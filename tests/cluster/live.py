@@ -102,8 +102,8 @@ class Live:
 @contextmanager
 def live(*, policy: str | None = "fifo-skip", controller: bool = True, **settings: Any) -> Iterator[Live]:
     """Boot a cluster with Headway on it."""
-    skip_unless_possible()
     spec = settings.pop("spec", {})
+    skip_unless_possible(accounting=spec.get("accounting", False))
     name = unique_name()
     with Installation.prepare(name) as headway, MiniCluster(headway.cluster_spec(name=name, **spec)) as cluster:
         headway.configure(cluster, stale_after_s=5.0, heartbeat_interval_s=0.5, log_level="debug", **settings)

@@ -11,14 +11,17 @@ from contextlib import asynccontextmanager
 from controller.errors import SlurmUnavailableError
 from controller.slurm.client import JobKey, SlurmClient, SlurmSnapshot
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster, PartitionSpec
+from slurm.minicluster.spec import ACCOUNT
 from tests.contract.bench import FEATURES, GPUS_PER_NODE, MATLAB_LICENSES, SHORT_MAX_TIME_S, Condition, Order
 
 _POLL_S = 0.1
 _NODES = 4
+POOR_USER = "bin"
+"""May hold no GPU, where the bench has limits on GPUs."""
 
 
-def contract_spec(name: str) -> ClusterSpec:
-    """A cluster as the contract wants it."""
+def contract_spec(name: str, *, accounting: bool) -> ClusterSpec:
+    """A cluster as the contract wants it. Without accounting there are no limits on GPUs."""
     names = tuple(f"n{number}" for number in range(1, _NODES + 1))
     return ClusterSpec(
         name=name,
@@ -26,8 +29,16 @@ def contract_spec(name: str) -> ClusterSpec:
         gpus=GPUS_PER_NODE,
         features={node: (feature,) for node, feature in zip(names, FEATURES, strict=True)},
         partitions=(PartitionSpec("dl"), PartitionSpec("short", options=f"MaxTime={SHORT_MAX_TIME_S // 60}")),
+        accounting=accounting,
         extra_conf=(f"Licenses=matlab:{MATLAB_LICENSES}", "KillWait=3"),
     )
+
+
+def add_users(cluster: MiniCluster, user: str) -> None:
+    """With accounting, nobody but root may submit at first."""
+    if cluster.spec.accounting:
+        cluster.sacctmgr("add", "user", f"{user},{POOR_USER}", f"Account={ACCOUNT}")
+        cluster.sacctmgr("modify", "user", POOR_USER, "set", "GrpTRES=gres/gpu=0")
 
 
 class MiniClusterBench:
@@ -52,12 +63,14 @@ class MiniClusterBench:
 
     @property
     def offers(self) -> frozenset[str]:
-        return frozenset({"licenses", "reservations", "het", "interactive"})
+        limits = {"gpu-limit"} if self._cluster.spec.accounting else set()
+        return frozenset({"licenses", "reservations", "het", "interactive"} | limits)
 
     # ---- users
 
-    async def submit(self, order: Order) -> JobKey:
-        job_id = (await self._run("sbatch", *_options(order), user=self._user, stdin=_script(order))).strip()
+    async def submit(self, order: Order, user: str | None = None) -> JobKey:
+        words = ("sbatch", *_options(order))
+        job_id = (await self._run(*words, user=user or self._user, stdin=_script(order))).strip()
         if order.admin_comment:
             await self._run("scontrol", "update", f"JobId={job_id}", f"AdminComment={order.admin_comment}")
         submitted = await self._run("squeue", "-h", "-t", "all", "-j", job_id, "-O", "SubmitTime:30")
@@ -84,7 +97,7 @@ class MiniClusterBench:
         return done.stderr.split("allocation", 1)[1].split()[0]
 
     async def submit_over_limit(self) -> JobKey:
-        raise NotImplementedError("limits need slurmdbd; not offered")
+        return await self.submit(Order(gres=1, hold=True), user=POOR_USER)
 
     async def user_hold(self, key: JobKey) -> None:
         await self._run("scontrol", "hold", key.job_id, user=self._user)

@@ -11,16 +11,18 @@ from controller.config import ControllerSettings
 from controller.slurm.client import HOLD_MARK, Phase, Pin
 from controller.slurm.select import command_line_client, open_client
 from slurm.minicluster.cluster import MiniCluster
+from slurm.prerequisites import missing
 from tests.cluster.conftest import skip_unless_possible, unique_name
-from tests.cluster.slurm_bench import MiniClusterBench, contract_spec
+from tests.cluster.slurm_bench import MiniClusterBench, add_users, contract_spec
 from tests.contract.slurm_contract import SlurmContract, held_gpus, job_of
 from tests.contract.steps import running, seen
 
 
 @pytest.fixture(scope="module")
-def contract_cluster() -> Iterator[MiniCluster]:
+def contract_cluster(cluster_user: str) -> Iterator[MiniCluster]:
     skip_unless_possible()
-    with MiniCluster(contract_spec(unique_name())) as cluster:
+    with MiniCluster(contract_spec(unique_name(), accounting=not missing(accounting=True))) as cluster:
+        add_users(cluster, cluster_user)
         yield cluster
 
 
