@@ -92,20 +92,21 @@ class Applier:
 
     async def adopt(self, jobs: Sequence[SlurmJob]) -> Failures:
         """Hold pending jobs that Slurm may start any moment, so that the policy places them."""
-        keys = [job.key for job in jobs]
+        # A job that its user has released is not the user's to hold any more. That mark goes first, and where it stays we
+        # do not hold either: a job with both marks would be taken for one that its user wants held.
+        failed = dict(await self._unmark([job.key for job in jobs if USER_HOLD_MARK in job.marks], USER_HOLD_MARK))
+        keys = [job.key for job in jobs if job.key not in failed]
         for key in keys:
             self._ledger.pins.pop(key, None)
-        # A job that its user has released is not the user's to hold any more. The mark goes first: a job with both marks
-        # would be nobody's.
-        await self._unmark([job.key for job in jobs if USER_HOLD_MARK in job.marks], USER_HOLD_MARK)
-        failed = await self._step("hold", dict.fromkeys(keys, "adopt"), lambda: self._client.hold(keys))
+        if keys:
+            failed.update(await self._step("hold", dict.fromkeys(keys, "adopt"), lambda: self._client.hold(keys)))
         for job in jobs:
             failure = failed.get(job.key)
             if failure is None:
                 self._events.add("held", job.key.job_id, "taken into the queue")
             elif not failure.gone and not failure.unavailable:
                 self._ledger.yielded[job.key] = job.restarts  # what Slurm does not let us hold, it places itself
-        self._journal.save_jobs(self._ledger, keys)
+        self._journal.save_jobs(self._ledger, [job.key for job in jobs])
         return failed
 
     async def refuse(self, reasons: Mapping[JobKey, str]) -> None:
@@ -147,10 +148,11 @@ class Applier:
         """The second half of `hold_for_user`, for jobs in which it was interrupted after the first."""
         await self._unmark(keys)
 
-    async def _unmark(self, keys: Sequence[JobKey], mark: str = HOLD_MARK) -> None:
-        """What is released is not ours to hold: a hold that comes later is somebody else's. Jobs that are gone are no matter."""
-        if keys:
-            await self._step("unmark", dict.fromkeys(keys, mark), lambda: self._client.unmark(keys, mark))
+    async def _unmark(self, keys: Sequence[JobKey], mark: str = HOLD_MARK) -> Failures:
+        """What is released is not ours to hold: a hold that comes later is somebody else's."""
+        if not keys:
+            return {}
+        return await self._step("unmark", dict.fromkeys(keys, mark), lambda: self._client.unmark(keys, mark))
 
     async def _unpin(self, keys: Iterable[JobKey]) -> Failures:
         """Give jobs their own request back, as far as one of ours may stand in its place."""
