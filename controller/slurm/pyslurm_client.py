@@ -61,14 +61,10 @@ class PySlurmClient(Verbs):
     async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
         if not keys and not first:
             return {}
-        orders = {command: order for command in first if (order := self._order(command)) is not None}
-        others = [command for command in first if command not in orders]
-        if orders:
-            await self._worker.call("carry_out", list(orders.values()))
-        if others:
-            await self._command_line.carry_out(others)
+        if first:
+            await self.carry_out(first)
         plain = [int(key.job_id) for key in keys if key.job_id.isdecimal()]
-        if others or len(plain) < len(keys):
+        if len(plain) < len(keys):
             await self._read_all()  # an array may have been split: ids are new
         else:
             for key in keys:
@@ -76,6 +72,14 @@ class PySlurmClient(Verbs):
             self._memory.add(await self._worker.call("read", plain))
         found = {key: self._memory.get(key) for key in keys}
         return {key: known for key, known in found.items() if known is not None}
+
+    async def carry_out(self, commands: Sequence[Command]) -> bool:
+        """Carry out commands. True when Slurm has confirmed every one of them; otherwise what became of them must be read."""
+        orders = {command: order for command in commands if (order := self._order(command)) is not None}
+        others = [command for command in commands if command not in orders]
+        complaints = await self._worker.call("carry_out", list(orders.values())) if orders else {}
+        confirmed = await self._command_line.carry_out(others) if others else True
+        return confirmed and not complaints
 
     def _order(self, command: Command) -> Order | None:
         """The command in pyslurm's words; None when it has none for it."""

@@ -36,8 +36,8 @@ class Requeue:
 class Verbs(ABC):
     """The changing half of a SlurmClient.
 
-    Invariant: what was read within the last second is good enough to begin with, but only a new reading says that a job is
-    done, or cannot be done. Not for use by several tasks at once.
+    Invariant: what was read within the last second is good enough to begin with, but only a new reading, or Slurm's own
+    confirmation, says that a job is done, and only a new reading that it cannot be done. Not for use by several tasks at once.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -49,6 +49,10 @@ class Verbs(ABC):
     @abstractmethod
     async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
         """Carry out commands, then read these jobs. Those that are gone are left out."""
+
+    @abstractmethod
+    async def carry_out(self, commands: Sequence[Command]) -> bool:
+        """Carry out commands. True when Slurm has confirmed every one of them; otherwise what became of them must be read."""
 
     @abstractmethod
     async def complaint(self, command: Command) -> str:
@@ -93,7 +97,7 @@ class Verbs(ABC):
 
     async def release(self, keys: Sequence[JobKey]) -> Failures:
         """Take the hold off: Slurm may start the jobs from now on."""
-        return await self._change(keys, changes.release_step)
+        return await self._change(keys, changes.release_step, trusting=True)
 
     async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
         """Send a signal to batch shell and tasks."""
@@ -150,14 +154,20 @@ class Verbs(ABC):
 
     # ---- the loop
 
-    async def _change(self, keys: Sequence[JobKey], step: Callable[[Found], Step]) -> Failures:
-        """Ask the step what to do for each job, do it, read the jobs, until the step has nothing more to ask for."""
+    async def _change(
+        self, keys: Sequence[JobKey], step: Callable[[Found], Step], *, trusting: bool = False
+    ) -> Failures:
+        """Ask the step what to do for each job, do it, read the jobs, until the step has nothing more to ask for.
+
+        Trusting: Slurm's own confirmation is enough, as there is nothing about the change that could be half done.
+        """
         failures: dict[JobKey, Failure] = {}
         sent: dict[JobKey, Command] = {}
-        known = {key: found for key in keys if (found := self._memory.get(key, _FRESH_S)) is not None}
-        commands = {key: answer for key, found in known.items() if isinstance(answer := step(found), Command)}
-        unsure = [key for key in dict.fromkeys(keys) if key not in commands]
-        commands |= _steps(unsure, await self._find(unsure), step, failures)
+        commands = await self._first_commands(keys, step, failures)
+        if trusting and commands and await self.carry_out(list(commands.values())):
+            for key in commands:
+                self._memory.drop(key.job_id)
+            return failures
         for _ in range(_ROUNDS):
             stuck = [key for key, command in commands.items() if sent.get(key) == command]
             for key in stuck:
@@ -169,6 +179,14 @@ class Verbs(ABC):
             after = await self._find(left, list(commands.values()))
             commands = _steps(left, _told(after), step, failures)
         return failures | {key: Failure("something else keeps changing the job") for key in commands}
+
+    async def _first_commands(
+        self, keys: Sequence[JobKey], step: Callable[[Found], Step], failures: dict[JobKey, Failure]
+    ) -> dict[JobKey, Command]:
+        known = {key: found for key in keys if (found := self._memory.get(key, _FRESH_S)) is not None}
+        commands = {key: answer for key, found in known.items() if isinstance(answer := step(found), Command)}
+        unsure = [key for key in dict.fromkeys(keys) if key not in commands]
+        return commands | _steps(unsure, await self._find(unsure), step, failures)
 
     async def _last_try(self, key: JobKey, command: Command, step: Callable[[Found], Step]) -> dict[JobKey, Failure]:
         """A command that had no effect once more, alone: for its effect, or for what Slurm has to say."""
