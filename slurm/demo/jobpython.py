@@ -32,9 +32,10 @@ def open_to_users(cluster: RunningCluster) -> None:
 
 
 def python_folders() -> tuple[Path, ...]:
-    """Folders that this Python needs: its environment, and the installation that this stands on, by every name it has."""
+    """Folders that this Python needs: its environment, the installation that this stands on by every name it has, ours."""
     executable = Path(sys.executable)
-    installations = [Path(sys.prefix), Path(sys.base_prefix)]
+    # Our own scripts beside them: the mini-cluster enters nodes by one of them, and a covered folder hides all that it holds.
+    installations = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[1]]
     for _ in range(20):  # python -> python3 -> /usr/bin/python3.11
         if not executable.is_symlink():
             break
