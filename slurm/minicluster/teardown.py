@@ -90,5 +90,6 @@ def remove_files(directory: Path, *, whole: bool) -> None:
     if whole and not any(directory.iterdir()):
         directory.rmdir()
         parent = directory.parent
-        if parent.name == "headway-minicluster" and not any(parent.iterdir()):
-            parent.rmdir()
+        if parent.name == "headway-minicluster":
+            with contextlib.suppress(OSError):  # not empty, or another cluster that went at this moment has removed it
+                parent.rmdir()
