@@ -134,6 +134,7 @@ class Controller:
     async def run(self, wake: WakePipe, notifier: Notifier) -> None:
         """Cycle until `stop`. Renews the lease beside it."""
         self._wake = wake
+        await self.decider.greet()
         beat = asyncio.create_task(self._beat(wake, notifier), name="lease")
         try:
             with quiet_heap() as heap:

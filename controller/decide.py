@@ -111,6 +111,13 @@ class Decider:
         """Whether the policy server made the last decision that it was asked for."""
         return self._spec is not None and self._failures == 0
 
+    async def greet(self) -> None:
+        """Learn who the policy server is before the first decision; one that is away is asked again then."""
+        try:
+            self._spec = await self._endpoint.describe(self.deadline_s)
+        except PolicyError as error:
+            log.warning("policy_away", problem=str(error))
+
     async def decide(self, state: ClusterState) -> Decided | None:
         """A checked plan; None when neither policy nor fallback gave one."""
         begun_s = self._clock.now()
