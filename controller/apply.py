@@ -9,6 +9,7 @@ and the journal only closes the books.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -114,6 +115,13 @@ class Applier:
         keys = list(reasons)
         failed = await self._step("hold", reasons, lambda: self._client.hold(keys))
         await self._take_back({key: (reasons[key], True) for key in keys if key not in failed})
+
+    def put_off(self, alike: Mapping[JobKey, JobKey]) -> None:
+        """Jobs for which another's refusal goes too wait as long as it does. Not journaled: it can be found out again."""
+        for key, like in alike.items():
+            refusal = self._ledger.refusals.get(like)
+            if refusal is not None:
+                self._ledger.refusals[key] = replace(refusal, like=like.job_id)
 
     async def give_to_slurm(self, jobs: Mapping[JobKey, SlurmJob], why: Mapping[JobKey, str]) -> None:
         """Release jobs as they are, for Slurm to place; they are not adopted again for this run."""

@@ -19,6 +19,7 @@ from controller.events import EventLog
 from controller.follow import Changes, changes, run_record, scoped, served_after
 from controller.journal import DecisionEntry, Journal, RunRecord
 from controller.ledger import Ledger, Refusal, Served
+from controller.limits import may_let_go, put_off
 from controller.observe import Observation, Observer
 from controller.scope import LAST_RETRY_S, Role
 from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmClient, SlurmJob, SlurmSnapshot
@@ -160,13 +161,19 @@ class Cycle:
         for job in found.ended:
             self._events.add("ended", job.key.job_id, job.state)
         # Somebody's end is what jobs refused for a limit are waiting for.
-        users = {job.user for job in found.ended}
-        waiting = [key for key in self._ledger.refusals if key in self._jobs and self._jobs[key].user in users]
+        ended = {
+            (job.user, job.account, job.qos, job.licenses): job for job in found.ended
+        }.values()  # one of each kind
+        waiting = [key for key, refusal in self._ledger.refusals.items() if self._may_go(key, refusal, ended)]
         waiting.sort(key=lambda key: self._ledger.refusals[key].refused_at_s)
         for key in waiting[:_RETRIES_AT_ONCE]:
             refusal = self._ledger.refusals[key]
-            self._ledger.refusals[key] = Refusal(refusal.reason, refusal.refused_at_s, now_s, refusal.count)
+            self._ledger.refusals[key] = replace(refusal, retry_at_s=now_s)
             touched.add(key)
+
+    def _may_go(self, key: JobKey, refusal: Refusal, ended: Iterable[SlurmJob]) -> bool:
+        job = self._jobs.get(key)
+        return job is not None and any(may_let_go(other, job, refusal.reason) for other in ended)
 
     def _close_books(self, jobs: dict[JobKey, SlurmJob], now_s: float) -> None:
         """After a restart: say of every step that was under way what became of its job. Slurm's picture does the rest."""
@@ -184,7 +191,9 @@ class Cycle:
             changed += [key for key in observation.to_adopt if key not in failed]
         refused = overdue(observation, self._ledger, self.settings.start_grace_s)
         if refused:
+            alike = put_off(observation, refused, self._ledger)
             await self._applier.refuse(refused)
+            self._applier.put_off(alike)
             changed += refused
         if observation.to_yield:
             await self._applier.give_to_slurm(observation.jobs, observation.to_yield)

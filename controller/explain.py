@@ -186,6 +186,9 @@ def _held_back(scene: Scene, job: SlurmJob, why: str, now_s: float) -> str:
     if refusal is not None and "was not started" in why:
         left_s = refusal.retry_at_s - now_s
         again = f"next try in {duration(left_s)}" if left_s > 0 else "it is tried again with the next decision"
+        if refusal.like:
+            said = refusal.reason.rpartition(": ")[2]
+            return f"Slurm would refuse it as it refused job {refusal.like} ({said}); {again}"
         tries = f", {refusal.count} times by now" if refusal.count > 1 else ""
         return f"it was placed, but not started{tries}: {refusal.reason}; {again}"
     begin_s = job.eligible_time_s

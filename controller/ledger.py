@@ -33,6 +33,8 @@ class Refusal:
     refused_at_s: float
     retry_at_s: float
     count: int
+    like: str = ""
+    """The job whose refusal this is, when the same limit stands in the way of both: this one was not even placed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,36 @@ async def test_a_job_that_slurm_refuses_for_a_limit_is_held_again_with_that_reas
     assert world.phase(two) in {Phase.RUNNING, Phase.ENDED}
 
 
+async def test_a_user_far_over_a_limit_keeps_nobody_waiting(tmp_path):
+    # given a hundred jobs of a user who may run one of them at a time
+    limits = (GpuLimit(user="alice", gpus=8, reason="AssocGrpGRES"),)
+    world = World(tmp_path, ClusterDescription(limits=limits), policy="fifo-skip")
+    many = [world.sbatch(1000.0, gpus_per_node=8) for _ in range(100)]
+    await world.go_on(3)
+    # when somebody else submits one
+    other = world.sbatch(10.0, gpus_per_node=8, user="bob")
+    await world.go_on(5)
+    # then it runs: the jobs that Slurm would refuse like the first ones have not been tried
+    assert world.phase(other) is Phase.RUNNING
+    assert sum(bool(world.journal.decisions_of(key)) for key in many) <= 8
+    # and they run one after the other
+    world.slurm.cancel(many[0].job_id)
+    await world.go_on(10)
+    assert [world.phase(key) for key in many].count(Phase.RUNNING) == 1
+
+
+async def test_a_license_is_waited_for_whoever_has_it(tmp_path):
+    world = World(tmp_path, ClusterDescription(licenses={"sim": 1}), policy="fifo-skip")
+    one = world.sbatch(60.0, gpus_per_node=8, licenses={"sim": 1}, user="bob")
+    await world.go_on(3)
+    two = world.sbatch(10.0, gpus_per_node=8, licenses={"sim": 1})
+    await world.go_on(52)  # tries: after 0, 5, 15, 35 s; the next would be at 75 s
+    assert world.ledger.refusals[two].reason == "Slurm refuses it: Licenses"
+    await world.go_on(10)
+    assert world.phase(one) is Phase.ENDED
+    assert world.phase(two) is not Phase.PENDING
+
+
 async def test_a_job_that_does_not_start_in_time_is_placed_anew(world):
     key = world.sbatch(gpus_per_node=8, never_starts=True)
     await world.go_on(15)

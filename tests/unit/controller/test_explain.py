@@ -227,6 +227,15 @@ def test_a_job_that_this_very_cycle_could_not_pin_is_held_back():
     assert some(found.facts, "refusals", "next_try_in_s") == {"refusals": "2", "next_try_in_s": "6"}
 
 
+def test_a_job_that_was_not_even_tried_is_told_whose_refusal_stands_for_it():
+    shot = scene(job("9"))
+    refusal = Refusal("Slurm refuses it: AssocGrpGRES", NOW_S, NOW_S + 10, 1, like="8")
+    shot.ledger.refusals[JobKey("9", 999_000)] = refusal
+    assert explain(shot, "9", NOW_S + 4).sentence == (
+        "Not to be placed yet: Slurm would refuse it as it refused job 8 (AssocGrpGRES); next try in 6 s."
+    )
+
+
 def test_a_released_job_is_told_what_slurm_says():
     ledger = Ledger(pins={JobKey("9", 999_000): placed()})
     found = explain(scene(job("9", held=False, reason="Resources"), ledger=ledger), "9", NOW_S)
