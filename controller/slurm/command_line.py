@@ -19,7 +19,7 @@ from controller.slurm.client import (
     SlurmReservation,
     SlurmSnapshot,
 )
-from controller.slurm.incremental import JobTable, RowCache, keep_identity, parse_answer
+from controller.slurm.incremental import JobReading, JobTable, RowCache, keep_identity, parse_answer
 from controller.slurm.parse import Clockface, JobRecord
 from controller.slurm.parse_nodes import parse_node, parse_partition, parse_reservation, steady_node
 from controller.slurm.run import CommandRunner, clip
@@ -35,6 +35,8 @@ _BULK = ("show job", "show node", "show partition", "show reservation")
 _MOST_ALONE = 1000
 """Answers by id that are asked for at once. At a millisecond each they take a second, so that reading all jobs in their place
 is no more than the one bulk query a second that slurmctld is to see. (Reading all, measured: 35 us for each job.)"""
+_MOST_IN_DOUBT = 300
+"""Jobs that one snapshot reads by id because a line break in somebody's text put them in doubt."""
 _TASKS_FOR_THE_ARRAY = 4
 """From so many tasks on, their whole array is asked for: slurmctld sends all of it for every task."""
 
@@ -52,7 +54,8 @@ class CommandLineClient(Verbs):
         self._scontrol = Scontrol(runner)
         self._clock = clock
         self._jobs = JobTable(clock)
-        self._alone: dict[int, JobRecord] = {}
+        self._alone: dict[int, JobRecord | None] = {}
+        self._doubtful = b""
         self._complaints: set[str] = set()
         self._nodes: RowCache[SlurmNode] = RowCache(b"NodeName=", parse_node, steady_node)
         self._partitions: RowCache[SlurmPartition] = RowCache(b"PartitionName=", parse_partition, bytes)
@@ -101,16 +104,29 @@ class CommandLineClient(Verbs):
     async def _take_jobs(self, section: bytes) -> tuple[SlurmJob, ...]:
         """The jobs of `show job`; those on lines in doubt are read again one by one."""
         reading = self._jobs.update(section)
-        alone: dict[int, JobRecord] = {}
-        if reading.contested:
-            for record in await self._ask_for([str(job_id) for job_id in sorted(reading.contested)]):
-                if not self._jobs.knows(record.raw_id):
-                    alone[record.raw_id] = keep_identity(record, self._alone.get(record.raw_id))
-        self._alone = alone
+        alone = await self._resolve(reading) if reading.contested else []
         self._memory.forget()
         self._memory.add(self._jobs.records)
-        self._memory.add(alone.values())
-        return reading.jobs + tuple(job for record in alone.values() for job in record.jobs)
+        self._memory.add(alone)
+        return reading.jobs + tuple(job for record in alone for job in record.jobs)
+
+    async def _resolve(self, reading: JobReading) -> list[JobRecord]:
+        """Jobs on lines in doubt, read one by one: those not seen yet first, then those that were read longest ago.
+
+        However many such jobs somebody submits, they cost no more than _MOST_IN_DOUBT readings, and none while nothing changes.
+        """
+        known = {raw_id: record for raw_id, record in self._alone.items() if raw_id in reading.contested}
+        unseen = sorted(reading.contested - set(known))
+        if unseen or reading.doubtful != self._doubtful:
+            turn = [*unseen, *known][:_MOST_IN_DOUBT]
+            found = {record.raw_id: record for record in await self._ask_for([str(raw_id) for raw_id in turn])}
+            for raw_id in turn:
+                former, record = known.pop(raw_id, None), found.get(raw_id)
+                known[raw_id] = None if record is None else keep_identity(record, former)
+            complete = len(turn) == len(reading.contested)
+            self._doubtful = reading.doubtful if complete else b""
+        self._alone = known
+        return [record for record in known.values() if record is not None]
 
     async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
         """Carry out commands, then read these jobs: the identity check of every verb, and its confirmation."""

@@ -7,6 +7,7 @@ object as before, so that callers can tell by identity.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
@@ -64,8 +65,10 @@ class JobReading:
     """Jobs of one reading, and the numeric ids that must be read one by one before they can be told."""
 
     jobs: tuple[SlurmJob, ...]
-    contested: frozenset[int]
+    contested: frozenset[int] = frozenset()
     """Ids on lines that a line break in somebody's text may have made."""
+    doubtful: bytes = b""
+    """Those lines, without what ticks: while they stay, the jobs need not be read again."""
 
 
 class JobTable:
@@ -79,6 +82,10 @@ class JobTable:
         self._clock = clock
         self._submit = f" SubmitTime={clock.token}".encode()
         self._evaluated = f" LastSchedEval={clock.token}".encode()
+        token = re.escape(clock.token)
+        self._ticks = re.compile(
+            rf" RunTime=\S+(?= TimeLimit=\S+ TimeMin=\S+ SubmitTime={token})| LastSchedEval={token}\d+(?: Scheduler=\S+)?".encode()
+        )
         self._entries: dict[bytes, _Entry] = {}
 
     def __len__(self) -> int:
@@ -96,9 +103,11 @@ class JobTable:
     def update(self, section: bytes) -> JobReading:
         """Read `show job`'s answer to the end."""
         entries, changed = self._compare(section)
-        contested = self._take(changed, section, entries) if changed else frozenset()
+        doubtful = self._take(changed, section, entries) if changed else []
+        contested = self._withdraw(doubtful, entries) if doubtful else frozenset()
         self._entries = entries
-        return JobReading(tuple([job for entry in entries.values() for job in entry.record.jobs]), contested)
+        jobs = tuple([job for entry in entries.values() for job in entry.record.jobs])
+        return JobReading(jobs, contested, self._ticks.sub(b"", b"\n".join(doubtful)))
 
     def _compare(self, section: bytes) -> tuple[dict[bytes, _Entry], list[tuple[int, bytes, bytes]]]:
         """Entries of the lines that are as they were, in the order of the reading; and (number, id, line) of the others.
@@ -140,8 +149,8 @@ class JobTable:
 
     def _take(
         self, changed: list[tuple[int, bytes, bytes]], section: bytes, entries: dict[bytes, _Entry]
-    ) -> frozenset[int]:
-        """Parse the lines that are new or different. Returns the ids that are in doubt."""
+    ) -> list[bytes]:
+        """Parse the lines that are new or different. Returns those that are in doubt, and their neighbours."""
         doubtful = self._doubtful_lines(changed, section, entries)
         for number, job_id, line in changed:
             if number in doubtful:
@@ -158,11 +167,14 @@ class JobTable:
                 continue
             entries[job_id] = _Entry(line, keep_identity(record, former.record if former else None))
         if not doubtful:
-            return frozenset()
+            return []
         lines = section.split(b"\n")
-        contested = frozenset(
-            int(job_id) for number in doubtful if (job_id := lines[number][6 : lines[number].find(b" ", 6)]).isdigit()
-        )
+        return [lines[number] for number in sorted(doubtful)]
+
+    def _withdraw(self, doubtful: list[bytes], entries: dict[bytes, _Entry]) -> frozenset[int]:
+        """Take back what such lines have made. Returns the ids on them."""
+        ids = [line[6 : line.find(b" ", 6)] for line in doubtful]
+        contested = frozenset(int(job_id) for job_id in ids if job_id.isdigit())
         for key in [key for key, entry in entries.items() if entry is _NOTHING or _number(key) in contested]:
             del entries[key]
         return contested

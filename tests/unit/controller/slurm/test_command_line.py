@@ -69,7 +69,19 @@ async def test_a_line_break_in_a_name_costs_a_second_look_and_makes_no_job() -> 
     assert len(slurm.calls) == 2
     again = await client.snapshot()
     assert {id(job) for job in again.jobs} == {id(job) for job in snapshot.jobs}
+    assert len(slurm.calls) == 3, "while nothing changes there is no second look"
     assert (await job_of(client, "8")).name == evil
+    slurm["8"]["reason"] = "Dependency"
+    assert (await job_of(client, "8")).reason == "Dependency"
+
+
+async def test_a_flood_of_such_names_costs_a_bounded_number_of_looks() -> None:
+    slurm = Slurmctld(*(held(raw, name="a\nb") for raw in range(1, 701)), held(1000))
+    client = client_of(slurm)
+    seen = [len((await client.snapshot()).jobs) for _ in range(4)]
+    looks = [sum(line.startswith("show job ") for line in call) for call in slurm.calls]
+    assert max(looks) == 300
+    assert seen == [300, 600, 701, 701]
 
 
 async def test_a_name_cannot_speak_for_another_job() -> None:

@@ -25,8 +25,9 @@ def test_jobs_come_in_slurms_order() -> None:
 
 
 def test_an_empty_queue() -> None:
-    assert JobTable(CLOCK).update(b"No jobs in the system\n") == JobReading((), frozenset())
-    assert JobTable(CLOCK).update(b"") == JobReading((), frozenset())
+    for text in (b"No jobs in the system\n", b""):
+        reading = JobTable(CLOCK).update(text)
+        assert (reading.jobs, reading.contested) == ((), frozenset())
 
 
 def test_what_has_not_changed_is_the_same_object() -> None:
@@ -147,6 +148,26 @@ def test_doubt_ends_with_the_text() -> None:
     table.update(section(job_line(raw="1"), job_line(raw="2", name="a\nb")))
     reading = table.update(section(job_line(raw="1"), job_line(raw="2", name="ab")))
     assert (set(told(reading)), reading.contested) == ({"1", "2"}, frozenset())
+
+
+def test_doubt_that_only_ticks_is_the_same_doubt() -> None:
+    table = JobTable(CLOCK)
+
+    def look(run_time: str, evaluated: int, scheduler: str, reason: str) -> bytes:
+        line = job_line(
+            raw="2",
+            name="a\nb RunTime=7 x",
+            run_time=run_time,
+            evaluated=at(evaluated),
+            scheduler=scheduler,
+            reason=reason,
+        )
+        return table.update(section(job_line(raw="1"), line)).doubtful
+
+    first = look("00:00:01", 1, "Main", "Priority")
+    assert first
+    assert look("1-00:00:02", 2, "Backfill:*", "Priority") == first
+    assert look("1-00:00:02", 2, "Backfill:*", "Resources") != first
 
 
 def test_a_job_that_is_not_understood_does_not_take_others_with_it() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from controller.config import ControllerSettings
-from controller.errors import ConfigurationError, SlurmUnavailableError
+from controller.errors import ConfigurationError, SlurmError, SlurmReplyError, SlurmUnavailableError
 from controller.slurm import select
+from controller.slurm.client import JobKey
 from controller.slurm.command_line import CommandLineClient
 from controller.slurm.parse import Clockface
 from controller.slurm.pyslurm_client import PySlurmClient
@@ -96,3 +97,31 @@ def test_what_slurms_programs_see(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_client_has_a_clockface_of_its_own() -> None:
     assert select.command_line_client(settings()) is not select.command_line_client(settings())
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "why"),
+    [
+        ("sleep 600", SlurmUnavailableError, "no answer within"),
+        ("echo rubbish", SlurmReplyError, "answered 0 of"),
+        ("exit 1", SlurmReplyError, "status 1"),
+        (
+            "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1",
+            SlurmUnavailableError,
+            "scontrol ping",
+        ),
+    ],
+)
+async def test_a_scontrol_that_is_none_ends_in_an_error(
+    tmp_path: Path, script: str, error: type[SlurmError], why: str
+) -> None:
+    program = tmp_path / "scontrol"
+    program.write_text(f"#!/bin/bash\n{script}\n")
+    program.chmod(0o755)
+    client = select.command_line_client(
+        settings(slurm_bin=tmp_path, slurm_timeout_s=0.5 if script.startswith("sleep") else 20.0)
+    )
+    with pytest.raises(error, match=why):
+        await client.snapshot()
+    with pytest.raises(error, match=why):
+        await client.release([JobKey("7", 1)])
