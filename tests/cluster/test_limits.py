@@ -96,3 +96,16 @@ def test_a_limit_of_the_quality_of_service(idle: Live, qos: str, reason: str) ->
 def test_a_license_that_another_user_has(licensed: Live) -> None:
     the_limit_is_waited_for(licensed, "--licenses=sim:1", reason="Licenses", freed_by=OTHER)
     clear(licensed)
+
+
+def test_a_user_far_over_a_limit_keeps_nobody_waiting(idle: Live) -> None:
+    # Given a user who may run one job at a time, and has many
+    many = [idle.sbatch("--qos=single", "--gres=gpu:8", seconds=LONG_S) for _ in range(12)]
+    idle.until(lambda: "RUNNING" in {idle.state(job) for job in many}, "one of them runs")
+    idle.until(lambda: held_for(idle, many[-1], "QOSMaxJobsPerUserLimit"), "the last one is told why it waits")
+    # When somebody else submits a job, then it runs
+    other = idle.sbatch("--gres=gpu:8", seconds=LONG_S, user=OTHER)
+    idle.until_state(other, "RUNNING")
+    # And of the many, only few have been placed to no end
+    tried = [job for job in many if idle.headway.ask("why", job)["decisions"]]
+    assert 1 < len(tried) <= 2 + NODES
