@@ -27,7 +27,7 @@ from controller.heap import quiet_heap
 from controller.journal import Journal, RunRecord
 from controller.lease import Lease, write_lease
 from controller.ledger import Ledger
-from controller.pace import Pace
+from controller.pace import Pace, let_burst_end
 from controller.slurm.client import SlurmClient, SlurmFacts
 from controller.wake import WakePipe, Woken
 from policies.api import Outcome, PolicySpec
@@ -237,6 +237,7 @@ class Controller:
             await wake.wait(due_s, self._in_a_hurry)
         soonest_s = self._pace.wait_s(self.clock.now(), self._least_s, hurry=True)
         await self._sleep_unless_stopped(max(soonest_s, _LOOK_AFTER_WAKE_S))
+        await let_burst_end(lambda: wake.so_far.submitted, self._sleep_unless_stopped)
 
     def _in_a_hurry(self, woken: Woken) -> bool:
         """Somebody submitted a job, or jobs wait for what has just become free."""

@@ -89,6 +89,11 @@ class WakePipe:
         self._nudged = True
         self._event.set()
 
+    @property
+    def so_far(self) -> Woken:
+        """What came since the last `take`; it grows."""
+        return self._woken
+
     def take(self) -> Woken:
         """What came since the last call."""
         woken, self._woken = self._woken, Woken()

@@ -2,7 +2,7 @@
 
 import random
 
-from controller.pace import Pace
+from controller.pace import Pace, let_burst_end
 
 
 def test_readings_that_can_wait_are_an_interval_apart():
@@ -46,3 +46,37 @@ def test_a_clock_that_is_set_back_stops_nothing():
     assert pace.wait_s(10.0, 1.0, hurry=True) == 1.0
     pace.taken(10.0, 1.0)
     assert pace.wait_s(11.0, 1.0, hurry=True) == 0.0
+
+
+class Announcements:
+    """So many jobs by then; a sleep lets the next number come."""
+
+    def __init__(self, *counts):
+        self.counts = list(counts)
+        self.slept_s = 0.0
+
+    def __call__(self):
+        return self.counts[0]
+
+    async def sleep(self, seconds):
+        self.slept_s += seconds
+        if len(self.counts) > 1:
+            self.counts.pop(0)
+
+
+async def test_a_single_job_does_not_wait_for_others():
+    single = Announcements(1, 2, 3)
+    await let_burst_end(single, single.sleep)
+    assert single.slept_s == 0
+
+
+async def test_a_burst_is_waited_for_until_it_pauses():
+    burst = Announcements(3, 9, 14, 20, 20, 21)
+    await let_burst_end(burst, burst.sleep)
+    assert burst.counts == [20, 21]
+
+
+async def test_submissions_without_end_are_not_waited_for():
+    endless = Announcements(*range(2, 1000))
+    await let_burst_end(endless, endless.sleep)
+    assert endless.slept_s <= 0.5
