@@ -111,7 +111,11 @@ def live(*, policy: str | None = "fifo-skip", controller: bool = True, **setting
             headway.start_policy(policy)
         if controller:
             headway.start_controller()
-        yield Live(cluster, headway)
+        try:
+            yield Live(cluster, headway)
+        finally:  # before the cluster goes: a Slurm command without a slurm.conf tries again for a minute
+            for process in reversed(list(headway.processes)):
+                headway.stop(process)
 
 
 def run(*argv: str, **more: Any) -> subprocess.CompletedProcess[str]:

@@ -51,3 +51,7 @@ def test_the_command_says_what_it_found_and_never_fails(capsys: pytest.CaptureFi
 def test_every_reason_is_a_sentence_with_its_mend() -> None:
     for reason in prerequisites.missing():
         assert any(mend in reason for mend in ("run it with", "install", "start it with", "needs Linux"))
+
+
+def test_accounting_needs_what_a_plain_cluster_does_and_more() -> None:
+    assert set(prerequisites.missing()) <= set(prerequisites.missing(accounting=True))

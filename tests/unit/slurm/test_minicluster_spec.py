@@ -120,3 +120,19 @@ def test_hosts_know_each_other() -> None:
         "10.77.5.11 n1",
         "10.77.5.12 n2",
     ]
+
+
+def test_accounting_is_on_slurmctlds_host_and_counts_gpus() -> None:
+    lines = conf(accounting=True)
+    assert "AccountingStorageType=accounting_storage/slurmdbd" in lines
+    assert "AccountingStorageHost=10.77.5.2" in lines
+    assert "AccountingStorageTRES=gres/gpu" in lines
+    assert "AccountingStorageType=accounting_storage/none" not in lines
+    daemon = configuration.slurmdbd_conf(ClusterSpec(accounting=True), LAYOUT, ADDRESSES)
+    assert "DbdAddr=10.77.5.2\n" in daemon
+    assert "StoragePass" not in daemon
+
+
+def test_without_gpus_none_are_counted() -> None:
+    assert not [line for line in conf(accounting=True, gpus=0) if line.startswith("AccountingStorageTRES")]
+    assert "AccountingStorageType=accounting_storage/none" in conf()
