@@ -52,7 +52,7 @@ class ControllerSettings(BaseModel):
     poll_interval_s: Annotated[float, Field(ge=1.0, le=3600)] = 5.0
     """Longest time between two readings of Slurm when nothing wakes the controller."""
     min_poll_interval_s: Annotated[float, Field(ge=1.0, le=60)] = 1.0
-    """Time between two readings at the least, on average, however often it is woken; for a new job one may come ahead of time."""
+    """Shortest time between two readings, however often it is woken."""
     start_grace_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
     """A released job that has not started by then is held again and placed anew, with Slurm's reason."""
 

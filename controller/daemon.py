@@ -29,7 +29,7 @@ from controller.lease import Lease, write_lease
 from controller.ledger import Ledger
 from controller.pace import Pace, let_burst_end
 from controller.slurm.client import SlurmClient, SlurmFacts
-from controller.wake import WakePipe, Woken
+from controller.wake import WakePipe
 from policies.api import Outcome, PolicySpec
 from policies.sdnotify import Notifier
 
@@ -102,8 +102,7 @@ class Controller:
         self._lesson: asyncio.Task[None] | None = None
         self._user_holds: set[str] = set()
         """Holds that users were promised, until a cycle has seen to them."""
-        self._pace = Pace(clock.now())
-        self._unseen = False
+        self._pace = Pace()
         """A job was announced that the last reading did not show yet."""
 
     @property
@@ -164,7 +163,7 @@ class Controller:
                 _require_rights(facts)
                 _let_slurm_write(wake, facts)
                 self.facts = facts
-            self._pace.taken(self.clock.now(), self._least_s)
+            self._pace.taken(self.clock.now())
             snapshot = await self.client.snapshot()
             self.health.read_s = self.clock.now() - begun_s
             self.health.snapshot_time_s = snapshot.time_s
@@ -181,8 +180,7 @@ class Controller:
             log.exception("cycle_failed")
             self._failed(f"{type(error).__name__}: {error}")
             return self.settings.poll_interval_s
-        self._unseen = woken.submitted > len(result.changes.new)
-        if self._unseen:
+        if woken.submitted > len(result.changes.new):  # announced, but not there yet when we looked
             return _LOOK_AFTER_WAKE_S
         if result.in_transit:
             return self.settings.min_poll_interval_s
@@ -224,26 +222,18 @@ class Controller:
 
     @property
     def _least_s(self) -> float:
-        """Average time between two readings at the least: slurmctld never sees more than one bulk query a second."""
+        """Time between two readings at the least: slurmctld never sees more than one bulk query a second."""
         return max(self.settings.min_poll_interval_s, self.health.read_s * _BUSY_SHARE)
 
     async def _pause(self, wake: WakePipe, longest_s: float) -> None:
-        """Until something happens, or the time is over; but no longer than `Pace` wants it when a user waits for us."""
+        """Until something happens, or the time is over; but never so short that `Pace` is broken."""
         if self.health.slurm_away:
             await self._sleep_unless_stopped(longest_s)
             return
         await wake.wait(longest_s)
-        due_s = self._pace.wait_s(self.clock.now(), self._least_s, hurry=False)
-        if not self._unseen:
-            await wake.wait(due_s, self._in_a_hurry)
-        soonest_s = self._pace.wait_s(self.clock.now(), self._least_s, hurry=True)
+        soonest_s = self._pace.wait_s(self.clock.now(), self._least_s)
         await self._sleep_unless_stopped(max(soonest_s, _LOOK_AFTER_WAKE_S))
         await let_burst_end(lambda: wake.so_far.submitted, self._sleep_unless_stopped)
-
-    def _in_a_hurry(self, woken: Woken) -> bool:
-        """Somebody submitted a job, or jobs wait for what has just become free."""
-        waiting = self.last is not None and len(self.last.observation.state.pending) > 0
-        return bool(woken.submitted or woken.user_holds or (woken.ended and waiting))
 
     async def _sleep_unless_stopped(self, seconds: float) -> None:
         with suppress(TimeoutError):

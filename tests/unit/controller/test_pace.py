@@ -1,51 +1,37 @@
-"""Readings of Slurm: one a second, one in reserve for those in a hurry."""
+"""Readings of Slurm: one a second."""
 
 import random
 
 from controller.pace import Pace, let_burst_end
 
 
-def test_readings_that_can_wait_are_an_interval_apart():
-    pace = Pace(0.0)
-    assert pace.wait_s(0.0, 1.0, hurry=False) == 0.0
-    pace.taken(0.0, 1.0)
-    assert pace.wait_s(0.25, 1.0, hurry=False) == 0.75
-    pace.taken(1.0, 1.0)
-    assert pace.wait_s(1.0, 1.0, hurry=False) == 1.0
+def test_the_first_reading_may_begin_at_once():
+    assert Pace().wait_s(5.0, 1.0) == 0.0
 
 
-def test_a_new_job_need_not_wait_for_the_interval_to_end():
-    pace = Pace(0.0)
-    pace.taken(0.0, 1.0)
-    assert pace.wait_s(0.25, 1.0, hurry=True) == 0.0
+def test_readings_are_an_interval_apart():
+    pace = Pace()
+    pace.taken(0.0)
+    assert pace.wait_s(0.25, 1.0) == 0.75
+    assert pace.wait_s(1.0, 1.0) == 0.0
+    assert pace.wait_s(50.0, 1.0) == 0.0
 
 
-def test_the_reserve_is_saved_up_again_before_the_next_reading_that_can_wait():
-    pace = Pace(0.0)
-    pace.taken(0.0, 1.0)
-    pace.taken(0.25, 1.0)
-    assert pace.wait_s(0.25, 1.0, hurry=True) == 0.75
-    assert pace.wait_s(0.25, 1.0, hurry=False) == 1.75
-
-
-def test_however_great_the_hurry_the_average_holds():
+def test_however_often_somebody_asks_there_are_no_more_than_one_an_interval():
     draw = random.Random(3)
-    pace, now_s, readings = Pace(0.0), 0.0, 0
+    pace, now_s, readings = Pace(), 0.0, 0
     while now_s < 100.0:
-        now_s += pace.wait_s(now_s, 1.0, hurry=draw.random() < 0.9)
-        pace.taken(now_s, 1.0)
+        now_s += pace.wait_s(now_s, 1.0)
+        pace.taken(now_s)
         readings += 1
         now_s += draw.random() / 100
-    assert readings <= 102
+    assert readings <= 101
 
 
-def test_a_clock_that_is_set_back_stops_nothing():
-    pace = Pace(1000.0)
-    pace.taken(1000.0, 1.0)
-    pace.taken(1000.0, 1.0)
-    assert pace.wait_s(10.0, 1.0, hurry=True) == 1.0
-    pace.taken(10.0, 1.0)
-    assert pace.wait_s(11.0, 1.0, hurry=True) == 0.0
+def test_a_clock_that_is_set_back_delays_by_an_interval_at_most():
+    pace = Pace()
+    pace.taken(1000.0)
+    assert pace.wait_s(10.0, 1.0) == 1.0
 
 
 class Announcements:
