@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from controller.slurm.client import Phase
 from controller.slurm.incremental import JobReading, JobTable, RowCache, parse_answer
 from controller.slurm.parse_nodes import parse_node, steady_node
@@ -103,6 +106,22 @@ def test_rows_change_come_and_go() -> None:
 
 
 # ---- line breaks in texts that users choose
+
+
+READINGS = st.lists(st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["a", "b\nc"])), max_size=12), max_size=6)
+
+
+@settings(max_examples=200)
+@given(READINGS)
+def test_whatever_came_before_a_reading_says_what_its_own_text_says(readings: list[list[tuple[int, str]]]) -> None:
+    """Jobs come, go, change places, appear twice, and have line breaks in their names."""
+    table = JobTable(CLOCK)
+    for jobs in readings:
+        text = section(*(job_line(raw=str(raw), name=name) for raw, name in jobs))
+        after, alone = table.update(text), JobTable(CLOCK).update(text)
+        assert sorted(job.key.job_id for job in after.jobs) == sorted(job.key.job_id for job in alone.jobs)
+        assert {job.key: job for job in after.jobs} == {job.key: job for job in alone.jobs}
+        assert after.contested == alone.contested
 
 
 def test_a_line_break_in_a_name_puts_its_neighbours_in_doubt() -> None:
