@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -47,9 +48,9 @@ class JobRow:
 Column = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Nodes:
-    """What the rows depend on besides the job; one entry per managed node in every column."""
+    """What the rows depend on besides the job; one entry per managed node in every column, which nobody changes."""
 
     index: Mapping[str, int]
     feasibility: Feasibility
@@ -58,14 +59,23 @@ class Nodes:
     memory_mib: Column
     users: dict[str, int]
     """Numbers given to user names so far; grows."""
+    _rooms: dict[tuple[float, float], Column] = field(default_factory=dict, repr=False, compare=False)
 
-    @property
+    @cached_property
     def most_gpus(self) -> int:
         """GPUs of the largest node."""
         return int(self.gpus.max(initial=0))
 
     def room(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
         """GPUs of each node, when it is empty, that have so many CPUs and so much memory beside them."""
+        wishes = (cpus_per_gpu, memory_mib_per_gpu)
+        if wishes not in self._rooms:
+            if len(self._rooms) >= _MOST_ROOMS:  # thousands of jobs wish for the same few
+                self._rooms.clear()
+            self._rooms[wishes] = self._room(*wishes)
+        return self._rooms[wishes]
+
+    def _room(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
         room = self.gpus
         for has, wants in ((self.cpus, cpus_per_gpu), (self.memory_mib, memory_mib_per_gpu)):
             if wants > 0:
@@ -74,6 +84,7 @@ class Nodes:
 
 
 _SLACK = 1e-6
+_MOST_ROOMS = 500
 
 
 def job_row(job: SlurmJob, ledger: Ledger, nodes: Nodes, partitions: frozenset[str]) -> JobRow:
