@@ -28,7 +28,7 @@ class Burst:
 
     submission_s: float
     """From the first sbatch being started to the last having ended."""
-    last_allocated_s: float
+    last_running_s: float
     last_stamped_s: float
     bulk_per_s: float
     """Queries for all jobs, per second of the five seconds after the first sbatch."""
@@ -60,11 +60,11 @@ def _burst(side: Side, kind: str) -> Burst:
     time.sleep(max(begun_s + _COUNTED_S - time.time(), 0.0))
     counted_s = time.time() - begun_s
     asked = side.bulk_queries() - queries
-    allocated = side.allocated()
+    running = side.running()
     last_s = max(stamped_s(path) or 0.0 for path in paths)
     return Burst(
         submission_s=submitted_s - begun_s,
-        last_allocated_s=max(allocated[job_id] for job_id in job_ids) - submitted_s,
+        last_running_s=max(running[job_id] for job_id in job_ids) - submitted_s,
         last_stamped_s=last_s - submitted_s,
         bulk_per_s=asked / counted_s,
     )
@@ -97,14 +97,17 @@ def _report(findings: Findings, kind: str, found: dict[str, list[Burst]]) -> Non
     what = f"{JOBS} sbatch" if kind == "commands" else f"array of {JOBS}"
     for name, bursts in found.items():
         target = 2.0 if name == "Headway" else None
-        running = [burst.last_stamped_s for burst in bursts]
-        allocated = [burst.last_allocated_s for burst in bursts]
-        first = [burst.last_stamped_s + burst.submission_s for burst in bursts]
-        findings.add(f"{what}, {name}: last allocated", median(allocated), "s", target, spread(allocated))
-        note = f"{spread(running)}; after the first sbatch: {median(first):.3g}"
-        findings.add(f"{what}, {name}: last script runs", median(running), "s", target, note)
-        findings.keep(f"{what}, {name}: last allocated, s", allocated)
-        findings.keep(f"{what}, {name}: last script runs, s", running)
+        first_s = median(burst.last_stamped_s + burst.submission_s for burst in bursts)
+        for label, values, more in (
+            ("last RUNNING", [burst.last_running_s for burst in bursts], ""),
+            (
+                "last script runs",
+                [burst.last_stamped_s for burst in bursts],
+                f"; after the first sbatch: {first_s:.3g}",
+            ),
+        ):
+            findings.add(f"{what}, {name}: {label}", median(values), "s", target, f"{spread(values)}{more}")
+            findings.keep(f"{what}, {name}: {label}, s", values)
         findings.keep(f"{what}, {name}: submission, s", [burst.submission_s for burst in bursts])
     bulk = max(burst.bulk_per_s for burst in found["Headway"])
     findings.add(f"{what}: bulk queries that slurmctld sees", bulk, "/s", 1.0, "most of all rounds")

@@ -18,8 +18,9 @@ from slurm.installation import Installation
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster
 
 _numbers = itertools.count(1)
-_ALLOCATED = re.compile(
-    r"\[(?P<time>[\d\-T:.]+)\] sched(?:/backfill)?: (?:Allocate|_start_job: Started) JobId=(?P<job>\d+(?:_\d+)?)"
+_RUNS = re.compile(
+    r"\[(?P<time>[\d\-T:.]+)\] (?:sched(?:/backfill)?: (?:Allocate|_start_job: Started) |prolog_running_decr: Configuration for )"
+    r"JobId=(?P<job>\d+(?:_\d+)?)"
 )
 _BULK = re.compile(r"REQUEST_JOB_INFO\s+\(\s*\d+\)\s+count:(\d+)")
 
@@ -76,10 +77,13 @@ class Side:
         """For Slurm's programs."""
         return {**os.environ, **self.cluster.env}
 
-    def allocated(self) -> dict[str, float]:
-        """Job id → when slurmctld gave it its nodes (its log has milliseconds; `scontrol` only has seconds)."""
+    def running(self) -> dict[str, float]:
+        """Job id → when slurmctld had it RUNNING (its log has milliseconds; `scontrol` only has seconds).
+
+        That is when it is given its nodes; where there is a PrologSlurmctld, when that has ended (CONFIGURING until then).
+        """
         log = (self.cluster.layout.log / "slurmctld.log").read_text(errors="replace")
-        return {match["job"]: datetime.fromisoformat(match["time"]).timestamp() for match in _ALLOCATED.finditer(log)}
+        return {match["job"]: datetime.fromisoformat(match["time"]).timestamp() for match in _RUNS.finditer(log)}
 
     def released(self) -> dict[str, float]:
         """Job id → when Headway had taken its hold off. Empty without Headway."""
