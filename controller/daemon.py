@@ -29,7 +29,7 @@ from controller.lease import Lease, write_lease
 from controller.ledger import Ledger
 from controller.pace import Pace, let_burst_end
 from controller.slurm.client import SlurmClient, SlurmFacts
-from controller.wake import WakePipe
+from controller.wake import WakePipe, Woken
 from policies.api import Outcome, PolicySpec
 from policies.sdnotify import Notifier
 
@@ -103,6 +103,7 @@ class Controller:
         self._user_holds: set[str] = set()
         """Holds that users were promised, until a cycle has seen to them."""
         self._pace = Pace()
+        self._unseen = False
         """A job was announced that the last reading did not show yet."""
 
     @property
@@ -180,7 +181,8 @@ class Controller:
             log.exception("cycle_failed")
             self._failed(f"{type(error).__name__}: {error}")
             return self.settings.poll_interval_s
-        if woken.submitted > len(result.changes.new):  # announced, but not there yet when we looked
+        self._unseen = woken.submitted > len(result.changes.new)
+        if self._unseen:  # announced, but not there yet when we looked
             return _LOOK_AFTER_WAKE_S
         if result.in_transit:
             return self.settings.min_poll_interval_s
@@ -231,9 +233,20 @@ class Controller:
             await self._sleep_unless_stopped(longest_s)
             return
         await wake.wait(longest_s)
+        if not self._unseen:
+            due_s = self._pace.wait_s(self.clock.now(), self._least_s, hurry=self._somebody_waits)
+            await wake.wait(due_s, self._in_a_hurry)
         soonest_s = self._pace.wait_s(self.clock.now(), self._least_s)
         await self._sleep_unless_stopped(max(soonest_s, _LOOK_AFTER_WAKE_S))
         await let_burst_end(lambda: wake.so_far.submitted, self._sleep_unless_stopped)
+
+    @property
+    def _somebody_waits(self) -> bool:
+        return self.last is not None and len(self.last.observation.state.pending) > 0
+
+    def _in_a_hurry(self, woken: Woken) -> bool:
+        """Somebody submitted or held a job, or jobs wait for what has just become free."""
+        return bool(woken.submitted or woken.user_holds or (woken.ended and self._somebody_waits))
 
     async def _sleep_unless_stopped(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -9,6 +9,11 @@ _GAP_IN_BURST_S = 0.025
 _MOST_GAPS = 20
 
 
+_LEISURE = 3.0
+"""Intervals between two readings while nobody waits. A user's new job must wait for the interval to end: so readings that
+nobody waits for are few."""
+
+
 class Pace:
     """Invariant: two readings never begin less than an interval apart, whoever is in a hurry."""
 
@@ -19,11 +24,15 @@ class Pace:
         """A reading begins."""
         self._taken_s = now_s
 
-    def wait_s(self, now_s: float, interval_s: float) -> float:
-        """How long until the next reading may begin. A clock that was set back delays it by an interval at most."""
+    def wait_s(self, now_s: float, interval_s: float, *, hurry: bool = True) -> float:
+        """How long until the next reading may begin, or should, when nobody is in a hurry.
+
+        A clock that was set back delays it by as much as if one had just been taken.
+        """
         if self._taken_s is None:
             return 0.0
-        return interval_s - min(max(now_s - self._taken_s, 0.0), interval_s)
+        apart_s = interval_s if hurry else _LEISURE * interval_s
+        return apart_s - min(max(now_s - self._taken_s, 0.0), apart_s)
 
 
 async def let_burst_end(submitted: Callable[[], int], sleep: Callable[[float], Awaitable[None]]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,6 +46,7 @@ class WakePipe:
         self._event = asyncio.Event()
         self._woken = Woken()
         self._rest = b""
+        self._nudged = False
         try:
             _make_fifo(path)
             self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -69,16 +71,22 @@ class WakePipe:
         asyncio.get_running_loop().remove_reader(self._fd)
         os.close(self._fd)
 
-    async def wait(self, timeout_s: float) -> None:
-        """Until somebody has written since the last `take`, or the time is over."""
+    async def wait(self, timeout_s: float, until: Callable[[Woken], bool] = lambda _: True) -> None:
+        """Until somebody has written since the last `take`, and what came since then is as `until` says; or the time is over."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()
+                while not (self._nudged or until(self._woken)):
+                    self._event.clear()
+                    await self._event.wait()
         except TimeoutError:
-            return
+            pass
+        if self._woken.any:
+            self._event.set()  # whoever waits next sees it as well
 
     def nudge(self) -> None:
         """End every `wait` from within, until the next `take`."""
+        self._nudged = True
         self._event.set()
 
     @property
@@ -89,6 +97,7 @@ class WakePipe:
     def take(self) -> Woken:
         """What came since the last call."""
         woken, self._woken = self._woken, Woken()
+        self._nudged = False
         self._event.clear()
         return woken
 

@@ -68,8 +68,28 @@ async def test_the_pipe_is_for_its_owner_until_a_group_is_let_in(pipe, tmp_path)
     assert (tmp_path / "wake").stat().st_mode & 0o777 == 0o660
 
 
+async def test_who_is_in_a_hurry_only_for_some_things_sleeps_through_others(pipe, tmp_path):
+    write(tmp_path / "wake", "start 3\n")
+    await pipe.wait(5.0)
+    sleeper = asyncio.create_task(pipe.wait(5.0, lambda woken: woken.submitted > 0))
+    write(tmp_path / "wake", "end 3\n")
+    await asyncio.sleep(0.05)
+    assert not sleeper.done()
+    write(tmp_path / "wake", "submit\n")
+    await sleeper
+    woken = pipe.take()
+    assert (woken.submitted, woken.started, woken.ended) == (1, 1, 1)
+
+
+async def test_what_came_while_waiting_for_something_else_is_not_lost(pipe, tmp_path):
+    write(tmp_path / "wake", "end 3\n")
+    await pipe.wait(0.05, lambda woken: woken.submitted > 0)
+    await asyncio.wait_for(pipe.wait(60.0), 5.0)
+    assert pipe.take().ended == 1
+
+
 async def test_a_nudge_ends_every_wait(pipe):
-    sleeper = asyncio.create_task(pipe.wait(60.0))
+    sleeper = asyncio.create_task(pipe.wait(60.0, lambda woken: woken.submitted > 0))
     await asyncio.sleep(0)
     pipe.nudge()
     await asyncio.wait_for(sleeper, 5.0)
