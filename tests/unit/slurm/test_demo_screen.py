@@ -106,12 +106,14 @@ def test_plain_lines_tell_the_links_now_and_then() -> None:
 
 def test_a_file_gets_lines_and_a_terminal_a_picture() -> None:
     assert isinstance(open_screen(Console(file=io.StringIO())), PlainScreen)
-    assert isinstance(open_screen(Console(file=io.StringIO(), force_terminal=True)), LiveScreen)
+    assert isinstance(
+        open_screen(Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "xterm"})), LiveScreen
+    )
 
 
 def test_the_live_picture_vanishes_at_the_end() -> None:
     output = io.StringIO()
-    screen = LiveScreen(Console(file=output, force_terminal=True, width=120, height=40))
+    screen = LiveScreen(Console(file=output, force_terminal=True, width=120, height=40, _environ={"TERM": "xterm"}))
 
     screen.show(frame())
     screen.show(frame(Stage.DONE))
