@@ -91,11 +91,16 @@ class Live:
         queue = self.cluster.run("squeue", "-r", "-o", "%i %T %r %N %R", check=False).stdout
         return f"{queue[-2000:]}\n{self.headway.log('controller')[-3000:]}\n{self.headway.log('policy')[-1000:]}"
 
-    def clear(self) -> None:
-        """Cancel everything, and wait for an idle cluster."""
+    def cancel_all(self) -> None:
+        """Cancel everything, and wait for an empty queue."""
         self.cluster.run("scancel", "--state=PENDING", "--user=daemon", check=False)
         self.cluster.run("scancel", "--user=daemon", check=False)
         self.cluster.run("scancel", "--user=root", check=False)
+        self.until(lambda: not self.cluster.run("squeue", "--noheader", check=False).stdout.strip(), "an empty queue")
+
+    def clear(self) -> None:
+        """Cancel everything, and wait for an idle cluster."""
+        self.cancel_all()
         self.cluster.wait_idle()
 
 

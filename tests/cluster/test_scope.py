@@ -36,6 +36,7 @@ def test_jobs_outside_the_scope_are_never_held(world: Live, options: tuple[str, 
     job = world.sbatch(*options, seconds=2)
     assert "headway" not in mark(world, job)
     world.until_state(job, "RUNNING", "COMPLETED")
+    world.until_known(job)
     assert "not" in world.headway.ask("why", job)["sentence"]
 
 
@@ -139,8 +140,8 @@ def test_a_reservation_is_honoured(world: Live) -> None:
         assert world.expand(world.show(inside)["NodeList"]) == ["n1", "n2"]
         assert world.expand(world.show(outside)["NodeList"]) == ["n3", "n4"]
     finally:
-        world.clear()
-        world.cluster.run("scontrol", "delete", "ReservationName=exam", check=False)
+        world.cancel_all()
+        world.cluster.run("scontrol", "delete", "ReservationName=exam")
 
 
 def test_no_requeue_and_time_limits_stay_as_they_were(world: Live) -> None:
