@@ -1,0 +1,1 @@
+"""Job traces: one form for all, loaders of published logs, generators of the papers' workloads."""

@@ -1,0 +1,157 @@
+"""Columns of text to columns of numbers, exactly: seconds to whole nanoseconds without a float on the way.
+
+Each takes a column and gives an array of as many entries; a text that it cannot take raises `BadCellError`, which says in which
+row it stands. Whole columns of plain digits, which is what logs hold, are taken at once; anything else goes one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+
+import numpy as np
+
+from policies.model import BoolColumn, IntColumn
+from simulator.traces.trace import MAX_TIME_S, NOT_KNOWN, NS_PER_S
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+_DECIMAL = re.compile(r"([0-9]+)(?:\.([0-9]{1,9}))?", re.ASCII)
+_MOST_DIGITS = 18
+"""Any number of so many digits is less than 2^63."""
+MOST_GPUS = 10_000_000
+"""More GPUs than one job can mean; a column of bytes or of milliseconds is caught here."""
+
+
+class BadCellError(Exception):
+    """A text that is not what its column asks for. `row` counts from 0 in the column that was given."""
+
+    def __init__(self, row: int, text: str, reason: str, mend: str) -> None:
+        super().__init__(f"row {row}: {text!r} {reason}; {mend}")
+        self.row = row
+        self.text = text
+        self.reason = reason
+        self.mend = mend
+
+
+class _NotANumberError(Exception):
+    """Why a text is not the number that was asked for, and the mend."""
+
+    def __init__(self, reason: str, mend: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.mend = mend
+
+
+def times_ns(texts: Sequence[str], *, zero: bool, missing: bool = False) -> IntColumn:
+    """Seconds to nanoseconds; nine decimals are exact, more are rounded. `zero` lets 0 pass, `missing` an empty text (-1)."""
+    wanted = "give seconds, 0 or more" if zero else "give seconds, more than 0"
+    seconds = _plain(texts)
+    if seconds is not None and _within(seconds, 0 if zero else 1, MAX_TIME_S):
+        return seconds * NS_PER_S
+
+    def one(text: str) -> int:
+        plain = _DECIMAL.fullmatch(text)
+        nanoseconds = (
+            int(plain[1]) * NS_PER_S + int((plain[2] or "0").ljust(9, "0")) if plain else _nanoseconds(text, wanted)
+        )
+        if nanoseconds > MAX_TIME_S * NS_PER_S:
+            raise _NotANumberError("is more than 126 years", "give seconds, not milliseconds or nanoseconds")
+        if nanoseconds < 0:
+            raise _NotANumberError("is negative", wanted)
+        if nanoseconds == 0 and not zero:
+            raise _NotANumberError("is zero", wanted + ", or leave the job out: it did no work")
+        return nanoseconds
+
+    return _each(texts, one, missing=missing, wanted=wanted)
+
+
+def counts(texts: Sequence[str], *, of: str, missing: bool = False, most: int = MOST_GPUS) -> IntColumn:
+    """Whole numbers of at least 1. `of` says what is counted, in the plural; `missing` lets an empty text pass (-1)."""
+    wanted = f"give a whole number of {of}, at least 1"
+    plain = _plain(texts)
+    if plain is not None and _within(plain, 1, most):
+        return plain
+
+    def one(text: str) -> int:
+        number = _number(text, wanted)
+        if number != number.to_integral_value():
+            raise _NotANumberError(f"is not a whole number of {of}", wanted)
+        if number < 1:
+            raise _NotANumberError("is negative" if number < 0 else "is zero", wanted)
+        if number > most:
+            raise _NotANumberError(f"is more than {most:,} {of}", wanted)
+        return int(number)
+
+    return _each(texts, one, missing=missing, wanted=wanted)
+
+
+def flags(texts: Sequence[str], *, default: bool) -> BoolColumn:
+    """0, 1, true, false in any case; an empty text is `default`."""
+    words = {"0": False, "false": False, "1": True, "true": True, "": default}
+    column = np.empty(len(texts), dtype=np.bool_)
+    for row, text in enumerate(texts):
+        value = words.get(text.strip().lower())
+        if value is None:
+            raise BadCellError(row, text, "is neither yes nor no", "give 0, 1, true or false")
+        column[row] = value
+    return column
+
+
+def _plain(texts: Sequence[str]) -> IntColumn | None:
+    """The column as it stands, where every entry is plain digits."""
+    joined = "\n".join(texts)
+    if not joined.isascii() or joined.startswith("\n") or joined.endswith("\n") or "\n\n" in joined:
+        return None
+    data = np.frombuffer(joined.encode(), dtype=np.uint8)
+    ends = np.flatnonzero(data == ord("\n"))
+    digits = np.count_nonzero((data >= ord("0")) & (data <= ord("9")))
+    longest = int(np.diff(ends, prepend=-1, append=len(data)).max()) - 1 if len(data) else 0
+    if not data.size or digits + len(ends) != len(data) or len(ends) != len(texts) - 1 or longest > _MOST_DIGITS:
+        return None
+    return np.fromstring(joined, dtype=np.int64, sep="\n")
+
+
+def _within(column: IntColumn, least: int, most: int) -> bool:
+    return int(column.min()) >= least and int(column.max()) <= most
+
+
+def _each(texts: Sequence[str], one: Callable[[str], int], *, missing: bool, wanted: str) -> IntColumn:
+    column = np.empty(len(texts), dtype=np.int64)
+    for row, text in enumerate(texts):
+        stripped = text.strip()
+        if not stripped:
+            if not missing:
+                raise BadCellError(row, text, "is empty", wanted)
+            column[row] = NOT_KNOWN
+            continue
+        try:
+            column[row] = one(stripped)
+        except _NotANumberError as problem:
+            raise BadCellError(row, text, problem.reason, problem.mend) from None
+    return column
+
+
+def _nanoseconds(text: str, wanted: str) -> int:
+    """Any other way to write a number of seconds, rounded to the nearest nanosecond."""
+    scaled = _number(text, wanted) * NS_PER_S
+    if abs(scaled) > 10 * MAX_TIME_S * NS_PER_S:
+        return (MAX_TIME_S * NS_PER_S + 1) * (1 if scaled > 0 else -1)
+    rounded = int(scaled.to_integral_value(rounding=ROUND_HALF_EVEN))
+    return rounded or (-1 if scaled < 0 else 0)
+
+
+def _number(text: str, wanted: str) -> Decimal:
+    if not _NUMBER.fullmatch(text):
+        word = text.lower().lstrip("+-")
+        if word in {"nan", "na", "n/a", "null", "none"}:
+            raise _NotANumberError("is not a number (a missing value)", wanted)
+        if word in {"inf", "infinity"}:
+            raise _NotANumberError("is infinite", wanted)
+        if re.fullmatch(r"[0-9]+,[0-9]+", word):
+            raise _NotANumberError("is written with a comma", wanted + ", with a decimal point")
+        raise _NotANumberError("is not a number", wanted)
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # more digits than decimal can hold
+        raise _NotANumberError("is not a number", wanted) from None
