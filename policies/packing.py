@@ -8,6 +8,7 @@ best fit among the others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -111,10 +112,33 @@ class Capacity:
         key = self._requests.keys[row]
         if key in self._failed:
             return None
-        placement = self._best_fit(key, self._requests.of(row))
-        if placement is None:
+        fit = self._best_fit(key, self._requests.of(row))
+        if fit is None:
             self._failed.add(key)
-        return placement
+            return None
+        return placement_of(fit)
+
+    def claim(self, rows: Iterable[int], *, strict: bool = False) -> dict[int, Fit]:
+        """Place these jobs one after the other, each taking what it gets; those that do not fit are left out.
+
+        With `strict`, the first that does not fit is the last that is tried. What `place`, `fit` and `take` do for each job,
+        without a look at the nodes for each of the three.
+        """
+        requests, keys, failed = self._requests, self._requests.keys, self._failed
+        fits: dict[int, Fit] = {}
+        for row in rows:
+            key = keys[row]
+            if key not in failed:
+                request = requests.of(row)
+                fit = self._best_fit(key, request)
+                if fit is not None:
+                    self._occupy(fit, request)
+                    fits[row] = fit
+                    continue
+                failed.add(key)
+            if strict:
+                break
+        return fits
 
     def lay_out(self, rows: Iterable[int]) -> list[Fit] | None:
         """Where these jobs would go, one after the other; None when one of them does not fit. Takes nothing."""
@@ -143,14 +167,8 @@ class Capacity:
 
     def _lay_out_with_limits(self, rows: list[int]) -> list[Fit] | None:
         """The same, where more than GPUs has to be looked at."""
-        twin, fits = self.copy(), []
-        for row in rows:
-            placement = twin.place(row)
-            if placement is None:
-                return None
-            fits.append(twin.fit(placement))
-            twin.take(row, placement)
-        return fits
+        fits = self.copy().claim(rows, strict=True)
+        return list(fits.values()) if len(fits) == len(rows) else None
 
     def fit(self, placement: Placement) -> Fit:
         """How well a placement, not yet taken, fits."""
@@ -188,22 +206,44 @@ class Capacity:
         else:
             self._empty |= bit & self._clean
 
-    def _best_fit(self, key: int, request: Request) -> Placement | None:
+    def _occupy(self, fit: Fit, request: Request) -> None:
+        """What `_change` does for every share of a job that was found to fit just now: so its levels are those in the fit."""
+        levels, cpus_per_gpu, memory_mib_per_gpu = self._levels, request.cpus_per_gpu, request.memory_mib_per_gpu
+        for node, share, free in fit:
+            bit = 1 << node
+            self._free[node] -= share
+            self._cpus[node] -= share * cpus_per_gpu
+            self._memory[node] -= share * memory_mib_per_gpu
+            self._occupants[node] += 1
+            if request.exclusive:
+                self._sealed[node] += 1
+            levels[free] ^= bit
+            levels[0 if request.exclusive else free - share] ^= bit
+            if self._empty & bit:
+                self._empty ^= bit
+
+    def _best_fit(self, key: int, request: Request) -> Fit | None:
         nodes = request.nodes & self._empty if request.exclusive else request.nodes
-        chosen: list[tuple[int, int]] = []
+        levels, limited = self._levels, request.limited
+        chosen: list[tuple[int, int, int]] = []
         for share, count in request.parts:
-            allowed = nodes & ~self._barred.get((key, share), 0) if request.limited else nodes
+            allowed = nodes & ~self._barred.get((key, share), 0) if limited else nodes
+            # Who asks for none fits beside any use of them.
+            cpus = share * request.cpus_per_gpu or -math.inf
+            memory_mib = share * request.memory_mib_per_gpu or -math.inf
             missing = count
-            for level in self._levels[share:]:
-                candidates = level & allowed
+            for free in range(share, len(levels)):
+                candidates = levels[free] & allowed
                 while candidates:
                     bit = candidates & -candidates
                     node = bit.bit_length() - 1
                     candidates ^= bit
-                    if request.limited and not self._holds(node, share, request):
+                    if limited and (
+                        cpus > self._cpus[node] + CPU_SLACK or memory_mib > self._memory[node] + MEMORY_SLACK_MIB
+                    ):
                         self._barred[key, share] = self._barred.get((key, share), 0) | bit
                         continue
-                    chosen.append((node, share))
+                    chosen.append((node, share, free))
                     nodes ^= bit
                     missing -= 1
                     if not missing:
@@ -212,19 +252,16 @@ class Capacity:
                     break
             if missing:
                 return None
-        if not chosen:
-            return None
-        if len(chosen) == 1:
-            (node, share), *_ = chosen
-            return Placement((node,), (share,))
-        return Placement.of(chosen)
+        return tuple(chosen) or None
 
-    def _holds(self, node: int, share: int, request: Request) -> bool:
-        """Whether CPUs and memory of that node suffice for a share. Who asks for none fits beside any use of them."""
-        cpus, memory = share * request.cpus_per_gpu, share * request.memory_mib_per_gpu
-        return (cpus == 0 or cpus <= self._cpus[node] + CPU_SLACK) and (
-            memory == 0 or memory <= self._memory[node] + MEMORY_SLACK_MIB
-        )
+
+def placement_of(fit: Fit) -> Placement:
+    """The placement that a fit describes."""
+    if len(fit) == 1:
+        ((node, share, _),) = fit
+        return Placement((node,), (share,))
+    nodes, gpus, _ = zip(*sorted(fit), strict=True)
+    return Placement(nodes, gpus)
 
 
 def explain(state: ClusterState, fit: Fit) -> str:
@@ -233,6 +270,5 @@ def explain(state: ClusterState, fit: Fit) -> str:
     if len(fit) == 1:
         ((node, _, free),) = fit
         return f"best fit: node {names[node]} had {free} GPUs free"
-    nodes = sorted(node for node, _, _ in fit)
-    gpus = sum(share for _, share, _ in fit)
-    return f"consolidated: {gpus} GPUs on {len(fit)} nodes, {names[nodes[0]]} to {names[nodes[-1]]}"
+    gpus = sum([share for _, share, _ in fit])
+    return f"consolidated: {gpus} GPUs on {len(fit)} nodes, {names[min(fit)[0]]} to {names[max(fit)[0]]}"

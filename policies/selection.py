@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain, groupby
 
 import numpy as np
 
 from policies.api import Decision
 from policies.model import ClusterState, IntColumn, JobState, Placement
-from policies.packing import Capacity, Fit, explain
+from policies.packing import Capacity, Fit, explain, placement_of
 
 BLOCKED = "first in the queue; waits until it fits, and nobody passes it"
 PAUSED = "paused: jobs that come before it need its GPUs"
@@ -22,19 +23,15 @@ def fill(state: ClusterState, order: IntColumn, *, strict: bool = False) -> Deci
 
     With `strict`, the first that does not fit ends the pass.
     """
-    capacity = Capacity(state)
     allocation = held_placements(state, state.running)
     reasons: dict[int, str] = {}
     queue = order.tolist()
-    for row in queue:
-        placement = capacity.place(row)
-        if placement is not None:
-            reasons[row] = explain(state, capacity.fit(placement))
-            capacity.take(row, placement)
-            allocation[row] = placement
-        elif strict:
-            reasons[row] = BLOCKED
-            break
+    fits = Capacity(state).claim(queue, strict=strict)
+    for row, fit in fits.items():
+        allocation[row] = placement_of(fit)
+        reasons[row] = explain(state, fit)
+    if strict and len(fits) < len(queue):
+        reasons[queue[len(fits)]] = BLOCKED
     return Decision(allocation, reasons, tuple(queue))
 
 
@@ -49,20 +46,21 @@ def select(state: ClusterState, order: IntColumn) -> Decision:
     jobs = state.jobs
     fixed = state.running[~jobs.preemptible[state.running]]
     selection = _Selection(state, fixed)
-    running = (jobs.state == JobState.RUNNING).tolist()
-    movable = order[jobs.preemptible[order] | (jobs.state[order] != JobState.RUNNING)].tolist()
-    for row in movable:
-        if running[row]:
-            selection.offer_running(row)
+    runs = jobs.state == JobState.RUNNING
+    movable = order[jobs.preemptible[order] | ~runs[order]]
+    for running, rows in groupby(movable.tolist(), runs.tolist().__getitem__):
+        if running:
+            for row in rows:
+                selection.offer_running(row)
         else:
-            selection.offer_newcomer(row)
+            selection.offer_newcomers(rows)
     allocation = held_placements(state, fixed)
     allocation.update(selection.kept)
-    reasons = {row: PAUSED for row in movable if running[row] and row not in selection.kept}
+    reasons = {row: PAUSED for row in movable[runs[movable]].tolist() if row not in selection.kept}
     for row, fit in selection.newcomers.items():
-        allocation[row] = _placement(fit)
+        allocation[row] = placement_of(fit)
         reasons[row] = explain(state, fit)
-    return Decision(allocation, reasons, tuple(row for row in movable if not running[row]))
+    return Decision(allocation, reasons, tuple(movable[~runs[movable]].tolist()))
 
 
 class _Selection:
@@ -70,7 +68,8 @@ class _Selection:
 
     Invariants: `base` is what the selected running jobs leave; laying out the newcomers on it, in the order in which they
     were selected, gives their fits, and leaves `free`. `worst[share]` is at or above the (free GPUs, node) of every fit of
-    a share of that size: only a node that comes before it could have been preferred.
+    a share of that size, while there is a running job that may be offered: only a node that comes before it could have been
+    preferred.
     """
 
     def __init__(self, state: ClusterState, fixed: IntColumn) -> None:
@@ -84,11 +83,12 @@ class _Selection:
         self.kept: dict[int, Placement] = {}
         """Selected running jobs, besides the fixed ones."""
 
-    def offer_newcomer(self, row: int) -> None:
-        """Select a waiting job if it fits behind the newcomers before it."""
-        placement = self._free.place(row)
-        if placement is not None:
-            self._settle(row, placement, self._free.fit(placement))
+    def offer_newcomers(self, rows: Iterable[int]) -> None:
+        """Select each of these waiting jobs that fits behind the newcomers before it."""
+        fits = self._free.claim(rows)
+        self.newcomers.update(fits)
+        if self._own:
+            self._note_worst(fits.values())
 
     def offer_running(self, row: int) -> None:
         """Select a running job if the newcomers before it still fit, laid out anew, when it stays where it is."""
@@ -108,20 +108,21 @@ class _Selection:
             self._resettle(row, placement, fits)
         self.kept[row] = placement
 
-    def _settle(self, row: int, placement: Placement, fit: Fit) -> None:
-        self.newcomers[row] = fit
-        self._free.take(row, placement)
-        for node, share, free in fit:
-            self._worst[share] = max((free, node), self._worst.get(share, (0, 0)))
+    def _note_worst(self, fits: Iterable[Fit]) -> None:
+        worst = self._worst
+        for node, share, free in chain.from_iterable(fits):
+            worst[share] = max((free, node), worst.get(share, (0, 0)))
 
     def _resettle(self, row: int, placement: Placement, fits: list[Fit]) -> None:
         """Newcomers go where they fit around that running job; most of them stay."""
         moved = [(job, old, new) for (job, old), new in zip(self.newcomers.items(), fits, strict=True) if old != new]
         for job, old, _ in moved:
-            self._free.give_back(job, _placement(old))
+            self._free.give_back(job, placement_of(old))
         self._free.take(row, placement)
         for job, _, new in moved:
-            self._settle(job, _placement(new), new)
+            self._free.take(job, placement_of(new))
+            self.newcomers[job] = new
+        self._note_worst(new for _, _, new in moved)
 
     def _leaves_enough(self, changes: list[tuple[int, int, int]]) -> bool:
         """A first look by number of GPUs only. Says nothing where exclusive newcomers take more than they ask for."""
@@ -135,13 +136,6 @@ class _Selection:
         if self._free.free_gpus(node) != before:
             return True  # one of them is there
         return any(share <= after and (after, node) < worst for share, worst in self._worst.items())
-
-
-def _placement(fit: Fit) -> Placement:
-    if len(fit) == 1:
-        ((node, share, _),) = fit
-        return Placement((node,), (share,))
-    return Placement.of((node, share) for node, share, _ in fit)
 
 
 def held_placements(state: ClusterState, rows: Iterable[int] | IntColumn) -> dict[int, Placement]:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.model import ClusterState, Placement, Split
-from policies.packing import Capacity, explain
+from policies.packing import Capacity, explain, placement_of
 from policies.requests import Requests
 from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.reference import Cluster
@@ -199,6 +199,32 @@ def test_every_step_agrees_with_counting_anew(state: ClusterState, data: st.Data
             held[job] = wanted
         for node in range(len(state.nodes)):
             assert capacity.free_gpus(node) == reference.free(node, held)[0]
+
+
+@settings(max_examples=80)
+@given(state=states(), strict=st.booleans(), data=st.data())
+def test_claiming_is_placing_and_taking_one_by_one(state: ClusterState, strict: bool, data: st.DataObject) -> None:
+    rows = data.draw(st.permutations(state.pending.tolist()))
+    one_by_one, at_once = Capacity(state), Capacity(state)
+    placed = {}
+    for row in rows:
+        placement = one_by_one.place(row)
+        if placement is not None:
+            placed[row] = (placement, sorted(one_by_one.fit(placement)))
+            one_by_one.take(row, placement)
+        elif strict:
+            break
+    fits = at_once.claim(rows, strict=strict)
+    assert {row: (placement_of(fit), sorted(fit)) for row, fit in fits.items()} == placed
+    # What is free, and what was found not to fit, is the same from here on too.
+    assert [at_once.free_gpus(node) for node in range(len(state.nodes))] == [
+        one_by_one.free_gpus(node) for node in range(len(state.nodes))
+    ]
+    assert [at_once.place(row) for row in rows] == [one_by_one.place(row) for row in rows]
+    for row, (placement, _) in placed.items():
+        one_by_one.give_back(row, placement)
+        at_once.give_back(row, placement)
+    assert [at_once.place(row) for row in rows] == [one_by_one.place(row) for row in rows]
 
 
 @settings(max_examples=60)
