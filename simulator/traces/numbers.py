@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 
 import numpy as np
 
-from policies.model import BoolColumn, IntColumn
+from policies.model import BoolColumn, FloatColumn, IntColumn
 from simulator.traces.trace import MAX_TIME_S, NOT_KNOWN, NS_PER_S
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
@@ -21,6 +22,11 @@ _MOST_DIGITS = 18
 """Any number of so many digits is less than 2^63."""
 MOST_GPUS = 10_000_000
 """More GPUs than one job can mean; a column of bytes or of milliseconds is caught here."""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INSTANT = "give YYYY-MM-DD HH:MM:SS, or seconds since 1970"
+_NO_INSTANT = dict.fromkeys(("None", "NULL", "null", "NaN", "nan", "Unknown"), "")
 
 
 class BadCellError(Exception):
@@ -96,6 +102,38 @@ def flags(texts: Sequence[str], *, default: bool) -> BoolColumn:
             raise BadCellError(row, text, "is neither yes nor no", "give 0, 1, true or false")
         column[row] = value
     return column
+
+
+def amounts(texts: Sequence[str]) -> FloatColumn:
+    """Numbers for comparing; NaN for what is no number, whatever it is."""
+    column = np.empty(len(texts), dtype=np.float64)
+    for row, text in enumerate(texts):
+        try:
+            column[row] = float(text)
+        except ValueError:
+            column[row] = np.nan
+    return column
+
+
+def instants_ns(texts: Sequence[str]) -> IntColumn:
+    """Dates with times (`2020-06-09 18:41:01`, also with T, a fraction, a zone; without a zone UTC is meant) or seconds since
+    1970, as nanoseconds since 1970; -1 for what is empty, None, NULL, NaN or Unknown.
+    """
+    return _each([_NO_INSTANT.get(text, text) for text in texts], _instant, missing=True, wanted=_INSTANT)
+
+
+def _instant(text: str) -> int:
+    if _DECIMAL.fullmatch(text):
+        return int(times_ns([text], zero=True)[0])
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise _NotANumberError("is no date with time", _INSTANT) from None
+    since = (instant if instant.tzinfo else instant.replace(tzinfo=UTC)) - _EPOCH
+    nanoseconds = (since.days * 86_400 + since.seconds) * NS_PER_S + since.microseconds * 1_000
+    if nanoseconds < 0:
+        raise _NotANumberError("is before 1970", _INSTANT)
+    return nanoseconds
 
 
 def _plain(texts: Sequence[str]) -> IntColumn | None:

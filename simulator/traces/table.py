@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -37,6 +37,8 @@ class Table:
     rows: int
     line_of: Callable[[int], int]
     """The line (from 1) on which that row (from 0) begins; slow, it reads the file again."""
+    called: Mapping[str, str] = field(default_factory=dict)
+    """What the file calls a column, where that is not its name here."""
 
     def parsed(self, column: str, parse: Callable[[Sequence[str]], T]) -> T:
         """That column through `parse`; what it cannot take is told with its line and column."""
@@ -47,6 +49,7 @@ class Table:
 
     def wrong(self, row: int, column: str | None, text: str | None, reason: str, mend: str) -> TraceError:
         """The error that says what is wrong in that row."""
+        column = self.called.get(column, column) if column else None
         return TraceError(reason, mend=mend, path=self.path, line=self.line_of(row), column=column, text=text)
 
 
@@ -59,6 +62,8 @@ class Dialect:
     """The columns, where the file has no header line."""
     quoting: bool = True
     """Whether a field in double quotes may hold delimiters and line ends."""
+    open_end: bool = False
+    """Whether the last field may hold delimiters: it is all that is left of the line."""
     aliases: Mapping[str, str] | None = None
     """Other names of columns, to the names used here."""
 
@@ -223,6 +228,10 @@ def _shown(names: Sequence[str], most: int = 12) -> str:
 def _whole_rows(path: Path, rows: list[list[str]], width: int, columns: Columns, dialect: Dialect) -> list[list[str]]:
     """The rows without blank ones, as many as are wanted, all of the header's width."""
     rows = [row for row in rows if row][: columns.left]
+    if dialect.open_end:
+        rows = [
+            [*row[: width - 1], dialect.delimiter.join(row[width - 1 :])] if len(row) > width else row for row in rows
+        ]
     for at, row in enumerate(rows):
         if len(row) != width:
             raise TraceError(

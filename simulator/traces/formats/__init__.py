@@ -1,0 +1,23 @@
+"""Published logs, and a cluster's own, as traces: one module a format, each with a function `load`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from simulator.traces.formats.log import Loaded, Options, joined
+
+FORMATS = ("philly", "helios", "acme", "pai", "openb", "itp", "gavel", "pollux", "tiresias", "swf", "sacct")
+
+
+def load_log(form: str, paths: Sequence[Path], options: Options | None = None) -> Loaded:
+    """The log in these files, one of `FORMATS`, as a trace whose first submit is at 0. Raises TraceError."""
+    if form not in FORMATS:
+        raise ValueError(f"no format {form!r}; there are {', '.join(FORMATS)}")
+    module = import_module(f"simulator.traces.formats.{form}")
+    loaded: Loaded = module.load(paths, options or Options())
+    return Loaded(loaded.trace.from_zero(), loaded.skipped)
+
+
+__all__ = ["FORMATS", "Loaded", "Options", "joined", "load_log"]

@@ -1,0 +1,40 @@
+"""Alibaba's GPU cluster of 2023 (Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation
+Gradient Descent", USENIX ATC 2023; `openb_pod_list_default.csv`).
+
+Columns name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time; times are
+seconds on one clock. The run time is deletion_time - scheduled_time. Pods that share a GPU (gpu_milli below 1000) count as one
+GPU, because jobs here hold whole ones; gpu_milli is kept. Dropped: pods without GPUs, pods that were never scheduled or ran
+for no time. The quality of service is kept as the virtual cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from simulator.traces.formats.log import NO_GPUS, NO_RUN_TIME, Loaded, Log, Options, joined
+from simulator.traces.table import read_table
+
+COLUMNS = ("name", "num_gpu", "gpu_milli", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time")
+
+
+def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - one signature for every format
+    """The pods of these lists."""
+    return joined([_load(path) for path in paths], paths)
+
+
+def _load(path: Path) -> Loaded:
+    log = Log(read_table(path, COLUMNS))
+    start, end = log.instants("scheduled_time"), log.instants("deletion_time")
+    log.drop(log.numbers("num_gpu") == 0, NO_GPUS)
+    log.drop((start < 0) | (end <= start), NO_RUN_TIME)
+    return log.loaded(
+        job_id="name",
+        submit_time_s="creation_time",
+        num_gpus="num_gpu",
+        duration_s=end - start,
+        vc="qos",
+        status="pod_phase",
+        gpu_milli="gpu_milli",
+        gpu_spec="gpu_spec",
+    )
