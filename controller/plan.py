@@ -3,25 +3,31 @@
 A pure function, printable and testable. A policy may ask for anything; nothing reaches Slurm that does not fit the nodes,
 the jobs' own constraints, and what the policy said of itself. A bad decision is refused whole: a policy that is wrong about
 one job is not to be trusted with the others.
+
+Thousands of jobs may start at once, so the checks of single jobs are made twice: over all of them in columns, to find the
+suspects, and then of these one by one, which alone decides and has the words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from policies.api import Decision, PolicySpec
-from policies.model import BoolColumn, ClusterState, IntColumn, JobState, Placement, Split
+from policies.model import BoolColumn, ClusterState, JobState, Placement, Split
+from policies.selection import held_placements
 
 _MAX_REASON = 200
 _MEMORY_SLACK_MIB = 1.0
 _CPU_SLACK = 1e-3
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """Start a waiting job on these nodes."""
 
     row: int
@@ -51,60 +57,147 @@ class _BadDecisionError(Exception):
     """Carries the reason out of the checks below."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """An allocation in columns."""
+
+    placements: list[Placement]
+    rows: npt.NDArray[Any]
+    """Job of each placement."""
+    owner: npt.NDArray[np.int64]
+    """Of each entry: number of its placement."""
+    nodes: npt.NDArray[Any]
+    gpus: npt.NDArray[Any]
+    held: npt.NDArray[np.int64]
+    """Entries of each placement."""
+    plain: bool
+    """Whether the columns say all there is to say: else a policy gave numbers that are none, or not as many of both."""
+
+    @classmethod
+    def of(cls, allocation: Mapping[int, Placement]) -> Self:
+        placements = list(allocation.values())
+        count = len(placements)
+        held, given = (
+            np.fromiter([len(part) for part in parts], np.int64, count)
+            for parts in ([p.nodes for p in placements], [p.gpus for p in placements])
+        )
+        rows = np.array(list(allocation))
+        nodes = np.array(list(chain.from_iterable([p.nodes for p in placements])))
+        gpus = np.array(list(chain.from_iterable([p.gpus for p in placements])))
+        plain = all(column.dtype == np.int64 for column in (rows, nodes, gpus)) and np.array_equal(held, given)
+        return cls(placements, rows, np.repeat(np.arange(count), held), nodes, gpus, held, plain)
+
+    def suspects(self, alone: BoolColumn, entries: BoolColumn) -> list[tuple[int, Placement]]:
+        """Job and placement where either the placement or one of its entries is flagged."""
+        flagged = alone.copy()
+        flagged[self.owner[entries]] = True
+        return [(int(self.rows[number]), self.placements[number]) for number in np.flatnonzero(flagged).tolist()]
+
+
 def make_plan(state: ClusterState, decision: Decision, spec: PolicySpec) -> Plan | Rejection:
     """Check the decision against the state and the policy's spec, and work out the steps."""
     try:
-        _check_rows(state, decision)
+        entries = _Entries.of(decision.allocation)
+        _check_rows(state, decision, entries)
         _check_running(state, decision)
-        starts = _starts(state, decision, spec)
-        _check_capacity(state, decision)
+        _check_starts(state, decision, spec, entries)
+        _check_capacity(state, entries)
     except _BadDecisionError as error:
         return Rejection(str(error))
-    started = {start.row for start in starts}
-    queue = tuple(row for row in _queue(state, decision) if row not in started)
-    reasons = {row: decision.reasons[row][:_MAX_REASON] for row in decision.reasons.keys() & set(queue)}
-    return Plan(starts=starts, queue=queue, reasons=reasons)
+    return _steps(state, decision, entries.rows.astype(np.int64))
 
 
-def _check_rows(state: ClusterState, decision: Decision) -> None:
+def _steps(state: ClusterState, decision: Decision, rows: npt.NDArray[np.int64]) -> Plan:
+    """The plan of a decision that is fine."""
+    # The policy's order of waiting jobs, or the order of submission where it gives none.
+    queue = np.array(decision.queue, dtype=np.int64) if decision.queue else state.pending
+    position = np.full(len(state.jobs), len(queue))
+    position[np.array(decision.queue, dtype=np.int64)] = np.arange(len(decision.queue))
+    new = rows[state.jobs.state[rows] == JobState.PENDING]
+    new = new[np.lexsort((new, position[new]))]
+    starts = tuple(
+        [Start(row, decision.allocation[row], decision.reasons.get(row, "")[:_MAX_REASON]) for row in new.tolist()]
+    )
+    waits = np.ones(len(state.jobs), dtype=np.bool_)
+    waits[new] = False
+    waiting = tuple(queue[waits[queue]].tolist())
+    told = decision.reasons.keys() - {start.row for start in starts}
+    reasons = {row: decision.reasons[row][:_MAX_REASON] for row in told.intersection(waiting)} if told else {}
+    return Plan(starts, waiting, reasons)
+
+
+def _check_rows(state: ClusterState, decision: Decision, entries: _Entries) -> None:
+    suspects: Iterable[tuple[int, Placement]] = decision.allocation.items()
+    if entries.plain:
+        rows, nodes, owner = entries.rows, entries.nodes, entries.owner
+        beyond = (rows < 0) | (rows >= len(state.jobs)) | (entries.held == 0)
+        # Ascending ones are distinct; others are looked at.
+        ascending = np.append(True, (np.diff(nodes) > 0) | (np.diff(owner) > 0))[: len(nodes)]
+        strange = (nodes < 0) | (nodes >= len(state.nodes)) | (entries.gpus < 1) | ~ascending
+        suspects = entries.suspects(beyond, strange)
+    for row, placement in suspects:
+        _check_row(state, row, placement)
+    jobs, queue = len(state.jobs), decision.queue
+    if queue and not (min(queue) >= 0 and max(queue) < jobs):
+        row = next(row for row in queue if not 0 <= row < jobs)
+        raise _BadDecisionError(f"the queue names row {row}, which is no job")
+
+
+def _check_row(state: ClusterState, row: int, placement: Placement) -> None:
     jobs, nodes = len(state.jobs), len(state.nodes)
-    for row, placement in decision.allocation.items():
-        if not 0 <= row < jobs:
-            raise _BadDecisionError(f"row {row} is no job: the snapshot has {jobs}")
-        if not placement.nodes or len(placement.nodes) != len(placement.gpus):
-            raise _BadDecisionError(f"job {state.jobs.ids[row]}: a placement without nodes")
-        if len(set(placement.nodes)) != len(placement.nodes):
-            raise _BadDecisionError(f"job {state.jobs.ids[row]}: a node is named twice")
-        if min(placement.nodes) < 0 or max(placement.nodes) >= nodes:
-            raise _BadDecisionError(f"job {state.jobs.ids[row]}: a node that is not there: the snapshot has {nodes}")
-        if min(placement.gpus) < 1:
-            raise _BadDecisionError(f"job {state.jobs.ids[row]}: a node without GPUs")
-    for row in decision.queue:
-        if not 0 <= row < jobs:
-            raise _BadDecisionError(f"the queue names row {row}, which is no job")
+    if not 0 <= row < jobs:
+        raise _BadDecisionError(f"row {row} is no job: the snapshot has {jobs}")
+    if not placement.nodes or len(placement.nodes) != len(placement.gpus):
+        raise _BadDecisionError(f"job {state.jobs.ids[row]}: a placement without nodes")
+    if len(set(placement.nodes)) != len(placement.nodes):
+        raise _BadDecisionError(f"job {state.jobs.ids[row]}: a node is named twice")
+    if min(placement.nodes) < 0 or max(placement.nodes) >= nodes:
+        raise _BadDecisionError(f"job {state.jobs.ids[row]}: a node that is not there: the snapshot has {nodes}")
+    if min(placement.gpus) < 1:
+        raise _BadDecisionError(f"job {state.jobs.ids[row]}: a node without GPUs")
 
 
 def _check_running(state: ClusterState, decision: Decision) -> None:
     """Running jobs keep their place: none is preemptible unless the snapshot says so, and then this cluster must act on it."""
-    for row in state.running.tolist():
+    for row, own in held_placements(state, state.running).items():
         wanted = decision.allocation.get(row)
-        if wanted != state.jobs.placement(row):
+        if wanted != own:
             doing = "stopped" if wanted is None else "moved"
             raise _BadDecisionError(f"job {state.jobs.ids[row]} runs and cannot be {doing}: it is not preemptible")
 
 
-def _starts(state: ClusterState, decision: Decision, spec: PolicySpec) -> tuple[Start, ...]:
-    pending = state.jobs.state == JobState.PENDING
-    starts = []
-    for row, placement in decision.allocation.items():
-        if pending[row]:
+def _check_starts(state: ClusterState, decision: Decision, spec: PolicySpec, entries: _Entries) -> None:
+    suspects: Iterable[tuple[int, Placement]] = decision.allocation.items()
+    if entries.plain:
+        suspects = _doubtful_starts(state, entries)
+    for row, placement in suspects:
+        if state.jobs.state[row] == JobState.PENDING:
             _check_shape(state, row, placement, spec)
             _check_nodes(state, row, placement)
-            reason = decision.reasons.get(row, "")[:_MAX_REASON]
-            starts.append(Start(row, placement, reason))
-    position = {row: place for place, row in enumerate(decision.queue)}
-    starts.sort(key=lambda start: (position.get(start.row, len(position)), start.row))
-    return tuple(starts)
+
+
+def _doubtful_starts(state: ClusterState, entries: _Entries) -> list[tuple[int, Placement]]:
+    """Everybody whom `_check_shape` or `_check_nodes` would refuse."""
+    jobs, rows, owner, nodes, gpus, held = (
+        state.jobs,
+        entries.rows,
+        entries.owner,
+        entries.nodes,
+        entries.gpus,
+        entries.held,
+    )
+    pending = jobs.state[rows] == JobState.PENDING
+    total = np.bincount(owner, weights=gpus, minlength=len(rows))
+    fine = (total == jobs.num_gpus[rows]) & (jobs.min_nodes[rows] <= held) & (held <= jobs.max_nodes[rows])
+    split, first = jobs.split[rows][owner], gpus[np.cumsum(held) - held][owner]
+    uneven = ((split == Split.FIXED) & (gpus != jobs.gpus_per_node[rows][owner])) | (
+        (split == Split.EVEN) & (gpus != first)
+    )
+    node_set = jobs.node_set[rows][owner]
+    barred = ~state.nodes.available[nodes]
+    chosen = np.flatnonzero(node_set >= 0)
+    barred[chosen] |= ~state.node_sets[node_set[chosen], nodes[chosen]]
+    return entries.suspects(pending & ~fine, pending[owner] & (uneven | barred))
 
 
 def _check_shape(state: ClusterState, row: int, placement: Placement, spec: PolicySpec) -> None:
@@ -135,9 +228,11 @@ def _check_nodes(state: ClusterState, row: int, placement: Placement) -> None:
         raise _BadDecisionError(f"job {state.jobs.ids[row]}: may not use one of the nodes chosen")
 
 
-def _check_capacity(state: ClusterState, decision: Decision) -> None:
+def _check_capacity(state: ClusterState, entries: _Entries) -> None:
     """No node gives more than it has: GPUs exactly, CPUs and memory where known, exclusive nodes to one job only."""
-    rows, nodes, gpus = _flat(decision.allocation.items())
+    rows, nodes, gpus = (
+        column.astype(np.int64) for column in (entries.rows[entries.owner], entries.nodes, entries.gpus)
+    )
     jobs, table = state.jobs, state.nodes
     count = len(table)
     used = np.bincount(nodes, weights=gpus, minlength=count).astype(np.int64) + table.foreign_gpus
@@ -156,26 +251,7 @@ def _check_capacity(state: ClusterState, decision: Decision) -> None:
     _refuse_overcommitted(state, touched & alone & (holders > 1), "room: a job there is exclusive")
 
 
-def _flat(
-    allocation: Iterable[tuple[int, Placement]],
-) -> tuple[IntColumn, IntColumn, IntColumn]:
-    """(job row, node, GPUs) of every entry, as three columns."""
-    rows: list[int] = []
-    nodes: list[int] = []
-    gpus: list[int] = []
-    for row, placement in allocation:
-        rows.extend([row] * len(placement.nodes))
-        nodes.extend(placement.nodes)
-        gpus.extend(placement.gpus)
-    return np.array(rows, dtype=np.int64), np.array(nodes, dtype=np.int64), np.array(gpus, dtype=np.int64)
-
-
 def _refuse_overcommitted(state: ClusterState, over: BoolColumn, what: str) -> None:
     if over.any():
         node = int(np.flatnonzero(over)[0])
         raise _BadDecisionError(f"node {state.nodes.names[node]} has not enough {what}")
-
-
-def _queue(state: ClusterState, decision: Decision) -> tuple[int, ...]:
-    """The policy's order of waiting jobs, or the order of submission where it gives none."""
-    return decision.queue or tuple(state.pending.tolist())

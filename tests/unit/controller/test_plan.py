@@ -1,13 +1,18 @@
 """A decision becomes steps, or is refused whole."""
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from controller.ledger import Ledger
 from controller.observe import Observer
 from controller.plan import Plan, Rejection, Start, make_plan
 from policies.api import Decision, PolicySpec
-from policies.model import Placement
+from policies.heuristics.fifo_skip import FifoSkip
+from policies.model import ClusterState, Placement
 from tests.unit.controller.build import job, node, request, running, snapshot
+from tests.unit.policies.cluster import states
 
 SPEC = PolicySpec(name="test", source="tests")
 
@@ -101,3 +106,60 @@ def test_an_exclusive_job_shares_its_node_with_nobody():
 
 def test_nothing_to_do_is_a_plan_too():
     assert make_plan(state_of(), Decision({}), SPEC) == Plan((), ())
+
+
+def test_starts_come_in_the_policys_order_and_those_it_does_not_name_by_row():
+    state = state_of(*[job(str(i)) for i in range(1, 6)])
+    decision = Decision({row: at((0, 1)) for row in (4, 3, 0, 1)}, queue=(3, 2, 1))
+    plan = make_plan(state, decision, SPEC)
+    assert [start.row for start in plan.starts] == [3, 1, 0, 4]
+    assert plan.queue == (2,)
+
+
+@pytest.mark.parametrize("number", [1 << 40, 1 << 63, 1 << 70, -(1 << 70)])
+def test_numbers_beyond_any_cluster_are_refused_too(number):
+    state = state_of(job("1"))
+    for decision in (
+        Decision({number: at((0, 1))}),
+        Decision({0: at((number, 1))}),
+        Decision({0: at((0, number))}),
+        Decision({}, queue=(number,)),
+    ):
+        assert isinstance(make_plan(state, decision, SPEC), Rejection)
+
+
+@st.composite
+def decisions(draw, state: ClusterState):
+    """What a policy wants, with some of it gone wrong."""
+    allocation = dict(FifoSkip().decide(state).allocation)
+    for _ in range(draw(st.integers(0, 2))):
+        row = draw(st.integers(-1, len(state.jobs)))
+        held = allocation.get(row, Placement((0,), (1,)))
+        place = draw(st.integers(0, len(held.nodes) - 1)) if held.nodes else 0
+        wrong = draw(st.integers(-1, len(state.nodes)))
+        match draw(st.sampled_from(("gone", "gpus", "nodes", "short", "empty"))):
+            case "gone":
+                allocation.pop(row, None)
+            case "gpus":
+                allocation[row] = Placement(held.nodes, (*held.gpus[:place], wrong, *held.gpus[place + 1 :]))
+            case "nodes":
+                allocation[row] = Placement((*held.nodes[:place], wrong, *held.nodes[place + 1 :]), held.gpus)
+            case "short":
+                allocation[row] = Placement(held.nodes, held.gpus[1:])
+            case "empty":
+                allocation[row] = Placement((), ())
+    queue = draw(st.lists(st.integers(0, max(len(state.jobs) - 1, 0)), max_size=4)) if len(state.jobs) else []
+    return Decision(allocation, {row: f"reason {row}" for row in allocation}, tuple(queue))
+
+
+@settings(max_examples=150, deadline=None)
+@given(state=states(), data=st.data())
+def test_columns_find_whom_looking_one_by_one_finds(state: ClusterState, data: st.DataObject):
+    decision = data.draw(decisions(state))
+    # Numbers of another type say the same, and are not taken for columns.
+    other = {
+        row: Placement(tuple(map(np.int32, held.nodes)), tuple(map(np.int32, held.gpus)))
+        for row, held in decision.allocation.items()
+    }
+    one_by_one = Decision(other, decision.reasons, decision.queue)
+    assert make_plan(state, decision, SPEC) == make_plan(state, one_by_one, SPEC)
