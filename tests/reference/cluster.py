@@ -1,0 +1,81 @@
+"""Placement: where a job goes, given what the others hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tests.reference.model import Active, Nodes
+
+PLACEMENTS = ("consolidated", "any")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Equal nodes, and the placement rule in force. It does not know what is held: callers say so."""
+
+    nodes: int
+    gpus_per_node: int
+    placement: str
+
+    def free(self, held: Iterable[Nodes]) -> list[int]:
+        """Free GPUs by node when exactly these are held."""
+        free = [self.gpus_per_node] * self.nodes
+        for nodes in held:
+            for node, gpus in nodes.items():
+                free[node] -= gpus
+        assert min(free) >= 0, f"a GPU is held twice: {free}"
+        return free
+
+    def place(self, gpus: int, held: Iterable[Nodes]) -> Nodes | None:
+        """Where a job of that many GPUs goes beside those; None if nowhere."""
+        free = self.free(held)
+        nodes = consolidated(gpus, free, self.gpus_per_node)
+        if nodes is None and self.placement == "any":
+            nodes = freest_first(gpus, free)
+        return nodes
+
+    def lay_out(self, selection: Sequence[Active]) -> dict[int, Nodes] | None:
+        """Places of these jobs (by index) when they have the cluster to themselves; None if one finds no place.
+
+        Running ones stay where they are; then the others are placed one after the other, in the order given.
+        """
+        layout = {active.index: active.nodes for active in selection if active.runs}
+        for active in selection:
+            if not active.runs:
+                nodes = self.place(active.job.gpus, layout.values())
+                if nodes is None:
+                    return None
+                layout[active.index] = nodes
+        return layout
+
+
+def consolidated(gpus: int, free: list[int], gpus_per_node: int) -> Nodes | None:
+    """As many whole empty nodes as the job fills, lowest indices; what remains goes to its best fit on another node.
+
+    A job of at most one node is no special case: it is all remainder, or exactly one whole node, whose best fit is the
+    empty node with the lowest index.
+    """
+    whole, remainder = divmod(gpus, gpus_per_node)
+    empty = [node for node in range(len(free)) if free[node] == gpus_per_node]
+    if len(empty) < whole:
+        return None
+    nodes = dict.fromkeys(empty[:whole], gpus_per_node)
+    if remainder:
+        fitting = [node for node in range(len(free)) if free[node] >= remainder and node not in nodes]
+        if not fitting:
+            return None
+        nodes[min(fitting, key=lambda node: (free[node], node))] = remainder
+    return nodes
+
+
+def freest_first(gpus: int, free: list[int]) -> Nodes | None:
+    """All that the freest node has, then all of the next, until the job has enough; lowest index on ties."""
+    if sum(free) < gpus:
+        return None
+    nodes: Nodes = {}
+    for node in sorted(range(len(free)), key=lambda node: (-free[node], node)):
+        share = min(free[node], gpus - sum(nodes.values()))
+        if share:
+            nodes[node] = share
+    return nodes
