@@ -19,9 +19,9 @@ from controller.slurm.client import (
     SlurmReservation,
     SlurmSnapshot,
 )
-from controller.slurm.incremental import JobReading, JobTable, RowCache, keep_identity, parse_answer
+from controller.slurm.incremental import JobReading, JobTable, RowCache, keep_identity, nothing_ticks, parse_answer
 from controller.slurm.parse import Clockface, JobRecord
-from controller.slurm.parse_nodes import parse_node, parse_partition, parse_reservation, steady_node
+from controller.slurm.parse_nodes import parse_node, parse_partition, parse_reservation, ticking_in_node
 from controller.slurm.run import CommandRunner, clip
 from controller.slurm.scontrol import Scontrol, require_contact, sentence
 from controller.slurm.verbs import Requeue, Verbs
@@ -57,10 +57,10 @@ class CommandLineClient(Verbs):
         self._alone: dict[int, JobRecord | None] = {}
         self._doubtful = b""
         self._complaints: set[str] = set()
-        self._nodes: RowCache[SlurmNode] = RowCache(b"NodeName=", parse_node, steady_node)
-        self._partitions: RowCache[SlurmPartition] = RowCache(b"PartitionName=", parse_partition, bytes)
+        self._nodes: RowCache[SlurmNode] = RowCache(b"NodeName=", parse_node, ticking_in_node)
+        self._partitions: RowCache[SlurmPartition] = RowCache(b"PartitionName=", parse_partition, nothing_ticks)
         self._reservations: RowCache[SlurmReservation] = RowCache(
-            b"ReservationName=", lambda text: parse_reservation(text, clock), bytes
+            b"ReservationName=", lambda text: parse_reservation(text, clock), nothing_ticks
         )
 
     # ---- reading

@@ -8,53 +8,122 @@ object as before, so that callers can tell by identity.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from controller.errors import SlurmReplyError
 from controller.slurm.client import SlurmJob
 from controller.slurm.parse import Clockface, JobRecord, parse_job
 
 Row = TypeVar("Row")
+Spans = Iterable[tuple[int, int]]
+"""(begin, end) of pieces of a line, in their order."""
 Complain = Callable[[str, str], None]
 """Told of a job that is there and not understood: its id, and what is wrong."""
 _JOB = b"JobId="
 _NO_JOBS = b"No jobs in the system"
 
 
-class RowCache(Generic[Row]):
-    """Objects by line, for lists whose text no user can write. Forgets what is no longer in the text."""
+def nothing_ticks(_line: bytes) -> Spans:
+    """For lists of which every character counts."""
+    return ()
 
-    def __init__(self, first: bytes, parse: Callable[[str], Row], steady: Callable[[bytes], bytes]) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _Line(Generic[Row]):
+    """A line of the last reading."""
+
+    text: bytes
+    steady: bytes
+    """It without what ticks."""
+    counts: bytes
+    """For each character, and the line break: 1 if it is steady, 0 if it ticks."""
+    row: Row
+
+
+class RowCache(Generic[Row]):
+    """Objects by line, for lists whose text no user can write. Forgets what is no longer in the text.
+
+    Invariant: `text`, `counts` and `ticks` are those of `lines`. Most readings differ in what ticks alone, and in few lengths:
+    so the whole text is compared with the former one, character by character, and lines are only looked at where one differs
+    that counts.
+    """
+
+    def __init__(self, first: bytes, parse: Callable[[str], Row], ticking: Callable[[bytes], Spans]) -> None:
+        """`ticking` tells of a line the values, without spaces in them, that change all the time and are not read."""
         self._first = first
         self._parse = parse
-        self._steady = steady
-        self._rows: dict[bytes, tuple[bytes, Row]] = {}
-        self._steady_rows: dict[bytes, Row] = {}
+        self._ticking = ticking
+        self._keep([])
 
     def update(self, section: bytes) -> tuple[Row, ...]:
         """Rows of the section, in its order; lines that begin otherwise ("No ... in the system") are passed over."""
-        rows: dict[bytes, tuple[bytes, Row]] = {}
-        steady_rows: dict[bytes, Row] = {}
-        for line in section.split(b"\n"):
-            if not line.startswith(self._first):
-                continue
-            known = self._rows.get(line)
-            if known is None:
-                steady = self._steady(line)
-                row = self._steady_rows.get(steady)
-                known = (steady, self._parse(decode(line)) if row is None else row)
-            rows[line] = known
-            steady_rows[known[0]] = known[1]
-        self._rows = rows
-        self._steady_rows = steady_rows
-        return tuple(row for _, row in rows.values())
+        lines = [line for line in section.split(b"\n") if line.startswith(self._first)]
+        changed = self._changed(lines)
+        if changed:
+            known = {line.steady: line.row for line in self._lines}
+            kept = self._lines[: len(lines)] + [_NO_LINE] * (len(lines) - len(self._lines))
+            for number in changed:
+                kept[number] = self._read(lines[number], known)
+            self._keep(kept)
+        elif len(lines) < len(self._lines):
+            self._keep(self._lines[: len(lines)])
+        return self._rows
+
+    def _changed(self, lines: list[bytes]) -> list[int]:
+        """Numbers of the lines that say something else than the line of that number before, or may do so."""
+        former = [line.text for line in self._lines]
+        other = {number for number, (line, old) in enumerate(zip(lines, former, strict=False)) if len(line) != len(old)}
+        other.update(range(len(former), len(lines)))
+        if former:
+            # Lines of another length, and those that are gone, stay as they were for the comparison.
+            aligned = lines[: len(former)] + former[len(lines) :]
+            for number in other.intersection(range(len(former))):
+                aligned[number] = former[number]
+            text = np.frombuffer(b"\n".join([*aligned, b""]), dtype=np.uint8)
+            differs = np.flatnonzero(text != self._text)
+            differs = differs[self._counts[differs]]
+            # A space where something ticks would begin another field.
+            spaces = self._ticks[text[self._ticks] == _SPACE]
+            places = np.concatenate([differs, spaces])
+            other.update((np.searchsorted(self._begins, places, side="right") - 1).tolist())
+        return sorted(other)
+
+    def _read(self, text: bytes, known: Mapping[bytes, Row]) -> _Line[Row]:
+        pieces = []
+        counts = bytearray(b"\1" * (len(text) + 1))
+        begin = 0
+        for tick, end in self._ticking(text):
+            pieces.append(text[begin:tick])
+            counts[tick:end] = bytes(end - tick)
+            begin = end
+        steady = b"\0".join([*pieces, text[begin:]])
+        row = known.get(steady)
+        return _Line(text, steady, bytes(counts), self._parse(decode(text)) if row is None else row)
+
+    def _keep(self, lines: list[_Line[Row]]) -> None:
+        self._lines = lines
+        self._rows = tuple([line.row for line in lines])
+        self._text = np.frombuffer(b"\n".join([*(line.text for line in lines), b""]), dtype=np.uint8)
+        self._counts = np.frombuffer(b"".join([line.counts for line in lines]), dtype=np.bool_)
+        self._ticks = np.flatnonzero(~self._counts)
+        lengths = np.array([0, *(len(line.counts) for line in lines)], dtype=np.int64)
+        self._begins = np.cumsum(lengths)[:-1]
+
+
+_SPACE = ord(" ")
+_NO_LINE: _Line[Any] = _Line(b"", b"", b"", None)
 
 
 @dataclass(slots=True)
 class _Entry:
     line: bytes
+    """With its line break."""
     record: JobRecord
     ticking: tuple[tuple[int, int], ...] | None = None
     """Where in the line the fields stand that tick; found when the line ticks for the first time."""
@@ -93,8 +162,9 @@ class JobTable:
 
     @property
     def records(self) -> Iterable[JobRecord]:
-        """Records of the last reading, without those in doubt."""
-        return [entry.record for entry in self._entries.values()]
+        """Records of the last reading, without those in doubt; to be gone through once, now or later."""
+        # A reading is never changed after it was made, only replaced by the next.
+        return map(attrgetter("record"), self._entries.values())
 
     def knows(self, raw_id: int) -> bool:
         """Whether the last reading had a record of that number, beyond doubt."""
@@ -106,7 +176,7 @@ class JobTable:
         doubtful = self._take(changed, section, entries) if changed else []
         contested = self._withdraw(doubtful, entries) if doubtful else frozenset()
         self._entries = entries
-        jobs = tuple([job for entry in entries.values() for job in entry.record.jobs])
+        jobs = tuple(chain.from_iterable([entry.record.jobs for entry in entries.values()]))
         return JobReading(jobs, contested, self._ticks.sub(b"", b"\n".join(doubtful)))
 
     def _compare(self, section: bytes) -> tuple[dict[bytes, _Entry], list[tuple[int, bytes, bytes]]]:
@@ -122,27 +192,32 @@ class JobTable:
         next_id, next_entry = next(expected, _NOBODY)
         number = begin = 0
         while begin < len(section):
-            end = begin + len(next_entry.line)
-            same = section.startswith(next_entry.line, begin) and section.startswith(b"\n", end)
-            if same and next_entry is not _NOTHING and next_id not in entries:
-                entries[next_id] = next_entry
-                next_id, next_entry = next(expected, _NOBODY)
-            else:
-                end = section.find(b"\n", begin)
-                end = len(section) if end < 0 else end
-                line = section[begin:end]
-                job_id = line[6 : line.find(b" ", 6)]
-                entry = before.get(job_id)
-                if entry is not None and entry.line == line and job_id not in entries:
+            if next_entry is not _NOTHING:
+                for job_id, entry in chain([(next_id, next_entry)], expected):
+                    if not section.startswith(entry.line, begin) or job_id in entries:
+                        next_id, next_entry = job_id, entry
+                        break
                     entries[job_id] = entry
-                elif line:
-                    changed.append((number, job_id, line))
-                    # Keeps the order of the reading; taken out again if the line does not turn out to be a record.
-                    entries.setdefault(job_id, _NOTHING)
-                if entry is not None:  # those expected before it are gone, or stand elsewhere now
-                    while next_entry is not _NOTHING and next_id != job_id:
-                        next_id, next_entry = next(expected, _NOBODY)
+                    begin += len(entry.line)
+                    number += 1
+                else:
+                    next_id, next_entry = _NOBODY
+                    continue
+            end = section.find(b"\n", begin)
+            end = len(section) if end < 0 else end
+            line = section[begin:end]
+            job_id = line[6 : line.find(b" ", 6)]
+            former = before.get(job_id)
+            if former is not None and former.line[:-1] == line and job_id not in entries:
+                entries[job_id] = former
+            elif line:
+                changed.append((number, job_id, line))
+                # Keeps the order of the reading; taken out again if the line does not turn out to be a record.
+                entries.setdefault(job_id, _NOTHING)
+            if former is not None:  # those expected before it are gone, or stand elsewhere now
+                while next_entry is not _NOTHING and next_id != job_id:
                     next_id, next_entry = next(expected, _NOBODY)
+                next_id, next_entry = next(expected, _NOBODY)
             begin = end + 1
             number += 1
         return entries, changed
@@ -157,7 +232,7 @@ class JobTable:
                 continue
             former = self._entries.get(job_id)
             if former is not None and self._only_ticked(former, line):
-                former.line = line
+                former.line = line + b"\n"
                 entries[job_id] = former
                 continue
             try:
@@ -165,7 +240,7 @@ class JobTable:
             except SlurmReplyError:
                 doubtful.add(number)
                 continue
-            entries[job_id] = _Entry(line, keep_identity(record, former.record if former else None))
+            entries[job_id] = _Entry(line + b"\n", keep_identity(record, former.record if former else None))
         if not doubtful:
             return []
         lines = section.split(b"\n")
@@ -221,7 +296,7 @@ class JobTable:
                 return False
             old, new = end, _end_of_ticking(line, here)
             ticking.append((here, new))
-        if line[new:] != former.line[old:]:
+        if line[new:] != former.line[old:-1]:
             return False
         former.ticking = tuple(ticking)
         return True

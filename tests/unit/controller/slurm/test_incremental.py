@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.slurm.client import Phase
+from controller.slurm.client import Phase, SlurmNode
 from controller.slurm.incremental import JobReading, JobTable, RowCache, parse_answer
-from controller.slurm.parse_nodes import parse_node, steady_node
+from controller.slurm.parse_nodes import parse_node, ticking_in_node
 from tests.bench.scontrol_text import ScontrolText
 from tests.unit.controller.slurm.text import CLOCK, RUNNING, at, job_line, node_line
 
@@ -87,7 +87,7 @@ def test_what_is_gone_is_forgotten() -> None:
 def test_thousands_of_jobs_cost_nothing_the_second_time() -> None:
     text = ScontrolText(CLOCK, pending=600, running=400, nodes=200)
     table = JobTable(CLOCK)
-    nodes = RowCache(b"NodeName=", parse_node, steady_node)
+    nodes = RowCache(b"NodeName=", parse_node, ticking_in_node)
     first = table.update(text.jobs()), nodes.update(text.node_lines())
     text.tick()
     second = table.update(text.jobs()), nodes.update(text.node_lines())
@@ -97,12 +97,49 @@ def test_thousands_of_jobs_cost_nothing_the_second_time() -> None:
 
 
 def test_rows_change_come_and_go() -> None:
-    cache = RowCache(b"NodeName=", parse_node, steady_node)
+    cache = RowCache(b"NodeName=", parse_node, ticking_in_node)
     first = cache.update(section(node_line("n1"), node_line("n2")))
     second = cache.update(section(node_line("n1", load="9.99"), node_line("n2", state="DOWN"), node_line("n3")))
     assert second[0] is first[0]
     assert [node.available for node in second] == [True, False, True]
     assert cache.update(b"No nodes in the system\n") == ()
+
+
+NODES = st.lists(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["n1", "n2", "n3"]),
+            st.sampled_from(["IDLE", "DOWN"]),
+            st.sampled_from(["0.1", "9.1", "12"]),
+        ),
+        unique_by=lambda node: node[0],
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=200)
+@given(NODES)
+def test_rows_are_those_of_the_text_and_the_same_objects_while_only_loads_change(
+    readings: list[list[tuple[str, str, str]]],
+) -> None:
+    cache = RowCache(b"NodeName=", parse_node, ticking_in_node)
+    before: dict[str, SlurmNode] = {}
+    for nodes in readings:
+        text = section(*(node_line(name, state=state, load=load) for name, state, load in nodes))
+        rows = cache.update(text)
+        assert rows == RowCache(b"NodeName=", parse_node, ticking_in_node).update(text)
+        for row in rows:
+            assert row is before.get(row.name, row) or row != before[row.name]
+        before = {row.name: row for row in rows}
+
+
+def test_a_space_where_a_value_ticks_begins_another_field() -> None:
+    cache = RowCache(b"NodeName=", parse_node, ticking_in_node)
+    line = node_line(load="abcd State=DOWN")
+    spoilt = cache.update(section(line.replace(" State=DOWN", "_State=DOWN")))
+    assert spoilt[0].available
+    assert cache.update(section(line))[0] == parse_node(line)
 
 
 # ---- line breaks in texts that users choose
