@@ -52,9 +52,9 @@ class _NotANumberError(Exception):
 def times_ns(texts: Sequence[str], *, zero: bool, missing: bool = False) -> IntColumn:
     """Seconds to nanoseconds; nine decimals are exact, more are rounded. `zero` lets 0 pass, `missing` an empty text (-1)."""
     wanted = "give seconds, 0 or more" if zero else "give seconds, more than 0"
-    seconds = _plain(texts)
-    if seconds is not None and _within(seconds, 0 if zero else 1, MAX_TIME_S):
-        return seconds * NS_PER_S
+    plain = _plain_ns(texts)
+    if plain is not None and _within(plain, 0 if zero else 1, MAX_TIME_S * NS_PER_S):
+        return plain
 
     def one(text: str) -> int:
         plain = _DECIMAL.fullmatch(text)
@@ -75,7 +75,7 @@ def times_ns(texts: Sequence[str], *, zero: bool, missing: bool = False) -> IntC
 def counts(texts: Sequence[str], *, of: str, missing: bool = False, most: int = MOST_GPUS) -> IntColumn:
     """Whole numbers of at least 1. `of` says what is counted, in the plural; `missing` lets an empty text pass (-1)."""
     wanted = f"give a whole number of {of}, at least 1"
-    plain = _plain(texts)
+    plain = _plain("\n".join(texts), len(texts))
     if plain is not None and _within(plain, 1, most):
         return plain
 
@@ -136,16 +136,34 @@ def _instant(text: str) -> int:
     return nanoseconds
 
 
-def _plain(texts: Sequence[str]) -> IntColumn | None:
-    """The column as it stands, where every entry is plain digits."""
+def _plain_ns(texts: Sequence[str]) -> IntColumn | None:
+    """The column in nanoseconds, where every entry is plain digits with at most nine decimals."""
     joined = "\n".join(texts)
+    digits = _plain(joined.replace(".", ""), len(texts))
+    if digits is None:
+        return None
+    data = np.frombuffer(joined.encode(), dtype=np.uint8)
+    ends = np.append(np.flatnonzero(data == ord("\n")), len(data))
+    dots = np.flatnonzero(data == ord("."))
+    rows = np.searchsorted(ends, dots)
+    decimals = np.zeros(len(texts), dtype=np.int64)
+    decimals[rows] = ends[rows] - dots - 1
+    if (np.diff(rows) == 0).any() or int(decimals.max()) > 9:
+        return None
+    if int((digits // 10**decimals).max()) > MAX_TIME_S:
+        return None
+    return np.asarray(digits * 10 ** (9 - decimals), dtype=np.int64)
+
+
+def _plain(joined: str, rows: int) -> IntColumn | None:
+    """The column as it stands, one entry a line, where every entry is plain digits."""
     if not joined.isascii() or joined.startswith("\n") or joined.endswith("\n") or "\n\n" in joined:
         return None
     data = np.frombuffer(joined.encode(), dtype=np.uint8)
     ends = np.flatnonzero(data == ord("\n"))
     digits = np.count_nonzero((data >= ord("0")) & (data <= ord("9")))
     longest = int(np.diff(ends, prepend=-1, append=len(data)).max()) - 1 if len(data) else 0
-    if not data.size or digits + len(ends) != len(data) or len(ends) != len(texts) - 1 or longest > _MOST_DIGITS:
+    if not data.size or digits + len(ends) != len(data) or len(ends) != rows - 1 or longest > _MOST_DIGITS:
         return None
     return np.fromstring(joined, dtype=np.int64, sep="\n")
 

@@ -102,6 +102,9 @@ def _texts(name: str, column: IntColumn | Sequence[str]) -> Sequence[str]:
     if not isinstance(column, np.ndarray):
         return column
     if name.endswith("_s"):
+        whole, part = np.divmod(column, NS_PER_S)
+        if not part.any():
+            return list(map(str, whole.tolist()))
         return [seconds_text(time) if time >= 0 else "" for time in column.tolist()]
     return [str(number) if number >= 0 else "" for number in column.tolist()]
 

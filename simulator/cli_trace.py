@@ -1,0 +1,219 @@
+"""headway-sim trace: logs to traces, workloads of the papers, and what a trace holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec
+
+import typer
+
+if TYPE_CHECKING:
+    from simulator.traces.describe import Statistics
+    from simulator.traces.trace import Trace
+
+# What a command needs is imported in it, so that --help answers at once.
+app = typer.Typer(name="trace", help=__doc__, no_args_is_help=True)
+
+P = ParamSpec("P")
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", help="Where to: .csv, .csv.gz, .csv.zst or .parquet. Without it CSV goes to the output."
+    ),
+]
+
+
+def _told(command: Callable[P, None]) -> Callable[P, None]:
+    """A user's error as one line, and exit code 2."""
+
+    @wraps(command)
+    def told(*args: P.args, **kwargs: P.kwargs) -> None:
+        from simulator.errors import SimulatorError
+
+        try:
+            command(*args, **kwargs)
+        except SimulatorError as error:
+            _fail(str(error))
+
+    return told
+
+
+@app.command()
+@_told
+def convert(
+    form: Annotated[
+        str,
+        typer.Option("--from", help="philly, helios, acme, pai, openb, itp, gavel, pollux, tiresias, swf or sacct."),
+    ],
+    files: Annotated[list[Path] | None, typer.Argument(help="The log's files. For sacct none: it is run here.")] = None,
+    out: Out = None,
+    speeds: Annotated[Path | None, typer.Option(help="gavel: its measured steps a second.")] = None,
+    gpu: Annotated[str, typer.Option(help="gavel: on which GPU.")] = "v100",
+    since: Annotated[str, typer.Option(help="sacct: how far back, as sacct says it.")] = "now-90days",
+) -> None:
+    """A cluster's log as a trace. What is left out is counted on standard error."""
+    from simulator.traces.formats import FORMATS, Options, load_log
+
+    if form not in FORMATS:
+        _fail(f"--from {form!r} is not known; give one of {', '.join(FORMATS)}")
+    if not files and form != "sacct":
+        _fail(f"--from {form} needs a file; give the log's FILE")
+    loaded = load_log(form, files or [], Options(speeds=speeds, gpu=gpu, since=since))
+    for why, count in loaded.skipped.items():
+        typer.echo(f"left out: {count:,} {why}", err=True)
+    _write(loaded.trace, out)
+
+
+@app.command()
+@_told
+def generate(
+    like: Annotated[str, typer.Option(help="contention-rl, sched2, dl2, rl-taps, marl or philly.")],
+    jobs: Annotated[int | None, typer.Option(help="How many; the paper's number without it.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same trace.")] = 0,
+    cluster: Annotated[str | None, typer.Option(help="NxG: the cluster that --load counts by.")] = None,
+    load: Annotated[float | None, typer.Option(help="GPU time that arrives, as a share of the cluster's.")] = None,
+    arrivals: Annotated[str | None, typer.Option(help="batch, even, uniform, poisson, bursty or daily.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE: another parameter of the generator; lists with slashes."),
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the parameters and what they mean; draw nothing.")
+    ] = False,
+    out: Out = None,
+) -> None:
+    """A workload of a paper, drawn from its distributions."""
+    from simulator.traces.generators import from_text
+    from simulator.traces.generators import generate as draw
+
+    texts = dict(_setting(text) for text in settings or [])
+    given = {"jobs": jobs, "load": load, "arrivals": arrivals, "cluster_gpus": cluster and _total_gpus(cluster)}
+    texts |= {name: str(value) for name, value in given.items() if value is not None} | {"seed": str(seed)}
+    workload = from_text(like, texts)
+    if show:
+        for name, value in asdict(workload).items():
+            shown = "/".join(map(str, value)) if isinstance(value, tuple) else value
+            typer.echo(f"{name}={'' if shown is None else shown}")
+        return
+    _write(draw(like, workload), out)
+
+
+@app.command()
+@_told
+def describe(
+    file: Annotated[Path, typer.Argument(help="A trace: .csv, .csv.gz, .csv.zst or .parquet.")],
+    cluster: Annotated[str | None, typer.Option(help="NxG: what load the trace is for that cluster.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first rows.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="A picture too, to this .png, .svg or .pdf.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """What a trace holds: jobs, sizes, durations, submits by hour, users, load."""
+    from simulator.traces.describe import describe as statistics_of
+    from simulator.traces.read import read_trace
+
+    total_gpus = _total_gpus(cluster) if cluster else None
+    trace = read_trace(file, limit)
+    statistics = statistics_of(trace, total_gpus)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(asdict(statistics), indent=2))
+    else:
+        _print(statistics)
+    if plot:
+        from simulator.traces.plot import plot as draw
+
+        draw(trace, plot, total_gpus)
+
+
+def _write(trace: Trace, out: Path | None) -> None:
+    import sys
+
+    from simulator.traces.write import write_trace, write_trace_to
+
+    if out is None:
+        write_trace_to(trace, sys.stdout)
+        return
+    write_trace(trace, out)
+    typer.echo(f"{out}: {len(trace):,} jobs", err=True)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        _fail(f"--set {text!r} is no setting; give NAME=VALUE")
+    return name, value
+
+
+def _total_gpus(cluster: str) -> int:
+    nodes, _, gpus = cluster.partition("x")
+    if not (nodes.isascii() and nodes.isdigit() and gpus.isascii() and gpus.isdigit() and int(nodes) and int(gpus)):
+        _fail(f"--cluster {cluster!r} is no cluster; give NxG, such as 8x8")
+    return int(nodes) * int(gpus)
+
+
+def _print(statistics: Statistics) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    facts = Table(box=None, show_header=False, title=f"[bold]{statistics.name}[/bold]", title_justify="left")
+    for name, value in _facts(statistics).items():
+        facts.add_row(name, value)
+    sizes = Table("GPUs", "jobs", "of jobs", "of GPU time", box=None, header_style="bold")
+    for each in statistics.sizes:
+        sizes.add_row(str(each.gpus), f"{each.jobs:,}", f"{each.jobs_share:.1%}", f"{each.work_share:.1%}")
+    hours = Table("hour", "submits", "GPU hours", "", box=None, header_style="bold")
+    most = max(statistics.submits_by_hour)
+    for hour, (submits, work) in enumerate(zip(statistics.submits_by_hour, statistics.gpu_hours_by_hour, strict=True)):
+        hours.add_row(str(hour), f"{submits:,}", f"{work:,.0f}", "█" * round(24 * submits / most))
+    for table in (facts, sizes, *([hours] if statistics.span_s else [])):
+        console.print(table)
+
+
+def _facts(statistics: Statistics) -> dict[str, str]:
+    """The single numbers, in words."""
+    facts = {
+        "jobs": f"{statistics.jobs:,} over {_time(statistics.span_s)}",
+        "gap between submits": "-"
+        if statistics.mean_gap_s is None
+        else f"{_time(statistics.mean_gap_s)} on average"
+        + (f", varying by {statistics.gap_cv:.1f} of that" if statistics.gap_cv is not None else ""),
+        "run time": ", ".join(f"{name} {_time(value)}" for name, value in statistics.duration_s.items()),
+        "median by size": ", ".join(
+            f"{name} GPU{'' if name == '1' else 's'} {_time(value)}"
+            for name, value in statistics.duration_p50_by_size_s.items()
+        ),
+        "work": f"{statistics.gpu_hours:,.0f} GPU hours, {statistics.mean_gpus:.2f} GPUs a job",
+        "users": f"{statistics.users:,}" if statistics.users else "not known",
+    }
+    for name, counts in (("clusters", statistics.vcs), ("models", statistics.models), ("ends", statistics.statuses)):
+        if counts:
+            facts[name] = ", ".join(f"{text} {count:,}" for text, count in counts.items())
+    for name, count in (
+        ("with a time limit", statistics.with_limit),
+        ("not preemptible", statistics.not_preemptible),
+        ("elastic", statistics.elastic),
+    ):
+        if count:
+            facts[name] = f"{count:,} jobs"
+    if statistics.load:
+        offered = "all at once" if statistics.load.offered is None else f"{statistics.load.offered:.2f}"
+        large = f"; {statistics.load.too_large:,} jobs are larger than it" if statistics.load.too_large else ""
+        facts["load"] = f"{offered} on {statistics.load.cluster_gpus:,} GPUs{large}"
+    return facts
+
+
+def _time(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _fail(problem: str) -> NoReturn:
+    typer.echo(f"headway-sim trace: {problem}", err=True)
+    raise typer.Exit(2)

@@ -1,0 +1,73 @@
+"""Workloads of the papers, drawn from their distributions: one module a paper, each with its parameters and `generate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from importlib import import_module
+from typing import Any
+
+from simulator.errors import TraceError
+from simulator.traces.generators.workload import Workload
+from simulator.traces.trace import Trace
+
+_PARAMETERS = {
+    "contention-rl": "ContentionRL",
+    "sched2": "Sched2",
+    "dl2": "DL2",
+    "rl-taps": "RLTaps",
+    "marl": "Marl",
+    "philly": "Philly",
+}
+GENERATORS = tuple(_PARAMETERS)
+
+
+def parameters_of(like: str) -> type[Workload]:
+    """The parameters of one of `GENERATORS`. Raises TraceError."""
+    if like not in _PARAMETERS:
+        raise TraceError(f"there is no generator {like!r}", mend=f"give one of {', '.join(GENERATORS)}")
+    parameters: type[Workload] = getattr(_module(like), _PARAMETERS[like])
+    return parameters
+
+
+def generate(like: str, workload: Workload | None = None) -> Trace:
+    """The jobs of that workload; its defaults are the paper's. Raises TraceError."""
+    parameters = parameters_of(like)
+    make: Callable[[Any], Trace] = _module(like).generate
+    return make(parameters() if workload is None else workload)  # type: ignore[call-arg] # every generator gives the defaults
+
+
+def from_text(like: str, texts: Mapping[str, str]) -> Workload:
+    """Parameters by their names, as text: numbers, words, and several numbers between slashes. Raises TraceError."""
+    parameters = parameters_of(like)
+    known = {each.name: each for each in fields(parameters)}
+    values: dict[str, object] = {}
+    for name, text in texts.items():
+        if name not in known:
+            raise TraceError(f"{like} has no parameter {name!r}", mend=f"give one of {', '.join(known)}")
+        default = known[name].default
+        try:
+            values[name] = _value(text, 0.0 if default in (MISSING, None) else default)
+        except ValueError:
+            raise TraceError(
+                f"{name} cannot be {text!r}", mend=f"give something like {name}={_shown(default)}"
+            ) from None
+    return parameters(**values)  # type: ignore[arg-type] # checked by the fields' defaults
+
+
+def _value(text: str, like: object) -> object:
+    if isinstance(like, tuple):
+        return tuple(int(part) for part in text.split("/"))
+    if isinstance(like, int):
+        return int(text)
+    return float(text) if isinstance(like, float) else text
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, tuple):
+        return "/".join(map(str, default))
+    return "0.8" if default in (MISSING, None) else str(default)
+
+
+def _module(like: str) -> Any:
+    return import_module(f"simulator.traces.generators.{like.replace('-', '_')}")

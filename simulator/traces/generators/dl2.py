@@ -1,0 +1,75 @@
+"""The workload of DL2 (section 6.1, table 1, figure 8).
+
+Given by the paper: eight models, one drawn at random for each job; tens to hundreds of epochs; a mean duration of 147 minutes,
+more than half of the jobs longer than one hour and some days long; 200 jobs on 500 servers, in slots of 20 minutes, by the
+arrival pattern of a typical week (uniform and Poisson as well, section 6.4).
+
+Left open, and chosen here: durations are log-normal with a median of 75 minutes, which gives 58 % of more than one hour and
+0.5 % of more than one day; the week of figure 8a becomes the hours of a day in Philly; five jobs come in a slot; a job asks for 1
+to 4 workers and may be given 1 to 16 (the bound in its code), as many parameter servers as workers; epochs are log-uniform from
+10 to 500. The models' names and total batch sizes are those of its published measurements. A worker is one GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.errors import TraceError
+from simulator.traces.generators.workload import Workload, chosen, lognormal_s, made, named, nanoseconds
+from simulator.traces.trace import Trace
+
+MODELS = ("resnet-50", "vgg-16", "resnext-110", "inception-bn", "seq2seq", "cnn-text-classification", "dssm", "wlm")
+BATCH_SIZES = (32, 32, 128, 128, 64, 50, 256, 160)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DL2(Workload):
+    """One sequence of jobs."""
+
+    jobs: int = 200
+    """How many jobs."""
+    arrivals: str = "daily"
+    """How they come."""
+    mean_gap_s: float = 240.0
+    """Seconds between two submits, on average: five in a slot of 20 minutes; chosen."""
+    cluster_gpus: int = 4000
+    """500 nodes of 8."""
+    most_requested: int = 4
+    """A job asks for 1 to so many workers, equally likely; chosen."""
+    most_workers: int = 16
+    """A job may be given 1 to so many workers."""
+    median_s: float = 4500.0
+    """Half of the jobs run longer; chosen."""
+    mean_s: float = 8820.0
+    """Mean duration: 147 minutes."""
+
+
+def generate(workload: DL2) -> Trace:
+    """The sequence of that seed."""
+    workload.check()
+    if not 1 <= workload.most_requested <= workload.most_workers:
+        raise TraceError(
+            "most_requested must lie between 1 and most_workers", mend="give most_requested=4, most_workers=16"
+        )
+    if not 0 < workload.median_s < workload.mean_s:
+        raise TraceError("median_s must be less than mean_s", mend="give median_s=4500, mean_s=8820")
+    rng = np.random.default_rng(workload.seed)
+    jobs = workload.jobs
+    model = chosen(rng, MODELS, jobs)
+    workers = rng.integers(1, workload.most_requested, jobs, endpoint=True)
+    seconds = np.maximum(lognormal_s(rng, jobs, median_s=workload.median_s, mean_s=workload.mean_s), 1.0)
+    epochs = np.exp(rng.uniform(np.log(10), np.log(500), jobs)).astype(np.int64)
+    return made(
+        "dl2",
+        workload,
+        rng,
+        workers,
+        nanoseconds(seconds),
+        model=named(MODELS, model),
+        batch_size=np.array(BATCH_SIZES)[model],
+        min_gpus=np.ones(jobs, dtype=np.int64),
+        max_gpus=np.full(jobs, workload.most_workers),
+        extra={"num_ps": list(map(str, workers.tolist())), "epochs": list(map(str, epochs.tolist()))},
+    )

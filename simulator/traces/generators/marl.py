@@ -1,0 +1,73 @@
+"""The workload of multi-agent scheduling (MARL; section VI, "Trace Workload", table I, figure 7).
+
+Given by the paper: 20 schedulers (the pods of a fat-tree with k = 20) of 100 servers with 4 GPUs; jobs arrive at each scheduler,
+15 in an interval of 30 minutes, by the pattern of Google's cluster traces, uniformly or as a Poisson process; the model is one of
+the eight of table I, drawn at random; workers and parameter servers are drawn from 1 to 4 each (one worker is one GPU).
+
+Left open, and chosen here: the number of epochs, and with it the duration, comes from "representative implementations": it is
+the distribution of DL2, which has the same models (log-normal, median 75 minutes, mean 147); Google's pattern becomes the hours of
+a day in Philly; batch sizes are those of DL2's measurements. The scheduler of a job is its virtual cluster, drawn at random.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.errors import TraceError
+from simulator.traces.generators.dl2 import BATCH_SIZES, MODELS
+from simulator.traces.generators.workload import Workload, chosen, lognormal_s, made, named, nanoseconds
+from simulator.traces.trace import Trace
+
+INTERVAL_S = 1800.0
+JOBS_AN_INTERVAL = 15
+SCHEDULERS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marl(Workload):
+    """The jobs of all schedulers."""
+
+    jobs: int = 3000
+    """How many jobs: ten intervals of all schedulers."""
+    arrivals: str = "daily"
+    """How they come; the paper also shows uniform and poisson."""
+    mean_gap_s: float = INTERVAL_S / (JOBS_AN_INTERVAL * SCHEDULERS)
+    """Seconds between two submits, on average, over all schedulers."""
+    cluster_gpus: int = 8000
+    """2,000 nodes of 4."""
+    schedulers: int = SCHEDULERS
+    """Among which the jobs are divided; the gap is not changed by it."""
+    most_workers: int = 4
+    """A job has 1 to so many workers, and as many parameter servers at the most, equally likely."""
+    median_s: float = 4500.0
+    """Half of the jobs run longer; chosen."""
+    mean_s: float = 8820.0
+    """Mean duration; chosen."""
+
+
+def generate(workload: Marl) -> Trace:
+    """The jobs of that seed."""
+    workload.check()
+    if workload.schedulers < 1 or workload.most_workers < 1:
+        raise TraceError("schedulers and most_workers must be at least 1", mend="give schedulers=20, most_workers=4")
+    if not 0 < workload.median_s < workload.mean_s:
+        raise TraceError("median_s must be less than mean_s", mend="give median_s=4500, mean_s=8820")
+    rng = np.random.default_rng(workload.seed)
+    jobs = workload.jobs
+    model = chosen(rng, MODELS, jobs)
+    workers = rng.integers(1, workload.most_workers, jobs, endpoint=True)
+    servers = rng.integers(1, workload.most_workers, jobs, endpoint=True)
+    seconds = np.maximum(lognormal_s(rng, jobs, median_s=workload.median_s, mean_s=workload.mean_s), 1.0)
+    return made(
+        "marl",
+        workload,
+        rng,
+        workers,
+        nanoseconds(seconds),
+        vc=[f"scheduler-{at}" for at in rng.integers(0, workload.schedulers, jobs).tolist()],
+        model=named(MODELS, model),
+        batch_size=np.array(BATCH_SIZES)[model],
+        extra={"num_ps": list(map(str, servers.tolist()))},
+    )
