@@ -40,8 +40,10 @@ class Rows:
 
     ids: Sequence[str]
     statics: npt.NDArray[np.void]
-    placements: Sequence[Sequence[tuple[int, int, int]]]
-    """(node, GPUs, mask) of each job; empty while it waits."""
+    holders: npt.NDArray[np.int64]
+    """Positions of the jobs that hold something."""
+    held: Sequence[Sequence[tuple[int, int, int]]]
+    """(node, GPUs, mask) of each of those."""
     estimates: Sequence[tuple[float, float] | None] | None
     """Run time from past runs and its spread, seconds; None where there are none, or for nobody."""
     served: Sequence[Served | None] | None
@@ -88,10 +90,10 @@ def _nodes(nodes: Sequence[SlurmNode], foreign: Sequence[tuple[int, NodeShare]])
 def _jobs(time_s: float, rows: Rows) -> Jobs:
     count = len(rows.ids)
     column = {name: np.array(rows.statics[name]) for name in STATIC.names or ()}
-    offset = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum([len(placement) for placement in rows.placements], out=offset[1:])
-    held = np.array([entry for placement in rows.placements for entry in placement], dtype=np.uint64).reshape(-1, 3)
-    running = np.diff(offset) > 0
+    entries = np.zeros(count, dtype=np.int64)
+    entries[rows.holders] = [len(placement) for placement in rows.held]
+    offset = np.append(0, np.cumsum(entries))
+    held = np.array([entry for placement in rows.held for entry in placement], dtype=np.uint64).reshape(-1, 3)
     column["service_s"] = np.nan_to_num(np.maximum(time_s - column["start_time_s"], 0.0))
     column["attained_gpu_s"] = column["service_s"] * column["num_gpus"]
     for row, before in enumerate(rows.served or ()):
@@ -105,7 +107,7 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
             column["estimate_source"][row] = EstimateSource.HISTORY
     return Jobs(
         ids=tuple(rows.ids),
-        state=np.where(running, JobState.RUNNING, JobState.PENDING).astype(np.int64),
+        state=np.where(entries > 0, JobState.RUNNING, JobState.PENDING).astype(np.int64),
         # Until jobs can be checkpointed, no running job can yield its place.
         preemptible=np.zeros(count, dtype=np.bool_),
         users=rows.users,

@@ -15,7 +15,7 @@ from controller.feasible import Feasibility, UnsupportedRequestError
 from controller.ledger import Ledger
 from controller.scope import WAITING, Standing, in_scope, lasting_standing
 from controller.shape import Shape, shape_of
-from controller.slurm.client import Phase, ResourceRequest, SlurmJob
+from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
 from policies.model import EstimateSource, Split
 
 Held = tuple[tuple[int, int, int], ...]
@@ -27,6 +27,8 @@ class JobRow:
     """Invariant: nothing in it depends on the time, nor on what the ledger learns while the job stays as it is."""
 
     job: SlurmJob
+    key: JobKey
+    """The job's: here as well because it is asked for in every cycle."""
     standing: Standing | None
     """None: it depends on the time or on the ledger, and is looked up in every cycle."""
     order: tuple[int, ...]
@@ -97,6 +99,7 @@ def job_row(job: SlurmJob, ledger: Ledger, nodes: Nodes, partitions: frozenset[s
     lasting = lasting_standing(job, partitions)
     return JobRow(
         job=job,
+        key=job.key,
         standing=lasting,
         order=_order(job, ledger),
         who=(job.user, job.name),
