@@ -208,26 +208,28 @@ class Capacity:
 
     def _occupy(self, fit: Fit, request: Request) -> None:
         """What `_change` does for every share of a job that was found to fit just now: so its levels are those in the fit."""
-        levels, cpus_per_gpu, memory_mib_per_gpu = self._levels, request.cpus_per_gpu, request.memory_mib_per_gpu
+        levels, exclusive, occupants = self._levels, request.exclusive, self._occupants
         for node, share, free in fit:
             bit = 1 << node
             self._free[node] -= share
-            self._cpus[node] -= share * cpus_per_gpu
-            self._memory[node] -= share * memory_mib_per_gpu
-            self._occupants[node] += 1
-            if request.exclusive:
+            self._cpus[node] -= share * request.cpus_per_gpu
+            self._memory[node] -= share * request.memory_mib_per_gpu
+            if exclusive:
                 self._sealed[node] += 1
+            if not occupants[node]:
+                self._empty &= ~bit
+            occupants[node] += 1
             levels[free] ^= bit
-            levels[0 if request.exclusive else free - share] ^= bit
-            if self._empty & bit:
-                self._empty ^= bit
+            levels[0 if exclusive else free - share] ^= bit
 
     def _best_fit(self, key: int, request: Request) -> Fit | None:
         nodes = request.nodes & self._empty if request.exclusive else request.nodes
         levels, limited = self._levels, request.limited
+        has_cpus, has_memory_mib = self._cpus, self._memory
         chosen: list[tuple[int, int, int]] = []
         for share, count in request.parts:
-            allowed = nodes & ~self._barred.get((key, share), 0) if limited else nodes
+            barred = self._barred.get((key, share), 0)
+            allowed = nodes & ~barred if barred else nodes
             # Who asks for none fits beside any use of them.
             cpus = share * request.cpus_per_gpu or -math.inf
             memory_mib = share * request.memory_mib_per_gpu or -math.inf
@@ -239,7 +241,7 @@ class Capacity:
                     node = bit.bit_length() - 1
                     candidates ^= bit
                     if limited and (
-                        cpus > self._cpus[node] + CPU_SLACK or memory_mib > self._memory[node] + MEMORY_SLACK_MIB
+                        cpus > has_cpus[node] + CPU_SLACK or memory_mib > has_memory_mib[node] + MEMORY_SLACK_MIB
                     ):
                         self._barred[key, share] = self._barred.get((key, share), 0) | bit
                         continue
