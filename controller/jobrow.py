@@ -95,7 +95,8 @@ def job_row(job: SlurmJob, ledger: Ledger, nodes: Nodes, partitions: frozenset[s
     shape = shape_of(request, nodes.most_gpus)
     node_set, unsupported, problem = -1, "", ""
     if job.phase is Phase.PENDING and in_scope(job, partitions):
-        node_set, unsupported, problem = _nodes_for(replace(job, request=request), shape, nodes)
+        asking = job if request is job.request else replace(job, request=request)
+        node_set, unsupported, problem = _nodes_for(asking, shape, nodes)
     lasting = lasting_standing(job, partitions)
     return JobRow(
         job=job,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
+from typing import cast
 
 import numpy as np
 
@@ -75,9 +76,11 @@ class Observer:
         nodes = self._nodes_of(snapshot, managed, partitions)
         sight = _Sight(snapshot, ledger, partitions, nodes)
         rows = self._rows
-        for job in [job for job in snapshot.jobs if id(job) not in rows]:
-            rows[id(job)] = job_row(job, ledger, nodes, partitions)
-        seen = map(rows.__getitem__, map(id, snapshot.jobs))
+        known = list(map(rows.get, map(id, snapshot.jobs)))
+        for number in [number for number, row in enumerate(known) if row is None]:
+            job = snapshot.jobs[number]
+            known[number] = rows[id(job)] = job_row(job, ledger, nodes, partitions)
+        seen = cast("list[JobRow]", known)
         for alike, run in groupby(seen, _never if ledger.refusals else _waits):
             if alike:
                 sight.see_waiting(list(run))
