@@ -62,6 +62,7 @@ def trace_of(table: Table) -> Trace:
         status=columns.get("status"),
         model=columns.get("model"),
         extra={name: texts for name, texts in columns.items() if name not in {*REQUIRED, *OPTIONAL}},
+        ids_are_unique=True,
     )
 
 

@@ -170,7 +170,8 @@ def _texts(path: Path, *, limited: bool) -> Iterator[str]:
         cut = data.rfind(b"\n") + 1
         if not cut and len(data) > MOST_LINE_BYTES:
             raise _no_text(path, line, f"the line is longer than {MOST_LINE_BYTES:,} bytes")
-        yield _decoded(path, data[:cut], line)
+        if cut:
+            yield _decoded(path, data[:cut], line)
         rest = data[cut:]
         line += data.count(b"\n")
     if rest:

@@ -106,5 +106,5 @@ def _times(attempt: Mapping[str, Any]) -> tuple[int, int]:
 
 def _run_ns(attempts: Sequence[tuple[int, int]]) -> int:
     """How long any attempt ran; they are in the order of their starts, and each ends at the latest where the next one starts."""
-    starts = [start for start, _ in attempts[1:]]
-    return sum(min(end, after) - start for (start, end), after in zip(attempts, [*starts, 1 << 63], strict=True))
+    later = [*(start for start, _ in attempts[1:]), 1 << 63]
+    return sum(min(end, after) - start for (start, end), after in zip(attempts, later, strict=False))

@@ -23,52 +23,40 @@ from simulator.traces.trace import NS_PER_S, Trace
 SIZES = (1, 2, 4, 8, 16, 24, 32, 64, 128)
 SIZE_COUNTS = (96641, 2532, 5515, 5739, 876, 41, 214, 28, 11)
 """Of the log's jobs; the few of other sizes count as the next power of two."""
-PERCENTS = (0, 1, 2.5, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 97.5, 99, 99.9, 100)
-DURATIONS_S = {
-    1: (1, 14, 24, 41, 57, 73, 196, 584, 1138, 1882, 2657, 4545, 12839, 44444, 135720, 447910, 2740787, 5196151),
-    4: (1, 8, 11, 14, 18, 36, 140, 443, 1281, 11881, 35522, 88181, 206376, 404585, 637524, 1092909, 2848840, 5186309),
-    8: (
-        1,
-        12,
-        24,
-        38,
-        75,
-        256,
-        794,
-        3108,
-        10648,
-        23933,
-        70602,
-        161867,
-        331842,
-        592128,
-        932807,
-        1602692,
-        3892630,
-        4721782,
-    ),
-    10**9: (
-        1,
-        12,
-        22,
-        35,
-        50,
-        154,
-        421,
-        1753,
-        6732,
-        14637,
-        34334,
-        66157,
-        167617,
-        349426,
-        580526,
-        959270,
-        1770209,
-        2424351,
-    ),
-}
-"""Run times at those percents, by the largest size of a class."""
+CLASSES = ((1, 1), (2, 4), (5, 8), (9, 1 << 62))
+RUN_TIMES = (
+    (0, 1, 1, 1, 1),
+    (1, 14, 8, 12, 12),
+    (5, 41, 14, 38, 35),
+    (10, 57, 18, 75, 50),
+    (15, 66, 24, 149, 79),
+    (20, 73, 36, 256, 154),
+    (25, 104, 75, 416, 279),
+    (30, 196, 140, 794, 421),
+    (35, 348, 240, 1590, 830),
+    (40, 584, 443, 3110, 1750),
+    (45, 845, 660, 5660, 3420),
+    (50, 1140, 1280, 10600, 6730),
+    (55, 1490, 4030, 14800, 12900),
+    (60, 1880, 11900, 23900, 14600),
+    (65, 2330, 17700, 43100, 22800),
+    (70, 2660, 35500, 70600, 34300),
+    (75, 3500, 59800, 104_000, 52100),
+    (80, 4540, 88200, 162_000, 66200),
+    (85, 6230, 137_000, 222_000, 107_000),
+    (90, 12800, 206_000, 332_000, 168_000),
+    (92.5, 22000, 270_000, 422_000, 222_000),
+    (95, 44400, 405_000, 592_000, 349_000),
+    (96, 64700, 484_000, 676_000, 448_000),
+    (97, 97200, 584_000, 829_000, 538_000),
+    (98, 183_000, 749_000, 1_010_000, 644_000),
+    (98.5, 277_000, 907_000, 1_230_000, 728_000),
+    (99, 448_000, 1_090_000, 1_600_000, 959_000),
+    (99.5, 955_000, 1_540_000, 2_170_000, 1_430_000),
+    (99.9, 2_740_000, 2_850_000, 3_890_000, 1_770_000),
+    (100, 5_200_000, 5_190_000, 4_720_000, 2_420_000),
+)
+"""Percent, and the run time in seconds below which so many of the jobs of each class lie; to three digits."""
 MODELS = ("resnet50", "vgg16", "inception3", "bert", "gpt2", "deepspeech2")
 BATCH_SIZES = (128, 128, 128, 64, 128, 64)
 
@@ -87,7 +75,7 @@ class Philly(Workload):
     """Of the cluster that `load` counts by; jobs larger than it are not drawn."""
     users: int = 300
     """Who submits: the n-th user 1/n as often as the first; chosen."""
-    longest_s: float = 5_196_151.0
+    longest_s: float = 5_200_000.0
     """Run times are cut here: the longest in the log is 60 days."""
 
 
@@ -95,7 +83,7 @@ def generate(workload: Philly) -> Trace:
     """The trace of that seed."""
     workload.check()
     if workload.users < 1 or not workload.longest_s >= 1:
-        raise TraceError("users and longest_s must be at least 1", mend="give users=300, longest_s=5196151")
+        raise TraceError("users and longest_s must be at least 1", mend="give users=300, longest_s=5200000")
     rng = np.random.default_rng(workload.seed)
     jobs = workload.jobs
     sizes = [size for size in SIZES if size <= workload.cluster_gpus]
@@ -118,10 +106,9 @@ def generate(workload: Philly) -> Trace:
 def durations_s(rng: np.random.Generator, gpus: IntColumn) -> FloatColumn:
     """A run time for each job by the class of its size."""
     percent = rng.uniform(0, 100, len(gpus))
+    percents, *known = np.array(RUN_TIMES).T
     seconds = np.empty(len(gpus))
-    least = 1
-    for largest, known in DURATIONS_S.items():
-        of_class = (gpus >= least) & (gpus <= largest)
-        seconds[of_class] = np.exp(np.interp(percent[of_class], PERCENTS, np.log(known)))
-        least = largest + 1
+    for (least, most), times in zip(CLASSES, known, strict=True):
+        of_class = (gpus >= least) & (gpus <= most)
+        seconds[of_class] = np.exp(np.interp(percent[of_class], percents, np.log(times)))
     return seconds

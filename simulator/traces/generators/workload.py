@@ -114,6 +114,7 @@ def made(
         min_gpus=min_gpus,
         max_gpus=max_gpus,
         extra=extra,
+        ids_are_unique=True,
     )
 
 
