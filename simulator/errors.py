@@ -41,3 +41,40 @@ class TraceError(SimulatorError):
 def _shortened(text: str, most: int = 60) -> str:
     """The text in quotes, cut where it is long, so that the message stays one line."""
     return repr(text if len(text) <= most else text[:most] + "…")
+
+
+class SettingError(SimulatorError):
+    """A setting of a run is not possible: the text names it and says what is."""
+
+
+class DecisionError(SimulatorError):
+    """A policy wants what cannot be: the text names the policy, the job and the rule that it breaks."""
+
+
+class ClusterError(SimulatorError):
+    """A cluster cannot be made of what was given: the text says where, what is wrong, and the mend.
+
+    `path` is the file and `key` its key (`nodes[0].gpus`); None where there is no such thing to name.
+    """
+
+    def __init__(self, reason: str, *, mend: str, path: Path | str | None = None, key: str | None = None) -> None:
+        where = ", ".join(str(place) for place in (path, key) if place)
+        super().__init__(f"{where}{': ' if where else ''}{reason}; {mend}")
+        self.reason = reason
+        self.mend = mend
+        self.path = Path(path) if path else None
+        self.key = key
+
+    def at(self, path: Path | str) -> ClusterError:
+        """The same error, and the file in which the cause stands."""
+        return self if self.path else ClusterError(self.reason, mend=self.mend, path=path, key=self.key)
+
+
+class SlowdownError(SimulatorError):
+    """A slowdown model or a profile cannot be made of what was given: the text says what is wrong, and the mend."""
+
+    def __init__(self, reason: str, *, mend: str, path: Path | str | None = None) -> None:
+        super().__init__(f"{path}: {reason}; {mend}" if path else f"{reason}; {mend}")
+        self.reason = reason
+        self.mend = mend
+        self.path = Path(path) if path else None

@@ -1,0 +1,1 @@
+"""How jobs slow each other down: small models, composed by multiplication."""

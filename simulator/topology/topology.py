@@ -1,0 +1,133 @@
+"""Links and the paths over them, as the slowdown models see them.
+
+Every link is full duplex: its capacity is that of each direction. A model that loads both directions alike, as a ring does,
+needs one number for a link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+PCIE_GBS = 16.0
+"""PCIe 3.0 x16, 128 Gb/s (MARL, section VI)."""
+SOCKET_GBS = 37.5
+"""Between two sockets, 300 Gb/s (MARL, section VI)."""
+
+
+class Routes(Protocol):
+    """Where bytes go between nodes."""
+
+    def path(self, source: int, target: int, source_group: int = 0, target_group: int = 0) -> tuple[int, ...]:
+        """The links from one node to another, in order; none where both are the same node."""
+
+    def ring(self, nodes: Sequence[int]) -> Mapping[int, float]:
+        """How often a byte that goes once around a ring of these nodes passes each link, in each direction."""
+
+    def nics(self, node: int) -> tuple[int, ...]:
+        """The links by which a node is connected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Bandwidths inside a node, GB/s."""
+
+    pcie_gbs: float = PCIE_GBS
+    """Between a socket and the group of GPUs below it."""
+    socket_gbs: float = SOCKET_GBS
+    """Between two sockets."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Nodes, their GPU groups, and the links between them. Immutable: all copies of a simulated cluster share it.
+
+    Invariants: `gpus`, `sockets`, `racks` and `pods` have one entry per node; racks and pods are counted from 0 without gaps.
+    Links of the network are numbered from 0 as in `capacity`; those inside nodes follow, and are asked for by `pcie` and
+    `between_sockets`. Capacities are GB/s in each direction.
+    """
+
+    kind: str
+    gpus: tuple[int, ...]
+    sockets: tuple[int, ...]
+    racks: tuple[int, ...]
+    pods: tuple[int, ...]
+    network: tuple[float, ...]
+    """Capacities of the links between nodes."""
+    names: tuple[str, ...]
+    """Names of the links between nodes."""
+    routes: Routes
+    inside: Inside = Inside()
+    capacity: tuple[float, ...] = field(init=False, repr=False)
+    """GB/s of every link, those inside nodes included."""
+    max_gpus: int = field(init=False)
+    """GPUs of the largest node."""
+    _first_inside: tuple[int, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        first = [len(self.network)]
+        for sockets in self.sockets:
+            first.append(first[-1] + sockets + 1)
+        object.__setattr__(self, "_first_inside", tuple(first))
+        parts = [(*(self.inside.pcie_gbs,) * sockets, self.inside.socket_gbs) for sockets in self.sockets]
+        object.__setattr__(self, "capacity", (*self.network, *(gbs for part in parts for gbs in part)))
+        object.__setattr__(self, "max_gpus", max(self.gpus))
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self.gpus)
+
+    @property
+    def num_racks(self) -> int:
+        """How many racks there are."""
+        return max(self.racks) + 1
+
+    def group_size(self, node: int) -> int:
+        """GPUs of each group of a node; the last group has what is left."""
+        return -(-self.gpus[node] // self.sockets[node])
+
+    def group_of(self, node: int, gpu: int) -> int:
+        """The group (socket) of a node's GPU, both counted from 0; the first groups are the full ones."""
+        if not 0 <= gpu < self.gpus[node]:
+            raise IndexError(f"node {node} has {self.gpus[node]} GPUs, and none is {gpu}")
+        return gpu // self.group_size(node)
+
+    def group_sizes(self, node: int) -> tuple[int, ...]:
+        """GPUs of each group of a node, none negative."""
+        size, gpus = self.group_size(node), self.gpus[node]
+        return tuple(max(0, min(size, gpus - size * group)) for group in range(self.sockets[node]))
+
+    def pcie(self, node: int, group: int) -> int:
+        """The link between a GPU group and its socket."""
+        return self._first_inside[node] + group
+
+    def between_sockets(self, node: int) -> int:
+        """The link between the sockets of a node."""
+        return self._first_inside[node] + self.sockets[node]
+
+    def nic(self, node: int, group: int = 0) -> int:
+        """The link by which a GPU group leaves its node: its socket's own where there are several, else the only one."""
+        nics = self.routes.nics(node)
+        return nics[group % len(nics)]
+
+    def path(self, source: int, target: int, source_group: int = 0, target_group: int = 0) -> tuple[int, ...]:
+        """The links from one node to another, in order; none where both are the same node."""
+        return self.routes.path(source, target, source_group, target_group)
+
+    def ring(self, nodes: Sequence[int]) -> Mapping[int, float]:
+        """How often a byte that goes once around a ring of these nodes passes each link, in each direction.
+
+        The ring visits nodes by rack, so that it enters and leaves every rack once: a node's link, and the uplinks of the racks
+        of a job in several racks, are passed once each way.
+        """
+        return self.routes.ring(nodes)
+
+    def link_name(self, link: int) -> str:
+        """What people call a link."""
+        if link < len(self.names):
+            return self.names[link]
+        node = next(node for node in range(self.num_nodes) if link < self._first_inside[node + 1])
+        group = link - self._first_inside[node]
+        return f"node {node} sockets" if group == self.sockets[node] else f"node {node} PCIe {group}"
