@@ -197,10 +197,14 @@ def _policies() -> str:
         if not entry.value.startswith("policies."):
             continue  # somebody's own, installed beside ours
         spec, made = load_policy(entry.name).spec, entry.load()
-        options = [f"`{name}={option.default:g}`" for name, option in inspect.signature(made).parameters.items()]
+        options = [f"`{name}={_option(found.default)}`" for name, found in inspect.signature(made).parameters.items()]
         order = inspect.cleandoc(made.__doc__ or "").split("\n", maxsplit=1)[0]
         rows.append(f"| `{entry.name}` | {_cell(order)} | {', '.join(options) or 'none'} | {_cell(spec.source)} |")
     return "\n".join(("| policy | rule | options, with defaults | source |", "|---|---|---|---|", *rows))
+
+
+def _option(default: object) -> str:
+    return _number(default) if isinstance(default, float) else str(default)
 
 
 def main() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from policies.rule import Layout
+
 
 def number(name: str, value: object, *, unit: str, positive: bool = False) -> float:
     """That option as a finite number, 0 or more (with `positive`: more than 0). Raises ValueError that names it."""
@@ -13,3 +15,11 @@ def number(name: str, value: object, *, unit: str, positive: bool = False) -> fl
     if not math.isfinite(value) or value < 0 or (positive and value == 0):
         raise ValueError(f"{name} is {value}; {wanted}")
     return float(value)
+
+
+def layout_named(value: object) -> Layout:
+    """The option `layout`: consolidated or anywhere. Raises ValueError that says so."""
+    known = {name.name.lower(): name for name in Layout}
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"layout is {value!r}; give {' or '.join(known)}")
+    return known[value]

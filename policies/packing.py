@@ -9,14 +9,14 @@ best fit among the others.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from policies.model import ClusterState, FloatColumn, IntColumn, Placement
-from policies.requests import CPU_SLACK, MEMORY_SLACK_MIB, Parts, Request, Requests, bitmask
+from policies.requests import CPU_SLACK, MEMORY_SLACK_MIB, Parts, Request, Requests, bitmask, set_bits
 
 Fit = tuple[tuple[int, int, int], ...]
 """(node, GPUs taken there, GPUs that were free there) for each share of a job."""
@@ -169,6 +169,29 @@ class Capacity:
         """The same, where more than GPUs has to be looked at."""
         fits = self.copy().claim(rows, strict=True)
         return list(fits.values()) if len(fits) == len(rows) else None
+
+    def rooms(self, row: int) -> Iterator[tuple[int, int]]:
+        """(node, GPUs that the job could take there) where that is not 0: most first, lowest index on ties."""
+        request = self._requests.of(row)
+        nodes = request.nodes & self._empty if request.exclusive else request.nodes
+        found = (
+            (node, free)
+            for free in range(len(self._levels) - 1, 0, -1)
+            for node in set_bits(self._levels[free] & nodes)
+        )
+        if not request.limited:
+            return found
+        rooms = [(node, min(free, self._limit(node, request))) for node, free in found]
+        return iter(sorted((entry for entry in rooms if entry[1] > 0), key=lambda entry: (-entry[1], entry[0])))
+
+    def _limit(self, node: int, request: Request) -> int:
+        """GPUs for which that node has CPUs and memory."""
+        limit = len(self._levels)
+        if request.cpus_per_gpu > 0 and self._cpus[node] < math.inf:
+            limit = min(limit, int((self._cpus[node] + CPU_SLACK) // request.cpus_per_gpu))
+        if request.memory_mib_per_gpu > 0 and self._memory[node] < math.inf:
+            limit = min(limit, int((self._memory[node] + MEMORY_SLACK_MIB) // request.memory_mib_per_gpu))
+        return limit
 
     def fit(self, placement: Placement) -> Fit:
         """How well a placement, not yet taken, fits."""

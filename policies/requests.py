@@ -19,7 +19,7 @@ that division, it does not spread.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +53,14 @@ class Request:
 def bitmask(members: BoolColumn) -> int:
     """Integer whose bit n is set when members[n] is true."""
     return int.from_bytes(np.packbits(members, bitorder="little").tobytes(), "little")
+
+
+def set_bits(mask: int) -> Iterator[int]:
+    """Numbers of the bits that are set, rising."""
+    while mask:
+        bit = mask & -mask
+        yield bit.bit_length() - 1
+        mask ^= bit
 
 
 class Requests:

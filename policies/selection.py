@@ -13,12 +13,13 @@ import numpy as np
 from policies.api import Decision
 from policies.model import ClusterState, IntColumn, JobState, Placement
 from policies.packing import Capacity, Fit, explain, placement_of
+from policies.placing import BEST_FIT, Placing
 
 BLOCKED = "first in the queue; waits until it fits, and nobody passes it"
 PAUSED = "paused: jobs that come before it need its GPUs"
 
 
-def fill(state: ClusterState, order: IntColumn, *, strict: bool = False) -> Decision:
+def fill(state: ClusterState, order: IntColumn, *, strict: bool = False, placing: Placing = BEST_FIT) -> Decision:
     """Running jobs stay; waiting jobs, in that order of rows, start where they fit.
 
     With `strict`, the first that does not fit ends the pass.
@@ -26,10 +27,10 @@ def fill(state: ClusterState, order: IntColumn, *, strict: bool = False) -> Deci
     allocation = held_placements(state, state.running)
     reasons: dict[int, str] = {}
     queue = order.tolist()
-    fits = Capacity(state).claim(queue, strict=strict)
+    fits = placing.claim(Capacity(state), queue, strict=strict)
     for row, fit in fits.items():
         allocation[row] = placement_of(fit)
-        reasons[row] = explain(state, fit)
+        reasons[row] = placing.explain(state, fit)
     if strict and len(fits) < len(queue):
         reasons[queue[len(fits)]] = BLOCKED
     return Decision(allocation, reasons, tuple(queue))

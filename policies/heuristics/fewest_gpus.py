@@ -6,8 +6,10 @@ Source: "smallest job first" of Feitelson et al., "Theory and practice in parall
 from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
+from policies.follow import follow
 from policies.model import ClusterState
-from policies.selection import by, fill
+from policies.options import layout_named
+from policies.rule import Discipline, Order, Rule
 
 
 class FewestGpus:
@@ -15,6 +17,10 @@ class FewestGpus:
 
     spec = PolicySpec(name="fewest-gpus", source="Smallest job first (Feitelson et al. 1997)")
 
+    def __init__(self, layout: str = "consolidated") -> None:
+        """Jobs are placed by consolidated best fit, or with `layout="anywhere"` also on scattered GPUs."""
+        self.rule = Rule(Order.GPUS, Discipline.SKIP, layout_named(layout))
+
     def decide(self, state: ClusterState) -> Decision:
         """Start, smallest first, every waiting job that fits when its turn comes."""
-        return fill(state, by(state.jobs.num_gpus, state.pending))
+        return follow(self.rule, state)

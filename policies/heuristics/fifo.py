@@ -7,8 +7,10 @@ al., OSDI 2020) compare against.
 from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
+from policies.follow import follow
 from policies.model import ClusterState
-from policies.selection import fill
+from policies.options import layout_named
+from policies.rule import Discipline, Order, Rule
 
 
 class Fifo:
@@ -16,6 +18,10 @@ class Fifo:
 
     spec = PolicySpec(name="fifo", source="First in, first out (baseline of Gavel, OSDI 2020)")
 
+    def __init__(self, layout: str = "consolidated") -> None:
+        """Jobs are placed by consolidated best fit, or with `layout="anywhere"` also on scattered GPUs."""
+        self.rule = Rule(Order.ARRIVAL, Discipline.STRICT, layout_named(layout))
+
     def decide(self, state: ClusterState) -> Decision:
         """Start the longest prefix of the queue that fits."""
-        return fill(state, state.pending, strict=True)
+        return follow(self.rule, state)

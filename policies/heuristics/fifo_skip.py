@@ -6,8 +6,10 @@ Source: the "greedy" or list-scheduling form of FIFO (Graham, SIAM J. Appl. Math
 from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
+from policies.follow import follow
 from policies.model import ClusterState
-from policies.selection import fill
+from policies.options import layout_named
+from policies.rule import Discipline, Order, Rule
 
 
 class FifoSkip:
@@ -15,6 +17,10 @@ class FifoSkip:
 
     spec = PolicySpec(name="fifo-skip", source="List scheduling in arrival order (Graham 1969)")
 
+    def __init__(self, layout: str = "consolidated") -> None:
+        """Jobs are placed by consolidated best fit, or with `layout="anywhere"` also on scattered GPUs."""
+        self.rule = Rule(Order.ARRIVAL, Discipline.SKIP, layout_named(layout))
+
     def decide(self, state: ClusterState) -> Decision:
         """Start every waiting job that fits when its turn comes."""
-        return fill(state, state.pending)
+        return follow(self.rule, state)

@@ -7,16 +7,18 @@ foreground-background queue: a survey", Performance Evaluation 65, 2008. Needs t
 from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
+from policies.follow import follow
 from policies.model import ClusterState
-from policies.options import number
-from policies.selection import active, by, select
+from policies.options import layout_named, number
+from policies.rule import Discipline, Order, Rule
 
 
 class Las:
     """Active jobs by attained GPU-seconds, least first; decides again every `round_s` seconds."""
 
-    def __init__(self, round_s: float = 300.0) -> None:
+    def __init__(self, round_s: float = 300.0, layout: str = "consolidated") -> None:
         """Rounds of `round_s` seconds, so that jobs with equal service take turns; 0 = only at events."""
+        self.rule = Rule(Order.ATTAINED, Discipline.SELECT, layout_named(layout))
         self.spec = PolicySpec(
             name="las",
             source="Two-dimensional least attained service (Tiresias, NSDI 2019)",
@@ -26,4 +28,4 @@ class Las:
 
     def decide(self, state: ClusterState) -> Decision:
         """Select down the order; running jobs that are not selected are paused."""
-        return select(state, by(state.jobs.attained_gpu_s, active(state)))
+        return follow(self.rule, state)

@@ -6,11 +6,11 @@ baseline of the same name in Tiresias (Gu et al., NSDI 2019).
 
 from __future__ import annotations
 
-import numpy as np
-
 from policies.api import Decision, PolicySpec
+from policies.follow import follow
 from policies.model import ClusterState
-from policies.selection import by, fill
+from policies.options import layout_named
+from policies.rule import Discipline, Order, Rule
 
 
 class Sjf:
@@ -22,7 +22,10 @@ class Sjf:
         needs=frozenset({"duration_estimate"}),
     )
 
+    def __init__(self, layout: str = "consolidated") -> None:
+        """Jobs are placed by consolidated best fit, or with `layout="anywhere"` also on scattered GPUs."""
+        self.rule = Rule(Order.DURATION, Discipline.SKIP, layout_named(layout))
+
     def decide(self, state: ClusterState) -> Decision:
         """Start, shortest first, every waiting job that fits when its turn comes."""
-        estimate = state.jobs.duration_estimate_s
-        return fill(state, by(np.where(np.isnan(estimate), np.inf, estimate), state.pending))
+        return follow(self.rule, state)

@@ -7,8 +7,10 @@ Source: L. Schrage, "A proof of the optimality of the shortest remaining process
 from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
+from policies.follow import follow
 from policies.model import ClusterState
-from policies.selection import active, by, select
+from policies.options import layout_named
+from policies.rule import Discipline, Order, Rule
 
 
 class Srtf:
@@ -21,6 +23,10 @@ class Srtf:
         needs=frozenset({"duration_estimate"}),
     )
 
+    def __init__(self, layout: str = "consolidated") -> None:
+        """Jobs are placed by consolidated best fit, or with `layout="anywhere"` also on scattered GPUs."""
+        self.rule = Rule(Order.REMAINING, Discipline.SELECT, layout_named(layout))
+
     def decide(self, state: ClusterState) -> Decision:
         """Select down the order; running jobs that are not selected are paused."""
-        return select(state, by(state.remaining_s, active(state)))
+        return follow(self.rule, state)

@@ -7,17 +7,19 @@ jobs of nearly equal service from preempting each other without end.
 from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
+from policies.follow import follow
 from policies.model import ClusterState
-from policies.options import number
-from policies.selection import active, by, select
+from policies.options import layout_named, number
+from policies.rule import Discipline, Order, Rule
 
 
 class Tiresias:
     """Jobs below `threshold_gpu_s` GPU-seconds come first, the others after them; by submission within both."""
 
-    def __init__(self, threshold_gpu_s: float = 3200.0, round_s: float = 300.0) -> None:
+    def __init__(self, threshold_gpu_s: float = 3200.0, round_s: float = 300.0, layout: str = "consolidated") -> None:
         """A job that has had `threshold_gpu_s` GPU-seconds moves to the second queue, looked at every `round_s` seconds."""
-        self._threshold_gpu_s = number("threshold_gpu_s", threshold_gpu_s, unit="GPU-seconds", positive=True)
+        threshold = number("threshold_gpu_s", threshold_gpu_s, unit="GPU-seconds", positive=True)
+        self.rule = Rule(Order.QUEUES, Discipline.SELECT, layout_named(layout), threshold)
         self.spec = PolicySpec(
             name="tiresias",
             source="Discretized two-dimensional LAS (Tiresias, NSDI 2019)",
@@ -27,5 +29,4 @@ class Tiresias:
 
     def decide(self, state: ClusterState) -> Decision:
         """Select down the order; running jobs that are not selected are paused."""
-        second_queue = (state.jobs.attained_gpu_s >= self._threshold_gpu_s).astype(int)
-        return select(state, by(second_queue, active(state)))
+        return follow(self.rule, state)
