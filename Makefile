@@ -13,7 +13,7 @@ help:
 ## make setup      a virtual environment in .venv with everything pinned
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt setup.sh
+$(STAMP): pyproject.toml constraints.txt setup.sh setup.py $(wildcard simulator/kernel/*.py simulator/kernel/*.pxd)
 	@PYTHON=$(PYTHON) ./setup.sh $(VENV)
 	@touch $@
 

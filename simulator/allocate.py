@@ -1,0 +1,105 @@
+"""Carries out a policy's decision: what to stop, start, move and resize, checked before anything changes."""
+
+from __future__ import annotations
+
+from policies.api import Decision, PolicySpec
+from policies.model import Placement
+from simulator.errors import DecisionError
+from simulator.kernel.constants import RUNNING
+from simulator.kernel.job import ActiveJob
+from simulator.kernel.loop import Loop
+from simulator.traces.trace import Trace
+
+
+class Allocator:
+    """Turns desired allocations into steps of the loop.
+
+    A decision is checked whole, against the same rules that the controller's plan holds a live policy to: capacity, nodes that
+    are up, gangs whole, jobs that are never stopped, and the policy's own spec.
+    """
+
+    def __init__(self, trace: Trace, spec: PolicySpec | None) -> None:
+        """For decisions of a policy of that spec; without one, everything that is possible is allowed."""
+        self._trace = trace
+        self._spec = spec
+        self._name = spec.name if spec is not None else "the caller"
+
+    def apply(self, loop: Loop, active: list[ActiveJob], decision: Decision) -> None:
+        """Make the allocation so. `active` are the jobs behind the decision's rows. Raises DecisionError, nothing changed."""
+        allocation = decision.allocation
+        leaving: list[ActiveJob] = []
+        coming: list[tuple[ActiveJob, Placement]] = []
+        for row, job in enumerate(active):
+            wanted = allocation.get(row)
+            if job.state == RUNNING:
+                if wanted is not None and _is_there(job, wanted):
+                    continue
+                self._check_may_leave(job, wanted)
+                leaving.append(job)
+            if wanted is not None:
+                coming.append((job, wanted))
+        if len(allocation) > len(active) or any(not 0 <= row < len(active) for row in allocation):
+            raise self._error(f"it places a job of a row that is not one of the {len(active)} active ones")
+        self._check_room(loop, leaving, coming)
+        for job in leaving:
+            loop.stop(job)
+        left = {job.index for job in leaving}
+        for job, placement in coming:
+            if job.index in left:
+                _count_move(job, placement)
+            loop.dequeue(job)
+            loop.start_on(job, list(placement.nodes), list(placement.gpus))
+
+    def _check_may_leave(self, job: ActiveJob, wanted: Placement | None) -> None:
+        what = "stops" if wanted is None else "moves"
+        if job.fixed:
+            raise self._error(f"it {what} job {self._id(job)}, which is not preemptible")
+        if self._spec is not None and not self._spec.preempts:
+            raise self._error(f"it {what} job {self._id(job)}, and its spec says that it does not preempt")
+
+    def _check_room(
+        self, loop: Loop, leaving: list[ActiveJob], coming: list[tuple[ActiveJob, Placement]]
+    ) -> None:
+        pool = loop.pool
+        free: dict[int, int] = {}
+        for job in leaving:
+            for node, gpus in zip(job.nodes, job.counts, strict=True):
+                free[node] = free.get(node, int(pool.free[node])) + gpus
+        for job, placement in coming:
+            self._check_gang(job, placement)
+            for node, gpus in placement.items():
+                if not 0 <= node < pool.num_nodes or not pool.up[node]:
+                    raise self._error(f"it places job {self._id(job)} on node {node}, which is not there or not up")
+                left = free.get(node, int(pool.free[node])) - gpus
+                if left < 0 or gpus <= 0:
+                    raise self._error(
+                        f"it gives job {self._id(job)} {gpus} GPUs of node {node}, which has {left + gpus} free"
+                    )
+                free[node] = left
+
+    def _check_gang(self, job: ActiveJob, placement: Placement) -> None:
+        gpus = placement.num_gpus
+        least, most = job.gpus, job.gpus
+        if self._spec is None or self._spec.resizes:
+            least, most = int(self._trace.min_gpus[job.index]), int(self._trace.max_gpus[job.index])
+        if not least <= gpus <= most or len(set(placement.nodes)) != len(placement.nodes):
+            raise self._error(f"it gives job {self._id(job)} {gpus} GPUs; it takes {least} to {most}, on distinct nodes")
+
+    def _id(self, job: ActiveJob) -> str:
+        return self._trace.job_ids[job.index]
+
+    def _error(self, text: str) -> DecisionError:
+        return DecisionError(f"the decision of {self._name} cannot be carried out: {text}")
+
+
+def _is_there(job: ActiveJob, wanted: Placement) -> bool:
+    return dict(zip(job.nodes, job.counts, strict=True)) == dict(wanted.items())
+
+
+def _count_move(job: ActiveJob, placement: Placement) -> None:
+    """The job was stopped only to start elsewhere at once: a move, or a resize, and no preemption."""
+    job.stops -= 1
+    if placement.num_gpus != job.last_held:
+        job.resizes += 1
+    else:
+        job.moves += 1

@@ -1,0 +1,295 @@
+"""One run of a policy on a trace: the event loop, and what is decided at each of its instants.
+
+The same `Policy` objects that are served over gRPC decide here. One that is its rule (`policies.rule`) is carried out by
+the kernel, which comes to the same decisions faster; any other is shown a `ClusterState` and asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from policies.api import Decision, Policy
+from policies.model import ClusterState, EstimateSource, IntColumn, Split
+from policies.requests import divide
+from policies.rule import Discipline, Layout, Order, Rule, Ruled
+from simulator.allocate import Allocator
+from simulator.cluster import Cluster
+from simulator.costs import StopCosts
+from simulator.errors import SettingError, TraceError
+from simulator.estimates import History, known_at_submission
+from simulator.kernel.constants import BY_ARRIVAL, INTERRUPT, NEVER
+from simulator.kernel.fill import Backfill, fill
+from simulator.kernel.job import ActiveJob
+from simulator.kernel.log import FinishLog, SeriesLog, SpanLog
+from simulator.kernel.loop import Loop
+from simulator.kernel.nodes import NodePool
+from simulator.kernel.select import Selection
+from simulator.residents import Residents
+from simulator.script import Script
+from simulator.settings import Settings
+from simulator.slowdown.api import SlowdownModel
+from simulator.state import StateView
+from simulator.traces.trace import NS_PER_S, Trace
+
+EMPTY_RULE = Rule(Order.ARRIVAL, Discipline.SKIP)
+
+
+class Simulation:
+    """A run, instant by instant. Deterministic: equal arguments give equal results to the last digit.
+
+    Invariant between `advance` and `decide`: everything due at `now` has happened; nothing has been decided about it.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        cluster: Cluster,
+        policy: Policy | None,
+        settings: Settings | None = None,
+        slowdown: list[SlowdownModel] | None = None,
+    ) -> None:
+        """Without a policy, the caller decides: `advance`, look at `state`, `apply` a decision, and so on.
+
+        Raises TraceError for a job that the cluster can never hold, SettingError for settings that do not go together.
+        """
+        self.trace = trace
+        self.cluster = cluster
+        self.settings = settings = settings or Settings()
+        self._policy = policy
+        self._rule: Rule | None = policy.rule if isinstance(policy, Ruled) else None
+        self._period = round(policy.spec.round_s * NS_PER_S) if policy is not None else 0
+        layout = self._rule.layout if self._rule is not None else Layout.ANYWHERE
+        pool = NodePool(list(cluster.gpus))
+        self._sizes = _Sizes(trace, cluster, layout)
+        self._jobs = _JobMaker(trace, settings, self._sizes.of)
+        self._sizes.divide(pool)
+        self._loop = self._make_loop(pool)
+        self._view = StateView(trace, cluster, self._jobs.source, elastic=policy is not None and policy.spec.resizes)
+        self._allocator = Allocator(trace, policy.spec if policy is not None else None)
+        self._residents = Residents(trace, slowdown) if slowdown else None
+        self._loop.track = 1 if slowdown else 0
+        self._script = Script(settings.changes, cluster)
+        self._loop.interrupt = self._script.next_ns
+        self._kernel = _kernel_decider(self._rule, pool)
+        self._active: list[ActiveJob] = []
+        self.decisions = 0
+        self.decision_ns: list[int] = []
+        """How long each decision took, ns of real time."""
+
+    def _make_loop(self, pool: NodePool) -> Loop:
+        settings, rule = self.settings, self._rule
+        order = int(rule.order) if rule is not None else BY_ARRIVAL
+        threshold = round(rule.threshold_gpu_s * NS_PER_S) if rule is not None else 0
+        loop = Loop(pool, self._jobs.arrive, _integers(self.trace.submit_ns), order, threshold)
+        self._jobs.finished = loop.finished
+        if settings.checkpoint_interval_s != float("inf"):
+            loop.checkpoint_period = round(settings.checkpoint_interval_s * NS_PER_S)
+        if settings.record:
+            loop.series, loop.spans = SeriesLog(), SpanLog()
+        return loop
+
+    # Time
+
+    @property
+    def now_s(self) -> float:
+        """The present instant, in seconds of the trace's clock."""
+        return self._loop.now / NS_PER_S
+
+    @property
+    def finished(self) -> FinishLog:
+        """The jobs that have finished since this run, or this copy of one, began."""
+        return self._loop.finished
+
+    @property
+    def loop(self) -> Loop:
+        """The event loop itself, for reports and for those who plan ahead; to be read, not changed."""
+        return self._loop
+
+    def advance(self) -> bool:
+        """Go to the next instant at which something happens; false when nothing will."""
+        happened = self._loop.next_instant()
+        if happened & INTERRUPT:
+            self._script.apply(self._loop)
+            self._sizes.divide(self._loop.pool)
+            self._loop.interrupt = self._script.next_ns
+        return happened != 0
+
+    def decide(self) -> None:
+        """Let the policy decide about this instant, and carry that out."""
+        begin = time.perf_counter_ns()
+        if self._kernel is not None:
+            self._kernel(self._loop)
+        else:
+            assert self._policy is not None
+            self._apply(self._policy.decide(self.state()))
+        self.decision_ns.append(time.perf_counter_ns() - begin)
+        self._settle_instant()
+
+    def run(self, until_s: float = float("inf")) -> None:
+        """Go on until that time, or to the end. Events at `until_s` itself are still to come."""
+        until = NEVER if until_s == float("inf") else round(until_s * NS_PER_S)
+        while self._loop.peek() < until and self.advance():
+            self.decide()
+
+    # Deciding from outside
+
+    def state(self) -> ClusterState:
+        """The cluster as a policy sees it now. Rows of a decision mean the jobs of the last state that was asked for."""
+        self._active = self._view.active(self._loop)
+        return self._view.state(self._loop, self._active, self.decisions)
+
+    def apply(self, decision: Decision) -> None:
+        """Carry out a decision about the state asked for last. Raises DecisionError, with nothing changed, if it cannot be."""
+        self._apply(decision)
+        self._settle_instant()
+
+    def _apply(self, decision: Decision) -> None:
+        self._allocator.apply(self._loop, self._active, decision)
+
+    def _settle_instant(self) -> None:
+        loop = self._loop
+        self.decisions += 1
+        if self._residents is not None:
+            self._residents.update(loop)
+        # A policy that orders only waiting jobs has nothing to decide while none waits.
+        wanted = loop.num_waiting > 0 or (self._rule is None and bool(loop.running))
+        loop.set_round(self._period if wanted else 0)
+        loop.note()
+
+    # Copies
+
+    def fork(self, policy: Policy | None = None) -> Simulation:
+        """An independent copy that goes on from here, under another policy if one is given.
+
+        Costs time in proportion to active jobs only. What finished before stays with the original (`finished.prefix`).
+        """
+        twin = object.__new__(Simulation)
+        twin.__dict__.update(self.__dict__)
+        twin._jobs = self._jobs.fork()
+        twin._loop = self._loop.fork()
+        twin._loop.arrivals = twin._jobs.arrive
+        twin._jobs.finished = twin._loop.finished
+        twin._script = self._script.fork()
+        twin._residents = self._residents.fork(twin._loop) if self._residents is not None else None
+        twin._active = []
+        twin.decision_ns = []
+        if policy is not None:
+            twin._change_policy(policy)
+        twin._kernel = _kernel_decider(twin._rule, twin._loop.pool)
+        return twin
+
+    def _change_policy(self, policy: Policy) -> None:
+        self._policy = policy
+        self._rule = policy.rule if isinstance(policy, Ruled) else None
+        self._period = round(policy.spec.round_s * NS_PER_S)
+        self._allocator = Allocator(self.trace, policy.spec)
+        rule = self._rule or EMPTY_RULE
+        self._loop.reorder(int(rule.order), round(rule.threshold_gpu_s * NS_PER_S))
+
+
+class _JobMaker:
+    """Makes jobs as they arrive."""
+
+    def __init__(self, trace: Trace, settings: Settings, size: IntColumn) -> None:
+        self.finished = FinishLog()
+        estimate, self.source = known_at_submission(trace, settings.estimates, settings.seed)
+        self._history = History(trace) if self.source == EstimateSource.HISTORY else None
+        fixed = ~trace.preemptible
+        if settings.preemptible_share < 1.0:
+            drawn = np.random.default_rng((settings.seed, 0x666978)).random(len(trace))
+            fixed = fixed | (drawn >= settings.preemptible_share)
+        if settings.preempt_cost_s is None:
+            cost = StopCosts().column(trace)
+        else:
+            cost = np.full(len(trace), round(settings.preempt_cost_s * NS_PER_S), dtype=np.int64)
+        self._submit = _integers(trace.submit_ns)
+        self._gpus = _integers(trace.num_gpus)
+        self._size = _integers(size)
+        self._work = _integers(trace.duration_ns)
+        self._estimate = _integers(estimate)
+        self._fixed = _integers(fixed.astype(np.int64))
+        self._cost = _integers(cost)
+
+    def arrive(self, row: int) -> ActiveJob:
+        """The job of that row."""
+        estimate = self._estimate[row] if self._history is None else self._history.estimate(row, self.finished)
+        return ActiveJob(
+            row,
+            self._submit[row],
+            self._gpus[row],
+            self._size[row],
+            self._work[row],
+            estimate,
+            self._fixed[row],
+            self._cost[row],
+        )
+
+    def fork(self) -> _JobMaker:
+        """One that learns from another log."""
+        twin = object.__new__(_JobMaker)
+        twin.__dict__.update(self.__dict__)
+        if self._history is not None:
+            twin._history = self._history.fork(self.finished)
+        return twin
+
+
+class _Sizes:
+    """The sizes of a trace's jobs, and how each divides among the nodes that are up (`policies.requests.divide`)."""
+
+    def __init__(self, trace: Trace, cluster: Cluster, layout: Layout) -> None:
+        """Raises TraceError for a job that the cluster can never hold."""
+        values, of = np.unique(trace.num_gpus, return_inverse=True)
+        self.gpus = values.tolist()
+        self.of = of.astype(np.int64)
+        self._cluster = cluster
+        for size, gpus in enumerate(self.gpus):
+            fits = gpus <= sum(cluster.gpus) and (layout == Layout.ANYWHERE or self._parts(gpus, cluster.gpus))
+            if not fits:
+                job = trace.job_ids[int(np.flatnonzero(self.of == size)[0])]
+                raise TraceError(
+                    f"job {job} asks for {gpus} GPUs, which the cluster ({sum(cluster.gpus)} GPUs on {len(cluster.gpus)} "
+                    "nodes) can never give it",
+                    mend="take a larger cluster, or leave such jobs out with --drop-impossible",
+                    path=trace.name,
+                    column="num_gpus",
+                )
+
+    def divide(self, pool: NodePool) -> None:
+        """Tell the pool how jobs divide among the nodes that are up now."""
+        up = [gpus for gpus, is_up in zip(self._cluster.gpus, pool.up, strict=True) if is_up]
+        shares: list[int] = []
+        counts: list[int] = []
+        for gpus in self.gpus:
+            parts = [*self._parts(gpus, up), (0, 0), (0, 0)][:2]
+            shares += [share for share, _ in parts]
+            counts += [count for _, count in parts]
+        pool.divide(shares, counts)
+
+    @staticmethod
+    def _parts(gpus: int, nodes: list[int] | tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        sizes, counts = np.unique(np.array(nodes, dtype=np.int64), return_counts=True)
+        usable = dict(zip(sizes.tolist(), counts.tolist(), strict=True))
+        return divide(gpus, Split.ANY, 1, gpus, 0, usable)
+
+
+def _integers(column: IntColumn) -> memoryview[int]:
+    """The column as Python integers, read one by one without a list of them all."""
+    return memoryview(np.ascontiguousarray(column).data)
+
+
+def _kernel_decider(rule: Rule | None, pool: NodePool) -> Callable[[Loop], object] | None:
+    """What carries out the rule, if the policy is one."""
+    if rule is None:
+        return None
+    layout = int(rule.layout)
+    if rule.discipline == Discipline.SELECT:
+        return Selection(pool, layout).decide
+    if rule.discipline == Discipline.BACKFILL:
+        if rule.order != Order.ARRIVAL:
+            raise SettingError("backfilling keeps the order of arrival; this rule has another order")
+        return Backfill(layout).decide
+    strict = int(rule.discipline == Discipline.STRICT)
+    return lambda loop: fill(loop, layout, strict)

@@ -1,0 +1,30 @@
+"""Numbers that the inner loops know things by.
+
+Compiled modules import them into C variables (their `.pxd` files declare the same names), so that a comparison is one.
+"""
+
+NEVER = (1 << 63) - 1
+"""A time that does not come, and the key of what comes last."""
+NOWHERE = -1
+"""In the place of an index or a time that there is not."""
+
+WAITING = 1
+RUNNING = 2
+
+FINISH = 1
+ARRIVAL = 2
+INTERRUPT = 4
+ROUND = 8
+
+BY_ARRIVAL = 0
+BY_GPUS = 1
+BY_DURATION = 2
+BY_REMAINING = 3
+BY_ATTAINED = 4
+BY_REMAINING_GPUS = 5
+BY_QUEUES = 6
+
+CONSOLIDATED = 0
+"""Jobs wait until they can be placed by consolidated best fit."""
+ANYWHERE = 1
+"""Jobs that cannot be consolidated take the freest nodes."""

@@ -1,0 +1,146 @@
+"""One active job: it waits or it runs."""
+
+from __future__ import annotations
+
+from simulator.kernel.constants import NEVER, NOWHERE, WAITING
+
+
+class ActiveJob:
+    """What the simulation keeps of a job from its arrival to its finish. All times are integer nanoseconds.
+
+    Invariants: `left` is work still to be done, in run time alone at the requested size; `overhead` is time that a stop has
+    cost and that the next run serves before any work; both, `service` and `attained` are those of the instant `since` while
+    the job runs. A running job holds `counts[i]` GPUs of node `nodes[i]`; a waiting one holds nothing.
+    """
+
+    def __init__(
+        self, index: int, submit: int, gpus: int, size: int, work: int, estimate: int, fixed: int, stop_cost: int
+    ) -> None:
+        """The job of that row of the trace, as it arrives."""
+        self.index = index
+        self.submit = submit
+        self.gpus = gpus
+        """GPUs asked for."""
+        self.size = size
+        """Number of its kind of division among nodes, see `NodePool.divide`."""
+        self.work = work
+        """Run time alone at the requested size."""
+        self.estimate = estimate
+        """What policies are told of `work`; -1: nothing."""
+        self.fixed = fixed
+        """1: is never stopped."""
+        self.stop_cost = stop_cost
+        """Overhead that each stop adds."""
+        self.state = WAITING
+        self.left = work
+        self.saved = work
+        """`left` as of the last checkpoint before this run."""
+        self.overhead = 0
+        self.overhead_served = 0
+        self.service = 0
+        """Time spent running, overhead included."""
+        self.attained = 0
+        """GPU-ns held."""
+        self.wait = 0
+        """Time spent waiting, until `since` while the job waits."""
+        self.since = submit
+        self.start = NOWHERE
+        """Start of the present or last run."""
+        self.first_start = NOWHERE
+        self.finish = NEVER
+        """The instant at which the work will be done at the present speed."""
+        self.speed = 1.0
+        self.stops = 0
+        self.moves = 0
+        self.resizes = 0
+        self.failures = 0
+        self.held = 0
+        """GPUs held now."""
+        self.last_held = 0
+        """GPUs held in the last run."""
+        self.key = 0
+        """Place in the policy's order."""
+        self.nodes: list[int] = []
+        self.counts: list[int] = []
+        self.heap_place = NOWHERE
+        self.running_place = NOWHERE
+
+    def settle(self, now: int) -> None:
+        """Bring what time changes up to now."""
+        passed = now - self.since
+        if passed <= 0:
+            return
+        self.since = now
+        if self.state == WAITING:
+            self.wait += passed
+            return
+        self.service += passed
+        self.attained = _add(self.attained, passed, self.held)
+        if self.overhead > 0:
+            served = min(passed, self.overhead)
+            self.overhead -= served
+            self.overhead_served += served
+            passed -= served
+        if self.speed == 1.0:
+            self.left -= passed
+        else:
+            self.left -= int(passed * self.speed + 0.5)
+        self.left = max(self.left, 0)
+
+    def finish_from(self, now: int) -> int:
+        """When a job that was settled now will have done its work, if it runs on at this speed."""
+        if self.speed == 1.0:
+            return now + self.overhead + self.left
+        needed = self.left / self.speed
+        if needed >= 4e18:
+            return NEVER
+        return now + self.overhead + int(needed + 0.999999)
+
+    def remaining(self) -> int:
+        """Estimated work left as of `since`; NEVER without an estimate."""
+        if self.estimate < 0:
+            return NEVER
+        left = self.estimate - (self.work - self.left)
+        return left if left > 0 else 0
+
+    def before(self, other: ActiveJob) -> bool:
+        """Whether this one comes first in the policy's order; ties go by submission."""
+        return self.key < other.key or (self.key == other.key and self.index < other.index)
+
+    def copy(self) -> ActiveJob:
+        """An independent copy."""
+        twin = ActiveJob(
+            self.index, self.submit, self.gpus, self.size, self.work, self.estimate, self.fixed, self.stop_cost
+        )
+        twin.state = self.state
+        twin.left = self.left
+        twin.saved = self.saved
+        twin.overhead = self.overhead
+        twin.overhead_served = self.overhead_served
+        twin.service = self.service
+        twin.attained = self.attained
+        twin.wait = self.wait
+        twin.since = self.since
+        twin.start = self.start
+        twin.first_start = self.first_start
+        twin.finish = self.finish
+        twin.speed = self.speed
+        twin.stops = self.stops
+        twin.moves = self.moves
+        twin.resizes = self.resizes
+        twin.failures = self.failures
+        twin.held = self.held
+        twin.last_held = self.last_held
+        twin.key = self.key
+        twin.nodes = self.nodes
+        twin.counts = self.counts
+        twin.heap_place = self.heap_place
+        twin.running_place = self.running_place
+        return twin
+
+
+def _add(attained: int, passed: int, held: int) -> int:
+    """GPU-ns after so much more; what does not fit into 63 bits (290 years of a GPU) stays at the limit."""
+    if held > 0 and passed > (NEVER - attained) // held:
+        return NEVER
+    return attained + passed * held

@@ -1,0 +1,370 @@
+"""The event loop: jobs arrive, run and finish; time jumps from one instant at which something happens to the next.
+
+At one instant all finishes come first, then all arrivals; then the caller decides, once. Times are integer nanoseconds, so
+a trace of 10^8 s runs without drift and simultaneous events meet exactly. What finished jobs leave is kept in a log apart
+from the active ones: a copy of the loop costs time in proportion to active jobs, however long the trace is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from simulator.kernel.constants import (
+    ARRIVAL,
+    BY_ARRIVAL,
+    BY_ATTAINED,
+    BY_DURATION,
+    BY_GPUS,
+    BY_QUEUES,
+    BY_REMAINING,
+    FINISH,
+    INTERRUPT,
+    NEVER,
+    NOWHERE,
+    ROUND,
+    RUNNING,
+    WAITING,
+)
+from simulator.kernel.job import ActiveJob
+from simulator.kernel.log import FinishLog, SeriesLog, SpanLog
+from simulator.kernel.nodes import NodePool
+
+
+class Loop:
+    """Clock and active jobs.
+
+    Invariants: `pool` counts exactly what running jobs hold. Running jobs stand in `heap`, the earliest `finish` first. Waiting
+    jobs stand in the queue of their size, sorted by (key, index), where `order` gives the key; it does not change while a
+    job waits. `touched` are the jobs that started, stopped or finished since the caller last emptied it.
+    """
+
+    def __init__(
+        self,
+        pool: NodePool,
+        arrivals: Callable[[int], ActiveJob],
+        submit: Sequence[int],
+        order: int = BY_ARRIVAL,
+        threshold: int = 0,
+    ) -> None:
+        """Jobs arrive at the times of `submit` (ns, rising); `arrivals` makes the one of that row.
+
+        `order` says by what waiting jobs are sorted; `threshold` (GPU-ns) is that of the two queues of `BY_QUEUES`.
+        """
+        self.pool = pool
+        self.arrivals = arrivals
+        self.submit = submit
+        self.num_jobs = len(submit)
+        self.order = order
+        self.threshold = threshold
+        self.now = 0
+        self.arrived = 0
+        self.next_arrival = submit[0] if self.num_jobs else NEVER
+        self.interrupt = NEVER
+        """The instant at which the caller wants to be woken."""
+        self.timer = NEVER
+        """The next round."""
+        self.checkpoint_period = NEVER
+        """A running job is saved every so many ns of its work."""
+        self.track = 0
+        """1: started, stopped and finished jobs are told in `touched`."""
+        self.num_waiting = 0
+        self.heap: list[ActiveJob] = []
+        self.running: list[ActiveJob] = []
+        """Running jobs, in no order; policies may sort it."""
+        self.queues: list[list[ActiveJob]] = [[] for _ in range(pool.num_sizes)]
+        self.touched: list[ActiveJob] = []
+        self.finished = FinishLog()
+        self.series: SeriesLog | None = None
+        self.spans: SpanLog | None = None
+
+    # The clock
+
+    def next_instant(self) -> int:
+        """Go to the next instant at which something happens, and let it happen.
+
+        Returns what did: a sum of FINISH, ARRIVAL, INTERRUPT and ROUND; 0 when nothing will ever happen again.
+        """
+        when = self.peek()
+        if when == NEVER:
+            return 0
+        self.now = when
+        happened = 0
+        while len(self.heap) > 0:
+            first = self.heap[0]
+            if first.finish > when:
+                break
+            self._finish(first)
+            happened |= FINISH
+        while self.next_arrival <= when:
+            self._arrive()
+            happened |= ARRIVAL
+        if self.interrupt <= when:
+            self.interrupt = NEVER
+            happened |= INTERRUPT
+        if self.timer <= when:
+            self.timer = NEVER
+            happened |= ROUND
+        return happened
+
+    def peek(self) -> int:
+        """The next instant at which something happens, if nothing is decided before; NEVER when nothing does."""
+        when = min(self.next_arrival, self.interrupt, self.timer)
+        if len(self.heap) > 0:
+            first = self.heap[0]
+            when = min(when, first.finish)
+        return when
+
+    def set_round(self, period: int) -> None:
+        """Come back at the next whole multiple of so many ns; 0: only when something happens."""
+        self.timer = (self.now // period + 1) * period if period > 0 else NEVER
+
+    def note(self) -> None:
+        """Record what the cluster looks like now, where that is wanted."""
+        if self.series is not None:
+            self.series.add(self.now, self.pool, self.num_waiting, len(self.running))
+
+    # What happens to jobs
+
+    def _arrive(self) -> None:
+        job = self.arrivals(self.arrived)
+        self.arrived += 1
+        self.next_arrival = self.submit[self.arrived] if self.arrived < self.num_jobs else NEVER
+        self._enqueue(job)
+
+    def _finish(self, job: ActiveJob) -> None:
+        job.settle(self.now)
+        job.left = 0
+        self.finished.add(job)
+        self._leave(job)
+
+    def start(self, job: ActiveJob, found: int) -> None:
+        """The waiting job, already out of its queue, starts on the `found` nodes that the pool chose last."""
+        pool = self.pool
+        nodes: list[int] = []
+        counts: list[int] = []
+        held = 0
+        for place in range(found):
+            nodes.append(pool.chosen[place])
+            counts.append(pool.chosen_gpus[place])
+            held += pool.chosen_gpus[place]
+        pool.take_chosen(found)
+        self._run(job, nodes, counts, held)
+
+    def start_on(self, job: ActiveJob, nodes: list[int], counts: list[int]) -> None:
+        """The waiting job, already out of its queue, starts on those nodes with so many GPUs on each."""
+        held = 0
+        for place in range(len(nodes)):
+            self.pool.take(nodes[place], counts[place])
+            held += counts[place]
+        self._run(job, nodes, counts, held)
+
+    def _run(self, job: ActiveJob, nodes: list[int], counts: list[int], held: int) -> None:
+        job.settle(self.now)
+        job.state = RUNNING
+        job.since = self.now
+        job.nodes = nodes
+        job.counts = counts
+        job.held = held
+        job.start = self.now
+        if job.first_start == NOWHERE:
+            job.first_start = self.now
+        job.saved = job.left
+        job.speed = 1.0
+        job.running_place = len(self.running)
+        self.running.append(job)
+        self.num_waiting -= 1
+        job.finish = job.finish_from(self.now)
+        job.heap_place = len(self.heap)
+        self.heap.append(job)
+        self._rise(job)
+        self._touch(job)
+
+    def set_speed(self, job: ActiveJob, speed: float) -> None:
+        """The running job makes so many seconds of progress in a second from now on."""
+        if job.speed == speed:
+            return
+        job.settle(self.now)
+        job.speed = speed
+        self._reschedule(job)
+
+    def stop(self, job: ActiveJob) -> None:
+        """The running job is checkpointed and waits again; its next run begins with what that costs."""
+        job.settle(self.now)
+        job.stops += 1
+        job.overhead += job.stop_cost
+        self._leave(job)
+        self._enqueue(job)
+
+    def charge(self, job: ActiveJob, cost: int) -> None:
+        """The running job spends so many ns without progress."""
+        job.settle(self.now)
+        job.overhead += cost
+        self._reschedule(job)
+
+    def fail(self, job: ActiveJob) -> None:
+        """The running job is killed: work since its last checkpoint is lost, and it waits again."""
+        job.settle(self.now)
+        job.failures += 1
+        done = job.saved - job.left
+        job.left = job.saved - done // self.checkpoint_period * self.checkpoint_period
+        job.overhead += job.stop_cost
+        self._leave(job)
+        self._enqueue(job)
+
+    def _leave(self, job: ActiveJob) -> None:
+        """A settled running job gives back what it holds."""
+        if self.spans is not None:
+            self.spans.add(job)
+        for place in range(len(job.nodes)):
+            self.pool.take(job.nodes[place], -job.counts[place])
+        job.last_held = job.held
+        job.held = 0
+        job.state = WAITING
+        self._out_of_running(job)
+        self._out_of_heap(job)
+        self._touch(job)
+
+    def _touch(self, job: ActiveJob) -> None:
+        if self.track:
+            self.touched.append(job)
+
+    # Queues
+
+    def _enqueue(self, job: ActiveJob) -> None:
+        job.key = self.key_of(job)
+        queue = self.queues[job.size]
+        queue.insert(self.first_behind(queue, job.key, job.index), job)
+        self.num_waiting += 1
+
+    def first_behind(self, queue: list[ActiveJob], key: int, index: int) -> int:
+        """Place of the first job of the queue that comes behind (key, index)."""
+        low = 0
+        high = len(queue)
+        if high > 0 and _before(queue[high - 1], key, index):
+            return high
+        while low < high:
+            middle = (low + high) // 2
+            if _before(queue[middle], key, index):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def dequeue(self, job: ActiveJob) -> None:
+        """Take a waiting job out of its queue, because it is about to start."""
+        queue = self.queues[job.size]
+        del queue[self.first_behind(queue, job.key, job.index - 1)]
+
+    def key_of(self, job: ActiveJob) -> int:
+        """Place of a settled job in the policy's order, lowest first."""
+        order = self.order
+        if order == BY_ARRIVAL:
+            return 0
+        if order == BY_GPUS:
+            return job.gpus
+        if order == BY_ATTAINED:
+            return job.attained
+        if order == BY_QUEUES:
+            return 0 if job.attained < self.threshold else 1
+        remaining = job.remaining()
+        if remaining == NEVER or order == BY_REMAINING:
+            return remaining
+        if order == BY_DURATION:
+            return job.service + remaining
+        return remaining * job.gpus if remaining <= NEVER // job.gpus else NEVER
+
+    def reorder(self, order: int, threshold: int) -> None:
+        """Sort waiting jobs by another order from now on."""
+        self.order = order
+        self.threshold = threshold
+        for queue in self.queues:
+            for job in queue:
+                job.key = self.key_of(job)
+            queue.sort(key=_order)
+
+    # The list of running jobs and the heap of their finishes
+
+    def _out_of_running(self, job: ActiveJob) -> None:
+        last = self.running.pop()
+        if last is not job:
+            place = job.running_place
+            self.running[place] = last
+            last.running_place = place
+
+    def _reschedule(self, job: ActiveJob) -> None:
+        job.finish = job.finish_from(self.now)
+        self._rise(job)
+        self._sink(job)
+
+    def _out_of_heap(self, job: ActiveJob) -> None:
+        last = self.heap.pop()
+        if last is not job:
+            place = job.heap_place
+            self.heap[place] = last
+            last.heap_place = place
+            self._rise(last)
+            self._sink(last)
+        job.finish = NEVER
+
+    def _rise(self, job: ActiveJob) -> None:
+        place = job.heap_place
+        while place > 0:
+            above = self.heap[(place - 1) // 2]
+            if above.finish < job.finish or (above.finish == job.finish and above.index < job.index):
+                break
+            self.heap[place] = above
+            above.heap_place = place
+            place = (place - 1) // 2
+        self.heap[place] = job
+        job.heap_place = place
+
+    def _sink(self, job: ActiveJob) -> None:
+        place = job.heap_place
+        size = len(self.heap)
+        while True:
+            child = 2 * place + 1
+            if child >= size:
+                break
+            below = self.heap[child]
+            if child + 1 < size and _sooner(self.heap[child + 1], below):
+                child += 1
+                below = self.heap[child]
+            if not _sooner(below, job):
+                break
+            self.heap[place] = below
+            below.heap_place = place
+            place = child
+        self.heap[place] = job
+        job.heap_place = place
+
+    # Copies
+
+    def fork(self) -> Loop:
+        """An independent copy: what happens to one does not touch the other. Records of series and spans are not kept."""
+        twin = Loop(self.pool.copy(), self.arrivals, self.submit, self.order, self.threshold)
+        twin.now = self.now
+        twin.arrived = self.arrived
+        twin.next_arrival = self.next_arrival
+        twin.interrupt = self.interrupt
+        twin.timer = self.timer
+        twin.checkpoint_period = self.checkpoint_period
+        twin.track = self.track
+        twin.num_waiting = self.num_waiting
+        twin.running = [job.copy() for job in self.running]
+        twin.heap = [twin.running[job.running_place] for job in self.heap]
+        twin.touched = [twin.running[job.running_place] for job in self.touched if job.held > 0]
+        twin.queues = [[job.copy() for job in queue] for queue in self.queues]
+        twin.finished = FinishLog(self.finished)
+        return twin
+
+
+def _order(job: ActiveJob) -> tuple[int, int]:
+    return job.key, job.index
+
+
+def _before(job: ActiveJob, key: int, index: int) -> bool:
+    return job.key < key or (job.key == key and job.index <= index)
+
+
+def _sooner(one: ActiveJob, other: ActiveJob) -> bool:
+    return one.finish < other.finish or (one.finish == other.finish and one.index < other.index)

@@ -1,0 +1,44 @@
+cimport cython
+from simulator.kernel.fill cimport fill, first_waiting
+from simulator.kernel.job cimport ActiveJob
+from simulator.kernel.loop cimport Loop
+from simulator.kernel.nodes cimport NodePool
+
+cdef long long ANYWHERE
+
+cdef class Selection:
+    cdef public long long placement
+    cdef public NodePool base, free, trial
+    cdef public list worst_free, worst_node, newcomers, later, cursors, passed
+
+    @cython.locals(job=ActiveJob, stopped=list)
+    cpdef decide(self, Loop loop)
+    @cython.locals(queue=list, job=ActiveJob)
+    cdef long long _fits_beside_all(self, Loop loop)
+    @cython.locals(base=NodePool, job=ActiveJob, share=cython.longlong)
+    cdef _begin(self, Loop loop)
+    @cython.locals(first=ActiveJob, job=ActiveJob, sooner=list, later=list, place=cython.longlong)
+    cdef _set_apart(self, Loop loop)
+    @cython.locals(stopped=list, newcomer=ActiveJob, job=ActiveJob, kept=cython.longlong)
+    cdef list _walk(self, Loop loop)
+    @cython.locals(first=ActiveJob, size=cython.longlong, queue=list, place=cython.longlong)
+    cdef ActiveJob _next_newcomer(self, Loop loop)
+    @cython.locals(size=cython.longlong)
+    cdef _reopen(self, Loop loop, ActiveJob last)
+    @cython.locals(free=NodePool, found=cython.longlong)
+    cdef _offer_newcomer(self, ActiveJob job)
+    @cython.locals(nodes=list, counts=list, place=cython.longlong, node=cython.longlong, share=cython.longlong)
+    cdef _settle(self, ActiveJob job, NodePool pool, long long found)
+    @cython.locals(held=cython.longlong, share=cython.longlong)
+    cdef long long _held_up(self, ActiveJob job)
+    @cython.locals(base=NodePool, free=NodePool, held=cython.longlong)
+    cdef long long _offer_running(self, ActiveJob job)
+    @cython.locals(share=cython.longlong)
+    cdef _take(self, NodePool pool, ActiveJob job, long long sign)
+    @cython.locals(place=cython.longlong, node=cython.longlong, after=cython.longlong, share=cython.longlong)
+    cdef bint _disturbs(self, ActiveJob job)
+    @cython.locals(trial=NodePool, fits=list, job=ActiveJob, other=ActiveJob, found=cython.longlong, index=cython.longlong)
+    cdef long long _lay_out_anew(self)
+
+@cython.locals(budget=cython.longlong, place=cython.longlong, hole=cython.longlong, job=ActiveJob, above=ActiveJob)
+cdef _sort(list jobs)

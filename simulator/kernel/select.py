@@ -1,0 +1,269 @@
+"""The preemptive rule: select jobs down an order, as long as the whole selection can be laid out."""
+
+from __future__ import annotations
+
+from simulator.kernel.constants import ANYWHERE
+from simulator.kernel.fill import fill, first_waiting
+from simulator.kernel.job import ActiveJob
+from simulator.kernel.loop import Loop
+from simulator.kernel.nodes import NodePool
+
+
+class Selection:
+    """Going down the policy's order a job is selected if the whole selection can be laid out.
+
+    Laid out means: selected running jobs in their own places, then selected newcomers in selection order by the placement
+    rule, with the GPUs of running jobs that are not selected counting as free. Running jobs that are not selected are
+    stopped, never moved; those that are never stopped count as selected before all others.
+
+    Invariants while deciding: `base` is what the selected running jobs leave; laying out the newcomers on it in order gives
+    their `nodes` and `counts`, and leaves `free`. `worst_free[s]`, `worst_node[s]` is at or behind the best fit of every share of
+    s GPUs: only a node that comes before it could have been preferred.
+    """
+
+    def __init__(self, pool: NodePool, placement: int) -> None:
+        """For clusters like that of the pool."""
+        self.placement = placement
+        self.base = pool.copy()
+        self.free = pool.copy()
+        self.trial = pool.copy()
+        self.worst_free = [0] * (pool.top + 1)
+        self.worst_node = [0] * (pool.top + 1)
+        self.newcomers: list[ActiveJob] = []
+        self.later: list[ActiveJob] = []
+        self.cursors: list[int] = []
+        self.passed: list[int] = []
+
+    def decide(self, loop: Loop) -> None:
+        """Stop and start what the order asks for."""
+        if loop.num_waiting == 0:
+            return
+        if loop.num_waiting == 1 and self._fits_beside_all(loop):
+            fill(loop, self.placement, 0)
+            return
+        self._begin(loop)
+        stopped = self._walk(loop)
+        if self.placement == ANYWHERE:
+            self._lay_out_anew()
+        for job in stopped:
+            loop.stop(job)
+        for job in self.newcomers:
+            loop.dequeue(job)
+            loop.start_on(job, job.nodes, job.counts)
+
+    def _fits_beside_all(self, loop: Loop) -> int:
+        for queue in loop.queues:
+            if len(queue) > 0:
+                return loop.pool.place(queue[0].size, queue[0].gpus, self.placement)
+        return 0
+
+    def _begin(self, loop: Loop) -> None:
+        """Running jobs that come before every newcomer are selected at once: nothing can be in their way."""
+        base = self.base
+        base.share_division(loop.pool)
+        self.free.share_division(loop.pool)
+        self.trial.share_division(loop.pool)
+        base.copy_from(loop.pool)
+        self.newcomers = []
+        self.cursors = [0] * base.num_sizes
+        self.passed = [0] * base.num_sizes
+        for share in range(base.top + 1):
+            self.worst_free[share] = 0
+            self.worst_node[share] = 0
+        self._set_apart(loop)
+        for job in self.later:
+            self._take(base, job, -1)
+        self.free.copy_from(base)
+
+    def _set_apart(self, loop: Loop) -> None:
+        """`later` becomes the running jobs behind the first newcomer, in the policy's order."""
+        first = first_waiting(loop, self.passed)
+        assert first is not None
+        sooner: list[ActiveJob] = []
+        later: list[ActiveJob] = []
+        for job in loop.running:
+            job.settle(loop.now)
+            job.key = loop.key_of(job)
+            if job.fixed or job.before(first):
+                sooner.append(job)
+            else:
+                later.append(job)
+        _sort(later)
+        self.later = later
+        loop.running = sooner + later  # kept as sorted as it is: the next sort has little to do
+        for place in range(len(loop.running)):
+            job = loop.running[place]
+            job.running_place = place
+
+    def _walk(self, loop: Loop) -> list[ActiveJob]:
+        """Go down the order; returns the running jobs that were not selected."""
+        stopped: list[ActiveJob] = []
+        newcomer = self._next_newcomer(loop)
+        for job in self.later:
+            while newcomer is not None and newcomer.before(job):
+                self._offer_newcomer(newcomer)
+                newcomer = self._next_newcomer(loop)
+            if self.free.total == 0 and self._held_up(job) > 0:
+                stopped.append(job)
+                continue
+            kept = self._offer_running(job)
+            if kept == 0:
+                stopped.append(job)
+            elif kept == 2:
+                self._reopen(loop, job)
+                newcomer = self._next_newcomer(loop)
+        while newcomer is not None:
+            self._offer_newcomer(newcomer)
+            newcomer = self._next_newcomer(loop)
+        return stopped
+
+    def _next_newcomer(self, loop: Loop) -> ActiveJob | None:
+        """The first waiting job that was not offered yet, of the sizes that may still fit."""
+        first: ActiveJob | None = None
+        if self.free.total == 0:
+            return first
+        for size in range(len(self.passed)):
+            if self.passed[size]:
+                continue
+            queue = loop.queues[size]
+            place = self.cursors[size]
+            if place < len(queue) and (first is None or queue[place].before(first)):
+                first = queue[place]
+        return first
+
+    def _reopen(self, loop: Loop, last: ActiveJob) -> None:
+        """Newcomers have moved: sizes that did not fit may fit now, from behind the job that was offered last."""
+        for size in range(len(self.passed)):
+            if self.passed[size]:
+                self.passed[size] = 0
+                self.cursors[size] = loop.first_behind(loop.queues[size], last.key, last.index)
+
+    def _offer_newcomer(self, job: ActiveJob) -> None:
+        """Select a waiting job if it fits behind the newcomers before it."""
+        free = self.free
+        if self.placement == ANYWHERE:
+            if job.gpus > free.total:
+                self.passed[job.size] = 1
+                return
+            free.total -= job.gpus
+        else:
+            found = free.place(job.size, job.gpus, self.placement)
+            if found == 0:
+                self.passed[job.size] = 1
+                return
+            self._settle(job, free, found)
+        self.newcomers.append(job)
+        self.cursors[job.size] += 1
+
+    def _settle(self, job: ActiveJob, pool: NodePool, found: int) -> None:
+        """The newcomer goes where the pool chose last."""
+        nodes: list[int] = []
+        counts: list[int] = []
+        for place in range(found):
+            node = pool.chosen[place]
+            share = pool.chosen_gpus[place]
+            nodes.append(node)
+            counts.append(share)
+            if pool.free[node] > self.worst_free[share] or (
+                pool.free[node] == self.worst_free[share] and node > self.worst_node[share]
+            ):
+                self.worst_free[share] = pool.free[node]
+                self.worst_node[share] = node
+        job.nodes = nodes
+        job.counts = counts
+        pool.take_chosen(found)
+
+    def _held_up(self, job: ActiveJob) -> int:
+        """GPUs of the running job on nodes that take jobs."""
+        held = 0
+        for share in range(len(job.nodes)):
+            if self.base.up[job.nodes[share]]:
+                held += job.counts[share]
+        return held
+
+    def _offer_running(self, job: ActiveJob) -> int:
+        """Select a running job if the newcomers before it still fit, laid out anew, when it stays where it is.
+
+        Returns 0 when not, 1 when they stay where they were, 2 when they have moved.
+        """
+        base = self.base
+        free = self.free
+        held = self._held_up(job)
+        if held > free.total:
+            return 0
+        if self.placement == ANYWHERE:
+            free.total -= held
+            self._take(base, job, 1)
+            return 1
+        if len(self.newcomers) == 0 or not self._disturbs(job):
+            self._take(base, job, 1)
+            self._take(free, job, 1)
+            return 1
+        self._take(base, job, 1)
+        if self._lay_out_anew():
+            return 2
+        self._take(base, job, -1)
+        return 0
+
+    def _take(self, pool: NodePool, job: ActiveJob, sign: int) -> None:
+        for share in range(len(job.nodes)):
+            pool.take(job.nodes[share], sign * job.counts[share])
+
+    def _disturbs(self, job: ActiveJob) -> int:
+        """Whether newcomers could be laid out differently with that running job in its place."""
+        for place in range(len(job.nodes)):
+            node = job.nodes[place]
+            if not self.base.up[node]:
+                continue
+            if self.free.free[node] != self.base.free[node]:
+                return 1
+            after = self.free.free[node] - job.counts[place]
+            for share in range(1, after + 1):
+                if after < self.worst_free[share] or (
+                    after == self.worst_free[share] and node < self.worst_node[share]
+                ):
+                    return 1
+        return 0
+
+    def _lay_out_anew(self) -> int:
+        """Lay out all newcomers on `base`; 0, and nothing changed, when one of them does not fit."""
+        trial = self.trial
+        trial.copy_from(self.base)
+        fits: list[tuple[list[int], list[int]]] = []
+        worst_free, worst_node = self.worst_free[:], self.worst_node[:]
+        for job in self.newcomers:
+            old = (job.nodes, job.counts)
+            found = trial.place(job.size, job.gpus, self.placement)
+            if found == 0:
+                for index in range(len(fits)):
+                    self.newcomers[index].nodes, self.newcomers[index].counts = fits[index]
+                self.worst_free, self.worst_node = worst_free, worst_node
+                return 0
+            self._settle(job, trial, found)
+            fits.append(old)
+        self.trial = self.free
+        self.free = trial
+        return 1
+
+
+def _sort(jobs: list[ActiveJob]) -> None:
+    """By the policy's order. They nearly are: keys change little from one decision to the next."""
+    budget = 8 * len(jobs) + 64
+    for place in range(1, len(jobs)):
+        job = jobs[place]
+        hole = place
+        while hole > 0:
+            above = jobs[hole - 1]
+            if not job.before(above):
+                break
+            jobs[hole] = above
+            hole -= 1
+        jobs[hole] = job
+        budget -= place - hole
+        if budget < 0:
+            jobs.sort(key=_order)
+            return
+
+
+def _order(job: ActiveJob) -> tuple[int, int]:
+    return job.key, job.index
