@@ -6,7 +6,7 @@ A cluster is `NxG` (N nodes of G GPUs in one rack) or a TOML file:
     count = 8            # or names = "gpu[01-08]"
     gpus = 8
     sockets = 2          # default 2 from four GPUs on, else 1
-    speed = 1.0          # of one GPU, relative to those that the trace's durations mean
+    speed = 1.0          # of one GPU, relative to the others; the trace's durations mean the fastest
     rack = "r1"          # default: racks of `rack_size` nodes, or one rack
 
     [network]
@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,9 @@ class Cluster:
     gpus: tuple[int, ...]
     sockets: tuple[int, ...]
     speed: tuple[float, ...]
-    """Of one GPU, relative to those that the trace's durations mean."""
+    """Of one GPU, relative to the others; the trace's durations mean the fastest."""
     topology: Topology
+    """Knows the speeds too where they differ."""
 
     @property
     def racks(self) -> tuple[int, ...]:
@@ -122,12 +123,14 @@ def cluster_of(table: Mapping[str, Any]) -> Cluster:
     network = table.get("network", {})
     if not isinstance(network, dict):
         raise ClusterError("is no table", mend="write [network]", key="network")
+    topology = _topology(rows, network)
+    speed = tuple(row.speed for row in rows)
     return Cluster(
         names,
         tuple(row.gpus for row in rows),
         tuple(row.sockets for row in rows),
-        tuple(row.speed for row in rows),
-        _topology(rows, network),
+        speed,
+        replace(topology, speed=speed) if len(set(speed)) > 1 else topology,
     )
 
 

@@ -1,34 +1,36 @@
 """Profiles of the papers' models: what their texts say, and what follows from it. Measured profiles replace them.
 
-`SCHED2`: figure 1 as told in section II-A: four GPUs in one server are 5.9 (VGG16), 2.7 (Transformer), 1.6 (DeepSpeech) and 1.4
-(Inception3) times as fast as on two servers. With a gradient of B bytes over 10 Gb/s that makes a computing time of
-(B / 1.25 GB/s) / (ratio - 1). Across racks communicating takes 1.2 times as long (RL-TAPS, equation 12). The text gives no figure
-for two sockets of one node: none is assumed to be lost. AlexNet and ResNet-50 are in its table II without a figure; they take the
-ratio of the model that is most like them: AlexNet's parameters are in dense layers as VGG16's are, ResNet-50 has as many as
-Inception3.
+`SCHED2`: figure 1 as told in section II-A: four GPUs in one server are 5.9 (VGG16), 2.7 (Transformer), 1.6 (DeepSpeech) and
+1.4 (Inception3) times as fast as on two servers. With a gradient of B bytes over 10 Gb/s that makes a computing time of (B
+/ 1.25 GB/s) / (ratio - 1). Across racks communicating takes 1.2 times as long (RL-TAPS, equation 12). The text gives no
+figure for two sockets of one node: none is assumed to be lost. AlexNet and ResNet-50 are in its table II without a figure;
+they take the ratio of the model that is most like them: AlexNet's parameters are in dense layers as VGG16's are, ResNet-50
+has as many as Inception3.
 
-`CONTENTION_RL`: its table I gives parameters, mean bandwidth u and the ratio of communicating to computing. A ring over its four nodes
-moves 1.5 x 4 bytes x parameters a step, which at u makes the time of a step; what its 40 Gb/s InfiniBand needs for these bytes
-is the communicating, all else the computing: latency does not grow when bandwidth is shared.
+`CONTENTION_RL`: its table I gives parameters, mean bandwidth u and the ratio of communicating to computing. A ring over its
+four nodes moves 1.5 x 4 bytes x parameters a step, which at u makes the time of a step; what its 40 Gb/s InfiniBand needs
+for these bytes is the communicating, all else the computing: latency does not grow when bandwidth is shared.
 
-`MARL` (and DL2, which has the same eight models): sizes and computing times of a step as in DL2's published simulator; six cores for
-every worker (MARL, section II-C).
+`MARL` (and DL2, which has the same eight models): sizes and computing times of a step as in DL2's published simulator; six
+cores for every worker (MARL, section II-C).
 
 `RL_TAPS`: 35 convolutional networks with the size of their parameters and the operations of one example (its reference 12,
 convnet-burden); a P100 does 0.9 x 10.6 TFLOPS (equation 10).
 
-`PAIRS`: section III of contention_rl gives the worst contention sensitivity of FSDP beside MoE (1.96) and beside MobileNetV3 (1.35), and of
-MoE beside FSDP (3.00) and beside MobileNetV3 (1.43). All four are met within 2 % by 1 + s(target) x 0.43 (u(other) / 211.25 MB/s)^0.635,
-where s is the share of time spent communicating and u the mean bandwidth of table I; the other pairs are read off that law.
+`PAIRS`: section III of contention_rl gives the worst contention sensitivity of FSDP beside MoE (1.96) and beside
+MobileNetV3 (1.35), and of MoE beside FSDP (3.00) and beside MobileNetV3 (1.43). All four are met within 3 % by 1 +
+s(target) x 0.43 (u(other) / 211.25 MB/s)^0.635, where s is the share of time spent communicating and u the mean bandwidth
+of table I; the other pairs are read off that law.
 
-`INTERFERENCE`: MARL's coefficients are not in its text. These follow from two facts in it: one neighbour of six cores on the same
-socket costs 30 % (section II-C), of which the CPU has 23.2 parts and PCIe 14.4 (what the prediction loses without either, table III).
-That the exponential grows e-fold over four cores, half of one of its CPUs, and that the job's own use has no part, is assumed.
+`INTERFERENCE`: MARL's coefficients are not in its text. These follow from two facts in it: one neighbour of six cores on
+the same socket costs 30 % (section II-C), of which the CPU has 23.2 parts and PCIe 14.4 (what the prediction loses without
+either, table III). That the exponential grows e-fold over four cores, half of one of its CPUs, and that the job's own use
+has no part, is assumed.
 """
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, log
 
 from simulator.slowdown.profiles import Curve, Interference, Pair, Profile, Profiles, key_of
 
@@ -121,7 +123,8 @@ PAPERS = {"rl-taps": RL_TAPS, "marl": MARL, "dl2": MARL, "sched2": SCHED2, "cont
 def _ratio(target: str, other: str) -> float:
     """Throughput of the target beside the other, by the law above."""
     communicating, bandwidth = _TABLE_1[target][2], _TABLE_1[other][1]
-    return 1 / (1 + communicating / (1 + communicating) * 0.43 * (bandwidth / 211.25e6) ** 0.635)
+    loss = communicating / (1 + communicating) * 0.43 * exp(0.635 * log(bandwidth / 211.25e6))
+    return 1.0 / (1.0 + loss)
 
 
 PAIRS: dict[Pair, float] = {

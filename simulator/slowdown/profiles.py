@@ -139,4 +139,3 @@ def median_profile(profiles: Iterable[Profile]) -> Profile:
 def _medians(lists: Iterable[Sequence[float] | None]) -> list[float]:
     known = [numbers for numbers in lists if numbers is not None]
     return [median(column) for column in zip(*known, strict=True)]
-

@@ -1,9 +1,9 @@
 """What a job that reduces over a ring sends, and the time that it takes alone.
 
-Assumption: data-parallel training reduces the gradients of every step over one ring that visits the job's nodes rack by rack.
-Of `bytes` gradients, 2 (m-1)/m times as many pass the NIC of each of the m nodes in each direction, and the uplink of every rack of a
-job in several racks as well; they pass at the pace of the narrowest link. Inside a node reduction takes no time beyond that of
-computing.
+Assumption: data-parallel training reduces the gradients of every step over one ring that visits the job's nodes rack by
+rack. Of `bytes` gradients, 2 (m-1)/m times as many pass the NIC of each of the m nodes in each direction, and the uplink of
+every rack of a job in several racks as well; they pass at the pace of the narrowest link. Inside a node reduction takes no
+time beyond that of computing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class BestRing:
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         sizes = Counter(topology.racks)
-        self._order = sorted(range(topology.num_nodes), key=lambda node: (-sizes[topology.racks[node]], topology.racks[node]))
+        self._order = sorted(
+            range(topology.num_nodes), key=lambda node: (-sizes[topology.racks[node]], topology.racks[node])
+        )
         self._gbs: dict[int, float] = {}
         self.largest_rack = max(sizes.values())
         self.largest_group = max(

@@ -59,6 +59,8 @@ class Topology:
     """Names of the links between nodes."""
     routes: Routes
     inside: Inside = Inside()
+    speed: tuple[float, ...] = ()
+    """How fast a GPU of each node is, relative to the others; empty where all are alike."""
     capacity: tuple[float, ...] = field(init=False, repr=False)
     """GB/s of every link, those inside nodes included."""
     max_gpus: int = field(init=False)

@@ -1,0 +1,118 @@
+"""The models by the names that the command line has for them: `--slowdown NAME[:key=value,...]`, several times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from simulator.errors import SlowdownError
+from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.locality import Locality
+from simulator.slowdown.profiles import Profiles
+from simulator.topology import Topology
+
+NONE = "none"
+"""The name that switches all models off."""
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One key that a model takes."""
+
+    parse: Callable[[str], Value]
+    says: str
+    """What it takes, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model by its name."""
+
+    says: str
+    make: Callable[..., SlowdownModel]
+    """Of a topology, profiles, and the options."""
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+
+def _one_of(*values: str) -> Option:
+    def parse(text: str) -> str:
+        if text not in values:
+            raise ValueError
+        return text
+
+    return Option(parse, " or ".join(values))
+
+
+def _number(least: float) -> Option:
+    def parse(text: str) -> float:
+        value = float(text)
+        if not least < value < float("inf"):
+            raise ValueError
+        return value
+
+    return Option(parse, f"a number above {least:g}")
+
+
+def _yes() -> Option:
+    def parse(text: str) -> bool:
+        return {"yes": True, "no": False}[text]
+
+    return Option(parse, "yes or no")
+
+
+MODELS: dict[str, Entry] = {
+    "locality": Entry("slower for being spread over sockets, nodes and racks", Locality),
+}
+"""Every model takes `default=MODEL` too: the profile that stands for models that have none."""
+
+
+def build(texts: Sequence[str], *, topology: Topology, profiles: Profiles) -> list[SlowdownModel]:
+    """The models that were asked for, in that order. Raises SlowdownError on names and options that there are not."""
+    asked = [_parsed(text) for text in texts if text.strip()]
+    names = [name for name, _ in asked]
+    if NONE in names:
+        if len(names) > 1:
+            raise SlowdownError("none stands beside other slowdown models", mend="leave one or the other out")
+        return []
+    for name in names:
+        if names.count(name) > 1:
+            raise SlowdownError(f"the slowdown model {name} is given twice", mend="give it once")
+    return [_made(name, options, names, topology, profiles) for name, options in asked]
+
+
+def _made(
+    name: str, options: dict[str, Value], names: Sequence[str], topology: Topology, profiles: Profiles
+) -> SlowdownModel:
+    default = options.pop("default", None)
+    if default is not None:
+        profiles = replace(profiles, default=str(default))
+    if "reference" in MODELS[name].options:
+        options.setdefault("reference", "alone" if "locality" in names else "best")
+    return MODELS[name].make(topology, profiles, **options)
+
+
+def _parsed(text: str) -> tuple[str, dict[str, Value]]:
+    """Name and options of `NAME[:key=value,...]`."""
+    name, _, rest = text.strip().partition(":")
+    if name == NONE and not rest:
+        return NONE, {}
+    if name not in MODELS:
+        raise SlowdownError(
+            f"there is no slowdown model {name!r}", mend=f"take {NONE}, or some of {', '.join(sorted(MODELS))}"
+        )
+    options: dict[str, Value] = {}
+    known = {**MODELS[name].options, "default": Option(str, "the name of a profile")}
+    for item in rest.split(",") if rest else []:
+        key, equals, value = item.partition("=")
+        if key not in known or not equals:
+            raise SlowdownError(
+                f"the slowdown model {name} has no option {item!r}", mend=f"take some of {', '.join(sorted(known))}"
+            )
+        try:
+            options[key] = known[key].parse(value)
+        except (ValueError, KeyError):
+            raise SlowdownError(
+                f"{value!r} is nothing for {key} of the slowdown model {name}", mend=f"give {known[key].says}"
+            ) from None
+    return name, options

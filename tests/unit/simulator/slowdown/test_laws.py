@@ -1,0 +1,56 @@
+"""What holds for every model: order does not matter, changes are told, forks are independent."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.compose import Composite
+from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.registry import MODELS, build
+from simulator.topology import Topology
+from tests.unit.simulator.slowdown.worlds import TOPOLOGIES, check_laws
+
+PROFILES = paper_profiles()
+SPECS = [
+    *MODELS,
+    # later
+]
+ABOVE_ONE = {"scaling"}
+
+
+def maker(*specs: str):  # noqa: ANN201
+    def make(topology: Topology) -> SlowdownModel:
+        models = build(specs, topology=topology, profiles=PROFILES)
+        return models[0] if len(models) == 1 else Composite(models)
+
+    return make
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("kind", TOPOLOGIES)
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_every_model_keeps_the_laws(spec: str, kind: str, seed: int) -> None:
+    if spec == "node-speed":
+        return
+    for _ in check_laws(maker(spec), TOPOLOGIES[kind](), seed, float("inf") if spec in ABOVE_ONE else 1.0):
+        pass
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_a_composite_keeps_the_laws(seed: int) -> None:
+    for _ in check_laws(maker("locality"), TOPOLOGIES["racks"](), seed):
+        pass
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SPECS if spec != "node-speed"])
+def test_no_model_is_asleep(spec: str) -> None:
+    seen = {
+        factor for seed in range(5) for factor in check_laws(maker(spec), TOPOLOGIES["racks"](), seed, float("inf"))
+    }
+    assert min(seen) < 0.99
+    assert len(seen) > 5
