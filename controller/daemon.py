@@ -23,7 +23,6 @@ from controller.cycle import Cycle, CycleResult
 from controller.decide import Decider, PolicyEndpoint
 from controller.errors import ConfigurationError, HeadwayError, SlurmError
 from controller.events import EventLog
-from controller.heap import quiet_heap
 from controller.journal import Journal, RunRecord
 from controller.lease import Lease, write_lease
 from controller.ledger import Ledger
@@ -31,6 +30,7 @@ from controller.pace import Pace, let_burst_end
 from controller.slurm.client import SlurmClient, SlurmFacts
 from controller.wake import WakePipe, Woken
 from policies.api import Outcome, PolicySpec
+from policies.heap import quiet_heap
 from policies.sdnotify import Notifier
 
 log = structlog.get_logger(__name__)

@@ -20,6 +20,7 @@ from policies import listen, wire
 from policies.address import parse_address
 from policies.api import Learner, Policy
 from policies.errors import WireError
+from policies.heap import quiet_heap
 from policies.sdnotify import Notifier
 from policies.worker import Worker
 from protos.headway.v1 import policy_pb2
@@ -49,11 +50,14 @@ class PolicyServer:
     answers while it thinks.
     """
 
-    def __init__(self, policy: Policy, address: str) -> None:
-        """`address` is unix:///path, or host:port on loopback (port 0: any free one). Raises AddressError."""
+    def __init__(self, policy: Policy, address: str, between: Callable[[], object] = lambda: None) -> None:
+        """`address` is unix:///path, or host:port on loopback (port 0: any free one). Raises AddressError.
+
+        `between` is called between the policy's answers, in the policy's thread.
+        """
         self._policy = policy
         self._wanted = parse_address(address)
-        self._worker = Worker("policy")
+        self._worker = Worker("policy", between)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_OPTIONS)
         self._listens = False
@@ -138,13 +142,17 @@ class PolicyServer:
 async def serve(policy: Policy, address: str, notifier: Notifier | None = None) -> None:
     """Serve until SIGTERM or SIGINT, and tell systemd about it. Raises AddressError and ListenError."""
     notifier = Notifier() if notifier is None else notifier
-    server = PolicyServer(policy, address)
+    with quiet_heap() as heap:
+        await _serve(PolicyServer(policy, address, between=heap.tidy), policy.spec.name, notifier)
+
+
+async def _serve(server: PolicyServer, name: str, notifier: Notifier) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     await server.start()
-    notifier.ready(f"{policy.spec.name} on {server.address}")
+    notifier.ready(f"{name} on {server.address}")
     while not ended.is_set():
         if not server.hung:
             notifier.watchdog()

@@ -20,7 +20,9 @@ class Worker:
     before its turn is dropped.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, between: Callable[[], object] = lambda: None) -> None:
+        """`between` is called after each piece of work, when its answer is out; it must not raise."""
+        self._between = between
         self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._busy_since: float | None = None
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -56,3 +58,5 @@ class Worker:
                 future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
             finally:
                 self._busy_since = None
+            del future, work, item  # what they hold is garbage now, not only when the next piece of work comes
+            self._between()

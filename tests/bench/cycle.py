@@ -21,13 +21,13 @@ from controller.config import ControllerSettings
 from controller.cycle import Cycle
 from controller.decide import Decided, Decider
 from controller.events import EventLog
-from controller.heap import quiet_heap
 from controller.journal import Journal
 from controller.slurm.command_line import CommandLineClient
 from controller.slurm.parse import Clockface
 from controller.slurm.run import Completed
 from policies.api import Decision, Outcome, PolicySpec, load_policy
 from policies.client import PolicyClient
+from policies.heap import quiet_heap
 from policies.model import ClusterState
 from slurm.installation import Installation
 from tests.bench.figures import Findings, percentile

@@ -3,7 +3,7 @@
 import gc
 import weakref
 
-from controller.heap import quiet_heap
+from policies.heap import quiet_heap
 
 
 class Knot:

@@ -1,4 +1,4 @@
-"""Garbage collection between cycles, not in the middle of one.
+"""Garbage collection between decisions, not in the middle of one.
 
 A queue of ten thousand jobs is half a million objects that stay for hours. Python's collector would walk over all of them
 whenever a cycle has made a quarter as many new ones, and stop a decision for as long as the decision takes (measured: up to
