@@ -11,7 +11,7 @@ from policies.anywhere import select_by_total
 from policies.api import Decision
 from policies.backfill import backfill
 from policies.model import ClusterState, IntColumn
-from policies.placing import ANYWHERE, BEST_FIT
+from policies.placing import placing_of
 from policies.rule import Discipline, Layout, Order, Rule
 from policies.selection import active, by, fill, select
 from policies.units import NEVER, times, whole_ns
@@ -20,7 +20,7 @@ from policies.units import NEVER, times, whole_ns
 def follow(rule: Rule, state: ClusterState) -> Decision:
     """Who holds what under that rule."""
     keys = order_keys(rule, state)
-    placing = ANYWHERE if rule.layout == Layout.ANYWHERE else BEST_FIT
+    placing = placing_of(rule.layout)
     match rule.discipline:
         case Discipline.SELECT if rule.layout == Layout.ANYWHERE:
             return select_by_total(state, by(keys, active(state)))

@@ -23,3 +23,13 @@ def layout_named(value: object) -> Layout:
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"layout is {value!r}; give {' or '.join(known)}")
     return known[value]
+
+
+def whole(name: str, value: object, *, least: int | None = None) -> int:
+    """That option as a whole number of at most 63 bits, at least `least`. Raises ValueError that names it."""
+    wanted = "a whole number" if least is None else f"a whole number, {least} or more"
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 1 << 63:
+        raise ValueError(f"{name} is {value!r}; give {wanted}")
+    if least is not None and value < least:
+        raise ValueError(f"{name} is {value}; give {wanted}")
+    return value

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from policies.model import ClusterState, Placement, Split
 from policies.packing import Capacity, Fit, explain, placement_of
+from policies.rule import Layout
 
 
 @dataclass(frozen=True)
@@ -101,3 +102,8 @@ BEST_FIT = Placing("best fit", _best_fit)
 """Consolidated best fit; a job waits until it can be placed so."""
 ANYWHERE = Placing("spread", _anywhere)
 """Consolidated best fit; where there is none, the freest nodes."""
+
+
+def placing_of(layout: Layout) -> Placing:
+    """The rule of that layout."""
+    return ANYWHERE if layout == Layout.ANYWHERE else BEST_FIT

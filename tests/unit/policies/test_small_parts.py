@@ -53,7 +53,9 @@ def test_bad_policies_in_text(text: str) -> None:
 
 
 def test_an_unknown_policy_is_answered_with_those_there_are() -> None:
-    with pytest.raises(PolicyLoadError, match="installed: fewest-gpus, fifo, fifo-skip, las, sjf, srtf, tiresias"):
+    with pytest.raises(
+        PolicyLoadError, match="installed: .*fewest-gpus, fifo, fifo-skip, las, .*sjf, .*srtf, .*tiresias"
+    ):
         load_policy("nope")
 
 
