@@ -146,6 +146,13 @@ class Simulation:
         self._apply(decision)
         self._settle_instant()
 
+    def settle(self) -> None:
+        """What the caller has started and stopped on `loop` itself takes effect; without it, `advance` goes on at old speeds.
+
+        For those who decide often and need no `ClusterState`; they keep to what `apply` would allow.
+        """
+        self._settle_instant()
+
     def _apply(self, decision: Decision) -> None:
         self._allocator.apply(self._loop, self._active, decision)
 
