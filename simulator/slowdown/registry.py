@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from simulator.errors import SlowdownError
 from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.locality import Locality
+from simulator.slowdown.max_min import MaxMin
 from simulator.slowdown.profiles import Profiles
 from simulator.topology import Topology
 
@@ -63,6 +64,11 @@ def _yes() -> Option:
 
 MODELS: dict[str, Entry] = {
     "locality": Entry("slower for being spread over sockets, nodes and racks", Locality),
+    "max-min": Entry(
+        "links are shared max-min fairly",
+        MaxMin,
+        {"reference": _one_of("best", "alone"), "sharing": _one_of("always", "duty")},
+    ),
 }
 """Every model takes `default=MODEL` too: the profile that stands for models that have none."""
 

@@ -16,7 +16,7 @@ from tests.unit.simulator.slowdown.worlds import TOPOLOGIES, check_laws
 PROFILES = paper_profiles()
 SPECS = [
     *MODELS,
-    # later
+    *("max-min:sharing=duty", "max-min:reference=alone"),
 ]
 ABOVE_ONE = {"scaling"}
 
@@ -43,7 +43,7 @@ def test_every_model_keeps_the_laws(spec: str, kind: str, seed: int) -> None:
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_a_composite_keeps_the_laws(seed: int) -> None:
-    for _ in check_laws(maker("locality"), TOPOLOGIES["racks"](), seed):
+    for _ in check_laws(maker("locality", "max-min"), TOPOLOGIES["racks"](), seed):
         pass
 
 

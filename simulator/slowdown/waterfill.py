@@ -1,0 +1,48 @@
+"""Max-min fair rates by progressive filling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def max_min(
+    uses: Mapping[int, Mapping[int, float]],
+    capacity: Mapping[int, float],
+    limits: Mapping[int, float],
+) -> dict[int, float]:
+    """The rates of flows that share links max-min fairly: nobody can have more but from one who has no more.
+
+    `uses[flow][link]` is how much of the link's capacity a unit of the flow's rate takes, `limits[flow]` the rate that it cannot
+    pass anyhow. All rates rise together; when a link is full, those on it stay. The order of flows does not matter: all sums
+    are made in the order of `uses`, which callers sort.
+    """
+    left = dict(capacity)
+    weight = dict.fromkeys(capacity, 0.0)
+    for links in uses.values():
+        for link, share in links.items():
+            weight[link] += share
+    on_link: dict[int, list[int]] = {link: [] for link in capacity}
+    for flow, links in uses.items():
+        for link in links:
+            on_link[link].append(flow)
+    rates: dict[int, float] = {}
+    by_limit = sorted(uses, key=lambda flow: (limits[flow], flow))
+    first = 0
+    while len(rates) < len(uses):
+        while by_limit[first] in rates:
+            first += 1
+        level, full = limits[by_limit[first]], -1
+        for link, share in weight.items():
+            if share > 0.0 and left[link] < level * share:
+                level, full = left[link] / share, link
+        stay: Sequence[int] = on_link[full] if full >= 0 else (by_limit[first],)
+        for flow in stay:
+            if flow in rates:
+                continue
+            rates[flow] = level
+            for link, share in uses[flow].items():
+                left[link] = max(0.0, left[link] - share * level)
+                weight[link] -= share
+        if full >= 0:
+            weight[full] = 0.0
+    return rates
