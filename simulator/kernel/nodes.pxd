@@ -35,6 +35,7 @@ cdef class NodePool:
     @cython.locals(index=cython.longlong)
     cpdef take_chosen(self, long long found)
 
+    @cython.locals(node=cython.longlong, word=cython.longlong, level=cython.longlong)
     cpdef copy_from(self, NodePool other)
 
     @cython.locals(twin=NodePool)

@@ -8,8 +8,9 @@ cdef long long ANYWHERE
 
 cdef class Selection:
     cdef public long long placement
-    cdef public NodePool base, free, trial
-    cdef public list worst_free, worst_node, newcomers, later, cursors, passed
+    cdef public NodePool base, free
+    cdef public long long[::1] worst
+    cdef public list newcomers, later, cursors, passed
 
     @cython.locals(job=ActiveJob, stopped=list)
     cpdef decide(self, Loop loop)
@@ -27,7 +28,7 @@ cdef class Selection:
     cdef _reopen(self, Loop loop, ActiveJob last)
     @cython.locals(free=NodePool, found=cython.longlong)
     cdef _offer_newcomer(self, ActiveJob job)
-    @cython.locals(nodes=list, counts=list, place=cython.longlong, node=cython.longlong, share=cython.longlong)
+    @cython.locals(nodes=list, counts=list, place=cython.longlong, node=cython.longlong, share=cython.longlong, rank=cython.longlong, gpus=cython.longlong)
     cdef _settle(self, ActiveJob job, NodePool pool, long long found)
     @cython.locals(held=cython.longlong, share=cython.longlong)
     cdef long long _held_up(self, ActiveJob job)
@@ -37,8 +38,12 @@ cdef class Selection:
     cdef _take(self, NodePool pool, ActiveJob job, long long sign)
     @cython.locals(place=cython.longlong, node=cython.longlong, after=cython.longlong, share=cython.longlong)
     cdef bint _disturbs(self, ActiveJob job)
-    @cython.locals(trial=NodePool, fits=list, job=ActiveJob, other=ActiveJob, found=cython.longlong, index=cython.longlong)
-    cdef long long _lay_out_anew(self)
+    @cython.locals(free=NodePool, newcomers=list, newcomer=ActiveJob, former=list, place=cython.longlong, found=cython.longlong)
+    cdef long long _lay_out_around(self, ActiveJob job)
+    @cython.locals(newcomer=ActiveJob, place=cython.longlong)
+    cdef _lay_out_as_before(self, list former)
+    @cython.locals(job=ActiveJob, found=cython.longlong)
+    cdef _lay_out_anywhere(self)
 
 @cython.locals(budget=cython.longlong, place=cython.longlong, hole=cython.longlong, job=ActiveJob, above=ActiveJob)
 cdef _sort(list jobs)

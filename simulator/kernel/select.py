@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 from simulator.kernel.constants import ANYWHERE
 from simulator.kernel.fill import fill, first_waiting
 from simulator.kernel.job import ActiveJob
@@ -17,8 +19,8 @@ class Selection:
     stopped, never moved; those that are never stopped count as selected before all others.
 
     Invariants while deciding: `base` is what the selected running jobs leave; laying out the newcomers on it in order gives
-    their `nodes` and `counts`, and leaves `free`. `worst_free[s]`, `worst_node[s]` is at or behind the best fit of every share of
-    s GPUs: only a node that comes before it could have been preferred.
+    their `nodes` and `counts`, and leaves `free`. `worst[g]` is at or behind the `rank` of every fit of a share of at
+    most g GPUs: only a node that comes before it could have been preferred.
     """
 
     def __init__(self, pool: NodePool, placement: int) -> None:
@@ -26,9 +28,7 @@ class Selection:
         self.placement = placement
         self.base = pool.copy()
         self.free = pool.copy()
-        self.trial = pool.copy()
-        self.worst_free = [0] * (pool.top + 1)
-        self.worst_node = [0] * (pool.top + 1)
+        self.worst = array("q", bytes(8 * (pool.top + 1)))
         self.newcomers: list[ActiveJob] = []
         self.later: list[ActiveJob] = []
         self.cursors: list[int] = []
@@ -44,7 +44,7 @@ class Selection:
         self._begin(loop)
         stopped = self._walk(loop)
         if self.placement == ANYWHERE:
-            self._lay_out_anew()
+            self._lay_out_anywhere()
         for job in stopped:
             loop.stop(job)
         for job in self.newcomers:
@@ -62,14 +62,12 @@ class Selection:
         base = self.base
         base.share_division(loop.pool)
         self.free.share_division(loop.pool)
-        self.trial.share_division(loop.pool)
         base.copy_from(loop.pool)
         self.newcomers = []
         self.cursors = [0] * base.num_sizes
         self.passed = [0] * base.num_sizes
         for share in range(base.top + 1):
-            self.worst_free[share] = 0
-            self.worst_node[share] = 0
+            self.worst[share] = 0
         self._set_apart(loop)
         for job in self.later:
             self._take(base, job, -1)
@@ -164,11 +162,10 @@ class Selection:
             share = pool.chosen_gpus[place]
             nodes.append(node)
             counts.append(share)
-            if pool.free[node] > self.worst_free[share] or (
-                pool.free[node] == self.worst_free[share] and node > self.worst_node[share]
-            ):
-                self.worst_free[share] = pool.free[node]
-                self.worst_node[share] = node
+            rank = pool.free[node] * pool.num_nodes + node
+            for gpus in range(share, pool.top + 1):
+                if self.worst[gpus] < rank:
+                    self.worst[gpus] = rank
         job.nodes = nodes
         job.counts = counts
         pool.take_chosen(found)
@@ -199,11 +196,7 @@ class Selection:
             self._take(base, job, 1)
             self._take(free, job, 1)
             return 1
-        self._take(base, job, 1)
-        if self._lay_out_anew():
-            return 2
-        self._take(base, job, -1)
-        return 0
+        return self._lay_out_around(job)
 
     def _take(self, pool: NodePool, job: ActiveJob, sign: int) -> None:
         for share in range(len(job.nodes)):
@@ -218,32 +211,46 @@ class Selection:
             if self.free.free[node] != self.base.free[node]:
                 return 1
             after = self.free.free[node] - job.counts[place]
-            for share in range(1, after + 1):
-                if after < self.worst_free[share] or (
-                    after == self.worst_free[share] and node < self.worst_node[share]
-                ):
-                    return 1
+            if after * self.free.num_nodes + node < self.worst[after]:
+                return 1
         return 0
 
-    def _lay_out_anew(self) -> int:
-        """Lay out all newcomers on `base`; 0, and nothing changed, when one of them does not fit."""
-        trial = self.trial
-        trial.copy_from(self.base)
-        fits: list[tuple[list[int], list[int]]] = []
-        worst_free, worst_node = self.worst_free[:], self.worst_node[:]
-        for job in self.newcomers:
-            old = (job.nodes, job.counts)
-            found = trial.place(job.size, job.gpus, self.placement)
+    def _lay_out_around(self, job: ActiveJob) -> int:
+        """Keep the running job and lay out the newcomers anew; 0, and nothing changed, when one of them does not fit."""
+        free = self.free
+        newcomers = self.newcomers
+        for place in range(len(newcomers)):
+            self._take(free, newcomers[place], -1)
+        self._take(free, job, 1)
+        former: list[tuple[list[int], list[int]]] = []
+        for place in range(len(newcomers)):
+            newcomer = newcomers[place]
+            found = free.place(newcomer.size, newcomer.gpus, self.placement)
             if found == 0:
-                for index in range(len(fits)):
-                    self.newcomers[index].nodes, self.newcomers[index].counts = fits[index]
-                self.worst_free, self.worst_node = worst_free, worst_node
+                self._take(free, job, -1)
+                self._lay_out_as_before(former)
                 return 0
-            self._settle(job, trial, found)
-            fits.append(old)
-        self.trial = self.free
-        self.free = trial
-        return 1
+            former.append((newcomer.nodes, newcomer.counts))
+            self._settle(newcomer, free, found)
+        self._take(self.base, job, 1)
+        return 2
+
+    def _lay_out_as_before(self, former: list[tuple[list[int], list[int]]]) -> None:
+        """The first newcomers, who had moved already, go back to their former places, the others stay where they were."""
+        for place in range(len(former)):
+            self._take(self.free, self.newcomers[place], -1)
+        for place in range(len(self.newcomers)):
+            newcomer = self.newcomers[place]
+            if place < len(former):
+                newcomer.nodes, newcomer.counts = former[place]
+            self._take(self.free, newcomer, 1)
+
+    def _lay_out_anywhere(self) -> None:
+        """Lay out newcomers that were selected by number of GPUs only."""
+        self.free.copy_from(self.base)
+        for job in self.newcomers:
+            found = self.free.place(job.size, job.gpus, self.placement)
+            self._settle(job, self.free, found)
 
 
 def _sort(jobs: list[ActiveJob]) -> None:
