@@ -18,7 +18,7 @@ from policies.rule import Discipline, Layout, Order, Rule, Ruled
 from simulator.allocate import Allocator
 from simulator.cluster import Cluster
 from simulator.costs import StopCosts
-from simulator.errors import SettingError, TraceError
+from simulator.errors import DecisionError, SettingError, TraceError
 from simulator.estimates import History, known_at_submission
 from simulator.kernel.constants import BY_ARRIVAL, INTERRUPT, NEVER
 from simulator.kernel.fill import Backfill, fill
@@ -31,8 +31,9 @@ from simulator.residents import Residents
 from simulator.script import Script
 from simulator.settings import Settings
 from simulator.slowdown.api import SlowdownModel
+from simulator.stall import StallWatch
 from simulator.state import StateView
-from simulator.traces.trace import NS_PER_S, Trace
+from simulator.traces.trace import MAX_TIME_S, NS_PER_S, Trace
 
 EMPTY_RULE = Rule(Order.ARRIVAL, Discipline.SKIP)
 
@@ -40,7 +41,11 @@ EMPTY_RULE = Rule(Order.ARRIVAL, Discipline.SKIP)
 class Simulation:
     """A run, instant by instant. Deterministic: equal arguments give equal results to the last digit.
 
-    Invariant between `advance` and `decide`: everything due at `now` has happened; nothing has been decided about it.
+    Invariant between `advance` and `decide`: everything due at `now` has happened; nothing has been decided about it. Without
+    a policy the caller decides:
+
+        while simulation.advance():
+            simulation.apply(choose(simulation.state()))
     """
 
     def __init__(
@@ -51,7 +56,7 @@ class Simulation:
         settings: Settings | None = None,
         slowdown: list[SlowdownModel] | None = None,
     ) -> None:
-        """Without a policy, the caller decides: `advance`, look at `state`, `apply` a decision, and so on.
+        """Nothing has happened yet: the first `advance` goes to the first arrival.
 
         Raises TraceError for a job that the cluster can never hold, SettingError for settings that do not go together.
         """
@@ -60,7 +65,7 @@ class Simulation:
         self.settings = settings = settings or Settings()
         self._policy = policy
         self._rule: Rule | None = policy.rule if isinstance(policy, Ruled) else None
-        self._period = round(policy.spec.round_s * NS_PER_S) if policy is not None else 0
+        self._period = _period(policy)
         layout = self._rule.layout if self._rule is not None else Layout.ANYWHERE
         pool = NodePool(list(cluster.gpus))
         self._sizes = _Sizes(trace, cluster, layout)
@@ -74,7 +79,9 @@ class Simulation:
         self._script = Script(settings.changes, cluster)
         self._loop.interrupt = self._script.next_ns
         self._kernel = _kernel_decider(self._rule, pool)
-        self._active: list[ActiveJob] = []
+        self._stall = self._make_stall()
+        self._active: list[ActiveJob] | None = None
+        self._undecided = False
         self.decisions = 0
         self.decision_ns: list[int] = []
         """How long each decision took, ns of real time."""
@@ -108,70 +115,109 @@ class Simulation:
         """The event loop itself, for reports and for those who plan ahead; to be read, not changed."""
         return self._loop
 
+    @property
+    def unfinished(self) -> list[str]:
+        """Jobs that have come and not finished. At the end of a run: those that never can, with the nodes that are left."""
+        return [self.trace.job_ids[job.index] for job in self._view.active(self._loop)]
+
     def advance(self) -> bool:
-        """Go to the next instant at which something happens; false when nothing will."""
+        """Go to the next instant at which something happens; false when nothing will, whatever is waiting.
+
+        If nothing was decided about the present one, everybody goes on as they are. Raises SettingError when rounds go on for
+        ever and nobody does any work.
+        """
+        if self._undecided:
+            self.settle()
+        self._active = None
         happened = self._loop.next_instant()
         if happened & INTERRUPT:
             self._script.apply(self._loop)
             self._sizes.divide(self._loop.pool)
             self._loop.interrupt = self._script.next_ns
-        return happened != 0
+        if self._period and not self._stall.goes_on(self._loop, happened):
+            happened = 0
+        self._undecided = happened != 0
+        return self._undecided
 
     def decide(self) -> None:
-        """Let the policy decide about this instant, and carry that out."""
+        """Let the policy decide about this instant, and carry that out.
+
+        Raises DecisionError, with nothing changed, for a decision that cannot be carried out.
+        """
         begin = time.perf_counter_ns()
         if self._kernel is not None:
             self._kernel(self._loop)
+        elif self._policy is not None:
+            self._allocate(self._policy.decide(self.state()))
         else:
-            assert self._policy is not None
-            self._apply(self._policy.decide(self.state()))
+            raise SettingError("this simulation has no policy that could decide; give it one, or apply decisions to it")
         self.decision_ns.append(time.perf_counter_ns() - begin)
-        self._settle_instant()
+        self.settle()
 
     def run(self, until_s: float = float("inf")) -> None:
-        """Go on until that time, or to the end. Events at `until_s` itself are still to come."""
+        """Go on until that time, or until nothing will happen any more. Events at `until_s` itself are still to come."""
         until = NEVER if until_s == float("inf") else round(until_s * NS_PER_S)
+        if self._undecided:
+            self.decide()
         while self._loop.peek() < until and self.advance():
             self.decide()
 
     # Deciding from outside
 
     def state(self) -> ClusterState:
-        """The cluster as a policy sees it now. Rows of a decision mean the jobs of the last state that was asked for."""
-        self._active = self._view.active(self._loop)
-        return self._view.state(self._loop, self._active, self.decisions)
+        """The cluster as a policy sees it now; its rows are those of `jobs`."""
+        return self._view.state(self._loop, self.jobs(), self.decisions)
+
+    def jobs(self) -> list[ActiveJob]:
+        """The jobs behind the rows of states and decisions: all that are active, by submission. To be read, not changed."""
+        if self._active is None:
+            self._active = self._view.active(self._loop)
+        for job in self._active:
+            job.settle(self._loop.now)
+        return self._active
 
     def apply(self, decision: Decision) -> None:
-        """Carry out a decision about the state asked for last. Raises DecisionError, with nothing changed, if it cannot be."""
-        self._apply(decision)
-        self._settle_instant()
+        """Carry out a decision about the jobs as they stand now. Raises DecisionError, with nothing changed, if it cannot be."""
+        self._allocate(decision)
+        self.settle()
 
     def settle(self) -> None:
         """What the caller has started and stopped on `loop` itself takes effect; without it, `advance` goes on at old speeds.
 
         For those who decide often and need no `ClusterState`; they keep to what `apply` would allow.
         """
-        self._settle_instant()
-
-    def _apply(self, decision: Decision) -> None:
-        self._allocator.apply(self._loop, self._active, decision)
-
-    def _settle_instant(self) -> None:
         loop = self._loop
+        self._undecided = False
         self.decisions += 1
         if self._residents is not None:
             self._residents.update(loop)
-        # A policy that orders only waiting jobs has nothing to decide while none waits.
-        wanted = loop.num_waiting > 0 or (self._rule is None and bool(loop.running))
-        loop.set_round(self._period if wanted else 0)
+        self._set_round()
         loop.note()
+
+    def _allocate(self, decision: Decision) -> None:
+        if self._active is None and decision.allocation:
+            raise DecisionError(
+                "time has gone on since jobs were looked at; ask for the state of this instant, then decide"
+            )
+        self._allocator.apply(self._loop, self.jobs(), decision)
+
+    def _set_round(self) -> None:
+        loop = self._loop
+        if self._rule is not None:
+            # A rule has nothing to decide while nobody waits, and comes to nothing new while nobody runs.
+            wanted = loop.num_waiting > 0 and len(loop.running) > 0
+        else:
+            wanted = loop.num_waiting > 0 or len(loop.running) > 0
+        loop.set_round(self._period if wanted else 0)
 
     # Copies
 
     def fork(self, policy: Policy | None = None) -> Simulation:
         """An independent copy that goes on from here, under another policy if one is given.
 
-        Costs time in proportion to active jobs only. What finished before stays with the original (`finished.prefix`).
+        Costs time in proportion to active jobs, and a copy of a few numbers per node. What finished before stays with the
+        original (`finished.prefix`), and so do records of runs. Rows mean the same jobs in both until one of them advances. A
+        new policy is first asked at the next instant; `decide` asks it at once.
         """
         twin = object.__new__(Simulation)
         twin.__dict__.update(self.__dict__)
@@ -181,7 +227,8 @@ class Simulation:
         twin._jobs.finished = twin._loop.finished
         twin._script = self._script.fork()
         twin._residents = self._residents.fork(twin._loop) if self._residents is not None else None
-        twin._active = []
+        twin._stall = self._stall.fork()
+        twin._active = None if self._active is None else twin._view.active(twin._loop)
         twin.decision_ns = []
         if policy is not None:
             twin._change_policy(policy)
@@ -191,10 +238,15 @@ class Simulation:
     def _change_policy(self, policy: Policy) -> None:
         self._policy = policy
         self._rule = policy.rule if isinstance(policy, Ruled) else None
-        self._period = round(policy.spec.round_s * NS_PER_S)
+        self._period = _period(policy)
+        self._stall = self._make_stall()
         self._allocator = Allocator(self.trace, policy.spec)
         rule = self._rule or EMPTY_RULE
         self._loop.reorder(int(rule.order), round(rule.threshold_gpu_s * NS_PER_S))
+        self._set_round()
+
+    def _make_stall(self) -> StallWatch:
+        return StallWatch(self._policy.spec.name if self._policy is not None else "", self._period)
 
 
 class _JobMaker:
@@ -280,6 +332,17 @@ class _Sizes:
         sizes, counts = np.unique(np.array(nodes, dtype=np.int64), return_counts=True)
         usable = dict(zip(sizes.tolist(), counts.tolist(), strict=True))
         return divide(gpus, Split.ANY, 1, gpus, 0, usable)
+
+
+def _period(policy: Policy | None) -> int:
+    """Length of a policy's rounds, ns; 0: it wants none."""
+    if policy is None or policy.spec.round_s == 0:
+        return 0
+    if not 1 / NS_PER_S <= policy.spec.round_s <= MAX_TIME_S:
+        raise SettingError(
+            f"policy {policy.spec.name} wants rounds of {policy.spec.round_s} s; give it 1 ns or more, or 0 for none"
+        )
+    return round(policy.spec.round_s * NS_PER_S)
 
 
 def _integers(column: IntColumn) -> memoryview[int]:

@@ -9,7 +9,7 @@ import numpy as np
 from policies.model import EstimateSource, IntColumn
 from simulator.kernel.log import FinishLog
 from simulator.settings import Estimates
-from simulator.traces.trace import Trace
+from simulator.traces.trace import MAX_TIME_S, NS_PER_S, Trace
 
 UNKNOWN = -1
 
@@ -20,7 +20,8 @@ def known_at_submission(trace: Trace, estimates: Estimates, seed: int) -> tuple[
         return trace.limit_ns, EstimateSource.TIME_LIMIT
     if estimates.kind == "noisy":
         factors = np.random.default_rng((seed, 0x6E6F6973)).lognormal(0.0, estimates.sigma, len(trace))
-        return np.maximum(1, np.rint(trace.duration_ns * factors)).astype(np.int64), EstimateSource.TRUTH
+        noisy = np.clip(np.rint(trace.duration_ns * factors), 1.0, MAX_TIME_S * NS_PER_S)
+        return noisy.astype(np.int64), EstimateSource.TRUTH
     if estimates.kind == "history":
         return np.full(len(trace), UNKNOWN, dtype=np.int64), EstimateSource.HISTORY
     return trace.duration_ns, EstimateSource.TRUTH

@@ -12,7 +12,7 @@ from simulator.errors import SettingError
 from simulator.kernel.constants import NEVER
 from simulator.kernel.loop import Loop
 from simulator.settings import NodeChange
-from simulator.traces.trace import NS_PER_S
+from simulator.traces.trace import MAX_TIME_S, NS_PER_S
 
 CHANGES = ("down", "drain", "up")
 
@@ -26,7 +26,8 @@ class Script:
     def __init__(self, changes: tuple[NodeChange, ...], cluster: Cluster) -> None:
         """Raises SettingError for a change that cannot be."""
         for change in changes:
-            if change.change not in CHANGES or not 0 <= change.node < len(cluster.gpus) or not change.time_s >= 0:
+            possible = 0 <= change.node < len(cluster.gpus) and 0 <= change.time_s <= MAX_TIME_S
+            if change.change not in CHANGES or not possible:
                 raise SettingError(
                     f"{change}: a change is one of {', '.join(CHANGES)}, at a time of 0 s or later, "
                     f"of a node from 0 to {len(cluster.gpus) - 1}"
@@ -65,6 +66,15 @@ def draw_failures(
     cluster: Cluster, until_s: float, mean_time_to_failure_s: float, mean_time_to_repair_s: float, seed: int
 ) -> tuple[NodeChange, ...]:
     """Failures of single nodes, each with exponential times to failure and to repair (the usual renewal model)."""
+    for name, value in (
+        ("time to look at", until_s),
+        ("mean time to failure", mean_time_to_failure_s),
+        ("mean time to repair", mean_time_to_repair_s),
+    ):
+        if not 0 < value <= MAX_TIME_S:
+            raise SettingError(
+                f"failures with a {name} of {value} s cannot be drawn; give more than 0, and at most 126 years"
+            )
     generator = np.random.default_rng((seed, 0x6661696C))
 
     def of_node(node: int) -> Iterator[NodeChange]:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from simulator.errors import SettingError
+from simulator.traces.trace import MAX_TIME_S
+
+KINDS = ("true", "limit", "noisy", "history")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +19,10 @@ class Estimates:
     """true, limit (what the user asked for), noisy (true times a random factor), history (mean of the user's past jobs)."""
     sigma: float = 0.0
     """Of `noisy`: the factor is log-normal with median 1 and this standard deviation of its logarithm."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS or not 0 <= self.sigma < 10:
+            raise SettingError(f"{self}: the kind is one of {', '.join(KINDS)}, sigma from 0 to 10")
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -59,3 +66,13 @@ class Settings:
     changes: tuple[NodeChange, ...] = ()
     record: bool = False
     """Keep what reports draw: every run of every job, and the cluster after each decision."""
+
+    def __post_init__(self) -> None:
+        if self.preempt_cost_s is not None and not 0 <= self.preempt_cost_s <= MAX_TIME_S:
+            raise SettingError(f"a preempt cost of {self.preempt_cost_s} s is not possible; give 0 or more seconds")
+        if not 0 <= self.preemptible_share <= 1:
+            raise SettingError(f"a preemptible share of {self.preemptible_share} is not possible; give 0 to 1")
+        if not self.checkpoint_interval_s >= 1e-9:
+            raise SettingError(
+                f"a checkpoint interval of {self.checkpoint_interval_s} s is not possible; give more than 0"
+            )

@@ -41,9 +41,7 @@ class StateView:
         return jobs
 
     def state(self, loop: Loop, active: list[ActiveJob], sequence: int) -> ClusterState:
-        """What a policy may know now; `active` as `active` gives it."""
-        for job in active:
-            job.settle(loop.now)
+        """What a policy may know now; `active` as `active` gives it, settled."""
         return ClusterState(sequence, loop.now / NS_PER_S, self._nodes(loop), self._jobs(active), self._no_sets)
 
     def _nodes(self, loop: Loop) -> Nodes:
@@ -56,7 +54,9 @@ class StateView:
         rows = np.fromiter((job.index for job in active), dtype=np.int64, count=count)
         service = np.fromiter((job.service for job in active), dtype=np.int64, count=count)
         remaining = np.fromiter((job.remaining() for job in active), dtype=np.int64, count=count)
-        held = np.fromiter((len(job.nodes) if job.state == RUNNING else 0 for job in active), dtype=np.int64, count=count)
+        held = np.fromiter(
+            (len(job.nodes) if job.state == RUNNING else 0 for job in active), dtype=np.int64, count=count
+        )
         running = held > 0
         start = np.fromiter((job.start for job in active), dtype=np.int64, count=count) / NS_PER_S
         known = remaining != NEVER

@@ -4,3 +4,10 @@ Every module here is ordinary typed Python that runs as it stands. The `.pxd` fi
 `setup.py` compiles the pair; the same source then runs some fifty times faster. Nothing here does I/O, imports more than
 the standard library, or keeps time as anything but integer nanoseconds.
 """
+
+
+def compiled() -> bool:
+    """Whether these modules run compiled here."""
+    from simulator.kernel import loop
+
+    return not loop.__file__.endswith(".py")

@@ -69,6 +69,7 @@ class Backfill:
 
     def _reserve(self, loop: Loop, later: NodePool, head: ActiveJob) -> int:
         """T; `later` becomes what is free then."""
+        later.share_division(loop.pool)
         later.copy_from(loop.pool)
         for job in loop.running:
             job.key = expected_finish(job, loop.now)

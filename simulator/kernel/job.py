@@ -10,10 +10,11 @@ class ActiveJob:
 
     Invariants: `left` is work still to be done, in run time alone at the requested size; `overhead` is time that a stop has
     cost and that the next run serves before any work; both, `service` and `attained` are those of the instant `since` while
-    the job runs. A running job holds `counts[i]` GPUs of node `nodes[i]`; a waiting one holds nothing.
+    the job runs. A running job holds `counts[i]` GPUs of node `nodes[i]`; a waiting one holds nothing. While it runs, `left` is
+    `left_before` less the progress of `worked` ns at the present speed: it does not depend on how often it was looked at.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - one for each thing that is kept
         self, index: int, submit: int, gpus: int, size: int, work: int, estimate: int, fixed: int, stop_cost: int
     ) -> None:
         """The job of that row of the trace, as it arrives."""
@@ -35,6 +36,12 @@ class ActiveJob:
         self.left = work
         self.saved = work
         """`left` as of the last checkpoint before this run."""
+        self.left_before = work
+        """`left` when the present speed began."""
+        self.worked = 0
+        """Time at the present speed, overhead not included."""
+        self.lost = 0
+        """Work done and lost in failures."""
         self.overhead = 0
         self.overhead_served = 0
         self.service = 0
@@ -81,20 +88,32 @@ class ActiveJob:
             self.overhead -= served
             self.overhead_served += served
             passed -= served
+        self.worked += passed
         if self.speed == 1.0:
-            self.left -= passed
+            self.left = self.left_before - self.worked
         else:
-            self.left -= int(passed * self.speed + 0.5)
+            self.left = self.left_before - int(self.worked * self.speed + 0.5)
         self.left = max(self.left, 0)
 
+    def run_at(self, speed: float) -> None:
+        """A settled job makes so many seconds of progress in a second from now on."""
+        self.speed = speed
+        self.left_before = self.left
+        self.worked = 0
+
     def finish_from(self, now: int) -> int:
-        """When a job that was settled now will have done its work, if it runs on at this speed."""
-        if self.speed == 1.0:
-            return now + self.overhead + self.left
-        needed = self.left / self.speed
-        if needed >= 4e18:
-            return NEVER
-        return now + self.overhead + int(needed + 0.999999)
+        """When a job that was settled now will have done its work, if it runs on at this speed; NEVER beyond 292 years."""
+        needed = self.left
+        if self.speed != 1.0:
+            exact = self.left_before / self.speed - self.worked
+            if exact >= 4e18:
+                return NEVER
+            needed = max(int(exact + 0.999999), 0)
+        return _sum(now, _sum(self.overhead, needed))
+
+    def charge(self, cost: int) -> None:
+        """So much more overhead."""
+        self.overhead = _sum(self.overhead, cost)
 
     def remaining(self) -> int:
         """Estimated work left as of `since`; NEVER without an estimate."""
@@ -115,6 +134,9 @@ class ActiveJob:
         twin.state = self.state
         twin.left = self.left
         twin.saved = self.saved
+        twin.left_before = self.left_before
+        twin.worked = self.worked
+        twin.lost = self.lost
         twin.overhead = self.overhead
         twin.overhead_served = self.overhead_served
         twin.service = self.service
@@ -137,6 +159,11 @@ class ActiveJob:
         twin.heap_place = self.heap_place
         twin.running_place = self.running_place
         return twin
+
+
+def _sum(time: int, more: int) -> int:
+    """A time after so much more; what does not fit into 63 bits (292 years) never comes."""
+    return time + more if more <= NEVER - time else NEVER
 
 
 def _add(attained: int, passed: int, held: int) -> int:

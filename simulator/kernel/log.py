@@ -25,6 +25,8 @@ class FinishLog:
         self.service = array("q")
         self.wait = array("q")
         self.overhead = array("q")
+        self.lost = array("q")
+        """Work done and lost in failures."""
         self.attained = array("q")
         self.stops = array("q")
         self.moves = array("q")
@@ -42,6 +44,7 @@ class FinishLog:
         self.service.append(job.service)
         self.wait.append(job.wait)
         self.overhead.append(job.overhead_served)
+        self.lost.append(job.lost)
         self.attained.append(job.attained)
         self.stops.append(job.stops)
         self.moves.append(job.moves)

@@ -28,7 +28,7 @@ cdef class Loop:
     cpdef set_speed(self, ActiveJob job, double speed)
     cpdef stop(self, ActiveJob job)
     cpdef charge(self, ActiveJob job, long long cost)
-    @cython.locals(done=cython.longlong)
+    @cython.locals(lost=cython.longlong)
     cpdef fail(self, ActiveJob job)
     @cython.locals(place=cython.longlong)
     cdef _leave(self, ActiveJob job)

@@ -169,7 +169,7 @@ class Loop:
         if job.first_start == NOWHERE:
             job.first_start = self.now
         job.saved = job.left
-        job.speed = 1.0
+        job.run_at(1.0)
         job.running_place = len(self.running)
         self.running.append(job)
         self.num_waiting -= 1
@@ -184,30 +184,31 @@ class Loop:
         if job.speed == speed:
             return
         job.settle(self.now)
-        job.speed = speed
+        job.run_at(speed)
         self._reschedule(job)
 
     def stop(self, job: ActiveJob) -> None:
         """The running job is checkpointed and waits again; its next run begins with what that costs."""
         job.settle(self.now)
         job.stops += 1
-        job.overhead += job.stop_cost
+        job.charge(job.stop_cost)
         self._leave(job)
         self._enqueue(job)
 
     def charge(self, job: ActiveJob, cost: int) -> None:
         """The running job spends so many ns without progress."""
         job.settle(self.now)
-        job.overhead += cost
+        job.charge(cost)
         self._reschedule(job)
 
     def fail(self, job: ActiveJob) -> None:
         """The running job is killed: work since its last checkpoint is lost, and it waits again."""
         job.settle(self.now)
         job.failures += 1
-        done = job.saved - job.left
-        job.left = job.saved - done // self.checkpoint_period * self.checkpoint_period
-        job.overhead += job.stop_cost
+        lost = (job.saved - job.left) % self.checkpoint_period
+        job.left += lost
+        job.lost += lost
+        job.charge(job.stop_cost)
         self._leave(job)
         self._enqueue(job)
 
@@ -262,10 +263,8 @@ class Loop:
             return 0
         if order == BY_GPUS:
             return job.gpus
-        if order == BY_ATTAINED:
-            return job.attained
-        if order == BY_QUEUES:
-            return 0 if job.attained < self.threshold else 1
+        if order in (BY_ATTAINED, BY_QUEUES):
+            return job.attained if order == BY_ATTAINED else int(job.attained >= self.threshold)
         remaining = job.remaining()
         if remaining == NEVER or order == BY_REMAINING:
             return remaining
@@ -352,10 +351,16 @@ class Loop:
         twin.num_waiting = self.num_waiting
         twin.running = [job.copy() for job in self.running]
         twin.heap = [twin.running[job.running_place] for job in self.heap]
-        twin.touched = [twin.running[job.running_place] for job in self.touched if job.held > 0]
         twin.queues = [[job.copy() for job in queue] for queue in self.queues]
+        twin.touched = _copies(self.touched, [twin.running, *twin.queues]) if self.touched else []
         twin.finished = FinishLog(self.finished)
         return twin
+
+
+def _copies(jobs: list[ActiveJob], copied: list[list[ActiveJob]]) -> list[ActiveJob]:
+    """The copies of these jobs; those that have finished, in which nothing changes any more, themselves."""
+    by_index = {job.index: job for copies in copied for job in copies}
+    return [by_index.get(job.index, job) for job in jobs]
 
 
 def _order(job: ActiveJob) -> tuple[int, int]:
