@@ -138,14 +138,43 @@ class Jobs:
 
 
 @dataclass(frozen=True)
+class Profiles:
+    """How models train, as measured: one entry per model in every column but the first two. NaN where nobody measured.
+
+    `locality[m, t]` is the throughput of model m at tier t (`policies.locality`), as a share of that at tier 0: it never
+    rises with t. `cpu_cores` and `pcie_gbyte_s` are what a worker of one GPU uses when it runs alone.
+    """
+
+    models: tuple[str, ...]
+    of_job: IntColumn
+    """For each job the row of its model, or -1."""
+    locality: FloatColumn
+    bytes_per_step: FloatColumn
+    """Gradients, or what else workers exchange in one step."""
+    compute_s: FloatColumn
+    """Of one step, without waiting for other workers."""
+    cpu_cores: FloatColumn
+    pcie_gbyte_s: FloatColumn
+
+    def per_job(self, column: FloatColumn) -> FloatColumn:
+        """That column, one entry (or one row) per job; NaN where the job has no profile."""
+        unknown = np.full((1, *column.shape[1:]), np.nan)
+        return np.concatenate((column, unknown))[self.of_job]
+
+
+@dataclass(frozen=True)
 class ClusterState:
-    """One reading of queue and cluster. `node_sets[s, n]` says whether node n belongs to set s."""
+    """One reading of queue and cluster. `node_sets[s, n]` says whether node n belongs to set s.
+
+    `profiles` is None where nobody measured. It is not sent to policy servers yet: what they read is without it.
+    """
 
     sequence: int
     time_s: float
     nodes: Nodes
     jobs: Jobs
     node_sets: npt.NDArray[np.bool_]
+    profiles: Profiles | None = None
 
     @cached_property
     def pending(self) -> IntColumn:

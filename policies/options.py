@@ -33,3 +33,10 @@ def whole(name: str, value: object, *, least: int | None = None) -> int:
     if least is not None and value < least:
         raise ValueError(f"{name} is {value}; give {wanted}")
     return value
+
+
+def choice(name: str, value: object, known: tuple[str, ...]) -> str:
+    """That option as one of the words that are known. Raises ValueError that names it."""
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} is {value!r}; give {' or '.join(known)}")
+    return value

@@ -93,6 +93,10 @@ class Capacity:
         """GPUs of that node that a job could take (0 beside an exclusive job)."""
         return 0 if self._sealed[node] else max(0, self._free[node])
 
+    def free(self, node: int) -> tuple[int, float, float]:
+        """GPUs, CPUs and MiB of that node that jobs could take; infinite where the node does not limit them."""
+        return self.free_gpus(node), self._cpus[node], self._memory[node]
+
     def total_free(self) -> int:
         """GPUs that jobs could take, on all available nodes together."""
         return sum(gpus * (nodes & self._available).bit_count() for gpus, nodes in enumerate(self._levels))

@@ -17,11 +17,21 @@ from policies.rule import Layout
 
 @dataclass(frozen=True)
 class Placing:
-    """A rule of placement. Invariant: `place` depends on the job's class (`Requests.keys`) and what is free, on nothing else."""
+    """A rule of placement. Invariant: whether a job fits depends on its class (`Requests.keys`) and what is free only."""
 
     name: str
     place: Callable[[Capacity, int], Placement | None]
     """Where the job of that row would go now; None when it does not fit. Takes nothing."""
+    taken: Callable[[int, Placement], None] | None = None
+    """Told of every job that starts, where a rule looks at more than what is free."""
+
+    def take(self, capacity: Capacity, row: int, placement: Placement) -> Fit:
+        """The job of that row now holds these GPUs."""
+        fit = capacity.fit(placement)
+        capacity.take(row, placement)
+        if self.taken is not None:
+            self.taken(row, placement)
+        return fit
 
     def claim(self, capacity: Capacity, rows: Iterable[int], *, strict: bool = False) -> dict[int, Fit]:
         """Place these jobs one after the other, each taking what it gets; those that do not fit are left out.
@@ -36,8 +46,7 @@ class Placing:
         for row in rows:
             placement = None if keys[row] in failed else self.place(capacity, row)
             if placement is not None:
-                fits[row] = capacity.fit(placement)
-                capacity.take(row, placement)
+                fits[row] = self.take(capacity, row, placement)
                 continue
             failed.add(keys[row])
             if strict:

@@ -101,7 +101,7 @@ def state_digest(state: ClusterState) -> str:
     """SHA-256, in hex, of everything in the state but its sequence number. Stable across processes and machines."""
     digest = hashlib.sha256()
     digest.update(np.float64(state.time_s).astype("<f8").tobytes())
-    for table in (state.nodes, state.jobs):
+    for table in (state.nodes, state.jobs, *(() if state.profiles is None else (state.profiles,))):
         for name, value in vars(table).items():
             digest.update(f"\n{name} {len(value)}\n".encode())
             if isinstance(value, np.ndarray):

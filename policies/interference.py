@@ -1,0 +1,95 @@
+"""How much workers on one node are in each other's way: the model of MARL.
+
+Source: "MARL" (Zhao and Wu, TNSM 2021), section V: a job's slowdown is an exponential of its neighbours' CPU use plus a line in
+their PCIe use. Their coefficients are fitted to measurements that the paper does not print; the defaults here follow from two
+facts that it does: one neighbour with six cores costs 30 % (section II-C), of which CPU has 23.2 parts and PCIe 14.4 (what
+the error of the model grows by without either, table III). That the exponential grows e-fold over four cores is assumed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.model import ClusterState, FloatColumn, Placement
+
+
+@dataclass(frozen=True)
+class Interference:
+    """Coefficients. S = alpha1 (exp(alpha2 U + alpha3 C) - exp(alpha3 C)) + beta1 V + beta2 P [somebody is near].
+
+    C and U are cores that the job and its neighbours use, P and V GB/s of PCIe. The constants of the paper are chosen so that
+    a job alone is not slowed down.
+    """
+
+    alpha1: float = 0.0532
+    alpha2: float = 0.25
+    alpha3: float = 0.0
+    beta1: float = 0.252
+    beta2: float = 0.0
+
+    def slowdown(self, cores: float, pcie: float, near_cores: float, near_pcie: float) -> float:
+        """Of a worker, by those near it."""
+        if near_cores <= 0 and near_pcie <= 0:
+            return 0.0
+        exponent = min(self.alpha2 * near_cores, 500.0) + self.alpha3 * cores
+        cpu = self.alpha1 * (math.exp(exponent) - math.exp(self.alpha3 * cores))
+        return cpu + self.beta1 * near_pcie + self.beta2 * pcie
+
+
+class Residents:
+    """Who has how many workers on each node. A worker is one GPU, and what comes with it.
+
+    Invariant: `_on[n]` are the (row, workers) of the jobs that run on node n or were told to `add`.
+    """
+
+    def __init__(self, state: ClusterState, model: Interference) -> None:
+        """All that runs."""
+        self._model = model
+        self._cores, self._pcie = _uses(state)
+        self._on: dict[int, dict[int, int]] = defaultdict(dict)
+        for row in state.running.tolist():
+            placement = state.jobs.placement(row)
+            if placement is not None:
+                self.add(row, placement)
+
+    def add(self, row: int, placement: Placement) -> None:
+        """That job runs there from now on."""
+        for node, gpus in placement.items():
+            self._on[node][row] = gpus
+
+    def score(self, node: int, row: int, workers: int) -> float:
+        """Slowdowns of all workers on the node, added up, if that job had so many of them there."""
+        here = self._on.get(node, {})
+        return self._sum([*here.items(), (row, workers)])
+
+    def _sum(self, tenants: Iterable[tuple[int, int]]) -> float:
+        rows = [(workers, workers * self._cores[row], workers * self._pcie[row]) for row, workers in tenants]
+        cores, pcie = sum(row[1] for row in rows), sum(row[2] for row in rows)
+        return sum(
+            workers * self._model.slowdown(own_cores, own_pcie, _rest(cores, own_cores), _rest(pcie, own_pcie))
+            for workers, own_cores, own_pcie in rows
+        )
+
+
+def _rest(total: float, own: float) -> float:
+    """What others use; nothing, when it is no more than rounding."""
+    rest = total - own
+    return rest if rest > 1e-9 * total else 0.0
+
+
+def _uses(state: ClusterState) -> tuple[list[float], list[float]]:
+    """Cores and GB/s of PCIe of one worker of each job: measured, or else the cores that it asked for and no PCIe."""
+    jobs = state.jobs
+    cores: FloatColumn = jobs.cpus_per_gpu
+    pcie: FloatColumn = np.zeros(len(jobs))
+    if state.profiles is not None:
+        measured = state.profiles.per_job(state.profiles.cpu_cores)
+        cores = np.where(np.isnan(measured), cores, measured)
+        measured = state.profiles.per_job(state.profiles.pcie_gbyte_s)
+        pcie = np.where(np.isnan(measured), pcie, measured)
+    return cores.tolist(), pcie.tolist()
