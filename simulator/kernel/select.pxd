@@ -10,7 +10,9 @@ cdef class Selection:
     cdef public long long placement
     cdef public NodePool base, free
     cdef public long long[::1] worst
-    cdef public list newcomers, later, cursors, passed
+    cdef public list newcomers, later
+    cdef public long long num_sizes
+    cdef public long long[::1] cursors, passed
 
     @cython.locals(job=ActiveJob, stopped=list)
     cpdef decide(self, Loop loop)

@@ -31,8 +31,11 @@ class Selection:
         self.worst = array("q", bytes(8 * (pool.top + 1)))
         self.newcomers: list[ActiveJob] = []
         self.later: list[ActiveJob] = []
-        self.cursors: list[int] = []
-        self.passed: list[int] = []
+        self.num_sizes = 0
+        self.cursors = array("q", bytes(8))
+        """By size: the first waiting job that was not offered yet."""
+        self.passed = array("q", bytes(8))
+        """By size: 1 where the last job that was offered did not fit."""
 
     def decide(self, loop: Loop) -> None:
         """Stop and start what the order asks for."""
@@ -64,8 +67,9 @@ class Selection:
         self.free.share_division(loop.pool)
         base.copy_from(loop.pool)
         self.newcomers = []
-        self.cursors = [0] * base.num_sizes
-        self.passed = [0] * base.num_sizes
+        self.num_sizes = base.num_sizes
+        self.cursors = array("q", bytes(8 * base.num_sizes))
+        self.passed = array("q", bytes(8 * base.num_sizes))
         for share in range(base.top + 1):
             self.worst[share] = 0
         self._set_apart(loop)
@@ -75,7 +79,7 @@ class Selection:
 
     def _set_apart(self, loop: Loop) -> None:
         """`later` becomes the running jobs behind the first newcomer, in the policy's order."""
-        first = first_waiting(loop, self.passed)
+        first = first_waiting(loop, [0] * self.num_sizes)
         assert first is not None
         sooner: list[ActiveJob] = []
         later: list[ActiveJob] = []
@@ -120,7 +124,7 @@ class Selection:
         first: ActiveJob | None = None
         if self.free.total == 0:
             return first
-        for size in range(len(self.passed)):
+        for size in range(self.num_sizes):
             if self.passed[size]:
                 continue
             queue = loop.queues[size]
@@ -131,7 +135,7 @@ class Selection:
 
     def _reopen(self, loop: Loop, last: ActiveJob) -> None:
         """Newcomers have moved: sizes that did not fit may fit now, from behind the job that was offered last."""
-        for size in range(len(self.passed)):
+        for size in range(self.num_sizes):
             if self.passed[size]:
                 self.passed[size] = 0
                 self.cursors[size] = loop.first_behind(loop.queues[size], last.key, last.index)
