@@ -73,8 +73,9 @@ the log says so when one of them has changed. A file with a mistake changes noth
 {policies}
 
 A job's duration is never known: "estimated" is the mean of past runs of the same user and job name (`history_runs`,
-`history_min_runs`), or else the job's time limit. Running jobs cannot be stopped yet, so `srtf`, `las` and `tiresias` only
-order the queue.
+`history_min_runs`), or else the job's time limit. Running jobs cannot be stopped yet, so policies that would (`srtf`,
+`las`, `tiresias` and their kin) only order the queue. Nor are models profiled yet: policies that need profiles take all
+models for equal.
 
 ## The embedded cluster
 
