@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +14,8 @@ from policies.model import FloatColumn
 from simulator.errors import SlowdownError
 
 Row = TypeVar("Row")
+A = TypeVar("A", bound=Hashable)
+B = TypeVar("B", bound=Hashable)
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
@@ -81,3 +84,20 @@ def nonnegative(matrix: Matrix, target: FloatColumn) -> FloatColumn:
             best = np.zeros(columns)
             best[chosen] = found
     return best
+
+
+def two_way(rows: Sequence[tuple[A, B, float]], rounds: int = 50) -> tuple[dict[A, float], dict[B, float]]:
+    """a and b for which value = a[first] + b[second] best: each in turn is the mean of what the other leaves."""
+    first: dict[A, float] = {}
+    second: dict[B, float] = {}
+    for _ in range(rounds):
+        second = _means((b, value - first.get(a, 0.0)) for a, b, value in rows)
+        first = _means((a, value - second[b]) for a, b, value in rows)
+    return first, second
+
+
+def _means(pairs: Iterable[tuple[A, float]]) -> dict[A, float]:
+    sums: dict[A, list[float]] = defaultdict(list)
+    for key, value in pairs:
+        sums[key].append(value)
+    return {key: sum(values) / len(values) for key, values in sums.items()}

@@ -10,14 +10,13 @@ step(best ring) / step(ring as placed), both alone (see ring.py).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
 
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Model
-from simulator.slowdown.fitting import FitReport, report, split
+from simulator.slowdown.fitting import FitReport, report, split, two_way
 from simulator.slowdown.profiles import Curve, Profiles
 from simulator.slowdown.ring import BestRing, alone_s
 from simulator.topology import Topology
@@ -87,18 +86,8 @@ def fit(rows: Sequence[LocalityRow], seed: int = 0) -> tuple[dict[str, Curve], F
 
 
 def _curves(rows: Sequence[LocalityRow]) -> tuple[dict[str, Curve], dict[tuple[str, str], float]]:
-    """The curves, and the log throughput of every setting at the first tier: each in turn the mean of what the other leaves."""
-    tiers: dict[tuple[str, int], float] = {}
-    settings: dict[tuple[str, str], float] = {}
-    for _ in range(50):
-        left: dict[tuple[str, str], list[float]] = defaultdict(list)
-        for row in rows:
-            left[row.model, row.setting].append(log(row.throughput) - tiers.get((row.model, row.tier), 0.0))
-        settings = {key: sum(values) / len(values) for key, values in left.items()}
-        of_tier: dict[tuple[str, int], list[float]] = defaultdict(list)
-        for row in rows:
-            of_tier[row.model, row.tier].append(log(row.throughput) - settings[row.model, row.setting])
-        tiers = {key: sum(values) / len(values) for key, values in of_tier.items()}
+    """The curves, and the log throughput of every setting at the first tier."""
+    tiers, settings = two_way([((row.model, row.tier), (row.model, row.setting), log(row.throughput)) for row in rows])
     curves = {}
     for model in dict.fromkeys(row.model for row in rows):
         known = [tiers.get((model, tier)) for tier in range(4)]

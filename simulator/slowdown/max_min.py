@@ -10,9 +10,9 @@ communicating and a share o of the shorter that is hidden behind the longer,
 counts; that is what `locality` leaves to this model, and the default beside it.
 
 `sharing=always` (default): every flow counts fully, as if jobs communicated all the time. `sharing=duty`: another's flow
-counts by the share d = t / step of time in which it communicates, so that x_j = max-min rate with weights 1 for itself and
-d for others; rates and shares are found together by a fixed number of rounds from d = 1. Jobs' steps are taken to be out of
-phase.
+counts by the share d = t / step of time in which it communicates, so that on every link
+a_j x_j + sum of d_k a_k min(x_k, x_j) over the others k <= capacity, which is max-min fairness where all d are 1; rates and
+shares are found together by a fixed number of rounds from there. Jobs' steps are taken to be out of phase.
 
 A job on one node has no flow: its factor is 1, it touches nobody, and costs a set insertion. An event costs what the component of
 flows costs that share links with the job's own, over links that could be full at all.
@@ -28,7 +28,7 @@ from simulator.slowdown.api import Resident
 from simulator.slowdown.links import LinkUse
 from simulator.slowdown.profiles import Profile, Profiles
 from simulator.slowdown.ring import GB, BestRing, ring_gbs, sent_bytes
-from simulator.slowdown.waterfill import max_min
+from simulator.slowdown.waterfill import level, max_min
 from simulator.topology import Topology
 
 _ROUNDS = 12
@@ -183,42 +183,56 @@ class MaxMin:
     def _settle(self, component: list[int]) -> None:
         """New factors for a component."""
         flows = {job: self._flows[job] for job in component}
-        if len(flows) == 1:
-            rates = {job: flow.alone_gbs for job, flow in flows.items()}
-        else:
-            rates = self._duty_rates(flows) if self._duty else self._rates(flows)
+        rates = {job: flow.alone_gbs for job, flow in flows.items()} if len(flows) == 1 else self._rates(flows)
         for job, gbs in rates.items():
             factor = flows[job].factor(gbs)
             if factor != self._factors[job]:
                 self._factors[job] = factor
                 self._news.add(job)
 
-    def _shared(self, flows: Mapping[int, Flow]) -> dict[int, dict[int, float]]:
-        """Of every flow's links those that others use too and that could be full."""
-        jobs = self._use.jobs
-        contested = {link for flow in flows.values() for link in flow.passes if len(jobs[link]) > 1}
-        contested = {link for link in contested if self._could_be_full(link)}
-        return {
-            job: {link: share for link, share in flow.passes.items() if link in contested}
-            for job, flow in flows.items()
-        }
+    def _contested(self, flows: Mapping[int, Flow]) -> tuple[dict[int, dict[int, float]], dict[int, float]]:
+        """Of every flow's links those that others use too and that could be full, and what they have.
+
+        Of links that the same flows pass equally often only the narrowest counts.
+        """
+        jobs, capacity = self._use.jobs, self._topology.capacity
+        narrowest: dict[tuple[tuple[int, ...], tuple[float, ...]], int] = {}
+        for link in dict.fromkeys(link for flow in flows.values() for link in flow.passes):
+            on_link = jobs[link]
+            if len(on_link) > 1 and self._could_be_full(link):
+                alike = (on_link, tuple(flows[job].passes[link] for job in on_link))
+                known = narrowest.get(alike)
+                if known is None or capacity[link] < capacity[known]:
+                    narrowest[alike] = link
+        uses: dict[int, dict[int, float]] = {job: {} for job in flows}
+        for link in narrowest.values():
+            for job in jobs[link]:
+                uses[job][link] = flows[job].passes[link]
+        return uses, {link: capacity[link] for link in narrowest.values()}
 
     def _rates(self, flows: Mapping[int, Flow]) -> dict[int, float]:
-        """GB/s of every flow when all send all the time."""
-        uses = self._shared(flows)
-        limits = {job: flow.alone_gbs for job, flow in flows.items()}
-        capacity = {link: self._topology.capacity[link] for links in uses.values() for link in links}
-        return max_min(uses, capacity, limits)
-
-    def _duty_rates(self, flows: Mapping[int, Flow]) -> dict[int, float]:
-        """GB/s of every flow while it sends, when others send for a share of the time."""
-        uses = self._shared(flows)
-        limits = {job: flow.alone_gbs for job, flow in flows.items()}
-        capacity = {link: self._topology.capacity[link] for links in uses.values() for link in links}
-        rates = max_min(uses, capacity, limits)
-        for _ in range(_ROUNDS):
-            duty = {job: flow.duty(rates[job]) for job, flow in flows.items()}
-            weighed = {job: {link: share * duty[job] for link, share in links.items()} for job, links in uses.items()}
-            found = {job: max_min({**weighed, job: uses[job]}, capacity, limits)[job] for job in flows}
-            rates = {job: (rates[job] + found[job]) / 2 for job in flows}
+        """GB/s of every flow."""
+        uses, capacity = self._contested(flows)
+        rates = max_min(uses, capacity, {job: flow.alone_gbs for job, flow in flows.items()})
+        if self._duty:
+            for _ in range(_ROUNDS):
+                duty = {job: flow.duty(rates[job]) for job, flow in flows.items()}
+                found = {job: self._beside(job, flows[job], uses, capacity, rates, duty) for job in flows}
+                rates = {job: (rates[job] + found[job]) / 2 for job in flows}
         return rates
+
+    def _beside(
+        self,
+        job: int,
+        flow: Flow,
+        uses: Mapping[int, Mapping[int, float]],
+        capacity: Mapping[int, float],
+        rates: Mapping[int, float],
+        duty: Mapping[int, float],
+    ) -> float:
+        """GB/s of a flow while it sends, beside others that have those rates for those shares of the time."""
+        gbs = flow.alone_gbs
+        for link, share in uses[job].items():
+            others = [(rates[other], uses[other][link] * duty[other]) for other in self._use.jobs[link] if other != job]
+            gbs = min(gbs, level(capacity[link], share, others))
+        return gbs

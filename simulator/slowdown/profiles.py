@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import sqrt
 from statistics import median
 
 from simulator.errors import SlowdownError
@@ -18,6 +19,9 @@ TIERS = ("same socket", "same node", "same rack", "across racks")
 """The k = 4 placements of SCHED2, from concentrated to scattered."""
 Curve = tuple[float, float, float, float]
 """Throughput at each tier relative to the first; it never rises."""
+
+Servers = tuple[float, float, float, float, float]
+"""a to e of Optimus' speed model (parameter_server.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Profile:
     """Throughput by tier; None: by computing and communicating time."""
     scaling: tuple[float, float] | None = None
     """Contention and coherence of the universal scalability law; None: by computing and communicating time."""
-    servers: tuple[float, float, float, float, float] | None = None
+    servers: Servers | None = None
     """a to e of Optimus' speed model for parameter servers; None: by computing and communicating time."""
 
     def step_s(self, communicate_s: float, batch_size: int = -1) -> float:
@@ -65,6 +69,34 @@ class Interference:
     """Both constants of the paper, which only their sum can tell from measurements."""
 
 
+@dataclass(frozen=True, slots=True)
+class RingTime:
+    """Seconds of a ring reduction in one rack: square roots of the GPUs at two sizes, straight lines between and beyond.
+
+    RL-TAPS (section 4.6.3) measured 100 and 500 MB on up to 16 P100, and shows the curves in figure 3; the coefficients are those
+    of its authors' published simulator (28.29 and 139.77 ms). Another rack costs a fifth (equation 12).
+    """
+
+    small_s: float = 0.02829
+    """At 100 MB on one GPU's worth of ring."""
+    large_s: float = 0.13977
+    """At 500 MB."""
+    per_rack: float = 0.2
+
+    @staticmethod
+    def parts(size: float) -> tuple[float, float]:
+        """The weights of both curves for so many bytes."""
+        mb = size / 1e6
+        if mb <= 100:
+            return mb / 100, 0.0
+        return (500 - mb) / 400, (mb - 100) / 400
+
+    def seconds(self, gpus: int, size: float, racks: int) -> float:
+        """Of one reduction of so many bytes over GPUs in so many racks."""
+        small, large = self.parts(size)
+        return (small * self.small_s + large * self.large_s) * sqrt(gpus) * (1 + (racks - 1) * self.per_rack)
+
+
 @dataclass(frozen=True)
 class Profiles:
     """Profiles by model, and what was measured of models together. Immutable: all copies of a simulation share it."""
@@ -73,6 +105,7 @@ class Profiles:
     pairs: Mapping[Pair, float]
     """Throughput of the first beside the second, as a share of what it has alone."""
     interference: Interference
+    ring: RingTime = RingTime()
     default: str = ""
     """The model for which unknown ones are taken; '': their median."""
     _known: dict[str, Profile] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -7,9 +7,15 @@ from dataclasses import dataclass, field, replace
 
 from simulator.errors import SlowdownError
 from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.interference import HostInterference
+from simulator.slowdown.link_sharing import LinkSharing
 from simulator.slowdown.locality import Locality
 from simulator.slowdown.max_min import MaxMin
+from simulator.slowdown.node_speed import NodeSpeed
+from simulator.slowdown.pair_table import PairTable
+from simulator.slowdown.parameter_server import ParameterServer
 from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.scaling import Scaling
 from simulator.topology import Topology
 
 NONE = "none"
@@ -69,6 +75,14 @@ MODELS: dict[str, Entry] = {
         MaxMin,
         {"reference": _one_of("best", "alone"), "sharing": _one_of("always", "duty")},
     ),
+    "link-sharing": Entry(
+        "links are shared by the number of jobs on them (RL-TAPS)", LinkSharing, {"reference": _one_of("best", "alone")}
+    ),
+    "pair-table": Entry("the worst measured ratio of two that share a node", PairTable, {"single": _yes()}),
+    "interference": Entry("cores and PCIe of a host are shared (MARL)", HostInterference, {"cores": _number(0)}),
+    "parameter-server": Entry("workers and servers that are spread (DL2)", ParameterServer, {"ratio": _number(0)}),
+    "scaling": Entry("elastic jobs at another size than they asked for", Scaling),
+    "node-speed": Entry("nodes of different speed", NodeSpeed),
 }
 """Every model takes `default=MODEL` too: the profile that stands for models that have none."""
 

@@ -46,3 +46,17 @@ def max_min(
         if full >= 0:
             weight[full] = 0.0
     return rates
+
+
+def level(capacity: float, share: float, others: Sequence[tuple[float, float]]) -> float:
+    """The x for which share x + sum of other shares x min(other rate, x) is the capacity: what one flow gets of one link.
+
+    `others` are rates and shares.
+    """
+    left, weight = capacity, share + sum(other for _, other in others)
+    for rate, other in sorted(others):
+        if left <= rate * weight:
+            break
+        left -= rate * other
+        weight -= other
+    return max(left, 0.0) / weight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -21,6 +21,7 @@ def racks(nodes: int = 6, per_rack: int = 3, gpus: int = 8) -> Topology:
 
 TOPOLOGIES: dict[str, Callable[[], Topology]] = {
     "racks": racks,
+    "speeds": lambda: replace(racks(), speed=(1.0, 0.9, 0.8, 1.0, 0.5, 2.0)),
     "mixed": lambda: rack_tree([8, 4, 2, 8, 1, 8], [2, 2, 1, 2, 1, 4], [0, 0, 0, 1, 1, 1]),
     "fat-tree": lambda: fat_tree([4] * 9, [2] * 9),
     "bcube": lambda: bcube([4] * 8, [2] * 8, n=3),

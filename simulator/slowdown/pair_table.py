@@ -1,0 +1,117 @@
+"""Pair table: a job's speed is its ratio against the worst job that shares a node with it (contention_rl, section III).
+
+factor(j) = min over the jobs i that share a node with j of ratio(j, i), where ratio is the throughput of j beside i over its
+throughput alone: 1 / contention sensitivity. A ratio is looked up by what both are (model, GPUs, nodes), then by model alone;
+what is not in the table is the median of what the table has of the one that is, or of all.
+
+`single=no`: jobs on one node neither suffer nor do harm, as the table measures sharing of the network.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar
+
+from simulator.slowdown.api import Resident
+from simulator.slowdown.base import Neighbours
+from simulator.slowdown.fitting import FitReport, report, split
+from simulator.slowdown.profiles import Pair, Profiles, key_of
+from simulator.topology import Topology
+
+K = TypeVar("K")
+
+
+class Ratios:
+    """The table with its fall-backs. Only reads, but for what it remembers; copies of a model share it."""
+
+    def __init__(self, pairs: Mapping[Pair, float]) -> None:
+        by_model: dict[Pair, list[float]] = defaultdict(list)
+        of_target: dict[str, list[float]] = defaultdict(list)
+        of_other: dict[str, list[float]] = defaultdict(list)
+        for (target, other), ratio in pairs.items():
+            by_model[_model(target), _model(other)].append(ratio)
+            of_target[_model(target)].append(ratio)
+            of_other[_model(other)].append(ratio)
+        self._exact = pairs
+        self._by_model = _medians(by_model)
+        self._of_target = _medians(of_target)
+        self._of_other = _medians(of_other)
+        self._all = median(pairs.values()) if pairs else 1.0
+
+    def of(self, target: str, other: str) -> float:
+        """The ratio of two, each `model,GPUs,nodes` or `model`."""
+        exact = self._exact.get((target, other))
+        if exact is None:
+            exact = self._by_model.get((_model(target), _model(other)))
+        if exact is None:
+            exact = self._of_target.get(_model(target), self._of_other.get(_model(other), self._all))
+        return min(1.0, exact)
+
+
+class PairTable(Neighbours):
+    """The worst ratio among neighbours."""
+
+    def __init__(self, topology: Topology, profiles: Profiles, single: bool = True) -> None:  # noqa: ARG002
+        super().__init__()
+        self._ratios = Ratios(profiles.pairs)
+        self._default = key_of(profiles.default)
+        self._known = {_model(key) for pair in profiles.pairs for key in pair}
+        self._single = single
+
+    def _worked_out(self, resident: Resident) -> float:
+        if not self._single and len(resident.nodes) == 1:
+            return 1.0
+        mine = self._key(resident)
+        near = {job for node in resident.nodes for job in self._on_node[node]} - {resident.job}
+        others = (self._residents[job] for job in near)
+        return min(
+            (self._ratios.of(mine, self._key(other)) for other in others if self._single or len(other.nodes) > 1),
+            default=1.0,
+        )
+
+    def _key(self, resident: Resident) -> str:
+        model = key_of(resident.model)
+        if self._default and model not in self._known:
+            model = self._default
+        return f"{model},{sum(resident.counts)},{len(resident.nodes)}"
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """One measurement of two jobs that share nodes."""
+
+    target: str
+    """The one that is measured: a model, or `model,GPUs,nodes`."""
+    other: str
+    ratio: float
+    """Its throughput over what it has alone."""
+
+
+def fit(rows: Sequence[PairRow], seed: int = 0) -> tuple[dict[Pair, float], FitReport]:
+    """The table of all rows (the median of those of one pair); the report says how well it stands in for pairs it has not."""
+    fitted, held_out = split(rows, seed)
+    ratios = Ratios(_table(fitted))
+    seen = report(fitted, held_out, lambda row: ratios.of(*_pair(row)), lambda row: row.ratio, seed)
+    return _table(rows), seen
+
+
+def _table(rows: Iterable[PairRow]) -> dict[Pair, float]:
+    measured: dict[Pair, list[float]] = defaultdict(list)
+    for row in rows:
+        measured[_pair(row)].append(row.ratio)
+    return _medians(measured)
+
+
+def _pair(row: PairRow) -> Pair:
+    return key_of(row.target), key_of(row.other)
+
+
+def _model(key: str) -> str:
+    return key.partition(",")[0]
+
+
+def _medians(values: Mapping[K, Sequence[float]]) -> dict[K, float]:
+    return {key: median(numbers) for key, numbers in values.items()}
