@@ -86,7 +86,7 @@ def test_other_layouts_are_refused_with_those_there_are(value: object) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_LAYOUT)
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(state=states())
 def test_every_scattered_decision_is_valid(name: str, state: ClusterState) -> None:
     policy = load_policy(name, {"layout": "anywhere"})

@@ -120,7 +120,7 @@ class TestRandom:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(state=states())
 def test_every_decision_is_valid(name: str, state: ClusterState) -> None:
     policy = load_policy(name)
@@ -129,7 +129,7 @@ def test_every_decision_is_valid(name: str, state: ClusterState) -> None:
     assert policy.decide(state) == decision
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(state=states())
 def test_backfilling_with_scattered_jobs_is_valid(state: ClusterState) -> None:
     policy = load_policy("backfill", {"layout": "anywhere"})

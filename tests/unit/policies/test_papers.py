@@ -305,7 +305,7 @@ def profiled_states(draw: st.DrawFn) -> ClusterState:
 
 
 @pytest.mark.parametrize("make", POLICIES)
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(state=profiled_states())
 def test_every_decision_is_valid(make: Callable[[], Policy], state: ClusterState) -> None:
     policy = make()

@@ -23,7 +23,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from policies.api import Decision, Outcome, Policy, PolicySpec, load_policy
+from policies.api import Decision, Outcome, Policy, PolicySpec, load_policy, policy_names
 from policies.client import PolicyClient
 from policies.errors import AddressError, ListenError, PolicyFault, PolicyServerError
 from policies.model import ClusterState, Placement
@@ -313,15 +313,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_list_names_every_policy() -> None:
     listed = json.loads(command("list", "--json").stdout)
-    assert [policy["name"] for policy in listed["policies"]] == [
-        "fewest-gpus",
-        "fifo",
-        "fifo-skip",
-        "las",
-        "sjf",
-        "srtf",
-        "tiresias",
-    ]
+    assert [policy["name"] for policy in listed["policies"]] == policy_names()
     assert all(policy["source"] for policy in listed["policies"])
     assert "Schrage 1968" in command("list").stdout
 
