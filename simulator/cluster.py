@@ -134,6 +134,19 @@ def cluster_of(table: Mapping[str, Any]) -> Cluster:
     )
 
 
+def slurm_cluster(topology: str, nodes: str) -> Cluster:
+    """The nodes with GPUs of a live Slurm, from the texts of its topology.conf ('' where it has none) and of its node lines.
+
+    See simulator/topology/slurm.py. Raises ClusterError.
+    """
+    from simulator.topology.slurm import parse_nodes, parse_switches, slurm_topology
+
+    found = parse_nodes(nodes)
+    network = slurm_topology(parse_switches(topology), found)
+    names = tuple(node.name for node in found)
+    return Cluster(names, network.gpus, network.sockets, (1.0,) * len(found), network)
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     name: str

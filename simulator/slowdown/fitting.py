@@ -41,10 +41,18 @@ class FitReport:
         )
 
 
-def split(rows: Sequence[Row], seed: int, share: float = 0.25) -> tuple[list[Row], list[Row]]:
-    """The rows to fit from, and those held out: a random share of them, at least one. Raises SlowdownError on too few."""
+def split(
+    rows: Sequence[Row], measured: Callable[[Row], float], seed: int, share: float = 0.25
+) -> tuple[list[Row], list[Row]]:
+    """The rows to fit from, and those held out: a random share of them, at least one.
+
+    Raises SlowdownError on too few rows, and on one whose measured number is not above 0.
+    """
     if len(rows) < 4:
         raise SlowdownError(f"{len(rows)} rows are too few to fit from", mend="give at least four")
+    for at, row in enumerate(rows):
+        if not 0 < measured(row) < float("inf"):
+            raise SlowdownError(f"row {at + 1}, {row}, measures nothing above 0", mend="leave such rows out")
     order = list(range(len(rows)))
     random.Random(seed).shuffle(order)  # noqa: S311 - which rows are held out is no secret
     held = set(order[: max(1, round(len(rows) * share))])

@@ -94,7 +94,7 @@ def fit(rows: Sequence[InterferenceRow], seed: int = 0) -> tuple[Interference, F
 
     The report is of time, 1 + S, so that rows without a slowdown count.
     """
-    fitted, held_out = split(rows, seed)
+    fitted, held_out = split(rows, lambda row: 1 + row.slowdown, seed)
     target = np.array([row.slowdown for row in fitted])
     most_others = max(row.others_cpu for row in fitted) or 1.0
     most_own = max(row.own_cpu for row in fitted) or 1.0

@@ -134,7 +134,7 @@ def fit(rows: Sequence[RingRow], seed: int = 0) -> tuple[RingTime, FitReport]:
 
     Without rows in several racks the factor is the paper's.
     """
-    fitted, held_out = split(rows, seed)
+    fitted, held_out = split(rows, lambda row: row.seconds, seed)
     in_one = [row for row in fitted if row.racks == 1]
     basis = np.array([[part * sqrt(row.gpus) / row.seconds for part in RingTime.parts(row.bytes)] for row in in_one])
     small, large = nonnegative(basis.reshape(-1, 2), np.ones(len(in_one)))

@@ -75,7 +75,7 @@ def fit(rows: Sequence[LocalityRow], seed: int = 0) -> tuple[dict[str, Curve], F
 
     A tier that was never measured has the curve of the tier before it. Held-out rows are predicted from their setting's other rows.
     """
-    fitted, held_out = split(rows, seed)
+    fitted, held_out = split(rows, lambda row: row.throughput, seed)
     curves, settings = _curves(fitted)
 
     def predicted(row: LocalityRow) -> float | None:

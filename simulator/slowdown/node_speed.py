@@ -39,7 +39,7 @@ class SpeedRow:
 
 def fit(rows: Sequence[SpeedRow], seed: int = 0) -> tuple[dict[str, float], FitReport]:
     """The speed of every kind relative to the fastest: log throughput = kind + model, least squares."""
-    fitted, held_out = split(rows, seed)
+    fitted, held_out = split(rows, lambda row: row.throughput, seed)
     kinds, models = two_way([(row.kind, row.model, log(row.throughput)) for row in fitted])
 
     def predicted(row: SpeedRow) -> float | None:

@@ -92,7 +92,7 @@ class PairRow:
 
 def fit(rows: Sequence[PairRow], seed: int = 0) -> tuple[dict[Pair, float], FitReport]:
     """The table of all rows (the median of those of one pair); the report says how well it stands in for pairs it has not."""
-    fitted, held_out = split(rows, seed)
+    fitted, held_out = split(rows, lambda row: row.ratio, seed)
     ratios = Ratios(_table(fitted))
     seen = report(fitted, held_out, lambda row: ratios.of(*_pair(row)), lambda row: row.ratio, seed)
     return _table(rows), seen

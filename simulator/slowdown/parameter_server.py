@@ -106,7 +106,7 @@ class ServerRow:
 
 def fit(rows: Sequence[ServerRow], seed: int = 0) -> tuple[dict[str, Servers], FitReport]:
     """a to e of each model, none negative, by least squares of the relative error of a step's time."""
-    fitted, held_out = split(rows, seed)
+    fitted, held_out = split(rows, lambda row: row.examples_s, seed)
     found: Mapping[str, Servers] = {
         model: _coefficients([row for row in fitted if row.model == model])
         for model in dict.fromkeys(row.model for row in fitted)

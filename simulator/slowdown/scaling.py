@@ -67,7 +67,7 @@ def fit(rows: Sequence[ScalingRow], seed: int = 0) -> tuple[dict[str, tuple[floa
     Settings of one model differ in scale: each is fitted alone, and the model's numbers are the means over its settings, weighed by
     rows. Held-out rows are predicted by the model's numbers and the scale of their setting's other rows.
     """
-    fitted, held_out = split(rows, seed)
+    fitted, held_out = split(rows, lambda row: row.throughput, seed)
     curves: dict[str, tuple[float, float]] = {}
     for model in dict.fromkeys(row.model for row in fitted):
         mine = [row for row in fitted if row.model == model]

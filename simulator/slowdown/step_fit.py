@@ -34,7 +34,7 @@ class StepRow:
 
 def fit(rows: Sequence[StepRow], seed: int = 0) -> tuple[dict[str, Profile], FitReport]:
     """`compute_s`, `bytes` and `overlap` of each model, by least squares of the relative error; all else as profiles have it."""
-    fitted, held_out = split(rows, seed)
+    fitted, held_out = split(rows, lambda row: row.step_s, seed)
     found = {
         model: _profile([row for row in fitted if row.model == model])
         for model in dict.fromkeys(row.model for row in fitted)
