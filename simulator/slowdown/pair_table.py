@@ -1,8 +1,9 @@
 """Pair table: a job's speed is its ratio against the worst job that shares a node with it (contention_rl, section III).
 
 factor(j) = min over the jobs i that share a node with j of ratio(j, i), where ratio is the throughput of j beside i over its
-throughput alone: 1 / contention sensitivity. A ratio is looked up by what both are (model, GPUs, nodes), then by model alone;
-what is not in the table is the median of what the table has of the one that is, or of all.
+throughput alone: 1 / contention sensitivity. A ratio is looked up by what both are (model, GPUs, nodes), then by model alone
+(where the table has no number for two models as such, the median of its numbers for them); what is not in the table is the
+median of what it has of the one that is, or of all.
 
 `single=no`: jobs on one node neither suffer nor do harm, as the table measures sharing of the network.
 """
@@ -36,7 +37,10 @@ class Ratios:
             of_target[_model(target)].append(ratio)
             of_other[_model(other)].append(ratio)
         self._exact = pairs
-        self._by_model = _medians(by_model)
+        self._by_model = {
+            **_medians(by_model),
+            **{pair: ratio for pair, ratio in pairs.items() if "," not in "".join(pair)},
+        }
         self._of_target = _medians(of_target)
         self._of_other = _medians(of_other)
         self._all = median(pairs.values()) if pairs else 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
@@ -50,7 +51,7 @@ def read_records(path: Path, columns: Iterable[str] = ()) -> Iterator[tuple[int,
             reader = csv.DictReader(file)
             for record in reader:
                 yield reader.line_num, _complete(record, wanted, path)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         raise SlowdownError(f"cannot be read ({error})", mend="give a CSV or parquet file", path=path) from error
 
 
