@@ -1,0 +1,50 @@
+"""One run from the command line: simulate, write, print. Needs no typer."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+
+from simulator.metrics import summary
+from simulator.progress import Bar, drive
+from simulator.results import Result, prepare_folder, write_results
+from simulator.scenario import Options, Scenario, make_policy
+
+
+def run(options: Options, policy: str, out: Path | None = None, as_json: bool = False) -> None:
+    """Simulate one policy and print its figures; with `out` write its jobs and series too. Raises SimulatorError, PolicyError."""
+    if out is not None:
+        prepare_folder(out)
+    result = simulated(Scenario.of(options, record=out is not None), policy)
+    figures = summary(result)
+    if out is not None:
+        write_results(result, figures, out)
+    if as_json:
+        sys.stdout.write(json.dumps(figures) + "\n")
+        return
+    from simulator.table import lines_of
+
+    sys.stdout.write("\n".join([f"{policy} on {result.trace_name}, {options.cluster}", *lines_of(figures), ""]))
+    left = len(result) - int(result.done.sum())
+    if left:
+        sys.stdout.write(f"{left:,} jobs never finished: the nodes that are left cannot hold them\n")
+
+
+def simulated(scenario: Scenario, name: str) -> Result:
+    """What the run of that policy came to."""
+    policy = make_policy(name, scenario.options)
+    begin = time.perf_counter()
+    simulation, dropped = scenario.simulation(policy)
+    with Bar(f"{name} on {scenario.trace.name}") as bar:
+        drive(simulation, bar.tell)
+    wall_s = time.perf_counter() - begin
+    assumptions = scenario.assumptions(name, policy) | {"command": command_line()}
+    return Result.of(simulation, name, wall_s, dropped=dropped, assumptions=assumptions)
+
+
+def command_line() -> str:
+    """The command that was given, as a shell would take it again."""
+    return shlex.join(["headway-sim", *sys.argv[1:]])
