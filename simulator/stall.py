@@ -11,11 +11,14 @@ from simulator.traces.trace import NS_PER_S
 
 PATIENCE = 10_000
 """Rounds in a row, with no other event between them, after which there is a look at what they have brought."""
+IDLE_PATIENCE = 1_000
+"""Rounds in a row at which nobody runs and nothing is to come, after which nobody will."""
 
 
 class StallWatch:
-    """Invariant: `_rounds` instants in a row were rounds and nothing else; before the last look there were `_left` ns of
-    work to do and `_ahead` ns of work and overhead together, all active jobs counted.
+    """Invariant: `_rounds` instants in a row were rounds and nothing else, the last `_idle` of them with nobody running and
+    nothing to come; at the last look there were `_left` ns of work to do, and `_ahead` ns of work and overhead together, all
+    active jobs counted.
 
     While rounds do some work, or at least serve more overhead than they make, the run comes to an end. Where a stop costs
     more than a round brings, it does not.
@@ -26,19 +29,21 @@ class StallWatch:
         self._name = name
         self._period = period
         self._rounds = 0
+        self._idle = 0
         self._left = 0
         self._ahead = 0
 
     def goes_on(self, loop: Loop, happened: int) -> bool:
         """Whether something can come of it after that instant. Raises SettingError where jobs run and none will ever finish."""
         if happened != ROUND:
-            self._rounds = 0
+            self._rounds = self._idle = 0
             return True
         self._rounds += 1
+        self._idle = 0 if loop.running or loop.next_arrival != NEVER or loop.interrupt != NEVER else self._idle + 1
+        if self._idle == IDLE_PATIENCE:
+            return False
         if self._rounds != 1 and self._rounds % PATIENCE:
             return True
-        if self._rounds > 1 and not loop.running and loop.next_arrival == loop.interrupt == NEVER:
-            return False
         before_left, before_ahead = self._left, self._ahead
         self._look(loop)
         if self._rounds > 1 and loop.running and self._left >= before_left and self._ahead >= before_ahead:

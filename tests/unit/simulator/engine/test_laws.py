@@ -118,8 +118,8 @@ class TestOrders:
 
     @given(traces(8, fixed=False), st.booleans())
     @drawn
-    def test_fifo_starts_in_order_of_arrival(self, trace: object, anywhere: bool) -> None:
-        log = ran(trace, "2x4", baseline("fifo", anywhere=anywhere)).finished  # type: ignore[arg-type]
+    def test_fifo_starts_in_order_of_arrival(self, trace: Trace, anywhere: bool) -> None:
+        log = ran(trace, "2x4", baseline("fifo", anywhere=anywhere)).finished
         first = dict(zip(log.index, log.first_start, strict=True))
         starts = [first[job] for job in range(len(first))]
         assert starts == sorted(starts)
@@ -136,14 +136,14 @@ class TestOrders:
     def test_of_equal_size_the_first_in_the_order_starts_first(self, name: str, key: object) -> None:
         @given(traces(8, fixed=False), st.booleans())
         @drawn
-        def check(trace: object, anywhere: bool) -> None:
-            log = ran(trace, "2x4", baseline(name, anywhere=anywhere)).finished  # type: ignore[arg-type]
+        def check(trace: Trace, anywhere: bool) -> None:
+            log = ran(trace, "2x4", baseline(name, anywhere=anywhere)).finished
             first = dict(zip(log.index, log.first_start, strict=True))
-            order = {job: (key(trace, job), job) for job in first}  # type: ignore[operator]
+            order = {job: (key(trace, job), job) for job in first}
             for job, start in first.items():
                 for other, others_start in first.items():
-                    same = trace.num_gpus[job] == trace.num_gpus[other]  # type: ignore[attr-defined]
-                    both_wait = trace.submit_ns[other] <= start < others_start  # type: ignore[attr-defined]
+                    same = trace.num_gpus[job] == trace.num_gpus[other]
+                    both_wait = trace.submit_ns[other] <= start < others_start
                     assert not (same and both_wait and order[other] < order[job])
             assert all(stops == 0 for stops in log.stops)
 
@@ -151,23 +151,23 @@ class TestOrders:
 
     @given(traces(1, fixed=False))
     @drawn
-    def test_srtf_on_one_gpu_is_the_best_average(self, trace: object) -> None:
+    def test_srtf_on_one_gpu_is_the_best_average(self, trace: Trace) -> None:
         """Schrage 1968: of all schedules of one server, shortest remaining time has the least sum of finish times."""
-        best = sum(ran(trace, "1x1", baseline("srtf")).finished.finish)  # type: ignore[arg-type]
+        best = sum(ran(trace, "1x1", baseline("srtf")).finished.finish)
         for name in ("fifo", "sjf", "las", "backfill", "tiresias"):
-            assert best <= sum(ran(trace, "1x1", baseline(name, round_s=60.0)).finished.finish)  # type: ignore[arg-type]
+            assert best <= sum(ran(trace, "1x1", baseline(name, round_s=60.0)).finished.finish)
 
     @given(traces(8, fixed=False))
     @drawn
-    def test_backfilling_never_delays_the_first_of_the_queue(self, trace: object) -> None:
+    def test_backfilling_never_delays_the_first_of_the_queue(self, trace: Trace) -> None:
         """The job that arrives first at an empty cluster, and every job that heads the queue, start as promised: no later than
         when all that ran at its turn have ended."""
-        simulation = ran(trace, "2x4", baseline("backfill"), replace(FREE, record=True))  # type: ignore[arg-type]
+        simulation = ran(trace, "2x4", baseline("backfill"), replace(FREE, record=True))
         log = simulation.finished
         first = dict(zip(log.index, log.first_start, strict=True))
         finish = dict(zip(log.index, log.finish, strict=True))
         for job, start in first.items():
-            head_since = max([int(trace.submit_ns[job]), *(first[other] for other in range(job))])  # type: ignore[attr-defined]
+            head_since = max([int(trace.submit_ns[job]), *(first[other] for other in range(job))])
             running_then = [
                 finish[other] for other in first if first[other] < head_since < finish[other] or other < job
             ]
@@ -175,9 +175,9 @@ class TestOrders:
 
     @given(traces(4, fixed=False))
     @drawn
-    def test_las_shares_one_node_fairly(self, trace: object) -> None:
+    def test_las_shares_one_node_fairly(self, trace: Trace) -> None:
         """Who waits while another runs on has had no less, at every round, than the one that runs."""
-        simulation = Simulation(trace, ran(trace, "1x4", baseline("fifo")).cluster, baseline("las", round_s=10.0), FREE)  # type: ignore[arg-type]
+        simulation = Simulation(trace, ran(trace, "1x4", baseline("fifo")).cluster, baseline("las", round_s=10.0), FREE)
         while simulation.advance():
             simulation.decide()
             loop = simulation.loop
