@@ -32,7 +32,7 @@ from simulator.slowdown.waterfill import level, max_min
 from simulator.topology import Topology
 
 _ROUNDS = 12
-"""Of `sharing=duty`; by then rates move by less than a thousandth."""
+"""Of `sharing=duty`; more of them move no factor by a thousandth."""
 
 
 @dataclass(frozen=True, slots=True)
