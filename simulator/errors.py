@@ -78,3 +78,7 @@ class SlowdownError(SimulatorError):
         self.reason = reason
         self.mend = mend
         self.path = Path(path) if path else None
+
+
+class WorkerError(SimulatorError):
+    """A worker process of a vectorized environment has died, or an environment in it raised: the text says which, and what."""

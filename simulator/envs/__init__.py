@@ -1,0 +1,14 @@
+"""Gymnasium environments over the simulator's engine. Importing this package registers them.
+
+import gymnasium, simulator.envs
+env = gymnasium.make("headway/Contention-v0", branch="B")
+"""
+
+from __future__ import annotations
+
+import gymnasium
+
+CONTENTION = "headway/Contention-v0"
+
+if CONTENTION not in gymnasium.registry:
+    gymnasium.register(CONTENTION, entry_point="simulator.envs.contention:ContentionEnv")

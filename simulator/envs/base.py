@@ -1,0 +1,229 @@
+"""What every environment shares: an episode over a simulation that the agent drives."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from simulator.engine import Simulation
+from simulator.envs.outcome import outcome
+from simulator.envs.world import EVENTS, Slowdowns, TraceSource, World, cluster_of
+from simulator.errors import SettingError
+from simulator.kernel.constants import NEVER
+from simulator.kernel.job import ActiveJob
+from simulator.kernel.loop import Loop
+from simulator.traces.trace import NS_PER_S, Trace
+
+ObsT = TypeVar("ObsT")
+ActT = TypeVar("ActT")
+Mask = npt.NDArray[np.bool_]
+_RESET_OPTIONS = ("trace", "trace_seed")
+_STEPS_PER_JOB = 100
+
+
+class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
+    """An episode schedules one trace, from its first job's arrival to its last job's finish.
+
+    At a decision time stands still: the agent starts (and may stop) jobs, one a step, until it waits; then the engine goes on
+    to the next decision. There is none while no job waits. A subclass gives the spaces, `_begin`, `_observe`, `_act`, `_rate`
+    and, where it wants them, the other hooks; it changes the cluster with `start` and `stop` alone.
+
+    Invariant between steps: everything due at the present instant has happened, `simulation` has speeds that agree with it, and
+    some job waits unless the episode is over.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - gymnasium's own form
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.cluster = cluster_of(world.cluster)
+        self._source = TraceSource(world.traces, self.cluster)
+        self._slowdowns = Slowdowns(world.slowdown, self.cluster, world.profiles)
+        self._period = round(world.round_s * NS_PER_S)
+        self._by_events = world.decide == EVENTS
+        self.simulation: Simulation
+        self.loop: Loop
+        self.trace: Trace
+        self.steps = 0
+        self._most_steps = 0
+        self._over = True
+        self._asked_at = -1
+        self._invalid = 0
+        self._skipped = 0
+        """Decisions that nobody was asked for."""
+
+    # Gymnasium
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ObsT, dict[str, Any]]:
+        """Begin an episode. Options: `trace` (a Trace, or the number of one), or `trace_seed` of the workload."""
+        super().reset(seed=seed)
+        self.trace = trace = self._trace_of(options or {})
+        self.simulation = Simulation(trace, self.cluster, None, self.world.settings, self._slowdowns.fresh())
+        self.loop = self.simulation.loop
+        self.loop.track = 1
+        self.steps = self._invalid = self._skipped = 0
+        self._most_steps = self.world.max_steps or _STEPS_PER_JOB * len(trace)
+        self._over = False
+        self._asked_at = -1
+        self._begin()
+        self._pass_time()
+        return self._observe(), {}
+
+    def step(self, action: ActT) -> tuple[ObsT, float, bool, bool, dict[str, Any]]:
+        """Carry out one action; an impossible one is the same as waiting."""
+        if self._over:
+            raise gymnasium.error.ResetNeeded("the episode is over: call reset")
+        self.steps += 1
+        acted = self._act(action)
+        reward = 0.0
+        if not acted or not self.loop.num_waiting or (self.world.skip_forced and not self._has_choice()):
+            reward = self._pass_time()
+        terminated = self._all_done()
+        truncated = not terminated and self._is_too_long()
+        info: dict[str, Any] = {}
+        if terminated or truncated:
+            self._over = True
+            info["outcome"] = {**outcome(self.simulation), "steps": self.steps, "invalid_actions": self._invalid}
+        return self._observe(), reward, terminated, truncated, info
+
+    @abstractmethod
+    def action_masks(self) -> Mask:
+        """Which actions are possible now (the convention of sb3-contrib's MaskablePPO); an array that nobody else has."""
+
+    # What a subclass gives
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """A new simulation stands before its first instant."""
+
+    @abstractmethod
+    def _observe(self) -> ObsT:
+        """What the agent sees; an array that nobody else has."""
+
+    @abstractmethod
+    def _act(self, action: ActT) -> bool:
+        """Carry out the action; false where that was to wait."""
+
+    @abstractmethod
+    def _rate(self) -> float:
+        """Reward of a round in which the cluster stays as it is."""
+
+    def _has_choice(self) -> bool:
+        """Whether anything can be done but wait."""
+        return True
+
+    def _gone(self, job: ActiveJob) -> None:
+        """The job has finished or was stopped: it holds nothing any more."""
+
+    def _changed(self) -> None:
+        """Jobs have started, or are gone; speeds are those of now."""
+
+    def _nodes_changed(self) -> None:
+        """Nodes may have gone down or come up."""
+
+    def _before_decision(self) -> None:
+        """A decision is due; the hook may stop jobs."""
+
+    # What a subclass may do
+
+    def start(self, job: ActiveJob, nodes: list[int], counts: list[int]) -> None:
+        """The waiting job starts there now. The caller has seen to it that there is room."""
+        self.loop.dequeue(job)
+        self.loop.start_on(job, nodes, counts)
+
+    def stop(self, job: ActiveJob) -> None:
+        """The running job, one that may be stopped, goes back to the queue; its next run pays for that."""
+        self.loop.stop(job)
+        self._settle()
+
+    # Time
+
+    def _pass_time(self) -> float:
+        """Go on to the next decision, or to the end; the reward for that."""
+        reward = 0.0
+        while True:
+            reward += self._to_next_decision()
+            if self._all_done():
+                return reward
+            self._before_decision()
+            if not self.world.skip_forced or self._has_choice() or self._is_too_long():
+                return reward
+            self._skipped += 1
+
+    def _to_next_decision(self) -> float:
+        loop, simulation = self.loop, self.simulation
+        reward = 0.0
+        if loop.touched:
+            self._settle()
+        while True:
+            loop.timer = self._due()
+            rate = self._rate() if loop.num_waiting or loop.running else 0.0
+            before = loop.now
+            if not simulation.advance():
+                break
+            reward += rate * (loop.now - before)
+            self._settle()
+            if self._is_decision() or self._all_done():
+                break
+        self._asked_at = loop.now
+        return reward / self._period
+
+    def _settle(self) -> None:
+        """Tell whoever keeps count who has gone, and bring speeds up to date."""
+        loop = self.loop
+        touched = loop.touched
+        for job in touched:
+            if not job.held:
+                self._gone(job)
+        if self.world.settings.changes:
+            self._nodes_changed()
+        self.simulation.settle()
+        if touched:
+            loop.touched = []
+            self._changed()
+
+    def _due(self) -> int:
+        """When the engine is to stop for a decision, if nothing happens before; NEVER while no job waits."""
+        loop = self.loop
+        if not loop.num_waiting:
+            return NEVER
+        if self._by_events:
+            loop.timer = NEVER
+            return NEVER if loop.peek() != NEVER else loop.now + self._period
+        earliest = max(self._asked_at + 1, loop.now)
+        return -(-earliest // self._period) * self._period
+
+    def _is_decision(self) -> bool:
+        loop = self.loop
+        if not loop.num_waiting:
+            return False
+        return self._by_events or (loop.now % self._period == 0 and loop.now > self._asked_at)
+
+    def _is_too_long(self) -> bool:
+        return self.steps + self._skipped >= self._most_steps
+
+    def _all_done(self) -> bool:
+        loop = self.loop
+        return loop.arrived == loop.num_jobs and not loop.num_waiting and not loop.running
+
+    # Traces
+
+    def _trace_of(self, options: dict[str, Any]) -> Trace:
+        for name in options:
+            if name not in _RESET_OPTIONS:
+                raise SettingError(f"reset has no option {name!r}; give {' or '.join(_RESET_OPTIONS)}")
+        trace: object = options.get("trace")
+        if isinstance(trace, Trace):
+            return trace
+        given: dict[str, Callable[[int], Trace]] = {"trace": self._source.at, "trace_seed": self._source.of_seed}
+        for name, find in given.items():
+            if name in options:
+                if not isinstance(options[name], int | np.integer):
+                    raise SettingError(f"{name} is {options[name]!r}; give a whole number")
+                return find(int(options[name]))
+        return self._source.draw(self.np_random)

@@ -1,0 +1,233 @@
+"""The ways in which a number names a placement: the action space of one candidate.
+
+A choice (an option of the environment) turns what the board has free into a mask, and a number into nodes and shares. Two kinds:
+
+- `lists`, the paper's: the number names the nodes. With split `even` a list has 2^i nodes, which give equal shares (where the
+  demand is no multiple, the freest of them give one GPU more); with `packed` it has any length, and the freest nodes give all
+  that they have. All lists are in it, so it is for small clusters.
+- `rules`, for clusters of any size: the number names a spread and a rule that finds the nodes. The rules are best-fit (the
+  fewest free GPUs that suffice), freest (the most free GPUs), and quiet (the least traffic of the jobs that are there); ties
+  go to the lowest index. With split `even` the spreads are 2^i nodes; with `packed` there is one, as many nodes as it takes:
+  by consolidated best fit, or filling the freest or the quietest nodes one by one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from simulator.envs.board import Board
+from simulator.envs.spreads import NodeLists, Spread, even_shares, packed_shares, powers, spreads_of
+from simulator.kernel.constants import CONSOLIDATED
+from simulator.kernel.job import ActiveJob
+from simulator.kernel.nodes import NodePool
+
+LISTS, RULES = "lists", "rules"
+EVEN, PACKED = "even", "packed"
+NODE_RULES = ("best-fit", "freest", "quiet")
+Where = tuple[list[int], list[int]]
+"""Nodes, and the GPUs that each gives."""
+
+
+class Choice(ABC):
+    """The placements of one candidate, by number.
+
+    Invariant: `mask` has a 1 exactly where `place` finds nodes, and `possible` says whether there is one.
+    """
+
+    size: int
+    """How many numbers there are."""
+
+    def __init__(self, board: Board, counts: Sequence[int]) -> None:
+        """`counts`: the numbers of nodes over which a job may spread, the rows of the right half of the observation."""
+        self._board = board
+        self._counts = counts
+        self._spreads: dict[int, tuple[Spread, ...]] = {}
+
+    def spreads(self, gpus: int) -> tuple[Spread, ...]:
+        """How so many GPUs can be spread on the whole cluster."""
+        spreads = self._spreads.get(gpus)
+        if spreads is None:
+            board = self._board
+            whole = [sum(1 << node for node, has in enumerate(board.gpus) if has >= x) for x in range(board.width + 1)]
+            found = spreads_of(gpus, self._counts, board.width)
+            spreads = self._spreads[gpus] = tuple(each for each in found if each.fits(whole))
+        return spreads
+
+    @abstractmethod
+    def mask(self, job: ActiveJob) -> bytes:
+        """One byte for each number: 1 where the job can be placed so now."""
+
+    @abstractmethod
+    def place(self, job: ActiveJob, number: int) -> Where | None:
+        """Where that number puts the job; None where it cannot be."""
+
+    @abstractmethod
+    def possible(self, job: ActiveJob) -> bool:
+        """Whether any number can place the job now."""
+
+
+class _Even(Choice):
+    """Equal shares on 2^i nodes."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__(board, powers(len(board.gpus)))
+
+    def possible(self, job: ActiveJob) -> bool:
+        """Whether any spread fits."""
+        at_least = self._board.at_least
+        return any(spread.fits(at_least) for spread in self.spreads(job.gpus))
+
+
+def choice(kind: str, split: str, board: Board, pool: Callable[[], NodePool]) -> Choice:
+    """The choice of that kind and split over the board's nodes; `pool` gives the engine's nodes. Raises SettingError."""
+    if kind == LISTS:
+        return EvenLists(board) if split == EVEN else PackedLists(board)
+    return EvenRules(board) if split == EVEN else PackedRules(board, pool)
+
+
+class EvenLists(_Even):
+    """Lists of 2^i nodes with equal shares."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__(board)
+        self._lists = NodeLists(len(board.gpus), self._counts)
+        self.size = len(self._lists)
+
+    def mask(self, job: ActiveJob) -> bytes:
+        """One byte for each list."""
+        return self._lists.even_mask(job.gpus, self.spreads(job.gpus), self._board.at_least)
+
+    def place(self, job: ActiveJob, number: int) -> Where | None:
+        """The nodes of that list."""
+        nodes, board = self._lists.lists[number], self._board
+        for spread in self.spreads(job.gpus):
+            if spread.nodes == len(nodes):
+                if self._lists.bits[number] & ~board.at_least[spread.least]:
+                    return None
+                shares = even_shares(spread, nodes, board.free)
+                return (list(nodes), shares) if shares else None
+        return None
+
+
+class PackedLists(Choice):
+    """Lists of any length, filled from their freest node on."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__(board, range(1, len(board.gpus) + 1))
+        self._lists = NodeLists(len(board.gpus), self._counts)
+        self.size = len(self._lists)
+
+    def mask(self, job: ActiveJob) -> bytes:
+        """One byte for each list."""
+        return self._lists.packed_mask(job.gpus, _usable(self._board))
+
+    def place(self, job: ActiveJob, number: int) -> Where | None:
+        """The nodes of that list."""
+        nodes = self._lists.lists[number]
+        shares = packed_shares(job.gpus, nodes, _usable(self._board))
+        return (list(nodes), shares) if shares else None
+
+    def possible(self, job: ActiveJob) -> bool:
+        """Whether any list can."""
+        return sum(_usable(self._board)) >= job.gpus
+
+
+class EvenRules(_Even):
+    """A number of nodes, equal shares, and a rule that finds the nodes."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__(board)
+        self.size = len(self._counts) * len(NODE_RULES)
+
+    def mask(self, job: ActiveJob) -> bytes:
+        """One byte for each spread and rule; a spread is possible by all rules or by none."""
+        mask = bytearray(self.size)
+        rules = len(NODE_RULES)
+        for spread in self.spreads(job.gpus):
+            if spread.fits(self._board.at_least):
+                mask[spread.row * rules : (spread.row + 1) * rules] = b"\1" * rules
+        return bytes(mask)
+
+    def place(self, job: ActiveJob, number: int) -> Where | None:
+        """The nodes that the rule finds, larger shares first."""
+        row, rule = divmod(number, len(NODE_RULES))
+        board = self._board
+        for spread in self.spreads(job.gpus):
+            if spread.row == row and spread.fits(board.at_least):
+                key = _key(board, NODE_RULES[rule])
+                nodes = _first(board.at_least[spread.share], key, spread.larger)
+                taken = sum(1 << node for node in nodes)
+                nodes += _first(board.at_least[spread.least] & ~taken, key, spread.nodes - spread.larger)
+                return nodes, [spread.share] * spread.larger + [spread.least] * (spread.nodes - spread.larger)
+        return None
+
+
+class PackedRules(Choice):
+    """As many nodes as it takes, found by a rule."""
+
+    size = len(NODE_RULES)
+
+    def __init__(self, board: Board, pool: Callable[[], NodePool]) -> None:
+        super().__init__(board, range(1, len(board.gpus) + 1))
+        self._pool = pool
+
+    def mask(self, job: ActiveJob) -> bytes:
+        """One byte for each rule."""
+        pool = self._pool()
+        enough = job.gpus <= pool.total
+        return bytes([pool.place(job.size, job.gpus, CONSOLIDATED) > 0, enough, enough])
+
+    def place(self, job: ActiveJob, number: int) -> Where | None:
+        """The nodes that the rule finds."""
+        pool, rule = self._pool(), NODE_RULES[number]
+        if rule == "best-fit":
+            found = pool.place(job.size, job.gpus, CONSOLIDATED)
+            return (list(pool.chosen[:found]), list(pool.chosen_gpus[:found])) if found else None
+        return _fill(self._board, job.gpus, _key(self._board, rule)) if job.gpus <= pool.total else None
+
+    def possible(self, job: ActiveJob) -> bool:
+        """Whether any rule can: the freest nodes take whatever the total allows."""
+        return bool(job.gpus <= self._pool().total)
+
+
+def _usable(board: Board) -> list[int]:
+    """What each node has free for jobs: nothing where it is down."""
+    return [free if up else 0 for free, up in zip(board.free, board.up, strict=True)]
+
+
+def _key(board: Board, rule: str) -> Callable[[int], tuple[int, int]]:
+    """What a rule sorts nodes by, least first."""
+    free, load = board.free, board.load
+    if rule == "best-fit":
+        return lambda node: (free[node], node)
+    if rule == "freest":
+        return lambda node: (-free[node], node)
+    return lambda node: (load[node], node)
+
+
+def _first(nodes: int, key: Callable[[int], tuple[int, int]], count: int) -> list[int]:
+    """The first so many nodes of a set."""
+    return sorted(_members(nodes), key=key)[:count]
+
+
+def _members(nodes: int) -> list[int]:
+    found = []
+    while nodes:
+        bit = nodes & -nodes
+        found.append(bit.bit_length() - 1)
+        nodes ^= bit
+    return found
+
+
+def _fill(board: Board, gpus: int, key: Callable[[int], tuple[int, int]]) -> Where:
+    nodes: list[int] = []
+    counts: list[int] = []
+    for node in _first(board.at_least[1], key, len(board.gpus)):
+        share = min(board.free[node], gpus)
+        nodes.append(node)
+        counts.append(share)
+        gpus -= share
+        if not gpus:
+            break
+    return nodes, counts

@@ -1,0 +1,212 @@
+"""Many environments at once: some in each of several worker processes.
+
+    envs = ProcessVectorEnv(partial(ContentionEnv, branch="B"), 32)
+
+`gymnasium.vector.VectorEnv` as any other: batches in, batches out, and environments that end begin anew by themselves (in the next
+step, or in the same one with `autoreset=AutoresetMode.SAME_STEP`). `action_masks()` gives all masks. A script that makes one needs
+the usual `if __name__ == "__main__":`, because workers are fresh processes that import it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, NoReturn, TypeAlias
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import CloudpickleWrapper, batch_space
+
+from simulator.envs.base import Mask
+from simulator.envs.shared import Array, Blocks, Observation
+from simulator.envs.worker import CALL, CLOSE, RESET, STEP, Env, Infos, work
+from simulator.errors import SettingError, WorkerError
+
+Stepped: TypeAlias = tuple[Observation, Array, Array, Array, dict[str, Any]]
+_CLOSE_S = 5.0
+
+
+class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
+    """Invariants: row r of every batch belongs to environment r, and worker w has the rows `_rows[w]`; between two calls no worker
+    is at work, unless `step_async` was called and `step_wait` was not.
+
+    When a worker dies or raises, the call that notices raises WorkerError and all workers are ended: nothing waits for ever.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Env],
+        num_envs: int,
+        *,
+        workers: int | None = None,
+        autoreset: AutoresetMode = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        """`make` makes one environment, in the workers; by default there is a worker for each core.
+
+        Raises SettingError for numbers or spaces that cannot be, WorkerError if an environment cannot be made.
+        """
+        workers = min(num_envs, _cores()) if workers is None else workers
+        if num_envs < 1 or not 1 <= workers <= num_envs:
+            raise SettingError(
+                f"{num_envs} environments in {workers} workers cannot be; give 1 or more, and no more workers"
+            )
+        if autoreset == AutoresetMode.DISABLED:
+            raise SettingError("autoreset is DISABLED; give NEXT_STEP or SAME_STEP")
+        context = multiprocessing.get_context("spawn")
+        model = make()
+        self.num_envs = num_envs
+        self.spec = model.spec
+        self.metadata = {**model.metadata, "autoreset_mode": autoreset}
+        self.single_observation_space, self.single_action_space = model.observation_space, model.action_space
+        self.observation_space = batch_space(model.observation_space, num_envs)
+        self.action_space = batch_space(model.action_space, num_envs)
+        blocks = Blocks.of(context, num_envs, model)
+        model.close()
+        self._views = blocks.views()
+        self._is_stepping = False
+        self._rows = [range(num_envs * w // workers, num_envs * (w + 1) // workers) for w in range(workers)]
+        self._pipes: list[Connection] = []
+        self._processes: list[BaseProcess] = []
+        for rows in self._rows:
+            mine, theirs = context.Pipe()
+            arguments = (theirs, CloudpickleWrapper(make), rows.start, len(rows), blocks, autoreset)
+            process = context.Process(target=work, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(mine)
+            self._processes.append(process)
+        self._answers()
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode everywhere; environment r is seeded with seed + r, or with the r-th of several."""
+        self._check_idle("reset")
+        seeds: list[int | None] = [None] * self.num_envs
+        if isinstance(seed, int | np.integer):
+            super().reset(seed=int(seed))
+            seeds = [int(seed) + row for row in range(self.num_envs)]
+        elif seed is not None:
+            seeds = list(seed)
+        if len(seeds) != self.num_envs:
+            raise SettingError(f"there are {len(seeds)} seeds for {self.num_envs} environments; give one for each")
+        for worker, rows in enumerate(self._rows):
+            self._send(worker, (RESET, seeds[rows.start : rows.stop], options))
+        infos = self._infos()
+        return self._views.observed(), infos
+
+    def step(self, actions: npt.ArrayLike) -> Stepped:
+        """Carry out everyone's action."""
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: npt.ArrayLike) -> None:
+        """Let the workers step; `step_wait` gives what comes of it."""
+        self._check_idle("step")
+        self._views.actions[:] = actions
+        for worker in range(len(self._rows)):
+            self._send(worker, (STEP,))
+        self._is_stepping = True
+
+    def step_wait(self) -> Stepped:
+        """What came of `step_async`."""
+        if not self._is_stepping:
+            raise gymnasium.error.NoAsyncCallError("nothing was begun: call step_async first", "step")
+        self._is_stepping = False
+        infos = self._infos()
+        views = self._views
+        return views.observed(), views.rewards.copy(), views.terminated.copy(), views.truncated.copy(), infos
+
+    def action_masks(self) -> Mask:
+        """Which actions are possible, a row for each environment."""
+        if self._views.masks is None:
+            raise SettingError("these environments have no action_masks")
+        return self._views.masks.copy()
+
+    def call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
+        """That attribute of each environment, or what it returns where it is a method."""
+        self._check_idle("call")
+        for worker in range(len(self._rows)):
+            self._send(worker, (CALL, name, arguments))
+        return tuple(value for values in self._answers() for value in values)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """That attribute of each environment."""
+        return self.call(name)
+
+    @property
+    def processes(self) -> Sequence[BaseProcess]:
+        """The workers."""
+        return tuple(self._processes)
+
+    def close_extras(self, **_: Any) -> None:
+        """End the workers: ask, and end by force who does not answer in time."""
+        for pipe in self._pipes:
+            try:
+                pipe.send((CLOSE,))
+            except OSError:
+                continue
+        self._end(_CLOSE_S)
+
+    def _end(self, grace_s: float) -> None:
+        for process, pipe in zip(self._processes, self._pipes, strict=True):
+            process.join(grace_s)
+            if process.is_alive():
+                process.kill()
+                process.join()
+            pipe.close()
+
+    # Workers
+
+    def _check_idle(self, what: str) -> None:
+        if self.closed:
+            raise gymnasium.error.ClosedEnvironmentError(f"cannot {what}: the environments are closed")
+        if self._is_stepping:
+            raise gymnasium.error.AlreadyPendingCallError(f"cannot {what}: call step_wait first", "step")
+
+    def _send(self, worker: int, message: tuple[Any, ...]) -> None:
+        try:
+            self._pipes[worker].send(message)
+        except OSError:
+            self._fail(worker, "")
+
+    def _infos(self) -> dict[str, Any]:
+        infos: dict[str, Any] = {}
+        answers: list[Infos] = self._answers()
+        for answer in answers:
+            for row, info in answer:
+                infos = self._add_info(infos, info, row)
+        return infos
+
+    def _answers(self) -> list[Any]:
+        """One answer of each worker, in their order."""
+        answers = []
+        for worker, (pipe, process) in enumerate(zip(self._pipes, self._processes, strict=True)):
+            if not pipe.poll():
+                wait([pipe, process.sentinel])
+            try:
+                went_well, answer = pipe.recv()
+            except (EOFError, OSError):
+                self._fail(worker, "")
+            if not went_well:
+                self._fail(worker, answer)
+            answers.append(answer)
+        return answers
+
+    def _fail(self, worker: int, trace: str) -> NoReturn:
+        process, rows = self._processes[worker], self._rows[worker]
+        process.join(_CLOSE_S)
+        code = process.exitcode
+        self.closed = True
+        self._end(0.0)
+        said = f"raised:\n{trace}" if trace else f"died (exit code {code})"
+        raise WorkerError(f"the worker of environments {rows.start} to {rows.stop - 1} {said}")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,106 @@
+"""A process that steps some environments of a vectorized one.
+
+It answers every command of its owner with one message: (True, infos) or (False, traceback). Observations and all else of a fixed
+shape go through shared memory. It ends when told to, or when its owner is gone.
+"""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode
+
+from simulator.envs.shared import Blocks, Views
+
+Env = gymnasium.Env[Any, Any]
+Infos = list[tuple[int, dict[str, Any]]]
+"""Rows and what their environments said, those that said nothing left out."""
+RESET, STEP, CALL, CLOSE = "reset", "step", "call", "close"
+
+
+class Rows:
+    """Environments and their rows of the shared arrays."""
+
+    def __init__(self, envs: Sequence[Env], first: int, views: Views, autoreset: AutoresetMode) -> None:
+        """They own the rows from `first` on."""
+        self._envs = envs
+        self._first = first
+        self._views = views
+        self._same_step = autoreset == AutoresetMode.SAME_STEP
+        self._ended = [False] * len(envs)
+        self._masks = [env.get_wrapper_attr("action_masks") for env in envs] if views.masks is not None else []
+
+    def reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> Infos:
+        """Begin an episode everywhere."""
+        infos: Infos = []
+        for place, env in enumerate(self._envs):
+            observation, info = env.reset(seed=seeds[place], options=options)
+            self._put(place, observation, 0.0, False, False)
+            if info:
+                infos.append((self._first + place, info))
+        return infos
+
+    def step(self) -> Infos:
+        """Carry out everyone's action; who came to an end begins anew, in this step or in the next."""
+        infos: Infos = []
+        for place, env in enumerate(self._envs):
+            row = self._first + place
+            if self._ended[place]:
+                observation, info = env.reset()
+                self._put(place, observation, 0.0, False, False)
+            else:
+                observation, reward, terminated, truncated, info = env.step(self._views.actions[row])
+                if self._same_step and (terminated or truncated):
+                    infos.append((row, {"final_obs": observation, "final_info": info}))
+                    observation, info = env.reset()
+                self._put(place, observation, float(reward), terminated, truncated)
+            if info:
+                infos.append((row, info))
+        return infos
+
+    def call(self, name: str, arguments: tuple[Any, ...]) -> list[Any]:
+        """What an attribute of each is, or returns."""
+        found = [env.get_wrapper_attr(name) for env in self._envs]
+        return [each(*arguments) if callable(each) else each for each in found]
+
+    def close(self) -> None:
+        """Close them all."""
+        for env in self._envs:
+            env.close()
+
+    def _put(self, place: int, observation: Any, reward: float, terminated: bool, truncated: bool) -> None:
+        row, views = self._first + place, self._views
+        views.put(row, observation)
+        views.rewards[row] = reward
+        views.terminated[row] = terminated
+        views.truncated[row] = truncated
+        if views.masks is not None:
+            views.masks[row] = self._masks[place]()
+        self._ended[place] = not self._same_step and (terminated or truncated)
+
+
+def work(
+    pipe: Connection, make: Callable[[], Env], first: int, count: int, blocks: Blocks, autoreset: AutoresetMode
+) -> None:
+    """The process: make the environments, then do what the pipe says."""
+    # The owner decides what an interrupt means; it tells by the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        rows = Rows([make() for _ in range(count)], first, blocks.views(), autoreset)
+        pipe.send((True, []))
+        while True:
+            command, *arguments = pipe.recv()
+            if command == CLOSE:
+                rows.close()
+                pipe.send((True, []))
+                return
+            pipe.send((True, getattr(rows, command)(*arguments)))
+    except (EOFError, BrokenPipeError):
+        return
+    except Exception:  # noqa: BLE001 - whatever an environment raises goes to the owner, who can do something about it
+        pipe.send((False, traceback.format_exc()))

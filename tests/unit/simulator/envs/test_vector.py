@@ -1,0 +1,163 @@
+"""Environments in worker processes: the same as one by one, and no worker's end goes unnoticed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from simulator.envs.contention import ContentionEnv
+from simulator.envs.vector import ProcessVectorEnv
+from simulator.errors import SettingError, WorkerError
+from simulator.traces.generators.contention_rl import ContentionRL
+
+MAKE = partial(ContentionEnv, traces=ContentionRL(jobs=6), slowdown=("max-min",))
+
+
+def action_of(mask: np.ndarray[Any, Any], turn: int) -> int:
+    """Some possible action; now and then an impossible one."""
+    possible = np.flatnonzero(mask)
+    return int(possible[turn * 7 % len(possible)]) if turn % 5 else turn % len(mask)
+
+
+@pytest.mark.parametrize("autoreset", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_they_do_what_single_environments_do(autoreset: AutoresetMode) -> None:
+    singles = [MAKE() for _ in range(3)]
+    envs = ProcessVectorEnv(MAKE, 3, workers=2, autoreset=autoreset)
+    try:
+        assert envs.metadata["autoreset_mode"] == autoreset
+        seen, _ = envs.reset(seed=20)
+        assert seen in envs.observation_space
+        expected = [env.reset(seed=20 + row)[0] for row, env in enumerate(singles)]
+        assert np.array_equal(seen, expected)
+        ended = [False] * 3
+        episodes = 0
+        for turn in range(150):
+            masks = envs.action_masks()
+            assert np.array_equal(masks, [env.action_masks() for env in singles])
+            actions = [action_of(mask, turn + row) for row, mask in enumerate(masks)]
+            seen, rewards, terminated, truncated, infos = envs.step(np.array(actions))
+            for row, env in enumerate(singles):
+                if ended[row]:
+                    step: tuple[Any, ...] = (env.reset()[0], 0.0, False, False, {})
+                else:
+                    step = env.step(np.int64(actions[row]))
+                over = step[2] or step[3]
+                assert (rewards[row], terminated[row], truncated[row]) == step[1:4]
+                ended[row] = over and autoreset == AutoresetMode.NEXT_STEP
+                if over:
+                    episodes += 1
+                    outcome = infos["outcome"] if ended[row] else infos["final_info"]["outcome"]
+                    assert outcome["avg_jct_s"][row] == step[4]["outcome"]["avg_jct_s"]
+                if over and autoreset == AutoresetMode.SAME_STEP:
+                    assert np.array_equal(infos["final_obs"][row], step[0])
+                    assert infos["_final_obs"].tolist() == (terminated | truncated).tolist()
+                    step = env.reset()
+                assert np.array_equal(seen[row], step[0])
+        assert episodes > 3
+        assert envs.get_attr("steps") == tuple(env.steps for env in singles)
+        with pytest.raises(gymnasium.error.NoAsyncCallError):
+            envs.step_wait()
+        envs.step_async(np.zeros(3, dtype=np.int64))
+        with pytest.raises(gymnasium.error.AlreadyPendingCallError):
+            envs.reset()
+        envs.step_wait()
+    finally:
+        envs.close()
+    assert [process.exitcode for process in envs.processes] == [0, 0]
+    with pytest.raises(gymnasium.error.ClosedEnvironmentError):
+        envs.step(np.zeros(3, dtype=np.int64))
+    envs.close()
+
+
+def test_a_killed_worker_is_an_error_and_ends_the_others() -> None:
+    envs = ProcessVectorEnv(MAKE, 4, workers=2)
+    envs.reset(seed=1)
+    victim = envs.processes[1].pid
+    assert victim is not None
+    os.kill(victim, signal.SIGKILL)
+    with pytest.raises(WorkerError, match=r"environments 2 to 3 died \(exit code -9\)"):
+        for _ in range(3):
+            envs.step(np.zeros(4, dtype=np.int64))
+    assert not any(process.is_alive() for process in envs.processes)
+    with pytest.raises(gymnasium.error.ClosedEnvironmentError):
+        envs.reset()
+    envs.close()
+
+
+class Faulty(ContentionEnv):
+    """Raises at its third step."""
+
+    def step(self, action: Any) -> Any:
+        if self.steps == 2:
+            raise ZeroDivisionError("the third step")
+        return super().step(action)
+
+
+def test_an_environment_that_raises_is_an_error_with_its_traceback() -> None:
+    envs = ProcessVectorEnv(Faulty, 2, workers=1)
+    envs.reset(seed=1)
+    envs.step([0, 0])
+    envs.step([0, 0])
+    with pytest.raises(WorkerError, match="ZeroDivisionError: the third step"):
+        envs.step([0, 0])
+    assert not any(process.is_alive() for process in envs.processes)
+
+
+ORPHANS = """
+import os, signal, sys
+from functools import partial
+from simulator.envs.contention import ContentionEnv
+from simulator.envs.vector import ProcessVectorEnv
+if __name__ == "__main__":
+    envs = ProcessVectorEnv(ContentionEnv, 2, workers=2)
+    envs.reset(seed=1)
+    print(*[process.pid for process in envs.processes], flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_end_with_their_owner(tmp_path: Path) -> None:
+    script = tmp_path / "orphans.py"
+    script.write_text(ORPHANS)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, env=environment)
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    workers = [int(pid) for pid in run.stdout.split()]
+    assert len(workers) == 2
+    for _ in range(400):
+        if not any(alive(pid) for pid in workers):
+            return
+        time.sleep(0.05)
+    pytest.fail("workers outlive their owner")
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended but was not collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"num_envs": 0}, "0 environments"),
+        ({"num_envs": 2, "workers": 3}, "2 environments in 3 workers"),
+        ({"num_envs": 2, "autoreset": AutoresetMode.DISABLED}, "give NEXT_STEP or SAME_STEP"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        ProcessVectorEnv(MAKE, **arguments)
