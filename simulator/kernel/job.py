@@ -102,13 +102,13 @@ class ActiveJob:
         self.worked = 0
 
     def finish_from(self, now: int) -> int:
-        """When a job that was settled now will have done its work, if it runs on at this speed; NEVER beyond 292 years."""
+        """When a job that was settled now will have done its work, if it runs on so, to the nearest ns; NEVER beyond 292 years."""
         needed = self.left
         if self.speed != 1.0:
             exact = self.left_before / self.speed - self.worked
             if exact >= 4e18:
                 return NEVER
-            needed = max(int(exact + 0.999999), 0)
+            needed = max(int(exact + 0.5), 0)
         return _sum(now, _sum(self.overhead, needed))
 
     def charge(self, cost: int) -> None:

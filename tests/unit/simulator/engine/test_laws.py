@@ -96,7 +96,7 @@ class TestConservation:
         assert digest(scenario.run()) == digest(scenario.run())
 
     @given(scenarios(failures=True, asked=False))
-    @drawn
+    @settings(drawn, max_examples=15)
     def test_rules_and_policies_that_are_asked_agree(self, scenario: Scenario) -> None:
         asked = replace(scenario, asked=True)
         assert outcomes(scenario.run()) == outcomes(asked.run())

@@ -6,6 +6,7 @@ import pytest
 
 from policies.api import Decision
 from policies.model import ClusterState, Placement
+from simulator import stall
 from simulator.cluster import parse_cluster
 from simulator.engine import Simulation
 from simulator.errors import SettingError
@@ -28,7 +29,8 @@ class TestRoundsThatDoNoWork:
             f"costs (up to {cost:g} s of overhead); take rounds that are longer than that (--round), or a lower --preempt-cost"
         )
 
-    def test_a_policy_that_is_asked_too(self) -> None:
+    def test_a_policy_that_is_asked_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(stall, "PATIENCE", 500)
         with pytest.raises(SettingError, match="of 5 s policy turns stopped jobs"):
             ran(TWO_LONG, "1x1", _Turns(round_s=5.0), Settings(preempt_cost_s=7.0))
 
