@@ -65,6 +65,8 @@ class Residents:
     def score(self, node: int, row: int, workers: int) -> float:
         """Slowdowns of all workers on the node, added up, if that job had so many of them there."""
         here = self._on.get(node, {})
+        if not here:
+            return 0.0  # alone, nobody is slowed down
         return self._sum([*here.items(), (row, workers)])
 
     def _sum(self, tenants: Iterable[tuple[int, int]]) -> float:

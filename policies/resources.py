@@ -7,23 +7,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.model import ClusterState, FloatColumn
-from policies.packing import Capacity
+from policies.model import ClusterState, FloatColumn, Placement
 
 
-def load(capacity: Capacity, node: int) -> float:
-    """Shares of the node's GPUs, CPUs and memory that are in use, added up."""
-    nodes = capacity.state.nodes
-    has = (int(nodes.gpus[node]), int(nodes.cpus[node]), int(nodes.memory_mib[node]))
-    return sum(1 - free / all_ for all_, free in zip(has, capacity.free(node), strict=True) if all_)
+class Loads:
+    """Shares of each node's GPUs, CPUs and memory that are in use, added up.
 
+    Invariant: `of[n]` counts what jobs of others use, the running jobs of the state, and all that were told to `add`.
+    """
 
-def load_of_one_gpu(capacity: Capacity, row: int, node: int) -> float:
-    """What one GPU of that job, and what comes with it, adds to the load of the node."""
-    nodes, jobs = capacity.state.nodes, capacity.state.jobs
-    asks = (1, float(jobs.cpus_per_gpu[row]), float(jobs.memory_mib_per_gpu[row]))
-    has = (int(nodes.gpus[node]), int(nodes.cpus[node]), int(nodes.memory_mib[node]))
-    return sum(ask / all_ for all_, ask in zip(has, asks, strict=True) if all_)
+    def __init__(self, state: ClusterState) -> None:
+        """What is in use in that state."""
+        nodes, jobs = state.nodes, state.jobs
+        has = np.stack((nodes.gpus, nodes.cpus, nodes.memory_mib), axis=1).astype(np.float64)
+        self._per_unit = np.divide(1.0, has, out=np.zeros_like(has), where=has > 0).tolist()
+        self._asks = np.stack((np.ones(len(jobs)), jobs.cpus_per_gpu, jobs.memory_mib_per_gpu), axis=1).tolist()
+        foreign = np.stack((nodes.foreign_gpus, nodes.foreign_cpus, nodes.foreign_memory_mib), axis=1)
+        self.of: list[float] = (foreign * np.array(self._per_unit).reshape(has.shape)).sum(axis=1).tolist()
+        for row in state.running.tolist():
+            placement = jobs.placement(row)
+            if placement is not None:
+                self.add(row, placement)
+
+    def add(self, row: int, placement: Placement) -> None:
+        """That job runs there from now on."""
+        for node, gpus in placement.items():
+            self.of[node] = self.with_workers(node, row, gpus)
+
+    def with_workers(self, node: int, row: int, gpus: int) -> float:
+        """Load of the node if so many GPUs more of that job were there, and what comes with them."""
+        (gpu, cpu, memory), (ask_gpus, ask_cpus, ask_memory) = self._per_unit[node], self._asks[row]
+        return self.of[node] + gpus * float(gpu * ask_gpus + cpu * ask_cpus + memory * ask_memory)
 
 
 def demands(state: ClusterState) -> FloatColumn:

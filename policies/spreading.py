@@ -7,13 +7,14 @@ too many nodes, are placed by consolidated best fit.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, takewhile
 from operator import itemgetter
 
-from policies.model import Placement, Split
+from policies.model import ClusterState, Placement, Split
 from policies.packing import Capacity
 from policies.placing import Placing
-from policies.resources import load, load_of_one_gpu
+from policies.resources import Loads
 
 Shares = list[tuple[int, int]]
 """(node, GPUs) of one job."""
@@ -42,16 +43,22 @@ def loosely(rule: Rule) -> Callable[[Capacity, int], Placement | None]:
 
 
 def _packing(capacity: Capacity, row: int, gpus: int) -> Shares | None:
-    rooms = list(capacity.rooms(row))
+    whole = capacity.place(row)
+    if whole is not None and len(whole.nodes) == 1:
+        return list(whole.items())  # the best fit of all nodes, found without a look at each
+    rooms = capacity.rooms(row)
     shares: Shares = []
-    for at, (node, room) in enumerate(rooms):
+    for node, room in rooms:
         if room >= gpus:
-            fitting = (entry for entry in rooms[at:] if entry[1] >= gpus)
-            best, _ = min(fitting, key=lambda entry: (entry[1], entry[0]))
+            best, _ = min(_that_hold(gpus, (node, room), rooms), key=lambda entry: (entry[1], entry[0]))
             return [*shares, (best, gpus)]
         shares.append((node, room))
         gpus -= room
     return None
+
+
+def _that_hold(gpus: int, first: tuple[int, int], rest: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    return chain((first,), takewhile(lambda entry: entry[1] >= gpus, rest))
 
 
 def _first_fit(capacity: Capacity, row: int, gpus: int) -> Shares | None:
@@ -64,8 +71,8 @@ def _first_fit(capacity: Capacity, row: int, gpus: int) -> Shares | None:
     return None
 
 
-def _bin_packing(capacity: Capacity, row: int, gpus: int) -> Shares | None:
-    rooms = [(room, round(load(capacity, node), _DIGITS), -node) for node, room in capacity.rooms(row)]
+def _bin_packing(capacity: Capacity, loads: Loads, row: int, gpus: int) -> Shares | None:
+    rooms = [(room, round(loads.of[node], _DIGITS), -node) for node, room in capacity.rooms(row)]
     shares: Shares = []
     while gpus and rooms:
         fitting = [entry for entry in rooms if entry[0] >= gpus]
@@ -76,11 +83,25 @@ def _bin_packing(capacity: Capacity, row: int, gpus: int) -> Shares | None:
     return None if gpus else shares
 
 
-def _least_load(capacity: Capacity, row: int, gpus: int) -> Shares | None:
-    def cost(node: int, workers: int) -> float:
-        return load(capacity, node) + (workers - 1) * load_of_one_gpu(capacity, row, node)
+def bin_packing(state: ClusterState) -> Placing:
+    """MARL, section VI: the most loaded node on which the whole job fits; when there is none, all of the node that takes most
+    of it, and the rest by the same rule. For one decision on that state."""
+    loads = Loads(state)
+    place = loosely(lambda capacity, row, gpus: _bin_packing(capacity, loads, row, gpus))
+    return Placing("bin packing", place, loads.add)
 
-    return worker_by_worker(capacity, row, gpus, cost)
+
+def least_load(state: ClusterState) -> Placing:
+    """MARL, section VI: worker by worker, each (one GPU, and what comes with it) to the node with the least load.
+
+    For one decision on that state.
+    """
+    loads = Loads(state)
+
+    def rule(capacity: Capacity, row: int, gpus: int) -> Shares | None:
+        return worker_by_worker(capacity, row, gpus, lambda node, workers: loads.with_workers(node, row, workers - 1))
+
+    return Placing("least load", loosely(rule), loads.add)
 
 
 def worker_by_worker(capacity: Capacity, row: int, gpus: int, cost: Callable[[int, int], float]) -> Shares | None:
@@ -105,8 +126,3 @@ PACKING = Placing("packing", loosely(_packing))
 node, and the rest by the same rule."""
 FIRST_FIT = Placing("first fit", loosely(_first_fit))
 """RL-TAPS, section 5.3: GPUs are numbered node by node, and the job takes the first that are free."""
-BIN_PACKING = Placing("bin packing", loosely(_bin_packing))
-"""MARL, section VI: the most loaded node on which the whole job fits; when there is none, all of the node that takes most of
-it, and the rest by the same rule. Load is that of `LEAST_LOAD`."""
-LEAST_LOAD = Placing("least load", loosely(_least_load))
-"""MARL, section VI: worker by worker, each (one GPU, and what comes with it) to the node with the least load."""

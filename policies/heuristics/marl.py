@@ -21,7 +21,7 @@ from policies.options import number
 from policies.packing import Capacity
 from policies.placing import Placing
 from policies.selection import fill
-from policies.spreading import BIN_PACKING, LEAST_LOAD, Shares, loosely, worker_by_worker
+from policies.spreading import Shares, bin_packing, least_load, loosely, worker_by_worker
 
 _SOURCE = "MARL (Zhao and Wu, TNSM 2021), section VI, baseline {}"
 
@@ -33,7 +33,7 @@ class MarlTetris:
 
     def decide(self, state: ClusterState) -> Decision:
         """Start every waiting job that fits when its turn comes."""
-        return fill(state, state.pending, placing=BIN_PACKING)
+        return fill(state, state.pending, placing=bin_packing(state))
 
 
 class MarlLb:
@@ -43,7 +43,7 @@ class MarlLb:
 
     def decide(self, state: ClusterState) -> Decision:
         """Start every waiting job that fits when its turn comes."""
-        return fill(state, state.pending, placing=LEAST_LOAD)
+        return fill(state, state.pending, placing=least_load(state))
 
 
 class MarlLif:

@@ -21,6 +21,7 @@ from policies.locality import best_shape, is_best, speeds, tier
 from policies.model import ClusterState, FloatColumn, IntColumn, Placement
 from policies.options import whole
 from policies.packing import Capacity
+from policies.requests import Requests
 from policies.selection import fill
 from policies.spreading import PACKING
 
@@ -104,12 +105,13 @@ def _actual_s(state: ClusterState) -> Score:
     """Jobs of one class and one profile go to the same place and lose the same there: each such kind is looked at once."""
     ideal, speed = ideal_s(state), speeds(state)
     model = np.full(len(state.jobs), -1) if state.profiles is None else state.profiles.of_job
+    _, kinds = np.unique(np.stack((Requests(state).keys, model), axis=1), axis=0, return_inverse=True)
+    kinds = kinds.reshape(-1)
 
     def score(capacity: Capacity, rows: IntColumn) -> FloatColumn:
-        kinds = np.stack((np.array(capacity.requests.keys)[rows], model[rows]), axis=1)
-        _, first, kind = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
-        ratios = np.array([_speed_now(capacity, int(rows[row]), speed) for row in first.tolist()])
-        actual: FloatColumn = ideal[rows] / ratios[kind.reshape(-1)]
+        _, first, kind = np.unique(kinds[rows], return_index=True, return_inverse=True)
+        ratios = np.array([_speed_now(capacity, row, speed) for row in rows[first].tolist()])
+        actual: FloatColumn = ideal[rows] / ratios[kind]
         return actual
 
     return score

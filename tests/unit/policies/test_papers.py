@@ -21,7 +21,7 @@ from policies.interference import Interference, Residents
 from policies.model import ClusterState, Profiles
 from policies.packing import Capacity
 from policies.placing import Placing
-from policies.spreading import BIN_PACKING, FIRST_FIT, LEAST_LOAD, PACKING
+from policies.spreading import FIRST_FIT, PACKING, bin_packing, least_load
 from policies.wire_state import parse_state, serialize_state, state_digest
 from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.valid import check
@@ -64,9 +64,13 @@ def profiled(state: ClusterState, of_job: Sequence[int], racks: Sequence[int] | 
     return replace(state, profiles=profiles, nodes=nodes)
 
 
-def place(placing: Placing, nodes: list[Node], job: Job, *others: Job) -> dict[int, int] | None:
+def place(
+    rule: Placing | Callable[[ClusterState], Placing], nodes: list[Node], job: Job, *others: Job
+) -> dict[int, int] | None:
     """Where the job goes beside those that run."""
-    placement = placing.place(Capacity(cluster(nodes, [*others, job])), len(others))
+    state = cluster(nodes, [*others, job])
+    placing = rule if isinstance(rule, Placing) else rule(state)
+    placement = placing.place(Capacity(state), len(others))
     return None if placement is None else dict(placement.items())
 
 
@@ -104,25 +108,27 @@ class TestPlacing:
 
     def test_ties_go_to_the_lowest_index(self) -> None:
         assert place(PACKING, [Node()] * 3, Job(gpus=11)) == {0: 8, 1: 3}
-        assert place(LEAST_LOAD, [Node()] * 3, Job(gpus=4)) == {0: 2, 1: 1, 2: 1}
+        assert place(least_load, [Node()] * 3, Job(gpus=4)) == {0: 2, 1: 1, 2: 1}
 
     def test_least_load_adds_up_all_resources(self) -> None:
         # n0: 4/8 of GPUs and 8/8 of CPUs in use, load 1.5. n1: 6/8 of GPUs, and no CPUs, 0.75. One worker adds 1/8.
         nodes = [Node(gpus=8, cpus=8), Node(gpus=8)]
         busy = (Job(gpus=4, held={0: 4}, cpus_per_gpu=2), Job(gpus=6, held={1: 6}))
-        assert place(LEAST_LOAD, nodes, Job(gpus=2), *busy) == {1: 2}
-        assert place(LEAST_LOAD, nodes, Job(gpus=4), *busy) == {0: 2, 1: 2}
+        assert place(least_load, nodes, Job(gpus=2), *busy) == {1: 2}
+        assert place(least_load, nodes, Job(gpus=4), *busy) == {0: 2, 1: 2}
 
     def test_bin_packing_prefers_loaded_nodes_and_few_of_them(self) -> None:
         # Both have 4 GPUs free; CPUs of n1 are in use.
         nodes = [Node(gpus=8, cpus=8), Node(gpus=8, cpus=8)]
         busy = (Job(gpus=4, held={0: 4}), Job(gpus=4, held={1: 4}, cpus_per_gpu=1))
-        assert place(BIN_PACKING, nodes, Job(gpus=2), *busy) == {1: 2}
-        assert place(BIN_PACKING, nodes, Job(gpus=6), *busy) == {1: 4, 0: 2}
-        assert place(BIN_PACKING, [Node()] * 3, Job(gpus=6), BUSY) == {1: 4, 0: 2}
+        assert place(bin_packing, nodes, Job(gpus=2), *busy) == {1: 2}
+        assert place(bin_packing, nodes, Job(gpus=6), *busy) == {1: 4, 0: 2}
+        assert place(bin_packing, [Node()] * 3, Job(gpus=6), BUSY) == {1: 4, 0: 2}
 
-    @pytest.mark.parametrize("placing", [PACKING, FIRST_FIT, BIN_PACKING, LEAST_LOAD])
-    def test_jobs_whose_shape_a_rule_misses_are_consolidated(self, placing: Placing) -> None:
+    @pytest.mark.parametrize("placing", [PACKING, FIRST_FIT, bin_packing, least_load])
+    def test_jobs_whose_shape_a_rule_misses_are_consolidated(
+        self, placing: Placing | Callable[[ClusterState], Placing]
+    ) -> None:
         assert place(placing, [Node()] * 3, Job(gpus=2, min_nodes=2), BUSY) == {0: 1, 2: 1}
         assert place(placing, [Node()] * 3, Job(gpus=7, max_nodes=2), BUSY) is None
 
