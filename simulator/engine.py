@@ -75,7 +75,8 @@ class Simulation:
         self._view = StateView(trace, cluster, self._jobs.source, elastic=policy is not None and policy.spec.resizes)
         self._allocator = Allocator(trace, policy.spec if policy is not None else None)
         self._residents = Residents(trace, slowdown) if slowdown else None
-        self._loop.track = 1 if slowdown else 0
+        if self._residents is not None:
+            self._loop.track = self._residents.track
         self._script = Script(settings.changes, cluster)
         self._loop.interrupt = self._script.next_ns
         self._kernel = _kernel_decider(self._rule, pool)

@@ -24,6 +24,11 @@ BY_ATTAINED = 4
 BY_REMAINING_GPUS = 5
 BY_QUEUES = 6
 
+NOBODY = 0
+EVERYBODY = 1
+ON_SEVERAL_NODES = 2
+"""Whose starts, stops and finishes the loop tells: `Loop.track`."""
+
 CONSOLIDATED = 0
 """Jobs wait until they can be placed by consolidated best fit."""
 ANYWHERE = 1

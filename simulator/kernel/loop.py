@@ -17,10 +17,13 @@ from simulator.kernel.constants import (
     BY_GPUS,
     BY_QUEUES,
     BY_REMAINING,
+    EVERYBODY,
     FINISH,
     INTERRUPT,
     NEVER,
+    NOBODY,
     NOWHERE,
+    ON_SEVERAL_NODES,
     ROUND,
     RUNNING,
     WAITING,
@@ -65,8 +68,8 @@ class Loop:
         """The next round."""
         self.checkpoint_period = NEVER
         """A running job is saved every so many ns of its work."""
-        self.track = 0
-        """1: started, stopped and finished jobs are told in `touched`."""
+        self.track = NOBODY
+        """Whose starts, stops and finishes are told in `touched`."""
         self.num_waiting = 0
         self.heap: list[ActiveJob] = []
         self.running: list[ActiveJob] = []
@@ -226,7 +229,7 @@ class Loop:
         self._touch(job)
 
     def _touch(self, job: ActiveJob) -> None:
-        if self.track:
+        if self.track == EVERYBODY or (self.track == ON_SEVERAL_NODES and len(job.nodes) > 1):
             self.touched.append(job)
 
     # Queues

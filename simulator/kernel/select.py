@@ -168,8 +168,7 @@ class Selection:
             counts.append(share)
             rank = pool.free[node] * pool.num_nodes + node
             for gpus in range(share, pool.top + 1):
-                if self.worst[gpus] < rank:
-                    self.worst[gpus] = rank
+                self.worst[gpus] = max(self.worst[gpus], rank)
         job.nodes = nodes
         job.counts = counts
         pool.take_chosen(found)

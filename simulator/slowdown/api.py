@@ -31,6 +31,10 @@ class Resident:
 class SlowdownModel(Protocol):
     """One reason for which jobs do not run at their ideal speed."""
 
+    @property
+    def only_between_nodes(self) -> bool:
+        """Whether jobs on one node have factor 1 and touch nobody: then nobody needs to tell the model of them."""
+
     def enter(self, resident: Resident) -> None:
         """The job holds these GPUs from now on."""
 

@@ -23,6 +23,11 @@ class Model:
         self._stale: set[int] = set()
         self._news: set[int] = set()
 
+    @property
+    def only_between_nodes(self) -> bool:
+        """Whether jobs on one node have factor 1 and touch nobody."""
+        return False
+
     def enter(self, resident: Resident) -> None:
         """The job holds these GPUs from now on."""
         job = resident.job

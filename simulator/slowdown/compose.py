@@ -13,6 +13,11 @@ class Composite:
     def __init__(self, models: Sequence[SlowdownModel]) -> None:
         self.models = tuple(models)
 
+    @property
+    def only_between_nodes(self) -> bool:
+        """Whether that is so of every model."""
+        return all(model.only_between_nodes for model in self.models)
+
     def enter(self, resident: Resident) -> None:
         """The job holds these GPUs from now on."""
         for model in self.models:

@@ -31,6 +31,12 @@ class Locality(Model):
         self._profiles = profiles
         self._best = BestRing(topology)
 
+    @property
+    def only_between_nodes(self) -> bool:
+        """Where all nodes are alike, a job on one node has the best shape that it can have."""
+        sizes = {self._topology.group_sizes(node) for node in range(len(self._topology.gpus))}
+        return len(sizes) <= 1
+
     def tier(self, resident: Resident) -> int:
         """The shape of a placement: 0 one socket, 1 one node, 2 one rack, 3 several racks."""
         nodes, racks = resident.nodes, self._topology.racks

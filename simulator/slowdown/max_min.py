@@ -2,9 +2,9 @@
 
 A job's reduction is one flow around a ring (ring.py): at rate x it takes x of every link that the ring passes once each way.
 Rates are max-min fair: all rise together until a link is full. With c seconds of computing, t = sent bytes / x of
-communicating and a share o of the shorter that is hidden behind the longer,
+communicating, of which a share o is hidden behind the share h of computing that can hide it,
 
-    step(x) = c + t - o min(c, t),        factor = step(reference) / step(x).
+    step(x) = c + t - o min(h c, t),        factor = step(reference) / step(x).
 
 `reference=best`: the job alone on the fewest nodes of one rack. `reference=alone`: the job alone where it is, so that only sharing
 counts; that is what `locality` leaves to this model, and the default beside it.
@@ -87,6 +87,11 @@ class MaxMin:
         self._factors: dict[int, float] = {}
         self._touched: set[int] = set()
         self._news: set[int] = set()
+
+    @property
+    def only_between_nodes(self) -> bool:
+        """Always: who stays on one node sends nothing."""
+        return True
 
     def enter(self, resident: Resident) -> None:
         """The job holds these GPUs from now on."""

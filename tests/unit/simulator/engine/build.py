@@ -72,6 +72,8 @@ class Does:
 class Sharing:
     """A slowdown model: a job that shares a node with k others runs at `base` to the power of k."""
 
+    only_between_nodes = False
+
     def __init__(self, base: float = 0.7) -> None:
         self._base = base
         self._nodes: dict[int, tuple[int, ...]] = {}

@@ -32,6 +32,8 @@ from tests.unit.simulator.engine.build import (
 class Scaling:
     """A slowdown model: throughput is the number of GPUs over the number that was asked for."""
 
+    only_between_nodes = False
+
     def __init__(self) -> None:
         self._factors: dict[int, float] = {}
         self._news: set[int] = set()

@@ -32,6 +32,8 @@ def trace_of(*jobs: tuple[float, int, float], models: Iterable[str] | None = Non
 class Crowd:
     """A slowdown model that can be worked out by hand: of n jobs that run, each has 1/n of its speed."""
 
+    only_between_nodes = False
+
     def __init__(self) -> None:
         self.running: set[int] = set()
 
