@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache, partial
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from simulator.residents import Residents
 from simulator.script import Script
 from simulator.settings import Settings
 from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.profiles import Profiles
 from simulator.stall import StallWatch
 from simulator.state import StateView
 from simulator.traces.trace import MAX_TIME_S, NS_PER_S, Trace
@@ -55,8 +57,9 @@ class Simulation:
         policy: Policy | None,
         settings: Settings | None = None,
         slowdown: list[SlowdownModel] | None = None,
+        profiles: Profiles | None = None,
     ) -> None:
-        """Nothing has happened yet: the first `advance` goes to the first arrival.
+        """Nothing has happened yet: the first `advance` goes to the first arrival. Policies see `profiles`, if any.
 
         Raises TraceError for a job that the cluster can never hold, SettingError for settings that do not go together.
         """
@@ -72,7 +75,7 @@ class Simulation:
         self._jobs = _JobMaker(trace, settings, self._sizes.of)
         self._sizes.divide(pool)
         self._loop = self._make_loop(pool)
-        self._view = StateView(trace, cluster, self._jobs.source, elastic=policy is not None and policy.spec.resizes)
+        self._view = cache(partial(StateView, trace, cluster, self._jobs.source, profiles))
         self._allocator = Allocator(trace, policy.spec if policy is not None else None)
         self._residents = Residents(trace, slowdown) if slowdown else None
         if self._residents is not None:
@@ -119,7 +122,7 @@ class Simulation:
     @property
     def unfinished(self) -> list[str]:
         """Jobs that have come and not finished. At the end of a run: those that never can, with the nodes that are left."""
-        return [self.trace.job_ids[job.index] for job in self._view.active(self._loop)]
+        return [self.trace.job_ids[job.index] for job in self._view().active(self._loop)]
 
     def advance(self) -> bool:
         """Go to the next instant at which something happens; false when nothing will, whatever is waiting.
@@ -167,12 +170,12 @@ class Simulation:
 
     def state(self) -> ClusterState:
         """The cluster as a policy sees it now; its rows are those of `jobs`."""
-        return self._view.state(self._loop, self.jobs(), self.decisions)
+        return self._view().state(self._loop, self.jobs(), self.decisions)
 
     def jobs(self) -> list[ActiveJob]:
         """The jobs behind the rows of states and decisions: all that are active, by submission. To be read, not changed."""
         if self._active is None:
-            self._active = self._view.active(self._loop)
+            self._active = self._view().active(self._loop)
         for job in self._active:
             job.settle(self._loop.now)
         return self._active
@@ -229,7 +232,7 @@ class Simulation:
         twin._script = self._script.fork()
         twin._residents = self._residents.fork(twin._loop) if self._residents is not None else None
         twin._stall = self._stall.fork()
-        twin._active = None if self._active is None else twin._view.active(twin._loop)
+        twin._active = None if self._active is None else twin._view().active(twin._loop)
         twin.decision_ns = []
         if policy is not None:
             twin._change_policy(policy)

@@ -11,6 +11,8 @@ from simulator.cluster import Cluster
 from simulator.kernel.constants import NEVER, RUNNING
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
+from simulator.profile_columns import ProfileColumns
+from simulator.slowdown.profiles import Profiles
 from simulator.traces.trace import NS_PER_S, Trace
 
 _BY_INDEX = attrgetter("index")
@@ -19,12 +21,14 @@ _BY_INDEX = attrgetter("index")
 class StateView:
     """Makes cluster states of one trace on one cluster; what never changes is worked out once."""
 
-    def __init__(self, trace: Trace, cluster: Cluster, source: EstimateSource, *, elastic: bool) -> None:
-        """Estimates come from `source`; with `elastic`, jobs may be given every size that the trace allows."""
+    def __init__(
+        self, trace: Trace, cluster: Cluster, source: EstimateSource, profiles: Profiles | None = None
+    ) -> None:
+        """Estimates come from `source`; policies see `profiles`, if any."""
         self._trace = trace
         self._cluster = cluster
         self._source = source
-        self._elastic = elastic
+        self._profiles = ProfileColumns(trace, profiles) if profiles is not None else None
         nodes = len(cluster.gpus)
         self._gpus = np.array(cluster.gpus, dtype=np.int64)
         self._racks = np.array(cluster.racks, dtype=np.int64)
@@ -42,7 +46,10 @@ class StateView:
 
     def state(self, loop: Loop, active: list[ActiveJob], sequence: int) -> ClusterState:
         """What a policy may know now; `active` as `active` gives it, settled."""
-        return ClusterState(sequence, loop.now / NS_PER_S, self._nodes(loop), self._jobs(active), self._no_sets)
+        profiles = self._profiles.of([job.index for job in active]) if self._profiles is not None else None
+        return ClusterState(
+            sequence, loop.now / NS_PER_S, self._nodes(loop), self._jobs(active), self._no_sets, profiles
+        )
 
     def _nodes(self, loop: Loop) -> Nodes:
         zeros = self._zeros
