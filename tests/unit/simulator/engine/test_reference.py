@@ -29,7 +29,7 @@ def agrees(
 ) -> None:
     """The kernel's rule, the policy's own `decide`, and the reference all come to the same, to the nanosecond."""
     trace = random_trace(seed, jobs, nodes, gpus, pinned_share=pinned)
-    round_s = 300 if seed % 2 else 45
+    round_s = 300 if seed % 2 else 110
     placement = "any" if anywhere else "consolidated"
     exact = expected(simulate(trace, nodes, gpus, name, round_s=round_s, placement=placement, preempt_cost=cost))
     policy = baseline(name, anywhere=anywhere, round_s=round_s)
