@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from simulator import cli_run, cli_trace
+from simulator import cli_compare, cli_run, cli_trace
 
 
 def _told(command: Callable[..., None]) -> Callable[..., None]:
@@ -38,6 +38,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done; 1 a target was missed; 2 wrong usage or wrong input, in one line; 130 interrupted.",
 )
 app.command()(_told(cli_run.run))
+app.command()(_told(cli_compare.compare))
 app.add_typer(cli_trace.app, name="trace")
 _UsageProblem = next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message"))
 
@@ -45,7 +46,7 @@ _UsageProblem = next(kind for kind in reversed(typer.BadParameter.__mro__) if ha
 def answer() -> int:
     """Do what the command line says; the exit code."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="headway-sim", standalone_mode=False)
     except typer.Abort:
         raise KeyboardInterrupt from None
     except Exception as error:

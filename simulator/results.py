@@ -233,9 +233,10 @@ def _from_logs(log: FinishLog, columns: Mapping[str, IntColumn], jobs: int) -> t
         if log.prefix is None:
             break
         log, end = log.prefix, log.prefix_length
-    order = np.argsort(np.concatenate(rows), kind="stable")
+    node = np.concatenate(nodes)
+    order = np.lexsort((node, np.concatenate(rows)))
     offset = np.concatenate(([0], np.cumsum(lengths)))
-    return offset, np.concatenate(nodes)[order], np.concatenate(counts)[order]
+    return offset, node[order], np.concatenate(counts)[order]
 
 
 def _from_active(jobs: Iterable[ActiveJob], columns: Mapping[str, IntColumn]) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from policies.api import Policy
 from simulator.metrics import summary
 from simulator.progress import Bar, drive
 from simulator.results import Result, prepare_folder, write_results
@@ -18,7 +19,8 @@ def run(options: Options, policy: str, out: Path | None = None, as_json: bool = 
     """Simulate one policy and print its figures; with `out` write its jobs and series too. Raises SimulatorError, PolicyError."""
     if out is not None:
         prepare_folder(out)
-    result = simulated(Scenario.of(options, record=out is not None), policy)
+    made = make_policy(policy, options)
+    result = simulated(Scenario.of(options, record=out is not None), policy, made)
     figures = summary(result)
     if out is not None:
         write_results(result, figures, out)
@@ -33,9 +35,8 @@ def run(options: Options, policy: str, out: Path | None = None, as_json: bool = 
         sys.stdout.write(f"{left:,} jobs never finished: the nodes that are left cannot hold them\n")
 
 
-def simulated(scenario: Scenario, name: str) -> Result:
+def simulated(scenario: Scenario, name: str, policy: Policy) -> Result:
     """What the run of that policy came to."""
-    policy = make_policy(name, scenario.options)
     begin = time.perf_counter()
     simulation, dropped = scenario.simulation(policy)
     with Bar(f"{name} on {scenario.trace.name}") as bar:

@@ -32,7 +32,7 @@ PLACEMENTS = {"consolidated": "consolidated", "any": "anywhere"}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a run, as they were given."""
+    """The options of a run, as they were given. Raises SettingError for a number that is out of its range."""
 
     trace: Path
     cluster: str
@@ -50,6 +50,9 @@ class Options:
     failures: str | None = None
     profiles: Path | None = None
 
+    def __post_init__(self) -> None:
+        _check(self)
+
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
@@ -66,7 +69,6 @@ class Scenario:
     def of(cls, options: Options, *, record: bool) -> Scenario:
         """What the options stand for. Raises SimulatorError for what they do not allow."""
         cluster = parse_cluster(options.cluster)
-        _check(options)
         models_of(options, cluster)
         begin = time.perf_counter()
         trace = read_trace(options.trace, options.limit)
@@ -202,7 +204,9 @@ def _profiles(path: Path | None) -> Profiles:
         from simulator.slowdown.papers import paper_profiles
 
         return paper_profiles()
-    raise SettingError(f"--profiles {path}: profiles cannot be read from files yet; leave it out")
+    from simulator.slowdown.store import load_profiles
+
+    return load_profiles(path)
 
 
 def _check(options: Options) -> None:

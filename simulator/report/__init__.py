@@ -1,0 +1,1 @@
+"""The comparison of several policies as one HTML page that needs nothing else."""
