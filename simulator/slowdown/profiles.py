@@ -35,7 +35,7 @@ class Profile:
     batch: int = 0
     """Examples of that step on one GPU: with another batch size computing takes longer in proportion; 0: it does not matter."""
     overlap: float = 0.0
-    """Share of the shorter of computing and communicating that is hidden behind the other."""
+    """Share of the shorter of what `hiding` says and communicating that is hidden behind the other."""
     cpu: float = 6.0
     """Cores that a worker of one GPU keeps busy."""
     pcie: float = 0.1
@@ -46,11 +46,13 @@ class Profile:
     """Contention and coherence of the universal scalability law; None: by computing and communicating time."""
     servers: Servers | None = None
     """a to e of Optimus' speed model for parameter servers; None: by computing and communicating time."""
+    hiding: float = 1.0
+    """Share of computing behind which communicating can hide at all: that of the backward pass, where it is known."""
 
     def step_s(self, communicate_s: float, batch_size: int = -1) -> float:
         """Seconds of a step of so many examples a GPU (-1: the usual number) that communicates for so long."""
         compute_s = self.compute_s * batch_size / self.batch if self.batch and batch_size > 0 else self.compute_s
-        return compute_s + communicate_s - self.overlap * min(compute_s, communicate_s)
+        return compute_s + communicate_s - self.overlap * min(self.hiding * compute_s, communicate_s)
 
 
 Pair = tuple[str, str]

@@ -40,6 +40,15 @@ def told(model: SlowdownModel, *residents: Resident) -> list[float]:
     return [model.factor(resident.job) for resident in residents]
 
 
+# profiles
+
+
+@pytest.mark.parametrize(("communicate_s", "step_s"), [(0.0, 1.0), (0.4, 1.1), (0.6, 1.15), (0.9, 1.45), (3.0, 3.55)])
+def test_communicating_hides_behind_the_backward_pass_and_no_further(communicate_s: float, step_s: float) -> None:
+    backward = Profile(compute_s=1.0, bytes=1.0, overlap=0.75, hiding=0.6)
+    assert backward.step_s(communicate_s) == pytest.approx(step_s)
+
+
 # locality
 
 

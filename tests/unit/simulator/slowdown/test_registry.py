@@ -159,6 +159,7 @@ GOOD = {"format": 1, "models": {"m": {"compute_s": 1, "bytes": 1}}}
         ({"models": {"m": {"compute_s": 1, "bytes": -1}}}, "below 0"),
         ({"models": {"m": {"compute_s": 1, "bytes": "x"}}}, "give a number"),
         ({"models": {"m": {"compute_s": 1, "bytes": 1, "overlap": 2}}}, "from 0 to 1"),
+        ({"models": {"m": {"compute_s": 1, "bytes": 1, "hiding": 2}}}, "from 0 to 1"),
         ({"models": {"m": {"compute_s": 1, "bytes": 1, "locality": [1, 2]}}}, "give 4 numbers"),
         ({"models": {"m": {"compute_s": 1, "bytes": 1, "colour": 2}}}, "models.m.colour is no key"),
         ({"pairs": [["a", 2, 3]]}, r"pairs\[0\]"),
