@@ -1,0 +1,98 @@
+"""How far predictions are from what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tests.fidelity.predict import Predicted
+from tests.fidelity.records import Replay
+
+GOAL_MEAN = 0.04
+"""Mean over policies of the error of the average JCT."""
+GOAL_WORST = 0.08
+"""Of the worst policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """One job of one replay. Times in seconds."""
+
+    name: str
+    measured_wait_s: float
+    predicted_wait_s: float
+    measured_jct_s: float
+    predicted_jct_s: float
+    same_nodes: bool
+    """It ran where the simulator has it run."""
+
+    @property
+    def error(self) -> float:
+        """Share by which the JCT is predicted too long; below 0: too short."""
+        return self.predicted_jct_s / self.measured_jct_s - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyError:
+    """One replay."""
+
+    policy: str
+    jobs: tuple[JobError, ...]
+    cpu_busy: float
+
+    @property
+    def measured_s(self) -> float:
+        """Average JCT."""
+        return fmean(job.measured_jct_s for job in self.jobs)
+
+    @property
+    def predicted_s(self) -> float:
+        """Average JCT."""
+        return fmean(job.predicted_jct_s for job in self.jobs)
+
+    @property
+    def error(self) -> float:
+        """Of the average JCT, signed."""
+        return self.predicted_s / self.measured_s - 1
+
+    @property
+    def mean_absolute(self) -> float:
+        """Mean over jobs of |error|."""
+        return fmean(abs(job.error) for job in self.jobs)
+
+    @property
+    def worst(self) -> JobError:
+        """The job that is predicted worst."""
+        return max(self.jobs, key=lambda job: abs(job.error))
+
+    @property
+    def elsewhere(self) -> int:
+        """Jobs that ran on other nodes than predicted."""
+        return sum(not job.same_nodes for job in self.jobs)
+
+
+def compare(replay: Replay, predicted: Sequence[Predicted]) -> PolicyError:
+    """One replay and its prediction, job by job."""
+    jobs = tuple(
+        JobError(
+            name=guess.name,
+            measured_wait_s=run.start_s - run.submit_s,
+            predicted_wait_s=guess.wait_s,
+            measured_jct_s=run.jct_s,
+            predicted_jct_s=guess.jct_s,
+            same_nodes=run.nodes == tuple(f"n{node + 1}" for node in sorted(guess.nodes)),
+        )
+        for run, guess in zip(replay.runs, predicted, strict=True)
+    )
+    return PolicyError(replay.policy, jobs, replay.cpu_busy)
+
+
+def mean_error(errors: Sequence[PolicyError]) -> float:
+    """Mean over policies of |error of the average JCT|."""
+    return fmean(abs(each.error) for each in errors)
+
+
+def worst_error(errors: Sequence[PolicyError]) -> float:
+    """The largest of them."""
+    return max(abs(each.error) for each in errors)

@@ -1,0 +1,59 @@
+"""From measurements of jobs alone to what the simulator is told. Nothing here has seen a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from simulator.slowdown.profiles import Profile
+from tests.fidelity.mix import TrainingJob
+from tests.fidelity.records import Isolated
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What a job does when nobody is near. Times in seconds."""
+
+    latency_s: float
+    """From submission to its nodes, on an idle cluster."""
+    run_s: float
+    profile: Profile
+    """Of the job, not only of its model: what does not grow with steps is spread over its own steps."""
+
+
+class Fit:
+    """Profiles by kind and nodes."""
+
+    def __init__(self, isolated: Sequence[Isolated], nic_bytes_s: float) -> None:
+        self._rows = {(row.kind, row.nodes): row for row in isolated}
+        self._nic_bytes_s = nic_bytes_s
+        self.latency_s = fmean(row.run.start_s - row.run.submit_s for row in isolated)
+
+    def alone(self, job: TrainingJob) -> Alone:
+        """That job."""
+        row = self._rows[job.kind.name, job.nodes]
+        run_s = row.run.fixed_s + job.steps * row.run.step_s
+        return Alone(self.latency_s, run_s, self._profile(row, job.steps))
+
+    def overlap(self, row: Isolated) -> tuple[float, float]:
+        """Seconds of a step that communicating takes, and the share of what could be hidden behind the backward pass that is."""
+        if row.nodes == 1:
+            return 0.0, 0.0
+        compute = self._rows[row.kind, 1].run
+        communicate_s = row.bytes_per_step / self._nic_bytes_s
+        most_s = min(compute.step_s - compute.forward_s, communicate_s)
+        hidden_s = compute.step_s + communicate_s - row.run.step_s
+        return communicate_s, max(0.0, min(1.0, hidden_s / most_s))
+
+    def _profile(self, row: Isolated, steps: int) -> Profile:
+        compute = self._rows[row.kind, 1].run
+        _, overlap = self.overlap(row)
+        other_s = (self.latency_s + row.run.fixed_s) / steps
+        ring = 2 * (row.nodes - 1) / row.nodes
+        return Profile(
+            compute_s=compute.step_s + other_s,
+            bytes=row.bytes_per_step / ring if row.nodes > 1 else 0.0,
+            overlap=overlap,
+            hiding=(compute.step_s - compute.forward_s) / (compute.step_s + other_s),
+        )

@@ -1,0 +1,85 @@
+"""Every kind of job by itself on an idle cluster: all that the simulator is told of how jobs train."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slurm.minicluster.network import LinkBytes
+from tests.fidelity.ground import Ground
+from tests.fidelity.mix import KINDS, SHAPES, TrainingJob, nominal_step_s
+from tests.fidelity.records import WARM_UP_STEPS, Isolated, Run
+
+POLICY = "fifo"
+"""Decides while there is nothing to decide."""
+_PATIENCE_S = 120.0
+_LOOK_EVERY_S = 0.5
+_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """NIC counters at one moment."""
+
+    time_s: float
+    links: Mapping[str, LinkBytes]
+
+
+class Meter:
+    """Reads all NICs every half second while it is open."""
+
+    def __init__(self, read: Callable[[], Mapping[str, LinkBytes]]) -> None:
+        self.looks: list[Look] = []
+        self._read = read
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Meter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_LOOK_EVERY_S):
+            self.looks.append(Look(time.time(), self._read()))
+
+
+def bytes_per_step(run: Run, looks: Sequence[Look]) -> float:
+    """Over the busiest NIC, in its busier direction, while the job trained."""
+    inside = [look for look in looks if run.times_s[WARM_UP_STEPS] <= look.time_s <= run.times_s[-1]]
+    first, last = inside[0], inside[-1]
+    most = max(
+        max(last.links[node].sent - before.sent, last.links[node].received - before.received)
+        for node, before in first.links.items()
+    )
+    return most / (last.time_s - first.time_s) * run.step_s
+
+
+def measure(
+    ground: Ground,
+    bytes_per_s: float,
+    length_s: float,
+    says: Callable[[str], None],
+) -> list[Isolated]:
+    """One run of each kind on each number of nodes, one after the other, each of about that length."""
+    found = []
+    with ground.scheduled_by(POLICY):
+        for number, (kind, nodes) in enumerate((kind, nodes) for kind in KINDS for nodes in SHAPES):
+            time.sleep(
+                _PAUSE_S + 0.37 * (number % 3)
+            )  # Slurm is read once a second: not always at the same moment of it
+            name = f"alone-{kind.name}-{nodes}"
+            steps = round(length_s / nominal_step_s(kind, nodes, bytes_per_s))
+            job = TrainingJob(name, kind, nodes, 2, steps, 5, 0.0, number)
+            with Meter(ground.links) as meter:
+                ground.submit(job, name)
+                ground.wait([name], _PATIENCE_S)
+            run = ground.run_of(name)
+            found.append(Isolated(kind.name, nodes, run, bytes_per_step(run, meter.looks) if nodes > 1 else 0.0))
+            says(f"{name}: {1e3 * run.step_s:.0f} ms a step, {run.fixed_s:.1f} s beside its steps")
+    return found

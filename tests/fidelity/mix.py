@@ -1,0 +1,99 @@
+"""Which jobs are trained: kinds with different shares of computing and communicating, and a seeded trace of them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+WIDTH = 512
+LAYER_BYTES = WIDTH * WIDTH * 4
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One model that jobs train."""
+
+    name: str
+    layers: int
+    """A megabyte of gradients each."""
+    forward_s: float
+    """GPU time of one step's forward pass."""
+    backward_s: float
+
+
+KINDS = (
+    Kind("vision", layers=2, forward_s=0.15, backward_s=0.20),
+    Kind("language", layers=3, forward_s=0.12, backward_s=0.18),
+    Kind("ranking", layers=4, forward_s=0.05, backward_s=0.05),
+)
+"""At 100 Mbit/s a step of theirs on two nodes computes for 0.35, 0.30 and 0.10 s, and communicates for 0.17, 0.25 and 0.34 s."""
+SHAPES = (1, 2, 4)
+"""Nodes of a job."""
+_SHARES = (0.25, 0.45, 0.30)
+_GPUS = {1: (2, 4, 8), 2: (2, 4, 8), 4: (2, 4)}
+"""GPUs on each of so many nodes; with less than 8 there is room for others, and the NIC is shared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long jobs are and how fast they come, seconds."""
+
+    alone_s: float = 12.0
+    """Of the runs that profiles come from."""
+    least_s: float = 10.0
+    most_s: float = 22.0
+    """Of a trace's jobs alone: evenly between the two."""
+    gap_s: float = 4.0
+    """Mean of the exponential gaps between arrivals."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingJob:
+    """One job. One process trains on each of its nodes, whatever GPUs it holds there."""
+
+    name: str
+    kind: Kind
+    nodes: int
+    gpus_per_node: int
+    steps: int
+    limit_min: int
+    """The user's time limit, which is what policies know of its length."""
+    submit_s: float
+    """Seconds after the replay's start."""
+    seed: int
+
+    @property
+    def gpus(self) -> int:
+        """On all nodes."""
+        return self.nodes * self.gpus_per_node
+
+
+def nominal_step_s(kind: Kind, nodes: int, bytes_per_s: float) -> float:
+    """What a step takes alone, about: enough to give jobs a length."""
+    sent_s = 2 * (nodes - 1) / nodes * kind.layers * LAYER_BYTES / bytes_per_s
+    layer_s = kind.backward_s / kind.layers
+    return kind.forward_s + max(layer_s + sent_s, kind.backward_s + sent_s / kind.layers)
+
+
+def seeded_mix(jobs: int, seed: int, bytes_per_s: float, lengths: Lengths) -> tuple[TrainingJob, ...]:
+    """So many jobs. The same for a seed, always."""
+    draw = random.Random(seed)
+    made, submit_s = [], 0.0
+    for number in range(1, jobs + 1):
+        kind = draw.choice(KINDS)
+        nodes = draw.choices(SHAPES, _SHARES)[0]
+        length = draw.uniform(lengths.least_s, lengths.most_s)
+        made.append(
+            TrainingJob(
+                name=f"job{number:02}",
+                kind=kind,
+                nodes=nodes,
+                gpus_per_node=draw.choice(_GPUS[nodes]),
+                steps=round(length / nominal_step_s(kind, nodes, bytes_per_s)),
+                limit_min=max(2, round(length / 4)),
+                submit_s=round(submit_s, 2),
+                seed=number,
+            )
+        )
+        submit_s += draw.expovariate(1 / lengths.gap_s)
+    return tuple(made)

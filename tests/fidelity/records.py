@@ -1,0 +1,105 @@
+"""What is measured, and how it is kept: everything that a prediction or a report needs, as one JSON file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from tests.fidelity.mix import Lengths
+
+WARM_UP_STEPS = 2
+"""DDP arranges its buckets anew after the first step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One job as Slurm and the job itself saw it. Times in seconds since the Unix epoch."""
+
+    name: str
+    submit_s: float
+    start_s: float
+    """Its nodes are given to it."""
+    end_s: float
+    nodes: tuple[str, ...]
+    begun_s: float
+    """Rank 0 exists."""
+    times_s: tuple[float, ...]
+    """Before the first step, and after each."""
+    forward_s: float
+    """Of a step, mean."""
+
+    @property
+    def jct_s(self) -> float:
+        """From submission to end."""
+        return self.end_s - self.submit_s
+
+    @property
+    def run_s(self) -> float:
+        """How long it held its nodes."""
+        return self.end_s - self.start_s
+
+    @property
+    def step_s(self) -> float:
+        """Mean, without the first steps."""
+        return (self.times_s[-1] - self.times_s[WARM_UP_STEPS]) / (len(self.times_s) - 1 - WARM_UP_STEPS)
+
+    @property
+    def fixed_s(self) -> float:
+        """Of its run what does not grow with its steps: start-up, the slower first steps, and the end."""
+        return self.run_s - (len(self.times_s) - 1) * self.step_s
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """One kind of job on so many nodes, alone on an idle cluster."""
+
+    kind: str
+    nodes: int
+    run: Run
+    bytes_per_step: float
+    """Over the busiest NIC in its busier direction, headers and all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One trace under one policy."""
+
+    policy: str
+    began_s: float
+    runs: tuple[Run, ...]
+    """In the order of the trace."""
+    cpu_busy: float
+    """Share of the machine's cores that was busy."""
+
+    @property
+    def avg_jct_s(self) -> float:
+        """Mean over jobs."""
+        return fmean(run.jct_s for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All of one experiment."""
+
+    seed: int
+    jobs: int
+    lengths: Lengths
+    rate: str
+    """Of every NIC, as tc writes it."""
+    machine: Mapping[str, Any]
+    isolated: tuple[Isolated, ...]
+    replays: tuple[Replay, ...]
+
+    @classmethod
+    def from_json(cls, table: Mapping[str, Any]) -> Measured:
+        """From what `dataclasses.asdict` and JSON have made of it."""
+        isolated = tuple(Isolated(**{**row, "run": _run(row["run"])}) for row in table["isolated"])
+        replays = tuple(Replay(**{**row, "runs": tuple(_run(run) for run in row["runs"])}) for row in table["replays"])
+        lengths = Lengths(**table["lengths"])
+        return cls(**{**table, "lengths": lengths, "isolated": isolated, "replays": replays})
+
+
+def _run(row: Mapping[str, Any]) -> Run:
+    return Run(**{**row, "nodes": tuple(row["nodes"]), "times_s": tuple(row["times_s"])})
