@@ -29,7 +29,7 @@ from tests.unit.simulator.engine.build import (
 from tests.unit.simulator.engine.scenarios import Scenario, scenarios, traces
 
 drawn = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
