@@ -35,6 +35,7 @@ from simulator.envs.world import World, check, options_of
 from simulator.errors import SettingError
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.nodes import NodePool
+from simulator.slowdown.api import SlowdownModel
 from simulator.traces.trace import NS_PER_S
 
 BRANCHES = {"A": (0.3, 0.7), "B": (0.4, 0.6), "C": (0.5, 0.5), "D": (0.6, 0.4), "E": (0.7, 0.3)}
@@ -50,6 +51,8 @@ _WEIGHTS_PER_UNIT = 1_000_000
 class ContentionOptions(World):
     """The options of `headway/Contention-v0`."""
 
+    slowdown: Sequence[str | SlowdownModel] = ("pair-table",)
+    """The paper trains on a table of measured pairs too. `none`, or nothing, for jobs that do not slow each other down."""
     candidates: int = 3
     """K."""
     branch: str = "B"
