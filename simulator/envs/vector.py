@@ -12,7 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn, TypeAlias
 
@@ -186,9 +186,8 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
     def _answers(self) -> list[Any]:
         """One answer of each worker, in their order."""
         answers = []
-        for worker, (pipe, process) in enumerate(zip(self._pipes, self._processes, strict=True)):
-            if not pipe.poll():
-                wait([pipe, process.sentinel])
+        for worker, pipe in enumerate(self._pipes):
+            # Nobody else has the worker's end of its pipe: if it dies, this ends at once.
             try:
                 went_well, answer = pipe.recv()
             except (EOFError, OSError):
