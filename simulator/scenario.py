@@ -79,7 +79,9 @@ class Scenario:
         """A run of that policy that has not begun, and how many jobs were dropped. Raises SimulatorError."""
         trace, dropped = self._possible(policy)
         models = models_of(self.options, self.cluster)
-        return Simulation(trace, self.cluster, policy, self.settings, models), dropped
+        # A policy that is its rule is never shown a state, and so no profiles.
+        profiles = None if isinstance(policy, Ruled) else _profiles(self.options.profiles)
+        return Simulation(trace, self.cluster, policy, self.settings, models, profiles), dropped
 
     def assumptions(self, name: str, policy: Policy) -> dict[str, object]:
         """What a run of that policy assumes, as values that JSON has."""
@@ -149,7 +151,8 @@ def possible(trace: Trace, cluster: Cluster, layout: Layout) -> BoolColumn:
 def make_policy(text: str, options: Options, *, lenient: bool = False) -> Policy:
     """The policy of NAME[:key=value,...] with what --placement, --round and --seed say. Raises PolicyLoadError, SettingError.
 
-    An option that the policy does not take is an error; with `lenient` it is left out, as where several policies share options.
+    A policy that decides at events only goes without rounds, and one whose rule says where jobs go (srtf-count) keeps to it.
+    Another that does not take --placement makes it an error; with `lenient` it is left out, as where policies share options.
     """
     name, own = parse_policy(text)
     given: dict[str, tuple[str, object]] = {}
@@ -165,7 +168,7 @@ def make_policy(text: str, options: Options, *, lenient: bool = False) -> Policy
             raise SettingError(f"{flag} and {key} of --policy {text} say the same twice; leave one out")
         if key in taken:
             own[key] = value
-        elif not lenient:
+        elif key == "layout" and not lenient and not isinstance(load_policy(name, own), Ruled):
             raise SettingError(f"policy {name} takes no {flag.split()[0]}; leave it out, or take another policy")
     return load_policy(name, own)
 
