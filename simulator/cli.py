@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 a target of `bench` was missed, or nothing to reproduce; 2
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Entry point of the program."""
+    gc.disable()  # imports make nothing to collect; what follows them enables it again
     sys.exit(_ended_well(_plain_run if sys.argv[1:2] == ["run"] else _with_typer))
 
 
@@ -50,6 +52,7 @@ def _plain_run() -> int:
 def _with_typer() -> int:
     from simulator.cli_app import answer
 
+    gc.enable()
     return answer()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from simulator import cli_compare, cli_run, cli_trace
+from simulator import cli_bench, cli_compare, cli_run, cli_trace
 
 
 def _told(command: Callable[..., None]) -> Callable[..., None]:
@@ -39,6 +39,8 @@ app = typer.Typer(
 )
 app.command()(_told(cli_run.run))
 app.command()(_told(cli_compare.compare))
+app.command()(_told(cli_bench.bench))
+app.command()(_told(cli_bench.reproduce))
 app.add_typer(cli_trace.app, name="trace")
 _UsageProblem = next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message"))
 

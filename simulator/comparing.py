@@ -12,7 +12,7 @@ from pathlib import Path
 from simulator.errors import SettingError
 from simulator.metrics import Figure, summary
 from simulator.parallel import in_parallel
-from simulator.progress import Tell, bars, drive
+from simulator.progress import Tell, bars, collect_seldom, drive
 from simulator.results import Result, prepare_folder, write_results
 from simulator.running import command_line
 from simulator.scenario import Options, Scenario, make_policy, models_of, takes
@@ -78,6 +78,7 @@ def _one(scenario: Scenario, name: str, out: Path | None, tell: Tell) -> Compare
     policy = make_policy(name, scenario.options, lenient=True)
     begin = time.perf_counter()
     simulation, dropped = scenario.simulation(policy)
+    collect_seldom()
     drive(simulation, tell)
     wall_s = time.perf_counter() - begin
     assumptions = scenario.assumptions(name, policy) | {"command": command_line()}

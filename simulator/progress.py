@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -38,6 +39,16 @@ def drive(simulation: Simulation, tell: Tell | None = None) -> None:
             if tell is not None and time.perf_counter() >= due:
                 due = time.perf_counter() + TELL_EVERY_S
                 tell((simulation.loop.arrived + len(finished)) / (2 * jobs))
+
+
+def collect_seldom() -> None:
+    """Let Python's collector look only at what a run makes, and seldom. For programs whose process is there for the run.
+
+    The loop makes no cycles; looking at all jobs and modules again and again took a fifth of a run's time.
+    """
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
+    gc.enable()
 
 
 class Bar:

@@ -50,7 +50,7 @@ _LOGGED = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Spans:
     """Every run of every job, in order of their ends; times in ns.
 
@@ -74,7 +74,7 @@ class Spans:
         return np.repeat(np.arange(len(self)), np.diff(self.offset))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Series:
     """What the cluster looked like from each instant (ns) on, until the next."""
 
@@ -87,7 +87,7 @@ class Series:
     """Nodes that are up and have nothing but free GPUs."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """A run that has come to its end. Columns have one entry for each job, in the order of the trace; times in ns.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from policies.api import Policy
 from simulator.metrics import summary
-from simulator.progress import Bar, drive
+from simulator.progress import Bar, collect_seldom, drive
 from simulator.results import Result, prepare_folder, write_results
 from simulator.scenario import Options, Scenario, make_policy
 
@@ -39,6 +39,7 @@ def simulated(scenario: Scenario, name: str, policy: Policy) -> Result:
     """What the run of that policy came to."""
     begin = time.perf_counter()
     simulation, dropped = scenario.simulation(policy)
+    collect_seldom()
     with Bar(f"{name} on {scenario.trace.name}") as bar:
         drive(simulation, bar.tell)
     wall_s = time.perf_counter() - begin

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -181,7 +183,7 @@ def test_the_integral_is_that_of_equation_1() -> None:
     random = np.random.default_rng(5)
     rows = []
     for node in range(3):
-        for gpu in range(4):
+        for _gpu in range(4):
             now = float(random.exponential(3))
             while now < 50:
                 end = now + float(random.exponential(9)) + 0.1
@@ -203,7 +205,7 @@ def test_the_integral_is_that_of_equation_1() -> None:
         squares = 4 * (lanes**2).sum(axis=1)
         sampled += np.where(squares > 0, 1 - lanes.sum(axis=1) ** 2 / np.where(squares > 0, squares, 1), 0) / 3
     edges = np.linspace(0, steps, bins + 1).round().astype(int)
-    expected = [sampled[begin:end].mean() for begin, end in zip(edges, edges[1:], strict=False)]
+    expected = [sampled[begin:end].mean() for begin, end in itertools.pairwise(edges)]
 
     assert found.bins == pytest.approx(expected, abs=2e-3)
     assert found.mean() == pytest.approx(sampled.mean(), abs=1e-3)

@@ -93,7 +93,7 @@ def test_files_of_a_run(tmp_path: Path) -> None:
     assert facts["summary"]["jobs"] == 3
     with (folder / "series.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["busy_gpus"] for row in rows][0] == "2"
+    assert next(row["busy_gpus"] for row in rows) == "2"
 
 
 def test_a_folder_that_cannot_be_is_refused_before_the_run(tmp_path: Path) -> None:
