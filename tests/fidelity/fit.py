@@ -49,11 +49,12 @@ class Fit:
     def _profile(self, row: Isolated, steps: int) -> Profile:
         compute = self._rows[row.kind, 1].run
         _, overlap = self.overlap(row)
-        other_s = (self.latency_s + row.run.fixed_s) / steps
-        ring = 2 * (row.nodes - 1) / row.nodes
+        sending_s = row.fixed_bytes / self._nic_bytes_s
+        other_s = (self.latency_s + max(0.0, row.run.fixed_s - sending_s)) / steps
+        passes = 2 * (row.nodes - 1) / row.nodes
         return Profile(
             compute_s=compute.step_s + other_s,
-            bytes=row.bytes_per_step / ring if row.nodes > 1 else 0.0,
+            bytes=(row.bytes_per_step + row.fixed_bytes / steps) / passes if row.nodes > 1 else 0.0,
             overlap=overlap,
             hiding=(compute.step_s - compute.forward_s) / (compute.step_s + other_s),
         )

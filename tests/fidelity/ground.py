@@ -30,8 +30,8 @@ from tests.fidelity.slurm_log import Times, times_of
 
 NODES = 4
 GPUS = 8
-CONGESTION_CONTROL = "reno"
-"""Of the nodes' TCP: one that every kernel lets a namespace choose."""
+TCP = ("net.ipv4.tcp_congestion_control=reno", "net.ipv4.tcp_slow_start_after_idle=0")
+"""Of the nodes, as clusters for training have it: a flow that pauses while its job computes goes on at the rate that it had."""
 _JOB_FILES = Path(__file__).with_name("job")
 _WARM_S = 180.0
 _NODE_LIST = re.compile(r" NodeList=(\S+)")
@@ -181,7 +181,7 @@ def _warm(made: Ground) -> None:
     jobpython.open_to_users(made.cluster)
 
     def load(node: str) -> None:
-        made.cluster.run_on(node, "sysctl", "-qw", f"net.ipv4.tcp_congestion_control={CONGESTION_CONTROL}")
+        made.cluster.run_on(node, "sysctl", "-qw", *TCP)
         argv: tuple[Any, ...] = (sys.executable, str(made.folder / "warm.py"), str(made.folder / f"{node}.sock"))
         made.cluster.run_on(node, *argv, user=USER, timeout=_WARM_S)
 

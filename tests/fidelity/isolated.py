@@ -37,27 +37,45 @@ class Meter:
         self._thread = threading.Thread(target=self._watch)
 
     def __enter__(self) -> Meter:
+        self._look()
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
         self._thread.join()
+        self._look()
 
     def _watch(self) -> None:
         while not self._stop.wait(_LOOK_EVERY_S):
-            self.looks.append(Look(time.time(), self._read()))
+            self._look()
+
+    def _look(self) -> None:
+        self.looks.append(Look(time.time(), self._read()))
 
 
-def bytes_per_step(run: Run, looks: Sequence[Look]) -> float:
-    """Over the busiest NIC, in its busier direction, while the job trained."""
-    inside = [look for look in looks if run.times_s[WARM_UP_STEPS] <= look.time_s <= run.times_s[-1]]
-    first, last = inside[0], inside[-1]
-    most = max(
+def busiest(first: Look, last: Look) -> int:
+    """Bytes over the busiest NIC, in its busier direction, between two looks."""
+    return max(
         max(last.links[node].sent - before.sent, last.links[node].received - before.received)
         for node, before in first.links.items()
     )
-    return most / (last.time_s - first.time_s) * run.step_s
+
+
+def bytes_per_step(run: Run, looks: Sequence[Look]) -> float:
+    """While the job trained."""
+    inside = [look for look in looks if run.times_s[WARM_UP_STEPS] <= look.time_s <= run.times_s[-1]]
+    first, last = inside[0], inside[-1]
+    return busiest(first, last) / (last.time_s - first.time_s) * run.step_s
+
+
+def isolated(kind: str, nodes: int, run: Run, looks: Sequence[Look]) -> Isolated:
+    """What a run by itself tells; the looks cover all of it. What one node says to the others of Slurm is nothing to speak of."""
+    if nodes == 1:
+        return Isolated(kind, nodes, run, 0.0, 0.0)
+    each = bytes_per_step(run, looks)
+    steps = len(run.times_s) - 1
+    return Isolated(kind, nodes, run, each, max(0.0, busiest(looks[0], looks[-1]) - steps * each))
 
 
 def measure(
@@ -70,9 +88,8 @@ def measure(
     found = []
     with ground.scheduled_by(POLICY):
         for number, (kind, nodes) in enumerate((kind, nodes) for kind in KINDS for nodes in SHAPES):
-            time.sleep(
-                _PAUSE_S + 0.37 * (number % 3)
-            )  # Slurm is read once a second: not always at the same moment of it
+            # Headway reads Slurm once a second: jobs come at different moments of it.
+            time.sleep(_PAUSE_S + 0.37 * (number % 3))
             name = f"alone-{kind.name}-{nodes}"
             steps = round(length_s / nominal_step_s(kind, nodes, bytes_per_s))
             job = TrainingJob(name, kind, nodes, 2, steps, 5, 0.0, number)
@@ -80,6 +97,6 @@ def measure(
                 ground.submit(job, name)
                 ground.wait([name], _PATIENCE_S)
             run = ground.run_of(name)
-            found.append(Isolated(kind.name, nodes, run, bytes_per_step(run, meter.looks) if nodes > 1 else 0.0))
+            found.append(isolated(kind.name, nodes, run, meter.looks))
             says(f"{name}: {1e3 * run.step_s:.0f} ms a step, {run.fixed_s:.1f} s beside its steps")
     return found

@@ -60,6 +60,8 @@ class Isolated:
     run: Run
     bytes_per_step: float
     """Over the busiest NIC in its busier direction, headers and all."""
+    fixed_bytes: float
+    """The same of the whole run, beyond its steps: replicas are made equal at the start."""
 
 
 @dataclass(frozen=True, slots=True)

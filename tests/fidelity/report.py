@@ -104,6 +104,7 @@ def draw(errors: Sequence[PolicyError], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("svg")
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "fidelity", "font.family": "sans-serif"})
     from matplotlib import pyplot
 
     most = 1.08 * max(max(job.measured_jct_s, job.predicted_jct_s) for each in errors for job in each.jobs)

@@ -11,7 +11,7 @@ import pytest
 from slurm.minicluster.network import LinkBytes
 from tests.fidelity.errors import compare, mean_error, worst_error
 from tests.fidelity.fit import Fit
-from tests.fidelity.isolated import Look, bytes_per_step
+from tests.fidelity.isolated import Look, bytes_per_step, isolated
 from tests.fidelity.mix import KINDS, LAYER_BYTES, SHAPES, Lengths, TrainingJob, nominal_step_s, seeded_mix
 from tests.fidelity.predict import predict
 from tests.fidelity.records import Isolated, Measured, Replay, Run
@@ -45,7 +45,7 @@ def ideal() -> list[Isolated]:
         for nodes in SHAPES:
             sent = 2 * (nodes - 1) / nodes * kind.layers * LAYER_BYTES
             step_s = nominal_step_s(kind, nodes, NIC)
-            rows.append(Isolated(kind.name, nodes, run("", 20, step_s, forward_s=kind.forward_s), sent))
+            rows.append(Isolated(kind.name, nodes, run("", 20, step_s, forward_s=kind.forward_s), sent, 0.0))
     return rows
 
 
@@ -86,6 +86,8 @@ def test_bytes_of_a_step_are_those_of_the_busier_direction_while_the_job_trained
     ]
 
     assert bytes_per_step(measured, looks) == pytest.approx(0.5e6)
+    assert isolated("ranking", 2, measured, looks).fixed_bytes == pytest.approx(2e6 * 8 - 20 * 0.5e6)
+    assert isolated("ranking", 1, measured, looks).bytes_per_step == 0
 
 
 @pytest.mark.parametrize("nodes", [2, 4])

@@ -3,7 +3,8 @@
 The nodes' GPUs are device files without a chip behind them, and all nodes share a few cores. So the time of a GPU's kernels
 is slept, in the forward pass and layer by layer in the backward pass, where DDP sends the gradients of the layers before:
 communication hides behind computing as it does on GPUs. A step's kernels take from 0.8 to 1.2 times their mean, equally on all
-ranks (a batch is as long for all of them), so that jobs which share a link do not fall into step with each other.
+ranks (a batch is as long for all of them), so that jobs which share a link do not fall into step with each other; over any
+dozen of steps the mean is kept.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 _RATE = 0.01
 _SPREAD = 0.2
+_GOLDEN = 0.6180339887498949
+"""Its multiples, whole parts taken off, are spread evenly however many there are (Kuipers and Niederreiter 1974)."""
 _PATIENCE = timedelta(seconds=120)
 
 
@@ -122,12 +125,15 @@ def _stepper(plan: Plan, rank: int) -> Callable[[], float]:
     model = _Model(plan)
     megabytes = plan.width * plan.width * 4 / 2**20
     replica = DistributedDataParallel(model, bucket_cap_mb=megabytes, gradient_as_bucket_view=True)
-    pace = random.Random(plan.seed)
+    taken = 0
+    offset = random.Random(plan.seed).random()
     torch.manual_seed(plan.seed + 1 + rank)
     batch, target = torch.randn(2, plan.width), torch.randn(2, plan.width)
 
     def step() -> float:
-        model.pace = pace.uniform(1 - _SPREAD, 1 + _SPREAD)
+        nonlocal taken
+        taken += 1
+        model.pace = 1 + _SPREAD * (2 * ((offset + taken * _GOLDEN) % 1.0) - 1)
         begun_s = time.perf_counter()
         loss = torch.nn.functional.mse_loss(replica(batch), target)
         forward_s = time.perf_counter() - begun_s
