@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from policies.rule import Ruled
 from simulator.errors import SettingError
 from simulator.metrics import Figure, summary
 from simulator.parallel import in_parallel
@@ -66,11 +67,10 @@ def _check(options: Options, names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if not names or twice:
         raise SettingError(f"--policies: {twice[0]} is there twice" if twice else "--policies: give a,b,c")
-    for name in names:
-        make_policy(name, options, lenient=True)
-    for flag, given, key in (("--placement", options.placement, "layout"), ("--round", options.round_s, "round_s")):
-        if given is not None and not any(takes(name, key) for name in names):
-            raise SettingError(f"none of the policies takes {flag}; leave it out")
+    made = {name: make_policy(name, options, lenient=True) for name in names}
+    followed = any(isinstance(policy, Ruled) or takes(name, "layout") for name, policy in made.items())
+    if options.placement is not None and not followed:
+        raise SettingError("none of the policies takes --placement; leave it out")
 
 
 def _one(scenario: Scenario, name: str, out: Path | None, tell: Tell) -> Compared:

@@ -67,8 +67,9 @@ def test_files_of_each_and_a_page(compare, tmp_path: Path) -> None:
 
 def test_options_go_to_those_that_take_them(compare) -> None:
     assert compare("--policies", "fifo,las", "--round", "50", "--json")[0] == 0
-    code, _, err = compare("--policies", "fifo,sjf", "--round", "5")
-    assert (code, err) == (2, "headway-sim compare: none of the policies takes --round; leave it out\n")
+    assert compare("--policies", "sched2-sif,fifo", "--placement", "any", "--json")[0] == 0
+    code, _, err = compare("--policies", "sched2-sif,sched2-lrf", "--placement", "any")
+    assert (code, err) == (2, "headway-sim compare: none of the policies takes --placement; leave it out\n")
 
 
 @pytest.mark.parametrize(
