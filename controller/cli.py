@@ -1,6 +1,7 @@
 """headway: what the controller does, and why. For operators and users, on the controller's machine.
 
-Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage; 3 the controller cannot be reached.
+Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage;
+3 the controller (of `cluster`: Slurm) cannot be reached.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage; 3 the controller does not answer.",
+    epilog="Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage; "
+    "3 the controller (of `cluster`: Slurm) does not answer.",
 )
 policy_app = typer.Typer(help="Show or change the policy that decides.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(policy_app, name="policy")
@@ -107,6 +109,32 @@ def doctor(as_json: Json = False, config: Config = None) -> None:
     else:
         _render().show_findings(findings)
     raise typer.Exit(1 if any(finding["level"] == "error" for finding in findings) else 0)
+
+
+@app.command()
+def cluster(
+    as_toml: Annotated[
+        bool, typer.Option("--toml", help="A file for headway-sim --cluster; what is done anyway.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as one JSON object.")] = False,
+    topology_conf: Annotated[
+        Path | None, typer.Option(help="The switches stand here.", show_default="topology.conf beside slurm.conf")
+    ] = None,
+    config: Config = None,
+) -> None:
+    """The managed nodes with GPUs and their network, read from Slurm itself, for headway-sim run --cluster FILE.toml."""
+    from controller.cli_cluster import UnknownClusterError, as_object, as_text, read
+
+    if as_toml and as_json:
+        raise typer.BadParameter("give --toml or --json, not both")
+    try:
+        found = read(config, topology_conf)
+    except UnknownClusterError as error:
+        _fail(str(error), error.exit_code, as_json)
+    if as_json:
+        _render().write_json(as_object(found))
+    else:
+        typer.echo(as_text(found), nl=False)
 
 
 def main() -> None:

@@ -10,8 +10,15 @@ A cluster is `NxG` (N nodes of G GPUs in one rack) or a TOML file:
     rack = "r1"          # default: racks of `rack_size` nodes, or one rack
 
     [network]
-    kind = "racks"       # flat, racks, fat-tree, vl2, bcube; default racks if there are several, else flat
+    kind = "racks"       # flat, racks, switches, fat-tree, vl2, bcube; default racks if there are several, else flat
     nic_gbs = 12.5       # GB/s in each direction; the other keys are those of the generators in simulator/topology
+
+    [[network.switches]] # of kind "switches" only: any tree; `rack` is then the lowest switch above the nodes
+    name = "r1"
+    below = "spine"      # the switch above it; left out at the top
+    uplink_gbs = 5.0     # of its link to that one; default `uplink_gbs` of the network
+
+`headway cluster` writes such a file of a live Slurm, `cluster_toml` (simulator/cluster_toml.py) of any cluster of nodes in a tree.
 """
 
 from __future__ import annotations
@@ -26,12 +33,14 @@ from typing import Any
 from simulator.errors import ClusterError
 from simulator.hostlist import expand
 from simulator.topology import Inside, Topology, bcube, fat_tree, flat, rack_tree, vl2
+from simulator.topology.generators import NIC_GBS, UPLINK_GBS
 
 MOST_NODES = 200_000
 MOST_GPUS = 1024
 """Of one node."""
 _SIMPLE = re.compile(r"([1-9]\d*)x([1-9]\d*)")
 _NODE_KEYS = {"count", "names", "gpus", "sockets", "speed", "rack"}
+_SWITCH_KEYS = {"name", "below", "uplink_gbs"}
 
 
 @dataclass(frozen=True)
@@ -185,6 +194,8 @@ def _expanded(text: object, key: str) -> tuple[str, ...]:
 
 def _topology(rows: Sequence[_Row], network: Mapping[str, Any]) -> Topology:
     """The network among those nodes."""
+    if network.get("kind") == "switches":
+        return _switch_tree(rows, network)
     racks = _racks(rows, network)
     kind = network.get("kind", "racks" if max(racks) else "flat")
     gpus, sockets = [row.gpus for row in rows], [row.sockets for row in rows]
@@ -197,7 +208,7 @@ def _topology(rows: Sequence[_Row], network: Mapping[str, Any]) -> Topology:
     }
     if kind not in makers:
         raise ClusterError(
-            f"{kind!r} is no kind of network", mend=f"take one of {', '.join(makers)}", key="network.kind"
+            f"{kind!r} is no kind of network", mend=f"take one of {', '.join(makers)}, switches", key="network.kind"
         )
     if kind not in {"racks", "flat"} and any(row.rack for row in rows):
         raise ClusterError(f"{kind} makes its own racks", mend="leave rack out of the nodes", key="network.kind")
@@ -205,11 +216,65 @@ def _topology(rows: Sequence[_Row], network: Mapping[str, Any]) -> Topology:
         raise ClusterError("a flat network has one rack", mend='take kind = "racks"', key="network.kind")
     keys, maker = makers[kind]
     _known(network, {"kind", "rack_size", "pcie_gbs", "socket_gbs", *keys}, "network")
-    inside = Inside(
+    return maker(inside=_inside(network), **{key: _option(network, key) for key in keys if key in network})
+
+
+def _inside(network: Mapping[str, Any]) -> Inside:
+    return Inside(
         _positive(network, "pcie_gbs", "network", Inside().pcie_gbs),
         _positive(network, "socket_gbs", "network", Inside().socket_gbs),
     )
-    return maker(inside=inside, **{key: _option(network, key) for key in keys if key in network})
+
+
+def _switch_tree(rows: Sequence[_Row], network: Mapping[str, Any]) -> Topology:
+    """A network of named switches; `rack` is the switch right above a node, and a node without one is below none."""
+    from simulator.topology.slurm import SlurmNode, Switch, slurm_topology
+
+    _known(network, {"kind", "nic_gbs", "uplink_gbs", "switches", "pcie_gbs", "socket_gbs"}, "network")
+    blocks = network.get("switches")
+    if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) for block in blocks):
+        raise ClusterError("there are none", mend="give [[network.switches]] blocks", key="network.switches")
+    above = dict(_switch(block, f"network.switches[{at}]") for at, block in enumerate(blocks))
+    if len(above) < len(blocks):
+        raise ClusterError("two switches have one name", mend="give each a name of its own", key="network.switches")
+    wanted = {parent: "network.switches" for parent in above.values() if parent}
+    wanted |= {row.rack: "nodes" for row in rows if row.rack}
+    for name, key in wanted.items():
+        if name not in above:
+            raise ClusterError(f"{name!r} is no switch", mend="give it a [[network.switches]] block", key=key)
+    names = [row.name or f"n{node}" for node, row in enumerate(rows)]
+    racks, below = _by(names, [row.rack for row in rows]), _by(list(above), list(above.values()))
+    speeds = [
+        _positive(
+            block, "uplink_gbs", f"network.switches[{at}]", _positive(network, "uplink_gbs", "network", UPLINK_GBS)
+        )
+        for at, block in enumerate(blocks)
+    ]
+    return slurm_topology(
+        [Switch(name, racks.get(name, ()), below.get(name, ()), gbs) for name, gbs in zip(above, speeds, strict=True)],
+        [SlurmNode(name, row.gpus, row.sockets) for name, row in zip(names, rows, strict=True)],
+        nic_gbs=_positive(network, "nic_gbs", "network", NIC_GBS),
+        inside=_inside(network),
+    )
+
+
+def _switch(block: Mapping[str, Any], key: str) -> tuple[str, str]:
+    """Its name, and that of the switch above; '' at the top."""
+    _known(block, _SWITCH_KEYS, key)
+    name, above = block.get("name"), block.get("below", "")
+    if not isinstance(name, str) or not name:
+        raise ClusterError(f"{name!r} is no name", mend="give one in quotes", key=f"{key}.name")
+    if not isinstance(above, str):
+        raise ClusterError(f"{above!r} is no name", mend="give the switch above it", key=f"{key}.below")
+    return name, above
+
+
+def _by(members: Sequence[str], labels: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The members of each label, in order."""
+    found: dict[str, list[str]] = {}
+    for member, label in zip(members, labels, strict=True):
+        found.setdefault(label, []).append(member)
+    return {label: tuple(its) for label, its in found.items()}
 
 
 def _racks(rows: Sequence[_Row], network: Mapping[str, Any]) -> list[int]:

@@ -1,4 +1,4 @@
-"""The topology of a live Slurm: topology.conf for switches, node lines for GPUs.
+"""A tree of named switches, and how it stands in the words of a live Slurm: topology.conf for switches, node lines for GPUs.
 
 Node lines are those of slurm.conf or of `scontrol show node --oneliner` (`NodeName=n[1-4] Gres=gpu:a100:8 Sockets=2`); lines
 without `NodeName=` are passed over. Of topology.conf are read `SwitchName=`, `Nodes=`, `Switches=` and `LinkSpeed=`. Slurm leaves
@@ -13,12 +13,16 @@ from dataclasses import dataclass
 
 from simulator.errors import ClusterError
 from simulator.hostlist import expand
-from simulator.topology.generators import NIC_GBS, UPLINK_GBS
-from simulator.topology.topology import Topology
+from simulator.topology.generators import NIC_GBS, UPLINK_GBS, flat
+from simulator.topology.topology import Inside, Topology
 from simulator.topology.tree import LinkList, TreeRoutes
 
 _PAIR = re.compile(r"([A-Za-z]+)=(\S*)")
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
+_SYSTEM = re.compile(r" OS=.*?(?= RealMemory=)")
+"""What scontrol says of a node's kernel, "Linux 6.1.0 #1 SMP": its "#" begins no comment."""
+_UPLINK = "switch {} uplink"
+"""The name of a switch's link to the one above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +86,29 @@ def slurm_topology(
     *,
     nic_gbs: float = NIC_GBS,
     uplink_gbs: float = UPLINK_GBS,
+    inside: Inside | None = None,
 ) -> Topology:
     """The tree of switches over those nodes; a rack is a switch with nodes. Nodes below none share a rack of their own.
 
-    Uplinks of unknown speed have `uplink_gbs`. Where several switches are on top, one that never limits joins them.
+    Uplinks of unknown speed have `uplink_gbs`. Where several switches are on top, one that never limits joins them. With no
+    switch above any of the nodes the network is flat.
     """
     parent = _parents(switches)
     leaf = _leaves(switches)
+    if not any(node.name in leaf for node in nodes):
+        return flat([node.gpus for node in nodes], [node.sockets for node in nodes], nic_gbs=nic_gbs, inside=inside)
     known = {switch.name: switch for switch in switches}
     links = LinkList()
     nic_links = links.add_nics(range(len(nodes)), nic_gbs)
     uplinks = {
-        name: links.add(f"switch {name} uplink", known[name].uplink_gbs or uplink_gbs)
+        name: links.add(_UPLINK.format(name), known[name].uplink_gbs or uplink_gbs)
         for name in dict.fromkeys(name for node in nodes for name in _chain(leaf.get(node.name), parent))
     }
     above = tuple(tuple(uplinks[name] for name in _chain(leaf.get(node.name), parent)) for node in nodes)
     racks = _numbered([leaf.get(node.name) for node in nodes])
     tops = [next(iter(reversed(_chain(leaf.get(node.name), parent))), None) for node in nodes]
     return Topology(
-        "slurm",
+        "switches",
         tuple(node.gpus for node in nodes),
         tuple(node.sockets for node in nodes),
         racks,
@@ -108,7 +116,31 @@ def slurm_topology(
         tuple(links.gbs),
         tuple(links.names),
         TreeRoutes(nic_links, above),
+        inside or Inside(),
     )
+
+
+def switches_of(topology: Topology, nodes: Sequence[str]) -> list[Switch]:
+    """The switches that `slurm_topology` made that network of, as far as they are above a node; `nodes` are the nodes' names."""
+    before, after = _UPLINK.split("{}")
+    routes = topology.routes
+    assert isinstance(routes, TreeRoutes)
+    below: dict[int, tuple[dict[str, None], dict[str, None]]] = {}
+    for node, chain in zip(nodes, routes.above, strict=True):
+        for at, link in enumerate(chain):
+            its_nodes, its_switches = below.setdefault(link, ({}, {}))
+            if at == 0:
+                its_nodes[node] = None
+            else:
+                its_switches[_between(topology.names[chain[at - 1]], before, after)] = None
+    return [
+        Switch(_between(topology.names[link], before, after), tuple(found[0]), tuple(found[1]), topology.network[link])
+        for link, found in below.items()
+    ]
+
+
+def _between(text: str, before: str, after: str) -> str:
+    return text.removeprefix(before).removesuffix(after)
 
 
 def _parents(switches: Sequence[Switch]) -> dict[str, str]:
@@ -166,10 +198,16 @@ def _numbered(labels: Sequence[str | None]) -> tuple[int, ...]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Number and keys (in lower case) of every line; a comment ends it, a backslash at its end goes on with the next."""
+    """Number and keys (in lower case) of every line; a comment ends it, a backslash at its end goes on with the next.
+
+    Of a key that stands twice the first counts: what follows may be in somebody's words (Reason=, Comment=).
+    """
     joined = re.sub(r"\\\n", " ", text)
     for number, line in enumerate(joined.splitlines(), start=1):
-        yield number, {key.lower(): value for key, value in _PAIR.findall(line.partition("#")[0])}
+        pairs: dict[str, str] = {}
+        for key, value in _PAIR.findall(_SYSTEM.sub("", line).partition("#")[0]):
+            pairs.setdefault(key.lower(), value)
+        yield number, pairs
 
 
 def _names(text: str, where: str) -> tuple[str, ...]:

@@ -44,6 +44,15 @@ def test_without_a_topology_all_is_one_rack() -> None:
     assert len(cluster.topology.path(0, 1)) == 2
 
 
+def test_a_line_of_scontrol_is_read_past_the_kernel_and_before_the_reason() -> None:
+    line = (
+        "NodeName=a Gres=gpu:a100:4(S:0-1) Version=22.05.8 OS=Linux 6.1.0 #1 SMP Debian  RealMemory=9 FreeMem=1 Sockets=2 "
+        "Boards=1 State=DOWN Reason=Gres=gpu:1 Sockets=1 [root@now]"
+    )
+    cluster = slurm_cluster("", line)
+    assert (cluster.gpus, cluster.sockets) == ((4,), (2,))
+
+
 @pytest.mark.parametrize(
     ("switches", "nodes", "says"),
     [
