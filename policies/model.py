@@ -96,6 +96,9 @@ class Jobs:
     Running jobs hold `placement_node[placement_offset[i]:placement_offset[i+1]]`, and beside it `placement_gpus` and
     `placement_gpu_mask` (bit k: GPU k; 0 = not known). `node_set` is a row of `ClusterState.node_sets`, or -1 for every node.
     `duration_estimate_s` and `duration_spread_s` are NaN when not known; `start_time_s` is NaN while pending.
+
+    Elastic jobs take `min_gpus` to `max_gpus` GPUs, which include `num_gpus`, what they ask for; only a policy that resizes
+    gives them another number. Both are None where every job takes exactly `num_gpus`, and where there are no jobs.
     """
 
     ids: tuple[str, ...]
@@ -123,9 +126,18 @@ class Jobs:
     placement_node: IntColumn
     placement_gpus: IntColumn
     placement_gpu_mask: MaskColumn
+    min_gpus: IntColumn | None = None
+    max_gpus: IntColumn | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def sizes(self) -> tuple[IntColumn, IntColumn]:
+        """The fewest and the most GPUs that each job takes."""
+        if self.min_gpus is None or self.max_gpus is None:
+            return self.num_gpus, self.num_gpus
+        return self.min_gpus, self.max_gpus
 
     def placement(self, row: int) -> Placement | None:
         """What the job of that row holds; None while it waits."""

@@ -50,6 +50,7 @@ _JOB_FLOATS = (
     "duration_spread_s",
 )
 _JOB_FLAGS = ("preemptible", "exclusive")
+_JOB_SIZES = ("min_gpus", "max_gpus")
 _PLACEMENT = ("placement_offset", "placement_node", "placement_gpus", "placement_gpu_mask")
 _MAY_BE_NAN = frozenset({"start_time_s", "duration_estimate_s", "duration_spread_s"})
 _MAY_BE_NEGATIVE = frozenset({"submit_time_s", "start_time_s"})
@@ -68,6 +69,8 @@ def serialize_state(state: ClusterState) -> bytes:
     write_column(jobs, "jobs", "node_set", state.jobs.node_set + 1)
     for name in (*_JOB_INTEGERS, *_JOB_FLOATS, *_JOB_FLAGS, *_PLACEMENT):
         write_column(jobs, "jobs", name, getattr(state.jobs, name))
+    for name, column in _sizes(state.jobs).items():
+        write_column(jobs, "jobs", name, column)
     for members in state.node_sets:
         message.node_sets.add(members=np.packbits(members, bitorder="little").tobytes())
     data: bytes = message.SerializeToString()
@@ -103,6 +106,8 @@ def state_digest(state: ClusterState) -> str:
     digest.update(np.float64(state.time_s).astype("<f8").tobytes())
     for table in (state.nodes, state.jobs, *(() if state.profiles is None else (state.profiles,))):
         for name, value in vars(table).items():
+            if value is None:  # a column that this state does not have
+                continue
             digest.update(f"\n{name} {len(value)}\n".encode())
             if isinstance(value, np.ndarray):
                 digest.update(_canonical(value))
@@ -170,8 +175,25 @@ def _decode_jobs(message: Any, num_nodes: int, num_sets: int) -> Jobs:
     node_set = read_column(message, "jobs", "node_set", len(ids)) - 1
     check("jobs.node_set", node_set < num_sets, node_set + 1, f"beyond the {num_sets} node sets")
     _check_requests(columns)
+    columns |= _decode_sizes(message, columns["num_gpus"])
     placement = _decode_placements(message, columns["state"], num_nodes)
     return Jobs(ids=ids, users=users, node_set=node_set, **columns, **placement)
+
+
+def _sizes(jobs: Jobs) -> dict[str, npt.NDArray[np.int64]]:
+    """The columns of elastic jobs, where there are some."""
+    if jobs.min_gpus is None or jobs.max_gpus is None:
+        return {}
+    return dict(zip(_JOB_SIZES, jobs.sizes, strict=True))
+
+
+def _decode_sizes(message: Any, num_gpus: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+    if not any(getattr(message, name) for name in _JOB_SIZES):
+        return {}
+    low, high = (read_column(message, "jobs", name, len(num_gpus)) for name in _JOB_SIZES)
+    check("jobs.min_gpus", (low >= 1) & (low <= num_gpus), low, "less than 1, or more than num_gpus")
+    check("jobs.max_gpus", high >= num_gpus, high, "less than num_gpus")
+    return dict(zip(_JOB_SIZES, (low, high), strict=True))
 
 
 def _flags(field: str, column: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -78,10 +78,27 @@ class Scenario:
     def simulation(self, policy: Policy) -> tuple[Simulation, int]:
         """A run of that policy that has not begun, and how many jobs were dropped. Raises SimulatorError."""
         trace, dropped = self._possible(policy)
-        models = models_of(self.options, self.cluster)
+        models = _models(self.slowdown(policy), self.options, self.cluster)
         # A policy that is its rule is never shown a state, and so no profiles.
         profiles = None if isinstance(policy, Ruled) else _profiles(self.options.profiles)
         return Simulation(trace, self.cluster, policy, self.settings, models, profiles), dropped
+
+    def slowdown(self, policy: Policy) -> tuple[str, ...]:
+        """The slowdown models of a run of that policy: those that were asked for, and `scaling` where jobs are resized.
+
+        Raises SettingError where jobs are resized and no model may say how fast they are then.
+        """
+        asked = self.options.slowdown
+        if not (policy.spec.resizes and self.trace.elastic) or any(
+            text.partition(":")[0] == "scaling" for text in asked
+        ):
+            return asked
+        if asked == ("none",):
+            raise SettingError(
+                f"policy {policy.spec.name} gives elastic jobs other sizes, and with --slowdown none they would not be faster "
+                "or slower for it; give --slowdown scaling, or leave it out"
+            )
+        return (*asked, "scaling")
 
     def assumptions(self, name: str, policy: Policy) -> dict[str, object]:
         """What a run of that policy assumes, as values that JSON has."""
@@ -99,7 +116,7 @@ class Scenario:
             "network": self.cluster.topology.kind,
             "placement": "the policy's own" if rule is None else _PLACEMENT_OF[rule.layout],
             "round_s": policy.spec.round_s,
-            "slowdown": list(options.slowdown),
+            "slowdown": list(self.slowdown(policy)),
             "profiles": str(options.profiles) if options.profiles else "built in",
             "preempt_cost_s": "by model" if settings.preempt_cost_s is None else settings.preempt_cost_s,
             "preemptible_share": settings.preemptible_share,
@@ -195,11 +212,15 @@ def _parameters(name: str) -> frozenset[str]:
 
 def models_of(options: Options, cluster: Cluster) -> list[SlowdownModel]:
     """New slowdown models, as --slowdown and --profiles say. Raises SimulatorError."""
-    if options.slowdown == ("none",):
+    return _models(options.slowdown, options, cluster)
+
+
+def _models(names: tuple[str, ...], options: Options, cluster: Cluster) -> list[SlowdownModel]:
+    if names == ("none",):
         return []
     from simulator.slowdown.registry import build
 
-    return build(options.slowdown, topology=cluster.topology, profiles=_profiles(options.profiles))
+    return build(names, topology=cluster.topology, profiles=_profiles(options.profiles))
 
 
 def _profiles(path: Path | None) -> Profiles:

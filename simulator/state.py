@@ -37,6 +37,7 @@ class StateView:
         users: dict[str, int] = {}
         self._user = np.array([users.setdefault(user, len(users)) for user in trace.user], dtype=np.int64)
         self._users = tuple(users)
+        self._elastic = trace.elastic
 
     def active(self, loop: Loop) -> list[ActiveJob]:
         """The jobs behind the rows of a state: all that are active, by submission."""
@@ -68,6 +69,8 @@ class StateView:
         start = np.fromiter((job.start for job in active), dtype=np.int64, count=count) / NS_PER_S
         known = remaining != NEVER
         gpus = trace.num_gpus[rows]
+        # Columns of ranges are only there where there is something to choose.
+        elastic = self._elastic and count > 0
         ones = np.ones(count, dtype=np.int64)
         zeros = np.zeros(count)
         return Jobs(
@@ -78,7 +81,7 @@ class StateView:
             num_gpus=gpus,
             split=ones * int(Split.ANY),
             min_nodes=ones,
-            max_nodes=gpus,
+            max_nodes=trace.max_gpus[rows],
             gpus_per_node=ones * 0,
             cpus_per_gpu=zeros,
             memory_mib_per_gpu=zeros,
@@ -96,6 +99,8 @@ class StateView:
             placement_node=_flat(active, "nodes"),
             placement_gpus=_flat(active, "counts"),
             placement_gpu_mask=_no_masks(int(held.sum())),
+            min_gpus=trace.min_gpus[rows] if elastic else None,
+            max_gpus=trace.max_gpus[rows] if elastic else None,
         )
 
 

@@ -138,6 +138,11 @@ class Trace:
     def __len__(self) -> int:
         return len(self.job_ids)
 
+    @property
+    def elastic(self) -> bool:
+        """Whether some job may be given another number of GPUs than it asks for."""
+        return bool((self.min_gpus < self.max_gpus).any())
+
     def take(self, rows: npt.ArrayLike) -> Trace:
         """The jobs at these positions, in the order given (which must be one of submit times)."""
         chosen = np.asarray(rows)

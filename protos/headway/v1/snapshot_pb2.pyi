@@ -238,6 +238,8 @@ class Jobs(_message.Message):
     PLACEMENT_NODE_FIELD_NUMBER: _builtins.int
     PLACEMENT_GPUS_FIELD_NUMBER: _builtins.int
     PLACEMENT_GPU_MASK_FIELD_NUMBER: _builtins.int
+    MIN_GPUS_FIELD_NUMBER: _builtins.int
+    MAX_GPUS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def job_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Slurm's job id as users see it: "123", or "123_4" for an array task."""
@@ -326,6 +328,14 @@ class Jobs(_message.Message):
     def placement_gpu_mask(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Bit k is set when the job holds GPU k of that node; 0 = which ones is not known."""
 
+    @_builtins.property
+    def min_gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Elastic jobs: the fewest and the most GPUs that each takes; num_gpus is between them. Only a policy that resizes may give
+        a job another number than num_gpus. Both columns are left out where every job takes exactly num_gpus.
+        """
+
+    @_builtins.property
+    def max_gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -354,10 +364,12 @@ class Jobs(_message.Message):
         placement_node: _abc.Iterable[_builtins.int] | None = ...,
         placement_gpus: _abc.Iterable[_builtins.int] | None = ...,
         placement_gpu_mask: _abc.Iterable[_builtins.int] | None = ...,
+        min_gpus: _abc.Iterable[_builtins.int] | None = ...,
+        max_gpus: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attained_gpu_s", b"attained_gpu_s", "cpus_per_gpu", b"cpus_per_gpu", "duration_estimate_s", b"duration_estimate_s", "duration_spread_s", b"duration_spread_s", "estimate_source", b"estimate_source", "exclusive", b"exclusive", "gpus_per_node", b"gpus_per_node", "job_id", b"job_id", "max_nodes", b"max_nodes", "memory_mib_per_gpu", b"memory_mib_per_gpu", "min_nodes", b"min_nodes", "node_set", b"node_set", "num_gpus", b"num_gpus", "placement_gpu_mask", b"placement_gpu_mask", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "preemptible", b"preemptible", "service_s", b"service_s", "split", b"split", "start_time_s", b"start_time_s", "state", b"state", "submit_time_s", b"submit_time_s", "user", b"user", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attained_gpu_s", b"attained_gpu_s", "cpus_per_gpu", b"cpus_per_gpu", "duration_estimate_s", b"duration_estimate_s", "duration_spread_s", b"duration_spread_s", "estimate_source", b"estimate_source", "exclusive", b"exclusive", "gpus_per_node", b"gpus_per_node", "job_id", b"job_id", "max_gpus", b"max_gpus", "max_nodes", b"max_nodes", "memory_mib_per_gpu", b"memory_mib_per_gpu", "min_gpus", b"min_gpus", "min_nodes", b"min_nodes", "node_set", b"node_set", "num_gpus", b"num_gpus", "placement_gpu_mask", b"placement_gpu_mask", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "preemptible", b"preemptible", "service_s", b"service_s", "split", b"split", "start_time_s", b"start_time_s", "state", b"state", "submit_time_s", b"submit_time_s", "user", b"user", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -43,6 +43,8 @@ class Job:
     memory_mib_per_gpu: float = 0.0
     nodes: frozenset[int] | None = None
     """Nodes that it may use; None: all."""
+    sizes: tuple[int, int] | None = None
+    """Fewest and most GPUs; None: exactly `gpus`."""
 
     @property
     def gpus_per_node(self) -> int:
@@ -54,6 +56,8 @@ def cluster(nodes: Sequence[Node], jobs: Sequence[Job], *, sequence: int = 1, ti
     sets = sorted({job.nodes for job in jobs if job.nodes is not None}, key=sorted)
     held = [sorted((job.held or {}).items()) for job in jobs]
     entries = [entry for row in held for entry in row]
+    elastic = any(job.sizes is not None for job in jobs)
+    sizes = [job.sizes or (job.gpus, job.gpus) for job in jobs]
     return ClusterState(
         sequence=sequence,
         time_s=time_s,
@@ -86,6 +90,8 @@ def cluster(nodes: Sequence[Node], jobs: Sequence[Job], *, sequence: int = 1, ti
             placement_node=_ints([node for node, _ in entries]),
             placement_gpus=_ints([gpus for _, gpus in entries]),
             placement_gpu_mask=np.zeros(len(entries), dtype=np.uint64),
+            min_gpus=_ints([low for low, _ in sizes]) if elastic else None,
+            max_gpus=_ints([high for _, high in sizes]) if elastic else None,
         ),
         node_sets=np.array(
             [[node in members for node in range(len(nodes))] for members in sets], dtype=np.bool_
@@ -181,6 +187,7 @@ def _requests(draw: st.DrawFn, num_nodes: int, *, uniform: bool) -> Job:
             "service_s": draw(st.sampled_from([0.0, 0.0, 1.0, 4.0])),
             "attained_gpu_s": draw(st.sampled_from([0.0, 0.0, 10.0, 3200.0, 5000.0])),
             "preemptible": draw(st.integers(0, 3)) > 0,
+            "sizes": draw(st.none() | st.just((1, 2 * request.gpus))),
         }
     )
 

@@ -45,6 +45,11 @@ def sample() -> ClusterState:
     return cluster([*nodes, Node(available=False)], jobs, sequence=2**40, time_s=1.7e9)
 
 
+def elastic() -> ClusterState:
+    """One job takes 1 to 8 GPUs and asks for 4, the other takes exactly 2."""
+    return cluster([Node()], [Job(gpus=4, sizes=(1, 8), held={0: 6}), Job(gpus=2)])
+
+
 @settings(max_examples=100)
 @given(state=states())
 def test_states_come_back_the_same(state: ClusterState) -> None:
@@ -61,10 +66,57 @@ def test_generated_code_reads_and_writes_the_same_messages(state: ClusterState) 
     for table, target in ((state.jobs, message.jobs), (state.nodes, message.nodes)):
         for name, value in vars(table).items():
             field = {"ids": "job_id", "names": "name"}.get(name, name)
+            if value is None:
+                assert name in {"min_gpus", "max_gpus"} and not getattr(target, field)
+                continue
             expected = list(value) if isinstance(value, tuple) else (value + (name == "node_set")).tolist()
             np.testing.assert_array_equal(list(getattr(target, field)), expected, err_msg=name)
     # And what it writes is read as the same state
     assert_same(wire.parse_state(message.SerializeToString()), state)
+
+
+class TestElastic:
+    """The columns of sizes, which most states do not have."""
+
+    def test_they_come_back_the_same(self) -> None:
+        assert_same(wire.parse_state(wire.serialize_state(elastic())), elastic())
+        message = wire.encode_state(elastic())
+        assert (list(message.jobs.min_gpus), list(message.jobs.max_gpus)) == ([1, 2], [8, 2])
+        assert_same(wire.decode_state(message), elastic())
+        assert [column.tolist() for column in elastic().jobs.sizes] == [[1, 2], [8, 2]]
+
+    def test_without_them_every_job_takes_what_it_asks_for(self) -> None:
+        jobs = wire.parse_state(wire.serialize_state(sample())).jobs
+        assert jobs.min_gpus is jobs.max_gpus is None
+        assert [column.tolist() for column in jobs.sizes] == [[12, 4, 6], [12, 4, 6]]
+
+    def test_the_digest_knows_them(self) -> None:
+        state, known = elastic(), set()
+        for low, high in (([1, 2], [8, 2]), ([2, 2], [8, 2]), ([1, 2], [8, 4]), ([4, 2], [4, 2])):
+            sizes = {"min_gpus": np.array(low, dtype=np.int64), "max_gpus": np.array(high, dtype=np.int64)}
+            known.add(wire.state_digest(dataclasses.replace(state, jobs=dataclasses.replace(state.jobs, **sizes))))
+        none = dataclasses.replace(state.jobs, min_gpus=None, max_gpus=None)
+        known.add(wire.state_digest(dataclasses.replace(state, jobs=none)))
+        assert len(known) == 5
+
+    @pytest.mark.parametrize(
+        ("field", "damage"),
+        [
+            ("jobs.min_gpus", lambda jobs: jobs.min_gpus.__setitem__(0, 0)),
+            ("jobs.min_gpus", lambda jobs: jobs.min_gpus.__setitem__(1, 3)),
+            ("jobs.min_gpus", lambda jobs: jobs.ClearField("min_gpus")),
+            ("jobs.max_gpus", lambda jobs: jobs.max_gpus.__setitem__(0, 3)),
+            ("jobs.max_gpus", lambda jobs: jobs.max_gpus.append(9)),
+            ("jobs.max_gpus", lambda jobs: jobs.ClearField("max_gpus")),
+        ],
+    )
+    def test_nonsense_in_them_is_refused_by_field(
+        self, field: str, damage: Callable[[snapshot_pb2.Jobs], object]
+    ) -> None:
+        message = wire.encode_state(elastic())
+        damage(message.jobs)
+        with pytest.raises(WireError, match=f"^{field}"):
+            wire.parse_state(message.SerializeToString())
 
 
 def test_unpacked_and_scattered_columns_are_read_too() -> None:
@@ -97,7 +149,9 @@ def test_digest_is_stable_across_processes_and_changes_with_content() -> None:
     for table in ("nodes", "jobs"):
         rows = getattr(state, table)
         for name, value in vars(rows).items():
-            if isinstance(value, np.ndarray):
+            if value is None:
+                changed = np.arange(1, 4)
+            elif isinstance(value, np.ndarray):
                 changed = value.copy()
                 changed[-1] = not changed[-1] if changed.dtype == np.bool_ else 77
             else:
