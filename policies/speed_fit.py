@@ -1,0 +1,97 @@
+"""Speed by number of workers, fitted from profiles: the resource-speed model of Optimus.
+
+Source: Peng et al., "Optimus", EuroSys 2018, section 3.2: a synchronous step with w workers, p servers and M examples takes
+
+    T(w, p) = t0 M/w + t1 + t2 w/p + t3 w + t4 p,
+
+whose coefficients, none negative, are fitted by least squares to a few speeds measured at different sizes. With one server a
+worker and as many examples for each worker at every size that is T(w) = a + b w, and throughput w / (a + b w).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.locality import ACROSS_RACKS, SAME_NODE, SAME_RACK, SAME_SOCKET
+from policies.model import ClusterState, FloatColumn, Profiles
+
+Samples = list[tuple[int, int]]
+"""(workers, tier)."""
+
+
+def fitted(state: ClusterState) -> tuple[FloatColumn, FloatColumn]:
+    """a and b of each job, in steps of one worker alone.
+
+    What a profile measured at a tier stands for the fewest and the most workers that make that tier necessary here. Tiers that
+    a model was not measured at follow from its bytes and its computing time, at the pace that the others have there. Jobs that
+    nothing is known of are the median of those known; where there are none, twice the workers are twice as fast.
+    """
+    jobs = len(state.jobs)
+    samples = _samples(state)
+    if state.profiles is None or not state.profiles.models or not samples:
+        return np.ones(jobs), np.zeros(jobs)
+    steps = _steps(state.profiles)[:, [tier for _, tier in samples]]
+    known = ~np.isnan(steps).any(axis=1)
+    if not known.any():
+        return np.ones(jobs), np.zeros(jobs)
+    numbers = np.full((2, len(steps)), np.nan)
+    numbers[:, known] = least_squares(np.array([workers for workers, _ in samples], dtype=np.float64), steps[known])
+    usual = np.median(numbers[:, known], axis=1)
+    a, b = (
+        np.where(np.isnan(found), usually, found)
+        for usually, found in zip(usual, map(state.profiles.per_job, numbers), strict=True)
+    )
+    return a, b
+
+
+def least_squares(workers: FloatColumn, steps: FloatColumn) -> npt.NDArray[np.float64]:
+    """a and b, none negative, with the least squares of the relative errors of a + b w; one pair for each row of `steps`.
+
+    With two unknowns, the best of those on the border has one of them at 0.
+    """
+    one, rise = 1 / steps, workers / steps
+    squares, mixed, rises = (one * one).sum(axis=1), (one * rise).sum(axis=1), (rise * rise).sum(axis=1)
+    ones, risen = one.sum(axis=1), rise.sum(axis=1)
+    determinant = squares * rises - mixed * mixed
+    solvable = determinant > 1e-12 * squares * rises
+    divisor = np.where(solvable, determinant, 1.0)
+    a, b = (rises * ones - mixed * risen) / divisor, (squares * risen - mixed * ones) / divisor
+    inside = solvable & (a >= 0) & (b >= 0)
+    # The sum of squares with one unknown is the number of samples less these.
+    flat = ones * ones / squares >= risen * risen / rises
+    return np.stack(
+        (
+            np.where(inside, a, np.where(flat, ones / squares, 0.0)),
+            np.where(inside, b, np.where(flat, 0.0, risen / rises)),
+        )
+    )
+
+
+def _samples(state: ClusterState) -> Samples:
+    nodes = state.nodes
+    gpus = nodes.gpus[nodes.available]
+    if not gpus.sum():
+        return []
+    in_node, in_all = int(gpus.max()), int(gpus.sum())
+    in_rack = int(np.bincount(nodes.rack[nodes.available], weights=gpus).max())
+    ranges = (
+        (SAME_SOCKET, 1, 1),
+        (SAME_NODE, 2, in_node),
+        (SAME_RACK, in_node + 1, in_rack),
+        (ACROSS_RACKS, in_rack + 1, in_all),
+    )
+    return [(workers, tier) for tier, low, high in ranges if low <= high for workers in sorted({low, high})]
+
+
+def _steps(profiles: Profiles) -> FloatColumn:
+    """Time of a step of each model at each tier, in steps at the first; NaN where nothing is known."""
+    measured = 1 / profiles.locality
+    size = (profiles.bytes_per_step / profiles.compute_s)[:, None]
+    both = ~np.isnan(measured) & ~np.isnan(size)
+    weights = np.where(both, size, 0.0)
+    waited = (weights * np.where(both, measured - 1, 0.0)).sum(axis=0)
+    total = (weights * weights).sum(axis=0)
+    pace = np.divide(waited, total, out=np.full(len(total), np.nan), where=total > 0)
+    steps: FloatColumn = np.where(np.isnan(measured), 1 + pace * size, measured)
+    return steps
