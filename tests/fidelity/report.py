@@ -108,7 +108,7 @@ def draw(errors: Sequence[PolicyError], path: Path) -> None:
     from matplotlib import pyplot
 
     most = 1.08 * max(max(job.measured_jct_s, job.predicted_jct_s) for each in errors for job in each.jobs)
-    size = (3.4 * len(errors), 3.7)
+    size = (3.4 * len(errors), 4.1)
     figure, panels = pyplot.subplots(1, len(errors), figsize=size, sharey=True, squeeze=False, layout="constrained")
     for panel, each in zip(panels[0], errors, strict=True):
         panel.plot([0, most], [0, most], color="0.55", linewidth=0.8)
