@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test test-slow check bench proto clean
+.PHONY: setup demo test test-slow check bench fidelity proto clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,6 +42,11 @@ check: setup
 ## make bench      the figures of docs/benchmarks.md; JSON into bench-results/
 bench: setup
 	$(BIN)/python -m tests.bench
+
+## make fidelity   real training jobs on a mini-cluster against the simulator (docs/fidelity.md; a quarter of an hour)
+fidelity: setup
+	$(BIN)/python -m slurm.prerequisites --install-if-root
+	$(BIN)/python -m tests.fidelity
 
 ## make proto      generated code from protos/
 proto: setup
