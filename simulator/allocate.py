@@ -57,9 +57,7 @@ class Allocator:
         if self._spec is not None and not self._spec.preempts:
             raise self._error(f"it {what} job {self._id(job)}, and its spec says that it does not preempt")
 
-    def _check_room(
-        self, loop: Loop, leaving: list[ActiveJob], coming: list[tuple[ActiveJob, Placement]]
-    ) -> None:
+    def _check_room(self, loop: Loop, leaving: list[ActiveJob], coming: list[tuple[ActiveJob, Placement]]) -> None:
         pool = loop.pool
         free: dict[int, int] = {}
         for job in leaving:
@@ -83,7 +81,9 @@ class Allocator:
         if self._spec is None or self._spec.resizes:
             least, most = int(self._trace.min_gpus[job.index]), int(self._trace.max_gpus[job.index])
         if not least <= gpus <= most or len(set(placement.nodes)) != len(placement.nodes):
-            raise self._error(f"it gives job {self._id(job)} {gpus} GPUs; it takes {least} to {most}, on distinct nodes")
+            raise self._error(
+                f"it gives job {self._id(job)} {gpus} GPUs; it takes {least} to {most}, on distinct nodes"
+            )
 
     def _id(self, job: ActiveJob) -> str:
         return self._trace.job_ids[job.index]
