@@ -21,7 +21,7 @@ fi
 have_compiler() { command -v cc >/dev/null && "$python" -c 'import os, sysconfig as s; raise SystemExit(not os.path.exists(os.path.join(s.get_paths()["include"], "Python.h")))'; }
 if ! have_compiler && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "installing a C compiler and python3-dev"
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev python3-dev >/dev/null
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev python3-dev >/dev/null; } || true
 fi
 have_compiler || say "no C compiler, or no Python.h (python3-dev): the simulator will run interpreted, some fifty times slower"
 
