@@ -1,7 +1,7 @@
 """Compiles the simulator's inner loops; everything else of the build is in pyproject.toml.
 
 The modules of `simulator/kernel` are ordinary Python with C types beside them. Where Cython or a C compiler is missing the
-build goes on without: the same source then runs interpreted, some fifty times slower.
+build goes on without: the same source then runs interpreted, several times slower.
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ if ! have_python || ! have_venv; then
     have_venv || { say "$python has no venv module; install python3-venv"; exit 1; }
 fi
 
-# The simulator's inner loops are compiled where they can be; without a compiler they run interpreted, some fifty times slower.
+# The simulator's inner loops are compiled where they can be; without a compiler they run interpreted, several times slower.
 have_compiler() { command -v cc >/dev/null && "$python" -c 'import os, sysconfig as s; raise SystemExit(not os.path.exists(os.path.join(s.get_paths()["include"], "Python.h")))'; }
 if ! have_compiler && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "installing a C compiler and python3-dev"
     { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev python3-dev >/dev/null; } || true
 fi
-have_compiler || say "no C compiler, or no Python.h (python3-dev): the simulator will run interpreted, some fifty times slower"
+have_compiler || say "no C compiler, or no Python.h (python3-dev): the simulator will run interpreted, several times slower"
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 "$venv/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt -e '.[controller,policy,train,dev]'

@@ -16,7 +16,7 @@ from simulator.parallel import in_parallel
 from simulator.progress import Tell, bars, collect_seldom, drive
 from simulator.results import Result, prepare_folder, write_results
 from simulator.running import command_line
-from simulator.scenario import Options, Scenario, make_policy, models_of, takes
+from simulator.scenario import Options, Scenario, make_policy, takes
 
 REPORT = "report.html"
 
@@ -91,7 +91,7 @@ def _one(scenario: Scenario, name: str, out: Path | None, tell: Tell) -> Compare
     folder = out / name.replace("/", "_")
     prepare_folder(folder)
     write_results(result, figures, folder)
-    models = models_of(scenario.options, scenario.cluster)
+    models = scenario.models(policy)
     return Compared(figures, of_run(result, figures, simulation.trace, models, scenario.cluster.topology))
 
 

@@ -13,8 +13,7 @@ from functools import cache, partial
 import numpy as np
 
 from policies.api import Decision, Policy
-from policies.model import ClusterState, EstimateSource, IntColumn, Split
-from policies.requests import divide
+from policies.model import BoolColumn, ClusterState, EstimateSource, IntColumn
 from policies.rule import Discipline, Layout, Order, Rule, Ruled
 from simulator.allocate import Allocator
 from simulator.cluster import Cluster
@@ -31,6 +30,7 @@ from simulator.kernel.select import Selection
 from simulator.residents import Residents
 from simulator.script import Script
 from simulator.settings import Settings
+from simulator.sizes import Sizes
 from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.profiles import Profiles
 from simulator.stall import StallWatch
@@ -71,7 +71,8 @@ class Simulation:
         self._period = _period(policy)
         layout = self._rule.layout if self._rule is not None else Layout.ANYWHERE
         pool = NodePool(list(cluster.gpus))
-        self._sizes = _Sizes(trace, cluster, layout)
+        self._sizes = Sizes(trace, cluster)
+        _refuse_impossible(trace, cluster, self._sizes.possible(layout))
         self._jobs = _JobMaker(trace, settings, self._sizes.of)
         self._sizes.divide(pool)
         self._loop = self._make_loop(pool)
@@ -299,43 +300,17 @@ class _JobMaker:
         return twin
 
 
-class _Sizes:
-    """The sizes of a trace's jobs, and how each divides among the nodes that are up (`policies.requests.divide`)."""
-
-    def __init__(self, trace: Trace, cluster: Cluster, layout: Layout) -> None:
-        """Raises TraceError for a job that the cluster can never hold."""
-        values, of = np.unique(trace.num_gpus, return_inverse=True)
-        self.gpus = values.tolist()
-        self.of = of.astype(np.int64)
-        self._cluster = cluster
-        for size, gpus in enumerate(self.gpus):
-            fits = gpus <= sum(cluster.gpus) and (layout == Layout.ANYWHERE or self._parts(gpus, cluster.gpus))
-            if not fits:
-                job = trace.job_ids[int(np.flatnonzero(self.of == size)[0])]
-                raise TraceError(
-                    f"job {job} asks for {gpus} GPUs, which the cluster ({sum(cluster.gpus)} GPUs on {len(cluster.gpus)} "
-                    "nodes) can never give it",
-                    mend="take a larger cluster, or leave such jobs out with --drop-impossible",
-                    path=trace.name,
-                    column="num_gpus",
-                )
-
-    def divide(self, pool: NodePool) -> None:
-        """Tell the pool how jobs divide among the nodes that are up now."""
-        up = [gpus for gpus, is_up in zip(self._cluster.gpus, pool.up, strict=True) if is_up]
-        shares: list[int] = []
-        counts: list[int] = []
-        for gpus in self.gpus:
-            parts = [*self._parts(gpus, up), (0, 0), (0, 0)][:2]
-            shares += [share for share, _ in parts]
-            counts += [count for _, count in parts]
-        pool.divide(shares, counts)
-
-    @staticmethod
-    def _parts(gpus: int, nodes: list[int] | tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-        sizes, counts = np.unique(np.array(nodes, dtype=np.int64), return_counts=True)
-        usable = dict(zip(sizes.tolist(), counts.tolist(), strict=True))
-        return divide(gpus, Split.ANY, 1, gpus, 0, usable)
+def _refuse_impossible(trace: Trace, cluster: Cluster, possible: BoolColumn) -> None:
+    if possible.all():
+        return
+    row = int(np.flatnonzero(~possible)[0])
+    raise TraceError(
+        f"job {trace.job_ids[row]} asks for {trace.num_gpus[row]} GPUs, which the cluster ({cluster.num_gpus} GPUs on "
+        f"{cluster.num_nodes} nodes) can never give it",
+        mend="take a larger cluster, or leave such jobs out with --drop-impossible",
+        path=trace.name,
+        column="num_gpus",
+    )
 
 
 def _period(policy: Policy | None) -> int:

@@ -12,13 +12,12 @@ import numpy as np
 
 from policies.api import Policy, load_policy, parse_policy
 from policies.errors import PolicyLoadError
-from policies.model import BoolColumn, Split
-from policies.requests import divide
 from policies.rule import Layout, Ruled
 from simulator.cluster import Cluster, parse_cluster
 from simulator.engine import Simulation
 from simulator.errors import SettingError, TraceError
 from simulator.settings import Estimates, Settings
+from simulator.sizes import Sizes
 from simulator.slowdown.api import SlowdownModel
 from simulator.traces.read import read_trace
 from simulator.traces.trace import Trace
@@ -69,7 +68,7 @@ class Scenario:
     def of(cls, options: Options, *, record: bool) -> Scenario:
         """What the options stand for. Raises SimulatorError for what they do not allow."""
         cluster = parse_cluster(options.cluster)
-        models_of(options, cluster)
+        models_of(options.slowdown, options, cluster)
         begin = time.perf_counter()
         trace = read_trace(options.trace, options.limit)
         read_s = time.perf_counter() - begin
@@ -78,10 +77,14 @@ class Scenario:
     def simulation(self, policy: Policy) -> tuple[Simulation, int]:
         """A run of that policy that has not begun, and how many jobs were dropped. Raises SimulatorError."""
         trace, dropped = self._possible(policy)
-        models = _models(self.slowdown(policy), self.options, self.cluster)
+        models = self.models(policy)
         # A policy that is its rule is never shown a state, and so no profiles.
         profiles = None if isinstance(policy, Ruled) else _profiles(self.options.profiles)
         return Simulation(trace, self.cluster, policy, self.settings, models, profiles), dropped
+
+    def models(self, policy: Policy) -> list[SlowdownModel]:
+        """New slowdown models, those of a run of that policy. Raises SimulatorError."""
+        return models_of(self.slowdown(policy), self.options, self.cluster)
 
     def slowdown(self, policy: Policy) -> tuple[str, ...]:
         """The slowdown models of a run of that policy: those that were asked for, and `scaling` where jobs are resized.
@@ -130,7 +133,7 @@ class Scenario:
     def _possible(self, policy: Policy) -> tuple[Trace, int]:
         """The jobs that the cluster can hold, and how many it cannot. Raises TraceError if there are some and they may not be."""
         layout = policy.rule.layout if isinstance(policy, Ruled) else Layout.ANYWHERE
-        fits = possible(self.trace, self.cluster, layout)
+        fits = Sizes(self.trace, self.cluster).possible(layout)
         dropped = len(self.trace) - int(fits.sum())
         if not dropped:
             return self.trace, 0
@@ -149,20 +152,6 @@ class Scenario:
 
 
 _PLACEMENT_OF = {Layout.CONSOLIDATED: "consolidated", Layout.ANYWHERE: "any"}
-
-
-def possible(trace: Trace, cluster: Cluster, layout: Layout) -> BoolColumn:
-    """Which jobs the cluster could hold if it were empty, by the rule of placement."""
-    sizes, of = np.unique(trace.num_gpus, return_inverse=True)
-    gpus, nodes = np.unique(np.array(cluster.gpus, dtype=np.int64), return_counts=True)
-    usable = dict(zip(gpus.tolist(), nodes.tolist(), strict=True))
-
-    def fits(size: int) -> bool:
-        if size > cluster.num_gpus:
-            return False
-        return layout == Layout.ANYWHERE or bool(divide(size, Split.ANY, 1, size, 0, usable))
-
-    return np.array([fits(size) for size in sizes.tolist()], dtype=np.bool_)[of]
 
 
 def make_policy(text: str, options: Options, *, lenient: bool = False) -> Policy:
@@ -210,12 +199,8 @@ def _parameters(name: str) -> frozenset[str]:
     return frozenset()
 
 
-def models_of(options: Options, cluster: Cluster) -> list[SlowdownModel]:
-    """New slowdown models, as --slowdown and --profiles say. Raises SimulatorError."""
-    return _models(options.slowdown, options, cluster)
-
-
-def _models(names: tuple[str, ...], options: Options, cluster: Cluster) -> list[SlowdownModel]:
+def models_of(names: tuple[str, ...], options: Options, cluster: Cluster) -> list[SlowdownModel]:
+    """New slowdown models of these names, with --profiles. Raises SimulatorError."""
     if names == ("none",):
         return []
     from simulator.slowdown.registry import build
