@@ -102,6 +102,7 @@ def test_a_user_far_over_a_limit_keeps_nobody_waiting(idle: Live) -> None:
     # Given a user who may run one job at a time, and has many
     many = [idle.sbatch("--qos=single", "--gres=gpu:8", seconds=LONG_S) for _ in range(12)]
     idle.until(lambda: "RUNNING" in {idle.state(job) for job in many}, "one of them runs")
+    idle.until_known(many[-1])
     idle.until(lambda: held_for(idle, many[-1], "QOSMaxJobsPerUserLimit"), "the last one is told why it waits")
     # When somebody else submits a job, then it runs
     other = idle.sbatch("--gres=gpu:8", seconds=LONG_S, user=OTHER)
