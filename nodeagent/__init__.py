@@ -1,0 +1,1 @@
+"""The node agent: measures jobs where they run."""
