@@ -1,0 +1,100 @@
+"""The node agent's settings: one flat class over one TOML file.
+
+Unknown keys are errors, and every error names the file, the key and the mend.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nodeagent.errors import ConfigurationError
+
+DEFAULT_PATH = Path("/etc/headway/agent.toml")
+
+
+class AgentSettings(BaseModel):
+    """Settings of headway-agent, read from /etc/headway/agent.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    controller_address: Annotated[str, Field(min_length=1)]
+    """Where the controller waits for agents: host:port, or unix:///path on the controller's own machine."""
+    node_name: str = ""
+    """Slurm's name of this node; empty = the host name up to its first dot."""
+    munge: Literal["required", "automatic", "off"] = "automatic"
+    """Whether the stream carries MUNGE credentials. `automatic` goes without only over Unix sockets and loopback."""
+    munge_socket: Path | None = None
+    """munged's socket; none = MUNGE's own default."""
+
+    job_socket: Path = Path("/run/headway-agent/job.sock")
+    """Where jobs of this node report; every user may connect. Its folder belongs to the agent's user, mode 0755."""
+    identity: Literal["automatic", "cgroup", "ancestry"] = "automatic"
+    """How the job of a process is found: by its cgroup, or, where Slurm runs proctrack/linuxproc, by the slurmstepd above it.
+    `automatic` takes the cgroup, and ancestry only where Slurm makes no cgroups on this node."""
+    max_connections: Annotated[int, Field(ge=1, le=100_000)] = 4096
+    """Processes of jobs connected at a time."""
+    max_connections_per_user: Annotated[int, Field(ge=1, le=100_000)] = 256
+    """Of these, one user's."""
+    frames_per_s: Annotated[float, Field(gt=0, le=10_000)] = 50.0
+    """Frames a second that one connection may send for long; beyond, it is closed."""
+    frames_burst: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """Frames that it may send at once."""
+
+    report_interval_s: Annotated[float, Field(ge=0.1, le=300)] = 5.0
+    """How often this node reports to the controller."""
+    steps_interval_s: Annotated[float, Field(ge=1.0, le=300)] = 1.0
+    """How often every process of a job reports its optimizer steps."""
+    profile_steps: Annotated[int, Field(ge=0, le=1000)] = 20
+    """Optimizer steps that are profiled when a job starts; 0 = none."""
+    throughput_window_s: Annotated[float, Field(ge=5, le=3600)] = 60.0
+    """Time over which steps per second are counted."""
+
+    gpus: Literal["required", "automatic", "off"] = "automatic"
+    """Whether GPUs are read through NVML. `automatic` does where there is a driver; `required` calls its absence an error."""
+    gpu_deadline_s: Annotated[float, Field(gt=0, le=60)] = 2.0
+    """A reading of the GPUs that takes longer is given up, and the process that took it ended."""
+    nics: tuple[str, ...] = ()
+    """Network interfaces whose traffic is counted; empty = all that have hardware behind them, or, where none has, all but
+    loopback and bridges."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level that is logged."""
+    log_format: Literal["console", "json"] = "console"
+    """Form of the log lines on standard error."""
+
+
+def load_settings(path: Path) -> AgentSettings:
+    """Read and check the file. Raises ConfigurationError that names file, key and mend."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f'{path}: no such file; write one with at least controller_address = "HOST:PORT"'
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error}; check its owner and mode") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: not valid TOML: {error}") from error
+    try:
+        return AgentSettings.model_validate(values)
+    except ValidationError as error:
+        raise ConfigurationError(_explain(path, error)) from error
+
+
+def _explain(path: Path, error: ValidationError) -> str:
+    known = sorted(AgentSettings.model_fields)
+    lines = []
+    for item in error.errors():
+        key = ".".join(str(part) for part in item["loc"])
+        match item["type"]:
+            case "extra_forbidden":
+                lines.append(f"{path}: {key}: no such key; keys are {', '.join(known)}")
+            case "missing":
+                lines.append(f'{path}: {key}: missing; add it, for example {key} = "headnode:9342"')
+            case _:
+                lines.append(f"{path}: {key}: {item['msg']}, not {item['input']!r}")
+    return "\n".join(lines)
