@@ -100,14 +100,23 @@ class Neighbours(Model):
 
     def _entered(self, resident: Resident) -> None:
         for node in resident.nodes:
-            jobs = self._on_node.get(node, ())
-            self._stale.update(jobs)
-            self._on_node[node] = tuple(sorted((*jobs, resident.job)))
+            self._stale.update(self._on_node.get(node, ()))
+        self._move_in(resident)
 
     def _left(self, resident: Resident) -> None:
+        self._move_out(resident)
         for node in resident.nodes:
-            jobs = tuple(job for job in self._on_node[node] if job != resident.job)
-            self._stale.update(jobs)
+            self._stale.update(self._on_node.get(node, ()))
+
+    def _move_in(self, resident: Resident) -> None:
+        """The job stands on its nodes; nobody is touched by that."""
+        for node in resident.nodes:
+            self._on_node[node] = tuple(sorted((*self._on_node.get(node, ()), resident.job)))
+
+    def _move_out(self, resident: Resident) -> None:
+        """The job stands nowhere any more; nobody is touched by that."""
+        for node in resident.nodes:
+            jobs = tuple([job for job in self._on_node[node] if job != resident.job])
             if jobs:
                 self._on_node[node] = jobs
             else:

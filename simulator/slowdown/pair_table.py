@@ -23,6 +23,7 @@ from simulator.slowdown.profiles import Pair, Profiles, key_of
 from simulator.topology import Topology
 
 K = TypeVar("K")
+_MOST_KNOWN = 65_536
 
 
 class Ratios:
@@ -44,9 +45,18 @@ class Ratios:
         self._of_target = _medians(of_target)
         self._of_other = _medians(of_other)
         self._all = median(pairs.values()) if pairs else 1.0
+        self._known: dict[Pair, float] = {}
 
     def of(self, target: str, other: str) -> float:
         """The ratio of two, each `model,GPUs,nodes` or `model`."""
+        known = self._known.get((target, other))
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[target, other] = self._looked_up(target, other)
+        return known
+
+    def _looked_up(self, target: str, other: str) -> float:
         exact = self._exact.get((target, other))
         if exact is None:
             exact = self._by_model.get((_model(target), _model(other)))
@@ -56,29 +66,56 @@ class Ratios:
 
 
 class PairTable(Neighbours):
-    """The worst ratio among neighbours."""
+    """The worst ratio among neighbours.
+
+    Invariants: `_keys` says what each running job is in the table; '' for one that neither suffers nor does harm. A newcomer is
+    compared with its neighbours when it enters, so that nobody else is compared anew before the worst of its neighbours leaves.
+    """
 
     def __init__(self, topology: Topology, profiles: Profiles, single: bool = True) -> None:  # noqa: ARG002
         super().__init__()
         self._ratios = Ratios(profiles.pairs)
         self._default = key_of(profiles.default)
-        self._known = {_model(key) for pair in profiles.pairs for key in pair}
+        self._in_table = frozenset(_model(key) for pair in profiles.pairs for key in pair)
         self._single = single
+        self._keys: dict[int, str] = {}
+
+    def _entered(self, resident: Resident) -> None:
+        me, keys, ratios = resident.job, self._keys, self._ratios
+        mine = keys[me] = self._key(resident)
+        for other in self._near(resident) if mine else ():
+            if keys[other]:
+                ratio = ratios.of(keys[other], mine)
+                if ratio < self._factors[other]:
+                    self._put(other, ratio)
+        self._move_in(resident)
+
+    def _left(self, resident: Resident) -> None:
+        self._move_out(resident)
+        keys = self._keys
+        mine = keys.pop(resident.job)
+        for other in self._near(resident) if mine else ():
+            if keys[other] and self._ratios.of(keys[other], mine) <= self._factors[other] < 1.0:
+                self._stale.add(other)
 
     def _worked_out(self, resident: Resident) -> float:
-        if not self._single and len(resident.nodes) == 1:
+        me, keys, ratios = resident.job, self._keys, self._ratios
+        mine = keys[me]
+        if not mine:
             return 1.0
-        mine = self._key(resident)
-        near = {job for node in resident.nodes for job in self._on_node[node]} - {resident.job}
-        others = (self._residents[job] for job in near)
-        return min(
-            (self._ratios.of(mine, self._key(other)) for other in others if self._single or len(other.nodes) > 1),
-            default=1.0,
-        )
+        near = self._near(resident)
+        return min([ratios.of(mine, keys[other]) for other in near if keys[other] and other != me], default=1.0)
+
+    def _near(self, resident: Resident) -> set[int]:
+        """The jobs on its nodes."""
+        near: set[int] = set()
+        return near.union(*[self._on_node.get(node, ()) for node in resident.nodes])
 
     def _key(self, resident: Resident) -> str:
+        if not self._single and len(resident.nodes) == 1:
+            return ""
         model = key_of(resident.model)
-        if self._default and model not in self._known:
+        if self._default and model not in self._in_table:
             model = self._default
         return f"{model},{sum(resident.counts)},{len(resident.nodes)}"
 

@@ -16,16 +16,17 @@ from simulator.topology import Topology
 
 def held_on(resident: Resident, node: int) -> int:
     """GPUs that a job holds on a node."""
-    return next(count for place, count in zip(resident.nodes, resident.counts, strict=True) if place == node)
+    return resident.counts[resident.nodes.index(node)]
 
 
 def groups(topology: Topology, node: int, residents: Sequence[Resident]) -> tuple[tuple[int, ...], ...]:
     """GPUs that each of a node's jobs, given by row, holds of each group."""
-    return _groups(topology.group_sizes(node), tuple(held_on(resident, node) for resident in residents))
+    return groups_of(topology.group_sizes(node), tuple([held_on(resident, node) for resident in residents]))
 
 
 @lru_cache(maxsize=65536)
-def _groups(sizes: tuple[int, ...], counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def groups_of(sizes: tuple[int, ...], counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The same, from the sizes of the groups and what each of the jobs holds of the node."""
     free = list(sizes)
     return tuple(_take(free, count) for count in counts)
 
