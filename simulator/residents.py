@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Protocol, Self, SupportsInt, TypeVar
 
 from simulator.kernel.constants import EVERYBODY, ON_SEVERAL_NODES
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
 from simulator.slowdown.api import Resident, SlowdownModel
 from simulator.slowdown.compose import Composite
-from simulator.traces.trace import Trace
+
+Value_co = TypeVar("Value_co", covariant=True)
+
+
+class Column(Protocol[Value_co]):
+    """One value for each job that runs."""
+
+    def __getitem__(self, job: int, /) -> Value_co:
+        """That of the job of this row."""
+
+
+class Trained(Protocol):
+    """What models must know of jobs beside where they run: a trace, or a table that grows and shrinks with the jobs."""
+
+    @property
+    def model(self) -> Column[str]:
+        """What it trains, '' when not known."""
+
+    @property
+    def batch_size(self) -> Column[SupportsInt]:
+        """-1 when not known."""
 
 
 class Residents:
@@ -18,9 +38,9 @@ class Residents:
     Invariant after `update`: they are the running jobs that matter to some model, at the speeds that the models say.
     """
 
-    def __init__(self, trace: Trace, models: list[SlowdownModel]) -> None:
+    def __init__(self, jobs: Trained, models: list[SlowdownModel]) -> None:
         """Nobody runs yet."""
-        self._trace = trace
+        self._jobs = jobs
         self._composite = Composite(models)
         self._running: dict[int, ActiveJob] = {}
         self.track = ON_SEVERAL_NODES if self._composite.only_between_nodes else EVERYBODY
@@ -41,14 +61,14 @@ class Residents:
             loop.set_speed(self._running[index], self._composite.speed(index))
 
     def _resident(self, job: ActiveJob) -> Resident:
-        trace, index = self._trace, job.index
-        batch = int(trace.batch_size[index])
-        return Resident(index, trace.model[index], batch, job.gpus, job.nodes, job.counts)
+        jobs, index = self._jobs, job.index
+        batch = int(jobs.batch_size[index])
+        return Resident(index, jobs.model[index], batch, job.gpus, job.nodes, job.counts)
 
     def fork(self, loop: Loop) -> Self:
         """An independent copy for a copy of the loop."""
         twin = object.__new__(type(self))
-        twin._trace = self._trace
+        twin._jobs = self._jobs
         twin.track = self.track
         twin._composite = self._composite.fork()
         running = {job.index: job for job in loop.running}
