@@ -1,0 +1,206 @@
+"""What makes one stream between agent and controller trustworthy: its credential, its key, the order of its messages.
+
+Pure: no clock, no I/O. The credential carries a key that only its maker and who may read it know; every message is signed with
+that key, its direction and its number. So a message that was altered, cut, repeated, moved or taken from another stream is
+refused, with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+from nodeagent.errors import AgentError
+
+METHOD = "/headway.v1.Agents/Connect"
+METADATA_KEY = "headway-credential"
+KEY_BYTES = 32
+MAC_BYTES = 32
+MAX_AGE_S = 60.0
+"""A credential that was made longer ago opens no stream."""
+MAX_AHEAD_S = 60.0
+"""Nor does one from further in the future: clocks may differ by so much. munged refuses what differs by more than minutes."""
+REPLAY_KEEP_S = 5 * (MAX_AGE_S + MAX_AHEAD_S)
+"""For so long a credential is remembered: far longer than one is good for, as clocks are set back by hand."""
+MAX_REMEMBERED = 65_536
+"""Credentials remembered at the most: 2,000 agents that dial every half minute need 40,000."""
+
+_MAGIC = b"HWA1"
+_HEAD = struct.Struct(f">4sH32sd{KEY_BYTES}s")
+
+
+class SessionFault(Enum):
+    """Why a stream or a message is refused."""
+
+    MALFORMED = "malformed"
+    """Not a credential of ours, or a mac of the wrong length."""
+    OTHER_METHOD = "other method"
+    OTHER_HELLO = "other hello"
+    """The credential was made for another first message."""
+    TOO_OLD = "too old"
+    FROM_THE_FUTURE = "from the future"
+    REPLAYED = "replayed"
+    TOO_MANY = "too many"
+    """More credentials than can be remembered: to forget one would let it be used twice."""
+    FORGED = "forged"
+    """Altered, cut, or signed with another stream's key, for the other direction or another number."""
+    REPEATED = "repeated"
+    """Signed as it should be, and taken before."""
+    SKIPPED = "skipped"
+    """Signed as it should be, but those before it are missing."""
+
+
+class SessionError(AgentError):
+    """The stream ends here; `fault` is why."""
+
+    def __init__(self, fault: SessionFault, detail: str) -> None:
+        super().__init__(f"{fault.value}: {detail}")
+        self.fault = fault
+
+
+class Direction(Enum):
+    """Who says it: the same words signed for one direction say nothing in the other."""
+
+    FROM_AGENT = b"A"
+    FROM_CONTROLLER = b"C"
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The payload of a credential."""
+
+    method: str
+    hello_digest: bytes
+    time_s: float
+    """When it was made, by its maker's clock, seconds since the Unix epoch."""
+    key: bytes
+
+    def pack(self) -> bytes:
+        """As bytes; `unpack` is the inverse."""
+        method = self.method.encode()
+        return _HEAD.pack(_MAGIC, len(method), self.hello_digest, self.time_s, self.key) + method
+
+    @staticmethod
+    def unpack(payload: bytes) -> Ticket:
+        """Read strictly. Raises SessionError."""
+        try:
+            magic, length, digest, time_s, key = _HEAD.unpack_from(payload)
+            method = payload[_HEAD.size :].decode()
+        except (struct.error, UnicodeDecodeError) as error:
+            raise SessionError(SessionFault.MALFORMED, "the credential's payload is none of ours") from error
+        if magic != _MAGIC or len(payload) != _HEAD.size + length or not abs(time_s) < float("inf"):
+            raise SessionError(SessionFault.MALFORMED, "the credential's payload is none of ours")
+        return Ticket(method, digest, time_s, key)
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        return f"Ticket({self.method}, {self.time_s})"
+
+
+def make_ticket(hello: bytes, time_s: float, key: bytes) -> Ticket:
+    """For a stream that begins with that message."""
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"a session key has {KEY_BYTES} bytes, not {len(key)}")
+    return Ticket(METHOD, hashlib.sha256(hello).digest(), time_s, key)
+
+
+def check_ticket(ticket: Ticket, now_s: float) -> None:
+    """Whether it may open a stream now, whatever its first message is. Raises SessionError."""
+    if ticket.method != METHOD:
+        raise SessionError(SessionFault.OTHER_METHOD, f"the credential is for {ticket.method[:80]!r}")
+    age_s = now_s - ticket.time_s
+    if age_s > MAX_AGE_S:
+        raise SessionError(SessionFault.TOO_OLD, f"made {age_s:.0f} s ago by this clock, allowed are {MAX_AGE_S:g}")
+    if age_s < -MAX_AHEAD_S:
+        raise SessionError(
+            SessionFault.FROM_THE_FUTURE, f"made {-age_s:.0f} s from now by this clock, allowed are {MAX_AHEAD_S:g}"
+        )
+
+
+def check_hello(ticket: Ticket, hello: bytes) -> None:
+    """Whether the credential was made for this first message. Raises SessionError."""
+    if not hmac.compare_digest(hashlib.sha256(hello).digest(), ticket.hello_digest):
+        raise SessionError(SessionFault.OTHER_HELLO, "the credential was made for another hello")
+
+
+def mac(key: bytes, direction: Direction, number: int, body: bytes) -> bytes:
+    """The signature of one message."""
+    return hmac.new(key, direction.value + struct.pack(">Q", number) + body, hashlib.sha256).digest()
+
+
+class Signer:
+    """Numbers and signs what goes out. Without a key (Unix sockets and loopback) it only numbers."""
+
+    def __init__(self, key: bytes | None, direction: Direction) -> None:
+        self._key = key
+        self._direction = direction
+        self._next = 0
+
+    def sign(self, body: bytes) -> tuple[int, bytes]:
+        """Number and mac of the next message."""
+        number = self._next
+        self._next += 1
+        return number, b"" if self._key is None else mac(self._key, self._direction, number, body)
+
+
+class Verifier:
+    """Checks what comes in. Invariant: it takes exactly what the other side's Signer signed, whole, in order, each once."""
+
+    def __init__(self, key: bytes | None, direction: Direction) -> None:
+        self._key = key
+        self._direction = direction
+        self._next = 0
+
+    def take(self, number: int, body: bytes, signature: bytes) -> None:
+        """Raises SessionError, after which the stream is over."""
+        if self._key is None:
+            if signature:
+                raise SessionError(SessionFault.MALFORMED, "signed, where nothing is: no credential opened this stream")
+        else:
+            self._check(self._key, number, body, signature)
+        if number < self._next:
+            raise SessionError(SessionFault.REPEATED, f"message {number} has been taken; due is {self._next}")
+        if number > self._next:
+            raise SessionError(SessionFault.SKIPPED, f"message {number} came where {self._next} is due")
+        self._next += 1
+
+    def _check(self, key: bytes, number: int, body: bytes, signature: bytes) -> None:
+        if len(signature) != MAC_BYTES:
+            raise SessionError(SessionFault.MALFORMED, f"a mac of {len(signature)} bytes")
+        if not 0 <= number < 1 << 64 or not hmac.compare_digest(mac(key, self._direction, number, body), signature):
+            raise SessionError(
+                SessionFault.FORGED, "the message was altered or cut, or is not of this stream and direction"
+            )
+
+
+class ReplayCache:
+    """Remembers the credentials that opened a stream. Invariant: none is taken twice within `keep_s`.
+
+    Bounded: where `limit` are remembered, new ones are refused until the oldest has been kept long enough. Times are of a clock
+    that is never set, so that nothing is forgotten early.
+    """
+
+    def __init__(self, keep_s: float = REPLAY_KEEP_S, limit: int = MAX_REMEMBERED) -> None:
+        self._keep_s = keep_s
+        self._limit = limit
+        self._seen: set[bytes] = set()
+        self._order: deque[tuple[float, bytes]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def take(self, ticket: Ticket, monotonic_s: float) -> None:
+        """Raises SessionError when it was taken before."""
+        while self._order and self._order[0][0] + self._keep_s < monotonic_s:
+            self._seen.discard(self._order.popleft()[1])
+        mark = hashlib.sha256(ticket.key).digest()
+        if mark in self._seen:
+            raise SessionError(SessionFault.REPLAYED, "this credential has opened a stream before")
+        if len(self._seen) >= self._limit:
+            raise SessionError(SessionFault.TOO_MANY, f"{self._limit} credentials are remembered; dial again later")
+        self._seen.add(mark)
+        self._order.append((monotonic_s, mark))

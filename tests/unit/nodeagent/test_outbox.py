@@ -1,0 +1,103 @@
+"""Reports are kept in order until acknowledged, within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.outbox import Outbox
+from protos.headway.v1 import agent_pb2
+
+
+def report(size: int = 0) -> agent_pb2.AgentReport:
+    return agent_pb2.AgentReport(profile=agent_pb2.JobProfile(script="x" * size))
+
+
+def pending(outbox: Outbox) -> list[int]:
+    found: list[int] = []
+    while (item := outbox.after(found[-1] if found else 0)) is not None:
+        found.append(item.number)
+    return found
+
+
+def test_reports_stay_until_acknowledged() -> None:
+    outbox = Outbox()
+    for _ in range(4):
+        assert outbox.put(report())
+    outbox.acknowledge(2)
+    assert pending(outbox) == [3, 4]
+    outbox.acknowledge(1)  # late
+    assert (pending(outbox), outbox.acknowledged) == ([3, 4], 2)
+    outbox.acknowledge(4)
+    assert (pending(outbox), len(outbox), outbox.last) == ([], 0, 4)
+
+
+def test_for_want_of_room_the_oldest_go_but_not_those_to_be_kept() -> None:
+    outbox = Outbox(limit_bytes=5 * 1250)
+    outbox.put(report(1000))
+    outbox.put(report(1000), keep=True)
+    for _ in range(5):
+        assert outbox.put(report(1000))
+    assert pending(outbox) == [2, 4, 5, 6, 7]
+    assert outbox.dropped == 2
+    last = outbox.after(6)
+    assert last is not None
+    assert last.dropped == 2
+
+
+def test_where_all_is_to_be_kept_a_new_one_finds_no_room_and_is_counted() -> None:
+    outbox = Outbox(limit_bytes=2 * 1250)
+    assert outbox.put(report(1000), keep=True)
+    assert outbox.put(report(1000), keep=True)
+    assert not outbox.put(report(1000), keep=True)
+    assert not outbox.put(report(1000))
+    assert (pending(outbox), outbox.dropped, outbox.last) == ([1, 2], 2, 4)
+
+
+ACTIONS = st.lists(
+    st.one_of(st.tuples(st.just("put"), st.integers(0, 3000), st.booleans()), st.tuples(st.just("ack"), st.integers(0, 60))),
+    max_size=80,
+)  # fmt: skip
+
+
+@given(ACTIONS)
+def test_every_report_is_pending_acknowledged_or_counted_as_dropped(actions: list[tuple]) -> None:
+    limit = 10_000
+    outbox, kept, acknowledged = Outbox(limit_bytes=limit), set(), 0
+    sizes: dict[int, int] = {}
+    for action in actions:
+        if action[0] == "put":
+            item = report(action[1])
+            if outbox.put(item, keep=action[2]) and action[2]:
+                kept.add(item.number)
+            sizes[item.number] = item.ByteSize()
+        else:
+            acknowledged = max(acknowledged, min(action[1], outbox.last))
+            outbox.acknowledge(action[1])
+        left = pending(outbox)
+        assert left == sorted(left)
+        assert all(number > outbox.acknowledged for number in left)
+        assert {number for number in kept if number > outbox.acknowledged} <= set(left)
+        assert sum(sizes[number] for number in left) <= limit
+        # dropped ones may lie below what was acknowledged later: never fewer than the gaps
+        assert outbox.last - outbox.acknowledged - len(left) <= outbox.dropped
+        assert outbox.acknowledged == acknowledged
+
+
+async def test_who_waits_is_told() -> None:
+    outbox = Outbox()
+    waiting = asyncio.create_task(outbox.wait_after(0))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    outbox.put(report())
+    assert (await waiting).number == 1
+    waiting = asyncio.create_task(outbox.wait_after(1))
+    await asyncio.sleep(0)
+    outbox.put(report())
+    assert (await waiting).number == 2
+
+
+def test_runs_have_different_names() -> None:
+    assert Outbox().run_id != Outbox().run_id
