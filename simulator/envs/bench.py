@@ -2,23 +2,35 @@
 
 One environment is timed on an episode of random possible actions, drawn before and then replayed. Every step counts with its best
 time of so many replays, the clock's own included, since what else runs on the machine only adds. `with masks` adds `action_masks`
-at every step, as training with masks does. The vectorized form draws its actions from the masks as it goes, resets included.
+at every step, as training with masks does.
+
+The vectorized form draws its actions from the masks as it goes. It runs in turn with the same environments in one process, which
+do the same (same seeds, same actions) without workers: each counts with the best of its runs. *CPU* is what all processes
+needed, so that it says what workers cost even where others use the machine too; the ratio of steps/s needs free cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
 
 from policies.model import FloatColumn
+from simulator.envs.base import Mask
 from simulator.envs.contention import ContentionEnv
+from simulator.envs.shared import Blocks
 from simulator.envs.vector import ProcessVectorEnv
+from simulator.envs.worker import Rows
 
 SEED = 1
 _WAIT_SHARE = 0.2
@@ -60,25 +72,91 @@ def best(repeat: int, measure: Callable[[], FloatColumn]) -> FloatColumn:
     return least
 
 
-def vectorized(options: dict[str, Any], workers: int, per_worker: int, seconds: float) -> float:
-    """Steps a second of all environments together."""
-    envs = ProcessVectorEnv(partial(ContentionEnv, **options), workers * per_worker, workers=workers)
+class OneProcess:
+    """What ProcessVectorEnv does, in this process."""
+
+    def __init__(self, make: Callable[[], ContentionEnv], num_envs: int) -> None:
+        envs = [make() for _ in range(num_envs)]
+        self._views = Blocks.of(multiprocessing.get_context("spawn"), num_envs, envs[0]).views()
+        self._rows = Rows(envs, 0, self._views, AutoresetMode.NEXT_STEP)
+        self._seeds = range(SEED, SEED + num_envs)
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self._rows.reset(self._seeds, None)
+
+    def step(self, actions: npt.NDArray[np.int64]) -> object:
+        """A step of all."""
+        views = self._views
+        views.actions[:] = actions
+        self._rows.step()
+        return views.observed(), views.rewards.copy(), views.terminated.copy(), views.truncated.copy()
+
+    def action_masks(self) -> Mask:
+        """Of all."""
+        assert self._views.masks is not None
+        return self._views.masks.copy()
+
+
+class Batch(Protocol):
+    """Environments that step together."""
+
+    def step(self, actions: npt.NDArray[np.int64]) -> object:
+        """A step of all."""
+
+    def action_masks(self) -> Mask:
+        """Of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of so many steps of all environments."""
+
+    wall_s: float
+    cpu_s: float
+    """Of all processes together."""
+
+    def best(self, other: Cost) -> Cost:
+        """The least of each."""
+        return Cost(min(self.wall_s, other.wall_s), min(self.cpu_s, other.cpu_s))
+
+
+def drive(batch: Batch, draws: npt.NDArray[np.float32], turns: int, processes: Sequence[int]) -> Cost:
+    """What so many random steps cost these processes."""
+    cpu_s, begin = sum(map(_cpu_s, processes)), time.perf_counter()
+    for turn in range(turns):
+        batch.step((draws[turn % len(draws)] * batch.action_masks()).argmax(axis=1))
+    return Cost(time.perf_counter() - begin, sum(map(_cpu_s, processes)) - cpu_s)
+
+
+def _cpu_s(process: int) -> float:
+    """CPU time of a process until now: its clock, numbered as clock_getcpuclockid(3) does on Linux."""
+    return time.clock_gettime(~process << 3 | 2)
+
+
+def compare(options: dict[str, Any], workers: int, per_worker: int, turns: int, rounds: int) -> tuple[Cost, Cost]:
+    """The best of several runs in one process, and of as many in workers, in turn."""
+    make, num_envs = partial(ContentionEnv, **options), workers * per_worker
+    envs = ProcessVectorEnv(make, num_envs, workers=workers)
     try:
-        rng = np.random.default_rng(SEED)
-        envs.reset(seed=SEED)
-        draws = rng.random((64, envs.num_envs, int(envs.single_action_space.n)), dtype=np.float32)  # type: ignore[attr-defined]
+        one = OneProcess(make, num_envs)
+        me = os.getpid()
+        everyone = [me, *(process.pid for process in envs.processes if process.pid)]
+        draws = np.random.default_rng(SEED).random((64, *one.action_masks().shape), dtype=np.float32)
         draws[:, :, 0] *= _WAIT_SHARE
-        begin, turns = time.perf_counter(), 0
-        while (passed := time.perf_counter() - begin) < seconds:
-            envs.step((draws[turns % len(draws)] * envs.action_masks()).argmax(axis=1))
-            turns += 1
-        return turns * envs.num_envs / passed
+        best: list[Cost] = []
+        for _ in range(rounds):
+            one.reset()
+            envs.reset(seed=SEED)
+            costs = [drive(one, draws, turns, [me]), drive(envs, draws, turns, everyone)]
+            best = [least.best(cost) for least, cost in zip(best, costs, strict=True)] if best else costs
+        return best[0], best[1]
     finally:
         envs.close()
 
 
-def report(options: dict[str, Any], repeat: int, workers: int, per_worker: int) -> list[str]:
-    """Lines to print."""
+def report_one(options: dict[str, Any], repeat: int) -> list[str]:
+    """What there is to say of one environment."""
     env = ContentionEnv(**options)
     actions = record(env)
     steps = len(actions)
@@ -86,7 +164,6 @@ def report(options: dict[str, Any], repeat: int, workers: int, per_worker: int) 
     masked = best(repeat, partial(replay, env, actions, masks=True)) * 1e6
     reset_us = best(repeat, lambda: np.array([_timed(partial(env.reset, seed=SEED))]))[0] * 1e6
     waits = np.array(actions) == 0
-    together = max(vectorized(options, workers, per_worker, 2.0) for _ in range(3))
     return [
         f"one environment, an episode of {steps} steps, best of {repeat}",
         f"  steps/s                {1e6 / bare.mean():10,.0f}   ({bare.mean():.1f} us a step)",
@@ -94,8 +171,20 @@ def report(options: dict[str, Any], repeat: int, workers: int, per_worker: int) 
         f"  a step that starts     {bare[~waits].mean():10.1f} us   ({steps - waits.sum()} of them)",
         f"  a step that waits      {bare[waits].mean():10.1f} us   ({waits.sum()} of them)",
         f"  a reset                {reset_us:10.1f} us",
-        f"{workers} processes of {per_worker} environments, masks and resets included, best of 3",
-        f"  steps/s                {together:10,.0f}",
+    ]
+
+
+def report_many(options: dict[str, Any], workers: int, per_worker: int, turns: int, rounds: int) -> list[str]:
+    """What there is to say of many."""
+    one, many = compare(options, workers, per_worker, turns, rounds)
+    steps = workers * per_worker * turns
+    overhead_us = (many.cpu_s - one.cpu_s) / turns * 1e6
+    return [
+        f"{workers} workers of {per_worker} environments, {turns} steps of each, masks included, best of {rounds} in turn",
+        f"  one process, steps/s   {steps / one.wall_s:10,.0f}   ({one.cpu_s / steps * 1e6:.1f} us of CPU a step)",
+        f"  workers, steps/s       {steps / many.wall_s:10,.0f}   ({many.cpu_s / steps * 1e6:.1f} us of CPU a step)",
+        f"  ratio                  {one.wall_s / many.wall_s:10.2f}",
+        f"  overhead of a step     {overhead_us:10.1f} us of CPU, of all {workers * per_worker} environments",
     ]
 
 
@@ -111,12 +200,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeat", type=int, default=20, help="replays, of which the best counts")
     parser.add_argument("--workers", type=int, default=2, help="processes of the vectorized form")
     parser.add_argument("--per-worker", type=int, default=16, help="environments of each")
+    parser.add_argument("--turns", type=int, default=200, help="steps of a run of the vectorized form")
+    parser.add_argument("--rounds", type=int, default=10, help="runs of the vectorized form, of which the best counts")
     parser.add_argument("--slowdown", nargs="*", default=["pair-table"], help="as headway-sim has it")
     parser.add_argument("--cluster", default="4x8", help="as headway-sim has it")
     parser.add_argument("--nodes", default="lists", choices=("lists", "rules"))
     given = parser.parse_args(arguments)
     options = {"slowdown": given.slowdown, "cluster": given.cluster, "nodes": given.nodes}
-    sys.stdout.write("\n".join(report(options, given.repeat, given.workers, given.per_worker)) + "\n")
+    sys.stdout.write("\n".join(report_one(options, given.repeat)) + "\n")
+    lines = report_many(options, given.workers, given.per_worker, given.turns, given.rounds)
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

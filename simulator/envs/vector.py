@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn, TypeAlias
 
@@ -24,7 +24,8 @@ from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 
 from simulator.envs.base import Mask
 from simulator.envs.shared import Array, Blocks, Observation
-from simulator.envs.worker import CALL, CLOSE, RESET, STEP, Env, Infos, work
+from simulator.envs.wire import Wire
+from simulator.envs.worker import CALL, CLOSE, RESET, Env, Infos, work
 from simulator.errors import SettingError, WorkerError
 
 Stepped: TypeAlias = tuple[Observation, Array, Array, Array, dict[str, Any]]
@@ -35,7 +36,8 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
     """Invariants: row r of every batch belongs to environment r, and worker w has the rows `_rows[w]`; between two calls no worker
     is at work, unless `step_async` was called and `step_wait` was not.
 
-    When a worker dies or raises, the call that notices raises WorkerError and all workers are ended: nothing waits for ever.
+    When a worker dies or raises, the call that notices raises WorkerError and all workers are ended: nothing waits for ever. So
+    they are when a call is interrupted, because what they would still answer belongs to no other call.
     """
 
     def __init__(
@@ -70,17 +72,19 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         self._views = blocks.views()
         self._is_stepping = False
         self._rows = [range(num_envs * w // workers, num_envs * (w + 1) // workers) for w in range(workers)]
-        self._pipes: list[Connection] = []
+        self._wires: list[Wire] = []
         self._processes: list[BaseProcess] = []
-        for rows in self._rows:
-            mine, theirs = context.Pipe()
-            arguments = (theirs, CloudpickleWrapper(make), rows.start, len(rows), blocks, autoreset)
-            process = context.Process(target=work, args=arguments, daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(mine)
-            self._processes.append(process)
-        self._answers()
+        with self._ended_unless_it_goes_well():
+            for rows in self._rows:
+                mine, theirs = context.Pipe()
+                arguments = (theirs, CloudpickleWrapper(make), rows.start, len(rows), blocks, autoreset)
+                process = context.Process(target=work, args=arguments, daemon=True)
+                process.start()
+                # Nobody else has the worker's end of its pipe: if it dies, waiting for it ends at once.
+                theirs.close()
+                self._wires.append(Wire(mine))
+                self._processes.append(process)
+            self._answers()
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -95,10 +99,8 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
             seeds = list(seed)
         if len(seeds) != self.num_envs:
             raise SettingError(f"there are {len(seeds)} seeds for {self.num_envs} environments; give one for each")
-        for worker, rows in enumerate(self._rows):
-            self._send(worker, (RESET, seeds[rows.start : rows.stop], options))
-        infos = self._infos()
-        return self._views.observed(), infos
+        answers = self._ask([(RESET, seeds[rows.start : rows.stop], options) for rows in self._rows])
+        return self._views.observed(), self._infos(answers)
 
     def step(self, actions: npt.ArrayLike) -> Stepped:
         """Carry out everyone's action."""
@@ -109,16 +111,22 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         """Let the workers step; `step_wait` gives what comes of it."""
         self._check_idle("step")
         self._views.actions[:] = actions
-        for worker in range(len(self._rows)):
-            self._send(worker, (STEP,))
-        self._is_stepping = True
+        with self._ended_unless_it_goes_well():
+            self._is_stepping = True
+            for worker, wire in enumerate(self._wires):
+                try:
+                    wire.signal()
+                except OSError:
+                    self._fail(worker, "")
 
     def step_wait(self) -> Stepped:
         """What came of `step_async`."""
+        self._check_open("step")
         if not self._is_stepping:
             raise gymnasium.error.NoAsyncCallError("nothing was begun: call step_async first", "step")
-        self._is_stepping = False
-        infos = self._infos()
+        with self._ended_unless_it_goes_well():
+            infos = self._infos(self._answers())
+            self._is_stepping = False
         views = self._views
         return views.observed(), views.rewards.copy(), views.terminated.copy(), views.truncated.copy(), infos
 
@@ -131,9 +139,8 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
     def call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
         """That attribute of each environment, or what it returns where it is a method."""
         self._check_idle("call")
-        for worker in range(len(self._rows)):
-            self._send(worker, (CALL, name, arguments))
-        return tuple(value for values in self._answers() for value in values)
+        answers = self._ask([(CALL, name, arguments)] * len(self._rows))
+        return tuple(value for values in answers for value in values)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """That attribute of each environment."""
@@ -146,64 +153,78 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
 
     def close_extras(self, **_: Any) -> None:
         """End the workers: ask, and end by force who does not answer in time."""
-        for pipe in self._pipes:
+        for wire in self._wires:
             try:
-                pipe.send((CLOSE,))
+                wire.send(CLOSE)
             except OSError:
                 continue
         self._end(_CLOSE_S)
 
     def _end(self, grace_s: float) -> None:
-        for process, pipe in zip(self._processes, self._pipes, strict=True):
+        for process, wire in zip(self._processes, self._wires, strict=True):
             process.join(grace_s)
             if process.is_alive():
                 process.kill()
                 process.join()
-            pipe.close()
+            wire.close()
 
     # Workers
 
-    def _check_idle(self, what: str) -> None:
+    def _check_open(self, what: str) -> None:
         if self.closed:
             raise gymnasium.error.ClosedEnvironmentError(f"cannot {what}: the environments are closed")
+
+    def _check_idle(self, what: str) -> None:
+        self._check_open(what)
         if self._is_stepping:
             raise gymnasium.error.AlreadyPendingCallError(f"cannot {what}: call step_wait first", "step")
 
-    def _send(self, worker: int, message: tuple[Any, ...]) -> None:
-        try:
-            self._pipes[worker].send(message)
-        except OSError:
-            self._fail(worker, "")
+    def _ask(self, messages: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Tell each worker something, and wait for its answer."""
+        with self._ended_unless_it_goes_well():
+            for worker, message in enumerate(messages):
+                try:
+                    self._wires[worker].send(message)
+                except OSError:
+                    self._fail(worker, "")
+            return self._answers()
 
-    def _infos(self) -> dict[str, Any]:
+    def _answers(self) -> list[Any]:
+        """One answer of each worker, in their order; nothing where it had nothing to tell."""
+        answers = []
+        for worker, wire in enumerate(self._wires):
+            try:
+                answer = wire.receive()
+            except (EOFError, OSError):
+                self._fail(worker, "")
+            if answer is None:
+                answers.append(())
+            elif answer[0]:
+                answers.append(answer[1])
+            else:
+                self._fail(worker, answer[1])
+        return answers
+
+    def _infos(self, answers: Sequence[Infos]) -> dict[str, Any]:
         infos: dict[str, Any] = {}
-        answers: list[Infos] = self._answers()
         for answer in answers:
             for row, info in answer:
                 infos = self._add_info(infos, info, row)
         return infos
 
-    def _answers(self) -> list[Any]:
-        """One answer of each worker, in their order."""
-        answers = []
-        for worker, pipe in enumerate(self._pipes):
-            # Nobody else has the worker's end of its pipe: if it dies, this ends at once.
-            try:
-                went_well, answer = pipe.recv()
-            except (EOFError, OSError):
-                self._fail(worker, "")
-            if not went_well:
-                self._fail(worker, answer)
-            answers.append(answer)
-        return answers
+    @contextmanager
+    def _ended_unless_it_goes_well(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.closed = True
+            self._end(0.0)
+            raise
 
     def _fail(self, worker: int, trace: str) -> NoReturn:
         process, rows = self._processes[worker], self._rows[worker]
         process.join(_CLOSE_S)
-        code = process.exitcode
-        self.closed = True
-        self._end(0.0)
-        said = f"raised:\n{trace}" if trace else f"died (exit code {code})"
+        said = f"raised:\n{trace}" if trace else f"died (exit code {process.exitcode})"
         raise WorkerError(f"the worker of environments {rows.start} to {rows.stop - 1} {said}")
 
 

@@ -1,7 +1,8 @@
 """A process that steps some environments of a vectorized one.
 
-It answers every command of its owner with one message: (True, infos) or (False, traceback). Observations and all else of a fixed
-shape go through shared memory. It ends when told to, or when its owner is gone.
+A signal of its owner means a step of them all; other commands come as messages. It answers each with a signal where all went well
+and nobody has anything to tell, else with a message: (True, infos) or (False, traceback). Observations and all else of a fixed
+shape go through shared memory, so that most steps are two bytes. It ends when told to, or when its owner is gone.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from simulator.envs.shared import Blocks, Views
+from simulator.envs.wire import Wire
 
 Env = gymnasium.Env[Any, Any]
 Infos = list[tuple[int, dict[str, Any]]]
 """Rows and what their environments said, those that said nothing left out."""
-RESET, STEP, CALL, CLOSE = "reset", "step", "call", "close"
+RESET, CALL, CLOSE = "reset", "call", "close"
 
 
 class Rows:
@@ -31,6 +33,7 @@ class Rows:
         self._envs = envs
         self._first = first
         self._views = views
+        self._actions = views.actions[first : first + len(envs)]
         self._same_step = autoreset == AutoresetMode.SAME_STEP
         self._ended = [False] * len(envs)
         self._masks = [env.get_wrapper_attr("action_masks") for env in envs] if views.masks is not None else []
@@ -48,13 +51,13 @@ class Rows:
     def step(self) -> Infos:
         """Carry out everyone's action; who came to an end begins anew, in this step or in the next."""
         infos: Infos = []
-        for place, env in enumerate(self._envs):
+        for place, (env, action) in enumerate(zip(self._envs, self._actions, strict=True)):
             row = self._first + place
             if self._ended[place]:
                 observation, info = env.reset()
                 self._put(place, observation, 0.0, False, False)
             else:
-                observation, reward, terminated, truncated, info = env.step(self._views.actions[row])
+                observation, reward, terminated, truncated, info = env.step(action)
                 if self._same_step and (terminated or truncated):
                     infos.append((row, {"final_obs": observation, "final_info": info}))
                     observation, info = env.reset()
@@ -90,17 +93,18 @@ def work(
     """The process: make the environments, then do what the pipe says."""
     # The owner decides what an interrupt means; it tells by the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    wire = Wire(pipe)
     try:
         rows = Rows([make() for _ in range(count)], first, blocks.views(), autoreset)
-        pipe.send((True, []))
-        while True:
-            command, *arguments = pipe.recv()
-            if command == CLOSE:
-                rows.close()
-                pipe.send((True, []))
-                return
-            pipe.send((True, getattr(rows, command)(*arguments)))
-    except (EOFError, BrokenPipeError):
+        wire.signal()
+        while (command := wire.receive()) != CLOSE:
+            answer = rows.step() if command is None else getattr(rows, command[0])(*command[1:])
+            if answer:
+                wire.send((True, answer))
+            else:
+                wire.signal()
+        rows.close()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except Exception:  # noqa: BLE001 - whatever an environment raises goes to the owner, who can do something about it
-        pipe.send((False, traceback.format_exc()))
+        wire.send((False, traceback.format_exc()))

@@ -98,6 +98,9 @@ def test_a_killed_worker_is_an_error_and_ends_the_others() -> None:
 class Faulty(ContentionEnv):
     """Raises at its third step."""
 
+    no_message = staticmethod(Path(os.devnull).open)
+    """Gives a file, which cannot be pickled."""
+
     def step(self, action: Any) -> Any:
         if self.steps == 2:
             raise ZeroDivisionError("the third step")
@@ -114,27 +117,94 @@ def test_an_environment_that_raises_is_an_error_with_its_traceback() -> None:
     assert not any(process.is_alive() for process in envs.processes)
 
 
-ORPHANS = """
-import os, signal, sys
-from functools import partial
+def test_what_cannot_be_told_is_an_error() -> None:
+    envs = ProcessVectorEnv(Faulty, 2, workers=2)
+    assert envs.get_attr("steps") == (0, 0)
+    with pytest.raises(WorkerError, match="TypeError: cannot pickle"):
+        envs.call("no_message")
+    assert not any(process.is_alive() for process in envs.processes)
+
+
+class Endless(ContentionEnv):
+    """No step comes back."""
+
+    def step(self, action: Any) -> Any:
+        while True:
+            time.sleep(1.0)
+
+
+def test_a_worker_that_dies_at_work_is_an_error() -> None:
+    envs = ProcessVectorEnv(Endless, 4, workers=2)
+    envs.reset(seed=1)
+    envs.step_async([0, 0, 0, 0])
+    victim = envs.processes[0].pid
+    assert victim is not None
+    os.kill(victim, signal.SIGKILL)
+    with pytest.raises(WorkerError, match=r"environments 0 to 1 died \(exit code -9\)"):
+        envs.step_wait()
+    assert not any(process.is_alive() for process in envs.processes)
+    with pytest.raises(gymnasium.error.ClosedEnvironmentError):
+        envs.step_wait()
+
+
+BEGIN = """
+import os, signal, threading
+import gymnasium
 from simulator.envs.contention import ContentionEnv
 from simulator.envs.vector import ProcessVectorEnv
+from tests.unit.simulator.envs.test_vector import Endless
 if __name__ == "__main__":
-    envs = ProcessVectorEnv(ContentionEnv, 2, workers=2)
+    envs = ProcessVectorEnv(Endless, 2, workers=2)
     envs.reset(seed=1)
     print(*[process.pid for process in envs.processes], flush=True)
+"""
+KILLED = """
     os.kill(os.getpid(), signal.SIGKILL)
+"""
+# As a terminal does it: everybody gets the signal, and only the owner, which waits by then, heeds it.
+INTERRUPTED = """
+    threading.Timer(0.5, os.killpg, (0, signal.SIGINT)).start()
+    try:
+        envs.step([0, 0])
+    except KeyboardInterrupt:
+        print("interrupted", [process.exitcode for process in envs.processes])
+    try:
+        envs.reset()
+    except gymnasium.error.ClosedEnvironmentError as error:
+        print(error)
+"""
+FORGOTTEN = """
+    envs.step_async([0, 0])
 """
 
 
-def test_workers_end_with_their_owner(tmp_path: Path) -> None:
-    script = tmp_path / "orphans.py"
-    script.write_text(ORPHANS)
+@pytest.mark.parametrize(
+    ("end", "code", "says"),
+    [
+        (KILLED, -signal.SIGKILL, ""),
+        (INTERRUPTED, 0, "interrupted [-9, -9]\ncannot reset: the environments are closed\n"),
+        (FORGOTTEN, 0, ""),
+    ],
+    ids=["killed", "interrupted", "forgotten"],
+)
+def test_workers_end_with_their_owner(tmp_path: Path, end: str, code: int, says: str) -> None:
+    script = tmp_path / "owner.py"
+    script.write_text(BEGIN + end)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, env=environment)
-    assert run.returncode == -signal.SIGKILL, run.stderr
-    workers = [int(pid) for pid in run.stdout.split()]
+    owner = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    assert owner.stdout is not None
+    workers = [int(pid) for pid in owner.stdout.readline().split()]
     assert len(workers) == 2
+    printed, errors = owner.communicate(timeout=60)
+    assert (owner.returncode, printed) == (code, says), errors
+    assert errors == ""
     for _ in range(400):
         if not any(alive(pid) for pid in workers):
             return
