@@ -81,10 +81,13 @@ class Capacity:
         """What the jobs of the state ask for; may be given to another Capacity of the same state."""
         return self._requests
 
-    def copy(self) -> Self:
-        """An independent copy; costs a few microseconds per thousand nodes."""
+    def copy(self, requests: Requests | None = None) -> Self:
+        """An independent copy; costs a few microseconds per thousand nodes. With `requests`, those that were made of this one's by
+        `resized`, jobs ask for what they say."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
+        if requests is not None:
+            twin._requests, twin._state = requests, requests.state
         for name in ("_free", "_cpus", "_memory", "_sealed", "_occupants", "_levels", "_failed", "_barred"):
             setattr(twin, name, getattr(self, name).copy())
         return twin
@@ -282,6 +285,22 @@ class Capacity:
             if missing:
                 return None
         return tuple(chosen) or None
+
+
+def free_gpus(state: ClusterState, held: IntColumn) -> int:
+    """What `Capacity(state, held).total_free()` says, without the work of making one."""
+    nodes, jobs = state.nodes, state.jobs
+    offset = jobs.placement_offset
+    kept = np.zeros(len(jobs), dtype=np.bool_)
+    kept[held] = True
+    entries = np.repeat(kept, offset[1:] - offset[:-1])
+    node = jobs.placement_node[entries]
+    free = nodes.gpus - nodes.foreign_gpus
+    np.subtract.at(free, node, jobs.placement_gpus[entries])
+    exclusive = held[jobs.exclusive[held]]
+    for row in exclusive.tolist():
+        free[jobs.placement_node[offset[row] : offset[row + 1]]] = 0
+    return int(np.maximum(free, 0)[nodes.available].sum())
 
 
 def placement_of(fit: Fit) -> Placement:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +87,29 @@ class Requests:
         if request is None:
             request = self._known[key] = self._describe(row)
         return request
+
+    @property
+    def state(self) -> ClusterState:
+        """The state whose jobs these are."""
+        return self._state
+
+    def resized(self, sizes: Mapping[int, int]) -> Requests:
+        """The same, where the jobs of these rows ask for so many GPUs. Who asks for another number than before is in a class with
+        those alone who had one with it: classes of jobs that are alike by chance are not found out."""
+        num_gpus = self._state.jobs.num_gpus.copy()
+        num_gpus[list(sizes)] = list(sizes.values())
+        twin = object.__new__(Requests)
+        twin.__dict__.update(self.__dict__)
+        twin._state = replace(self._state, jobs=replace(self._state.jobs, num_gpus=num_gpus))
+        twin.keys = self.keys.copy()
+        before = self._state.jobs.num_gpus
+        classes: dict[tuple[int, int], int] = {}
+        lowest = min(self.keys, default=0)
+        for row, size in sizes.items():
+            if before[row] != size:
+                twin.keys[row] = lowest - 1 - classes.setdefault((self.keys[row], size), len(classes))
+        twin._known = self._known.copy()
+        return twin
 
     def _describe(self, row: int) -> Request:
         jobs = self._state.jobs

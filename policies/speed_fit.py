@@ -10,11 +10,13 @@ worker and as many examples for each worker at every size that is T(w) = a + b w
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
 from policies.locality import ACROSS_RACKS, SAME_NODE, SAME_RACK, SAME_SOCKET
-from policies.model import ClusterState, FloatColumn, Profiles
+from policies.model import ClusterState, FloatColumn
 
 Samples = list[tuple[int, int]]
 """(workers, tier)."""
@@ -27,22 +29,44 @@ def fitted(state: ClusterState) -> tuple[FloatColumn, FloatColumn]:
     a model was not measured at follow from its bytes and its computing time, at the pace that the others have there. Jobs that
     nothing is known of are the median of those known; where there are none, twice the workers are twice as fast.
     """
-    jobs = len(state.jobs)
+    jobs, profiles = len(state.jobs), state.profiles
     samples = _samples(state)
-    if state.profiles is None or not state.profiles.models or not samples:
+    if profiles is None or not profiles.models or not samples:
         return np.ones(jobs), np.zeros(jobs)
-    steps = _steps(state.profiles)[:, [tier for _, tier in samples]]
-    known = ~np.isnan(steps).any(axis=1)
-    if not known.any():
-        return np.ones(jobs), np.zeros(jobs)
-    numbers = np.full((2, len(steps)), np.nan)
-    numbers[:, known] = least_squares(np.array([workers for workers, _ in samples], dtype=np.float64), steps[known])
-    usual = np.median(numbers[:, known], axis=1)
-    a, b = (
-        np.where(np.isnan(found), usually, found)
-        for usually, found in zip(usual, map(state.profiles.per_job, numbers), strict=True)
+    numbers = _of_models(
+        tuple(samples), _Bytes(profiles.locality), _Bytes(profiles.bytes_per_step), _Bytes(profiles.compute_s)
     )
-    return a, b
+    of_job = profiles.of_job
+    return numbers[0][of_job], numbers[1][of_job]
+
+
+class _Bytes:
+    """A column as a key: equal columns are equal, whoever has them."""
+
+    def __init__(self, column: FloatColumn) -> None:
+        self.column = column
+        self._key = column.shape, column.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Bytes) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@lru_cache(maxsize=16)
+def _of_models(
+    samples: tuple[tuple[int, int], ...], locality: _Bytes, bytes_per_step: _Bytes, compute_s: _Bytes
+) -> npt.NDArray[np.float64]:
+    """a and b of each model, and last of jobs without one; worked out once for all states with these profiles and nodes."""
+    steps = _steps(locality.column, bytes_per_step.column, compute_s.column)[:, [tier for _, tier in samples]]
+    known = ~np.isnan(steps).any(axis=1)
+    numbers = np.repeat(np.array([[1.0], [0.0]]), len(steps) + 1, axis=1)
+    if known.any():
+        found = least_squares(np.array([workers for workers, _ in samples], dtype=np.float64), steps[known])
+        numbers[:] = np.median(found, axis=1)[:, None]
+        numbers[:, :-1][:, known] = found
+    return numbers
 
 
 def least_squares(workers: FloatColumn, steps: FloatColumn) -> npt.NDArray[np.float64]:
@@ -84,10 +108,10 @@ def _samples(state: ClusterState) -> Samples:
     return [(workers, tier) for tier, low, high in ranges if low <= high for workers in sorted({low, high})]
 
 
-def _steps(profiles: Profiles) -> FloatColumn:
+def _steps(locality: FloatColumn, bytes_per_step: FloatColumn, compute_s: FloatColumn) -> FloatColumn:
     """Time of a step of each model at each tier, in steps at the first; NaN where nothing is known."""
-    measured = 1 / profiles.locality
-    size = (profiles.bytes_per_step / profiles.compute_s)[:, None]
+    measured = 1 / locality
+    size = (bytes_per_step / compute_s)[:, None]
     both = ~np.isnan(measured) & ~np.isnan(size)
     weights = np.where(both, size, 0.0)
     waited = (weights * np.where(both, measured - 1, 0.0)).sum(axis=0)

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
 from policies.api import Decision, PolicySpec
 from policies.model import ClusterState, IntColumn, Placement, Split
 from policies.options import layout_named, number
-from policies.packing import Capacity, placement_of
+from policies.packing import Capacity, Fit, free_gpus, placement_of
 from policies.placing import Placing, placing_of
 from policies.selection import PAUSED, held_placements
 from policies.speed_fit import fitted
@@ -55,20 +55,25 @@ class Optimus:
         jobs = state.jobs
         own = held_placements(state, state.running)
         young = state.time_s - jobs.start_time_s < self._round_s
-        kept = {row for row in own if not jobs.preemptible[row] or young[row]}
-        refused: set[int] = set()
+        still = state.running[~jobs.preemptible[state.running] | young[state.running]]
+        places = _Places(state, self._placing, own, still)
         least, most = _ranges(state)
-        gains = _gains(state)
+        # Who needs more than there is gets nothing, and there will not be more: those who are kept only become more.
+        candidates = np.flatnonzero(np.asarray(least) <= places.free_gpus)
+        order = candidates[~np.isin(candidates, still)].tolist()
+        gains = _gains(state, least, most)
         while True:
-            base = Capacity(state, held=np.array(sorted(kept), dtype=np.int64))
-            order = [row for row in range(len(jobs)) if row not in kept and row not in refused]
-            sizes = allot(order, least, most, gains, base.total_free())
-            placed, failed = _place(state, self._placing, kept, sizes, own)
+            sizes = allot(order, least, most, gains, places.free_gpus)
+            coming, fits = places.try_out(sizes)
+            failed = {row for row, fit in zip(coming, fits, strict=True) if fit is None}
             if not failed:
                 break
-            kept.update(failed & own.keys())
-            refused.update(failed - own.keys())
-        allocation = {row: own[row] for row in sorted(kept)} | placed
+            places.keep(failed & own.keys())
+            for row in failed:
+                order.remove(row)
+        allocation = {row: own[row] for row in sorted(places.kept)}
+        allocation.update((row, own[row]) for row in sizes if row in own)
+        allocation.update((row, placement_of(fit)) for row, fit in zip(coming, fits, strict=True) if fit is not None)
         return Decision(allocation, _reasons(own, allocation), tuple(state.pending.tolist()))
 
 
@@ -82,6 +87,8 @@ def allot(
     """
     sizes: dict[int, int] = {}
     for row in order:
+        if not gpus:
+            break
         if least[row] <= gpus:
             sizes[row] = least[row]
             gpus -= least[row]
@@ -99,6 +106,71 @@ def allot(
     return sizes
 
 
+class _Places:
+    """Who holds what while sizes are decided.
+
+    Invariants: jobs in `kept` hold what they held; `free_gpus` is what they leave on nodes that are available; `_stayed` is what
+    is free beside them and `_staying`. Requests and capacity are worked out when the first job needs a place, and shared by all
+    tries.
+    """
+
+    def __init__(self, state: ClusterState, placing: Placing, own: dict[int, Placement], kept: IntColumn) -> None:
+        self._state = state
+        self._placing = placing
+        self._own = own
+        self._held = {row: placement.num_gpus for row, placement in own.items()}
+        self._asked: list[int] = state.jobs.num_gpus.tolist()
+        self.kept = set(kept.tolist())
+        self.free_gpus = free_gpus(state, kept)
+        self._stayed: Capacity | None = None
+        self._staying: set[int] = set()
+        self._tried: dict[tuple[int, ...], list[Fit | None]] = {}
+        """What came of jobs of these classes, one after the other, beside those who stay now."""
+
+    def keep(self, rows: AbstractSet[int]) -> None:
+        """These running jobs hold what they held too."""
+        if rows:
+            self.kept.update(rows)
+            self.free_gpus = free_gpus(self._state, np.array(sorted(self.kept), dtype=np.int64))
+
+    def try_out(self, sizes: dict[int, int]) -> tuple[list[int], list[Fit | None]]:
+        """Who of the jobs of these sizes needs a place, smallest first, and what each finds. Takes nothing.
+
+        Running jobs that have the size stay where they are.
+        """
+        held = self._held
+        coming = sorted([(size, row) for row, size in sizes.items() if held.get(row) != size])
+        if not coming:
+            return [], []
+        rows = [row for _, row in coming]
+        stayed = self._beside(self.kept | (sizes.keys() & held.keys()).difference(rows))
+        resized = {row: size for size, row in coming if size != self._asked[row]}
+        if resized:
+            found = self._placing.claim(stayed.copy(stayed.requests.resized(resized)), rows)
+            return rows, [found.get(row) for row in rows]
+        keys = stayed.requests.keys
+        classes = tuple([keys[row] for row in rows])
+        fits = self._tried.get(classes)
+        if fits is None:
+            found = self._placing.claim(stayed.copy(), rows)
+            fits = self._tried[classes] = [found.get(row) for row in rows]
+        return rows, fits
+
+    def _beside(self, rows: set[int]) -> Capacity:
+        """What is free beside these running jobs."""
+        capacity = self._stayed
+        if capacity is None:
+            capacity = self._stayed = Capacity(self._state, held=np.array(sorted(rows), dtype=np.int64))
+        elif rows != self._staying:
+            for row in self._staying - rows:
+                capacity.give_back(row, self._own[row])
+            for row in rows - self._staying:
+                capacity.take(row, self._own[row])
+            self._tried.clear()
+        self._staying = rows
+        return capacity
+
+
 def _ranges(state: ClusterState) -> tuple[list[int], list[int]]:
     """Fewest and most GPUs of each job. Fixed shares on fixed nodes are one size."""
     jobs = state.jobs
@@ -107,38 +179,22 @@ def _ranges(state: ClusterState) -> tuple[list[int], list[int]]:
     return low.tolist(), high.tolist()
 
 
-def _gains(state: ClusterState) -> list[float]:
-    """Per job the g of `allot`, seconds.
+def _gains(state: ClusterState, least: Sequence[int], most: Sequence[int]) -> list[float]:
+    """Per job the g of `allot`, seconds; 0 throughout where nobody can use more than the least.
 
     The remaining time at w workers is r X(n) / X(w), with r that at n, the size asked for, and X(w) = w / (a + b w). One more
     takes r X(n) a / (w (w + 1)) off it.
     """
+    if least == most:
+        return [0.0] * len(least)
     a, b = fitted(state)
     remaining, asked = state.remaining_s, state.jobs.num_gpus
     known = np.isfinite(remaining)
-    usual = float(np.median(remaining[known])) if known.any() else 1.0
-    gains: list[float] = (np.where(known, remaining, usual) * asked / (a + b * asked) * a).tolist()
+    if not known.all():
+        usual = float(np.median(remaining[known])) if known.any() else 1.0
+        remaining = np.where(known, remaining, usual)
+    gains: list[float] = (remaining * asked / (a + b * asked) * a).tolist()
     return gains
-
-
-def _place(
-    state: ClusterState, placing: Placing, kept: set[int], sizes: dict[int, int], own: dict[int, Placement]
-) -> tuple[dict[int, Placement], set[int]]:
-    """Where the jobs go with these sizes, and those that find no place."""
-    stays = {row: own[row] for row, size in sizes.items() if row in own and own[row].num_gpus == size}
-    sized = _with_sizes(state, sizes)
-    capacity = Capacity(sized, held=np.array(sorted(kept | stays.keys()), dtype=np.int64))
-    coming = sorted((row for row in sizes if row not in stays), key=lambda row: (sizes[row], row))
-    fits = placing.claim(capacity, coming)
-    placed = stays | {row: placement_of(fit) for row, fit in fits.items()}
-    return placed, {row for row in coming if row not in fits}
-
-
-def _with_sizes(state: ClusterState, sizes: dict[int, int]) -> ClusterState:
-    """The state in which these jobs ask for these sizes."""
-    num_gpus: IntColumn = state.jobs.num_gpus.copy()
-    num_gpus[list(sizes)] = list(sizes.values())
-    return replace(state, jobs=replace(state.jobs, num_gpus=num_gpus))
 
 
 def _reasons(own: dict[int, Placement], allocation: dict[int, Placement]) -> dict[int, str]:
