@@ -1,0 +1,134 @@
+"""What is stored of jobs as the rows that the simulator's slowdown models are fitted from.
+
+Pairs (pair_table.fit), locality by shape (locality.fit), steps by ring rate (step_fit.fit) and throughput by size (scaling.fit).
+A model is called by its script and the beginning of its signature, so that the same model has one name whoever trains it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from controller.ideal import step_profile
+from controller.profile_store import ProfileStore
+from controller.sensitivity import sent_bytes
+from controller.windows import Observation, Shape, Trained
+from simulator.slowdown.locality import LocalityRow
+from simulator.slowdown.pair_table import PairRow
+from simulator.slowdown.profiles import key_of
+from simulator.slowdown.scaling import ScalingRow
+from simulator.slowdown.step_fit import StepRow
+
+GB = 1e9
+_SIGNATURE_CHARS = 8
+
+Racks = Callable[[str], str | int]
+"""The rack of a node."""
+_Alone = dict[tuple[str, Shape], float]
+
+
+@dataclass(frozen=True, slots=True)
+class FitRows:
+    """Rows by the fit that reads them."""
+
+    pairs: tuple[PairRow, ...]
+    locality: tuple[LocalityRow, ...]
+    steps: tuple[StepRow, ...]
+    scaling: tuple[ScalingRow, ...]
+
+
+def model_name(trained: Trained) -> str:
+    """The model's name in rows: without commas, which separate GPUs and nodes there."""
+    script = re.sub(r"[^A-Za-z0-9_.-]+", "_", trained.script.removesuffix(".py")) or "unknown"
+    return f"{script}-{trained.signature[:_SIGNATURE_CHARS]}" if trained.signature else script
+
+
+def rows(store: ProfileStore, racks: Racks = lambda _: 0, since_s: float = 0.0) -> FitRows:
+    """Everything measured since then. Jobs whose model is not known are left out."""
+    seen = [item for item in store.observations(since_s) if item.trained.signature]
+    alone = _alone(seen)
+    return FitRows(
+        pairs=tuple(_pairs(seen, alone)),
+        locality=tuple(_locality(seen, racks)),
+        steps=tuple(_steps(store, since_s)),
+        scaling=tuple(_scaling(alone)),
+    )
+
+
+def _alone(seen: list[Observation]) -> _Alone:
+    """Median throughput alone, by model and shape."""
+    found: dict[tuple[str, Shape], list[float]] = defaultdict(list)
+    for item in seen:
+        if item.alone:
+            found[model_name(item.trained), item.shape].append(item.steps_per_s)
+    return {key: median(rates) for key, rates in found.items()}
+
+
+def _scaling(alone: _Alone) -> list[ScalingRow]:
+    """One row for each size, at the shape in which it is fastest; with a GPU's batch fixed, examples/s are as GPUs x steps/s."""
+    best: dict[tuple[str, int], float] = defaultdict(float)
+    for (model, shape), steps_per_s in alone.items():
+        best[model, shape.gpus] = max(best[model, shape.gpus], steps_per_s)
+    return [ScalingRow(model, "", gpus, gpus * steps_per_s) for (model, gpus), steps_per_s in sorted(best.items())]
+
+
+def _pairs(seen: list[Observation], alone: _Alone) -> list[PairRow]:
+    """One row for each window in which exactly two known jobs met, where the target is known alone at the same shape."""
+    found = []
+    for item in seen:
+        base = alone.get((model_name(item.trained), item.shape))
+        if base is None or len(item.neighbours) != 1:
+            continue
+        other = item.neighbours[0]
+        if other.trained is None or other.shape is None or not other.trained.signature or other.steps_per_s is None:
+            continue
+        target = _key(item.trained, item.shape)
+        found.append(PairRow(target, _key(other.trained, other.shape), item.steps_per_s / base))
+    return found
+
+
+def _key(trained: Trained, shape: Shape) -> str:
+    """`model,GPUs,nodes`, as the pair table looks it up."""
+    return f"{key_of(model_name(trained))},{shape.gpus},{shape.nodes}"
+
+
+def _locality(seen: list[Observation], racks: Racks) -> list[LocalityRow]:
+    """One row for each run alone, by tier; rows are compared among jobs of as many GPUs."""
+    found: dict[tuple[str, str, int, tuple[int, int]], list[float]] = defaultdict(list)
+    for item in seen:
+        tier = tier_of(item, racks)
+        if item.alone and tier is not None:
+            run = (item.run.job_id, item.run.restart)
+            found[model_name(item.trained), f"{item.shape.gpus} GPUs", tier, run].append(item.steps_per_s)
+    return [
+        LocalityRow(model, setting, tier, median(rates)) for (model, setting, tier, _), rates in sorted(found.items())
+    ]
+
+
+def tier_of(item: Observation, racks: Racks) -> int | None:
+    """0 one socket, 1 one node, 2 one rack, 3 several racks; None where the sockets are not known."""
+    if len(item.nodes) == 1:
+        if item.shape.gpus == 1:
+            return 0
+        return None if item.sockets is None else int(item.sockets > 1)
+    return 2 if len({racks(node) for node in item.nodes}) == 1 else 3
+
+
+def _steps(store: ProfileStore, since_s: float) -> list[StepRow]:
+    """One row for each profile of a whole job: its step, at the rate that its bytes passed a node's link meanwhile."""
+    found = []
+    for row in store.profiles(since_s):
+        if row.shape is None or not row.trained.signature:
+            continue
+        profile = step_profile(row)
+        gbs = 1.0  # of one node it does not matter
+        if row.shape.nodes > 1:
+            sent = sent_bytes(profile, row.shape.nodes)
+            if sent <= 0 or profile.communicate_s <= 0:
+                continue
+            gbs = sent / profile.communicate_s / GB
+        found.append(StepRow(model_name(row.trained), row.shape.nodes, gbs, row.step_s))
+    return found

@@ -1,0 +1,94 @@
+"""What a job would achieve alone, from what is stored; and how wrong such numbers have been."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from statistics import median
+
+from controller.profile_store import ProfileStore
+from controller.sensitivity import (
+    Ideal,
+    Priors,
+    StepProfile,
+    best_ideal,
+    from_jobs,
+    from_profiles,
+    from_windows,
+    predict_step_s,
+    relative_spread,
+    ring_bytes,
+)
+from controller.sights import ProfileRow
+from controller.windows import Shape, Trained
+
+_RECENT_WINDOWS = 2000
+"""An ideal is made of so many windows at most, the newest: of 30 s each, most of a day."""
+_RECENT_PROFILES = 50
+_FEW = 3
+"""Runs, kinds of jobs or predictions that it takes to say how such things spread."""
+
+
+def ideal_of(
+    store: ProfileStore, job_id: int, trained: Trained, shape: Shape, nodes: Collection[str], priors: Priors
+) -> Ideal | None:
+    """Of a job on these nodes: by its own windows alone, those of jobs of its kind and shape, or its kind's profiles.
+
+    A job whose model is not known is only compared with itself: a script may train anything.
+    """
+    alone = store.alone(trained, shape, _RECENT_WINDOWS)
+    own = from_windows(alone.pop(job_id, []), priors)
+    if own is not None or not trained.signature:
+        return own
+    alike = from_jobs([median(rates) for rates in alone.values()], priors)
+    if alike is not None:
+        return alike
+    profiles = [step_profile(row) for row in store.profiles_like(trained, shape, _RECENT_PROFILES)]
+    return best_ideal(from_profiles(profiles, shape.nodes, store.link_bytes_per_s(nodes), priors))
+
+
+def step_profile(row: ProfileRow) -> StepProfile:
+    """The numbers that predictions are made of."""
+    return StepProfile(row.step_s, row.compute_s, row.exposed_s, row.hidden_s, ring_bytes(row.kinds))
+
+
+def measured_priors(store: ProfileStore, since_s: float) -> Priors:
+    """How windows, jobs and predictions have differed since then; the defaults where there is too little to say."""
+    windows: dict[tuple[Trained, Shape, int], list[float]] = defaultdict(list)
+    places: dict[tuple[Trained, Shape], tuple[str, ...]] = {}
+    for item in store.observations(since_s):
+        if item.alone:
+            windows[item.trained, item.shape, item.run.job_id].append(item.steps_per_s)
+            places[item.trained, item.shape] = item.nodes
+    jobs: dict[tuple[Trained, Shape], list[float]] = defaultdict(list)
+    for (trained, shape, _), rates in windows.items():
+        jobs[trained, shape].append(median(rates))
+    misses = [
+        miss
+        for (trained, shape), medians in jobs.items()
+        if (miss := _miss(store, trained, shape, places[trained, shape], median(medians))) is not None
+    ]
+    usual = Priors()
+    return Priors(
+        window_spread=_typical(map(relative_spread, windows.values()), usual.window_spread),
+        job_spread=_typical(map(relative_spread, jobs.values()), usual.job_spread),
+        prediction_error=_typical(misses, usual.prediction_error),
+    )
+
+
+def _miss(
+    store: ProfileStore, trained: Trained, shape: Shape, nodes: Sequence[str], alone_steps_per_s: float
+) -> float | None:
+    """Relative error of the prediction of a kind of job, where both it and the truth are known."""
+    free = store.link_bytes_per_s(nodes)
+    steps_s = [
+        step_s
+        for row in store.profiles_like(trained, shape, _RECENT_PROFILES)
+        if (step_s := predict_step_s(step_profile(row), shape.nodes, free)) is not None
+    ]
+    return abs(1 / median(steps_s) / alone_steps_per_s - 1) if steps_s else None
+
+
+def _typical(values: Iterable[float | None], usual: float) -> float:
+    known = [value for value in values if value is not None]
+    return median(known) if len(known) >= _FEW else usual

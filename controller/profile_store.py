@@ -1,0 +1,251 @@
+"""What was measured of jobs, in one SQLite file beside the journal: sights of nodes, throughputs by window, profiles.
+
+A report is in here once, however often it was sent: with it, in the same transaction, its number is noted, and that is what the
+agent is acknowledged. Throughputs are worked out from sights (windows.py), again whenever a late sight of a window comes in.
+Everything is kept for a bounded time. One process writes.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller import profile_tables as tables
+from controller.errors import HeadwayError
+from controller.sights import Arrival, ProfileRow, profile_of, sighting_of
+from controller.windows import Links, Observation, RunKey, Shape, Trained, observe_window, own_nodes
+
+
+class ProfileStoreError(HeadwayError):
+    """The file of profiles cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """How finely throughputs are kept, and for how long."""
+
+    window_s: float = 30.0
+    lag_s: float = 15.0
+    """A window is worked out so long after its end: by then the reports of a cluster that is well have come."""
+    keep_sights_s: float = 2 * 3600.0
+    """Reports that come later than this (an agent was cut off for so long) add nothing to throughputs."""
+    keep_days: float = 90.0
+    """Of observations and profiles."""
+    keep_receipts_days: float = 30.0
+    """Of runs of agents that are heard of no more."""
+
+
+class ProfileStore:
+    """The one writer. Invariant: a report is taken whole, with its number, or not at all; and none is taken twice."""
+
+    def __init__(self, path: Path, settings: StoreSettings | None = None, links: Links = own_nodes) -> None:
+        """Open the file, or make it (mode 0600 in a folder of mode 0700). Raises ProfileStoreError that says what to mend.
+
+        May be used by any thread, by one at a time.
+        """
+        self.settings = StoreSettings() if settings is None else settings
+        self.links = links
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=5.0, check_same_thread=False)
+        except (OSError, sqlite3.Error) as error:
+            raise _unusable(path, error) from error
+        try:
+            self._prepare(path)
+        except ProfileStoreError:
+            self._db.close()
+            raise
+        except sqlite3.Error as error:
+            self._db.close()
+            raise _unusable(path, error) from error
+
+    def _prepare(self, path: Path) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version not in {0, tables.SCHEMA_VERSION}:
+            raise ProfileStoreError(
+                f"{path}: written by another version of Headway (schema {version}, this one reads {tables.SCHEMA_VERSION}); "
+                "install that version, or move the file away"
+            )
+        self._db.executescript(tables.SCHEMA)
+        self._db.execute(f"PRAGMA user_version = {tables.SCHEMA_VERSION}")
+
+    def close(self) -> None:
+        """Write everything back into the one file."""
+        self._db.close()
+
+    # --- taking in
+
+    def highest(self, node: str, run_id: str) -> int:
+        """Highest number of a report of that run of the agent that is stored; 0: none."""
+        return self._receipt(node, run_id)[0]
+
+    def lost(self, node: str, run_id: str) -> int:
+        """Reports of that run below the highest that never came: the agent had given them up."""
+        return self._receipt(node, run_id)[1]
+
+    def _receipt(self, node: str, run_id: str) -> tuple[int, int]:
+        row = self._db.execute(
+            "SELECT number, lost FROM receipt WHERE node = ? AND run_id = ?", (node, run_id)
+        ).fetchone()
+        return (0, 0) if row is None else (row[0], row[1])
+
+    def take(self, arrivals: Sequence[Arrival]) -> list[bool]:
+        """Store what has not been stored; which of them was new. Raises ProfileStoreError, and then nothing is stored."""
+        new = []
+        with self._writing() as db:
+            for arrival in arrivals:
+                number, highest = arrival.report.number, self.highest(arrival.node, arrival.run_id)
+                new.append(number > highest)
+                if number <= highest:
+                    continue
+                db.execute(
+                    "INSERT INTO receipt VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+                    " SET number = excluded.number, lost = lost + excluded.lost, time_s = excluded.time_s",
+                    (arrival.node, arrival.run_id, number, number - highest - 1, arrival.time_s),
+                )
+                self._keep(db, arrival)
+        return new
+
+    def _keep(self, db: sqlite3.Connection, arrival: Arrival) -> None:
+        profile = profile_of(arrival)
+        if profile is not None:
+            tables.insert_profile(db, profile)
+        found = sighting_of(arrival)
+        if found is None or found.time_s < arrival.time_s - self.settings.keep_sights_s:
+            return  # what else was seen in that window may be forgotten: half of it would be worse than none
+        slot = self._slot(found.time_s)
+        if found.sight is not None:
+            tables.insert_sight(db, found.sight)
+            db.execute("INSERT OR IGNORE INTO due VALUES (?)", (slot,))
+        db.executemany(
+            "INSERT OR IGNORE INTO present VALUES (?, ?, ?)", [(slot, found.node, job_id) for job_id in found.present]
+        )
+
+    def note_present(self, time_s: float, jobs_by_node: Mapping[str, Iterable[int]]) -> None:
+        """Numeric ids of jobs that Slurm has on nodes now: those that report nothing are neighbours all the same."""
+        slot = self._slot(time_s)
+        rows = [(slot, node, job_id) for node, jobs in jobs_by_node.items() for job_id in jobs]
+        with self._writing() as db:
+            db.executemany("INSERT OR IGNORE INTO present VALUES (?, ?, ?)", rows)
+
+    def note_node(self, name: str, link_bits_per_s: int | None) -> None:
+        """The rate of the node's fastest network interface."""
+        with self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO node VALUES (?, ?)", (name, link_bits_per_s))
+
+    def _slot(self, time_s: float) -> int:
+        return int(time_s // self.settings.window_s)
+
+    # --- throughputs by window
+
+    def work_out(self, now_s: float) -> int:
+        """Work out the windows that are over and have news; how many. Raises ProfileStoreError."""
+        last = self._slot(now_s - self.settings.lag_s - self.settings.window_s)
+        slots = [slot for (slot,) in self._db.execute("SELECT slot FROM due WHERE slot <= ? ORDER BY slot", (last,))]
+        for slot in slots:
+            found = self._observe(slot)
+            with self._writing() as db:
+                db.execute("DELETE FROM observation WHERE start_s = ?", (slot * self.settings.window_s,))
+                for item in found:
+                    tables.insert_observation(db, item)
+                db.execute("DELETE FROM due WHERE slot = ?", (slot,))
+        return len(slots)
+
+    def _observe(self, slot: int) -> list[Observation]:
+        start_s, length_s = slot * self.settings.window_s, self.settings.window_s
+        rows = self._db.execute(f"{tables.SIGHTS} WHERE time_s >= ? AND time_s < ?", (start_s, start_s + length_s))
+        present: dict[str, list[int]] = defaultdict(list)
+        for node, job_id in self._db.execute("SELECT node, job_id FROM present WHERE slot = ?", (slot,)):
+            present[node].append(job_id)
+        return observe_window([tables.sight(row) for row in rows], start_s, length_s, present, self.links)
+
+    # --- looking up
+
+    def observations(self, since_s: float = 0.0, run: RunKey | None = None) -> Iterator[Observation]:
+        """Throughputs from then on, oldest first; of one run, or of all."""
+        if run is None:
+            rows = self._db.execute(f"{tables.OBSERVATIONS} WHERE start_s >= ? ORDER BY start_s, job_id", (since_s,))
+        else:
+            rows = self._db.execute(
+                f"{tables.OBSERVATIONS} WHERE job_id = ? AND start_s >= ? AND restart = ? ORDER BY start_s",
+                (run.job_id, since_s, run.restart),
+            )
+        yield from map(tables.observation, rows)
+
+    def alone(self, trained: Trained, shape: Shape, limit: int) -> dict[int, list[float]]:
+        """Throughputs of jobs of that kind and shape in windows in which they were alone, by job id; the newest so many."""
+        rows = self._db.execute(
+            "SELECT job_id, steps_per_s FROM observation WHERE uid = ? AND script = ? AND signature = ? AND gpus = ?"
+            " AND nodes = ? AND alone = 1 ORDER BY start_s DESC LIMIT ?",
+            (trained.uid, trained.script, trained.signature, shape.gpus, shape.nodes, limit),
+        )
+        found: dict[int, list[float]] = defaultdict(list)
+        for job_id, steps_per_s in rows:
+            found[job_id].append(steps_per_s)
+        return dict(found)
+
+    def profiles(self, since_s: float = 0.0) -> Iterator[ProfileRow]:
+        """All profiles from then on, oldest first."""
+        yield from map(
+            tables.profile, self._db.execute(f"{tables.PROFILES} WHERE time_s >= ? ORDER BY time_s, id", (since_s,))
+        )
+
+    def profiles_like(self, trained: Trained, shape: Shape, limit: int) -> list[ProfileRow]:
+        """Profiles of jobs of that kind and shape, newest first."""
+        rows = self._db.execute(
+            f"{tables.PROFILES} WHERE uid = ? AND script = ? AND signature = ? AND gpus = ? AND nodes = ?"
+            " ORDER BY time_s DESC, id DESC LIMIT ?",
+            (trained.uid, trained.script, trained.signature, shape.gpus, shape.nodes, limit),
+        )
+        return [tables.profile(row) for row in rows]
+
+    def link_bytes_per_s(self, nodes: Collection[str]) -> float | None:
+        """What the narrowest of the nodes' fastest interfaces carries, each direction; None where one is not known."""
+        rates = [
+            self._db.execute("SELECT link_bits_per_s FROM node WHERE name = ?", (node,)).fetchone() for node in nodes
+        ]
+        known = [row[0] for row in rates if row is not None and row[0]]
+        return min(known) / 8 if known and len(known) == len(rates) else None
+
+    # --- retention
+
+    def prune(self, now_s: float) -> None:
+        """Drop what is older than the settings say."""
+        # A window more than what may still come in: no window is ever worked out from half of its sights.
+        sights_s = now_s - self.settings.keep_sights_s - 2 * self.settings.window_s
+        kept_s = now_s - self.settings.keep_days * 86400
+        with self._writing() as db:
+            db.execute("DELETE FROM sight WHERE time_s < ?", (sights_s,))
+            db.execute("DELETE FROM present WHERE slot < ?", (self._slot(sights_s),))
+            db.execute("DELETE FROM due WHERE slot <= ?", (self._slot(sights_s),))
+            db.execute("DELETE FROM observation WHERE start_s < ?", (kept_s,))
+            db.execute("DELETE FROM profile WHERE time_s < ?", (kept_s,))
+            db.execute("DELETE FROM receipt WHERE time_s < ?", (now_s - self.settings.keep_receipts_days * 86400,))
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One atomic write; sqlite errors come out as ProfileStoreError."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield self._db
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise ProfileStoreError(f"profiles cannot be written: {error}; is the disk full?") from error
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+
+def _unusable(path: Path, error: Exception) -> ProfileStoreError:
+    return ProfileStoreError(
+        f"{path}: the store of profiles cannot be opened: {error}; check owner, mode and free space of the folder, or move a "
+        "damaged file away (it is filled anew as jobs run)"
+    )

@@ -1,0 +1,90 @@
+"""Reports of made-up agents, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+
+from controller.sights import Arrival
+from protos.headway.v1 import agent_pb2
+
+SIGNATURE = "ab" * 32
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Training:
+    """A job that steps at a steady rate on some nodes from `start_s` to `end_s`."""
+
+    job_id: int
+    nodes: tuple[str, ...]
+    steps_per_s: float
+    start_s: float = 0.0
+    end_s: float = 1e9
+    restart: int = 0
+    uid: int = 1000
+    script: str = "train.py"
+    signature: str = SIGNATURE
+    gpus: int | None = 1
+    """On each node."""
+    ranks: int = 1
+    world_size: int | None = None
+
+    def report(self, node: str, at_s: float) -> agent_pb2.AgentReport:
+        """What the agent of that node says then; steps ended exactly when they are due."""
+        at = self.nodes.index(node)
+        steps = int((at_s - self.start_s) * self.steps_per_s)
+        job = agent_pb2.JobReport(
+            job=agent_pb2.JobName(job_id=self.job_id, uid=self.uid, restart=self.restart),
+            script=self.script,
+            ranks=range(at * self.ranks, (at + 1) * self.ranks),
+            world_size=self.ranks * len(self.nodes) if self.world_size is None else self.world_size,
+            model=agent_pb2.JobModel(signature=self.signature, param_bytes=4_000_000),
+            monotonic_ns=int(at_s * NS),
+        )
+        if steps:
+            job.steps = steps
+            job.last_step_ns = int((self.start_s + steps / self.steps_per_s) * NS)
+        if self.gpus is not None:
+            job.gpus.CopyFrom(agent_pb2.GpuSet(index=range(self.gpus)))
+            job.idle_gpus.CopyFrom(agent_pb2.GpuSet())
+        return agent_pb2.AgentReport(time_s=at_s, job=job)
+
+    def profile(self, at_s: float, step: Mapping[str, float], kinds: Mapping[str, float]) -> agent_pb2.AgentReport:
+        """A profile; `step` has the times, `kinds` bytes by kind."""
+        return agent_pb2.AgentReport(
+            time_s=at_s,
+            profile=agent_pb2.JobProfile(
+                job=agent_pb2.JobName(job_id=self.job_id, uid=self.uid, restart=self.restart),
+                script=self.script,
+                model=agent_pb2.JobModel(signature=self.signature, param_bytes=4_000_000),
+                steps=20,
+                kinds=[agent_pb2.CollectiveUse(kind=kind, count=1, bytes=size) for kind, size in kinds.items()],
+                **step,
+            ),
+        )
+
+
+class Agents:
+    """Numbers reports as agents do."""
+
+    def __init__(self, run_id: str = "a" * 32) -> None:
+        self.run_id = run_id
+        self._numbers: dict[str, Iterator[int]] = {}
+
+    def arrival(self, node: str, report: agent_pb2.AgentReport, late_s: float = 0.0) -> Arrival:
+        report.number = next(self._numbers.setdefault(node, count(1)))
+        return Arrival(node, self.run_id, report, report.time_s + late_s)
+
+    def watch(
+        self, jobs: Iterable[Training], start_s: float, end_s: float, every_s: float = 5.0, late_s: float = 0.0
+    ) -> list[Arrival]:
+        """What all agents report from then to then."""
+        found, at_s = [], start_s
+        while at_s < end_s:
+            for job in jobs:
+                if job.start_s <= at_s < job.end_s:
+                    found += [self.arrival(node, job.report(node, at_s), late_s) for node in job.nodes]
+            at_s += every_s
+        return found

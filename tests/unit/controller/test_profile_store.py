@@ -1,0 +1,355 @@
+"""The store of profiles: nothing twice, nothing lost, late reports, and what a job would do alone."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.ideal import ideal_of, measured_priors
+from controller.profile_store import ProfileStore, ProfileStoreError, StoreSettings
+from controller.sensitivity import IdealSource, Priors
+from controller.sights import Arrival
+from controller.windows import RunKey, Shape, Trained
+from protos.headway.v1 import agent_pb2
+from tests.unit.controller.reports import SIGNATURE, Agents, Training
+
+TRAINED = Trained(1000, "train.py", SIGNATURE)
+DAY_S = 86400.0
+T0 = 1_000_000 * 30.0
+"""A window begins here."""
+STEP = {"step_s": 0.33, "compute_s": 0.01, "comm_exposed_s": 0.32, "comm_hidden_s": 0.0}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "profiles.sqlite"
+
+
+@pytest.fixture
+def open_store(path: Path) -> Iterator[Callable[..., ProfileStore]]:
+    """Opens the same file again and again, as a controller does that is killed in between."""
+    with ExitStack() as stores:
+        yield lambda *settings: stores.enter_context(closing(ProfileStore(path, *settings)))
+
+
+@pytest.fixture
+def store(open_store: Callable[..., ProfileStore]) -> ProfileStore:
+    return open_store()
+
+
+def training(job_id: int, nodes: tuple[str, ...] = ("n1", "n2"), steps_per_s: float = 6.0, **more: object) -> Training:
+    return Training(job_id, nodes, steps_per_s, start_s=more.pop("start_s", T0 - 300), **more)  # type: ignore[arg-type]
+
+
+def rates(store: ProfileStore) -> list[tuple[int, float, bool]]:
+    return [(item.run.job_id, round(item.steps_per_s, 3), item.alone) for item in store.observations()]
+
+
+# --- taking in
+
+
+def test_a_report_that_comes_again_is_not_taken_again(store: ProfileStore) -> None:
+    arrivals = Agents().watch([training(1)], T0, T0 + 60)
+    assert all(store.take(arrivals))
+    assert not any(store.take(arrivals))
+    store.work_out(T0 + 600)
+    assert rates(store) == [(1, 6.0, True)] * 2
+
+
+def test_a_restart_of_the_controller_changes_nothing(open_store: Callable[..., ProfileStore]) -> None:
+    # given a store that took half of the reports, and was left without a word
+    arrivals = Agents().watch([training(1)], T0, T0 + 60)
+    half = len(arrivals) // 2
+    open_store().take(arrivals[:half])
+    # when all come again to the next
+    again = open_store()
+    assert again.take(arrivals) == [False] * half + [True] * (len(arrivals) - half)
+    # then it is as if nothing had happened
+    again.work_out(T0 + 600)
+    assert rates(again) == [(1, 6.0, True)] * 2
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=20)
+def test_however_reports_are_resent_each_counts_once(seed: int) -> None:
+    rng, agents, job = random.Random(seed), Agents(), training(1)
+    arrivals = [agents.arrival("n1", job.profile(T0 + at, STEP, {"all_reduce": 4e6})) for at in range(12)]
+    with TemporaryDirectory() as folder, closing(ProfileStore(Path(folder) / "profiles.sqlite")) as store:
+        acknowledged = 0
+        while acknowledged < len(arrivals):  # each stream resends what is not acknowledged, and may be cut anywhere
+            sent = arrivals[acknowledged : rng.randint(acknowledged, len(arrivals))]
+            store.take(sent)
+            if sent and rng.random() < 0.5:
+                acknowledged = store.highest("n1", agents.run_id)
+        assert len(list(store.profiles())) == 12
+        assert (store.highest("n1", agents.run_id), store.lost("n1", agents.run_id)) == (12, 0)
+
+
+def test_what_the_agent_gave_up_is_counted(store: ProfileStore) -> None:
+    agents = Agents()
+    arrivals = [agents.arrival("n1", training(1).report("n1", T0 + at)) for at in range(6)]
+    store.take([arrivals[0], arrivals[3], arrivals[4]])
+    assert (store.highest("n1", agents.run_id), store.lost("n1", agents.run_id)) == (5, 2)
+
+
+def test_runs_of_an_agent_are_numbered_apart(store: ProfileStore) -> None:
+    first, second = Agents("1" * 32), Agents("2" * 32)
+    for agents in (first, second):
+        assert store.take([agents.arrival("n1", training(1).report("n1", T0))]) == [True]
+    assert store.highest("n1", first.run_id) == store.highest("n1", second.run_id) == 1
+    assert store.highest("n2", first.run_id) == 0
+
+
+def test_a_batch_goes_in_whole_or_not_at_all(store: ProfileStore) -> None:
+    agents = Agents()
+    good = agents.arrival("n1", training(1).report("n1", T0))
+    bad = Arrival("n1", agents.run_id, agent_pb2.AgentReport(number=2**63), T0)  # more than SQLite can keep
+    with pytest.raises((ProfileStoreError, OverflowError)):
+        store.take([good, bad])
+    assert store.highest("n1", agents.run_id) == 0
+    assert store.take([good]) == [True]
+
+
+def test_a_full_disk_is_an_error_with_the_mend(store: ProfileStore) -> None:
+    (pages,) = store._db.execute("PRAGMA page_count").fetchone()
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+    arrivals = Agents().watch([training(1, script="x" * 200)], T0, T0 + 600, every_s=1.0)
+    with pytest.raises(ProfileStoreError, match="disk full"):
+        store.take(arrivals)
+    store._db.execute("PRAGMA max_page_count = 1000000")
+    assert all(store.take(arrivals))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"step_s": 0.0, "compute_s": 0.0},
+        {"step_s": float("nan")},
+        {"step_s": 1.0, "comm_exposed_s": float("inf")},
+        {"step_s": 1.0, "compute_s": -1.0},
+    ],
+)
+def test_a_profile_that_no_step_can_have_is_left_out(store: ProfileStore, wrong: dict[str, float]) -> None:
+    agents = Agents()
+    assert store.take([agents.arrival("n1", training(1).profile(T0, wrong, {}))]) == [True]
+    assert list(store.profiles()) == []
+
+
+# --- windows
+
+
+def test_windows_are_worked_out_when_their_reports_have_come(store: ProfileStore) -> None:
+    store.take(Agents().watch([training(1)], T0, T0 + 30))
+    assert store.work_out(T0 + 44) == 0
+    assert store.work_out(T0 + 45) == 1
+    assert store.work_out(T0 + 46) == 0
+    assert rates(store) == [(1, 6.0, True)]
+
+
+def test_a_late_report_mends_its_window(store: ProfileStore) -> None:
+    # given a job on one node, and a neighbour whose reports are held up on the way
+    here, late = Agents("1" * 32), Agents("2" * 32)
+    one, two = training(1, ("n1",)), training(2, ("n1", "n2"), steps_per_s=2.0)
+    store.take(here.watch([one], T0, T0 + 30))
+    store.work_out(T0 + 100)
+    assert rates(store) == [(1, 6.0, True)]
+    # when they come after all
+    store.take(late.watch([two], T0, T0 + 30, late_s=1000))
+    store.work_out(T0 + 1100)
+    # then the job was not alone
+    assert rates(store) == [(1, 6.0, False), (2, 2.0, False)]
+
+
+def test_what_comes_too_late_leaves_what_is_known(store: ProfileStore) -> None:
+    agents = Agents()
+    store.take(agents.watch([training(1)], T0, T0 + 30))
+    store.work_out(T0 + 100)
+    store.prune(T0 + 3 * 3600)
+    store.take(Agents("2" * 32).watch([training(2)], T0, T0 + 30, late_s=3 * 3600))
+    store.work_out(T0 + 4 * 3600)
+    assert rates(store) == [(1, 6.0, True)]
+
+
+def test_whom_slurm_knows_to_be_there_is_a_neighbour(store: ProfileStore) -> None:
+    store.note_present(T0 + 10, {"n1": [1, 9], "n2": [1]})
+    store.take(Agents().watch([training(1)], T0, T0 + 30))
+    store.work_out(T0 + 600)
+    assert rates(store) == [(1, 6.0, False)]
+
+
+def test_processes_on_gpus_are_neighbours(store: ProfileStore) -> None:
+    agents = Agents()
+    telemetry = agent_pb2.NodeTelemetry(
+        gpus=[agent_pb2.GpuTelemetry(processes=[agent_pb2.GpuProcess(pid=1, job_id=9), agent_pb2.GpuProcess(pid=2)])]
+    )
+    store.take([agents.arrival("n1", agent_pb2.AgentReport(time_s=T0 + 5, telemetry=telemetry))])
+    store.take(agents.watch([training(1)], T0, T0 + 30))
+    store.work_out(T0 + 600)
+    assert [[other.run.job_id for other in item.neighbours] for item in store.observations()] == [[9]]
+
+
+def test_observations_of_one_run(store: ProfileStore) -> None:
+    store.take(Agents().watch([training(1), training(2, ("n3",)), training(1, ("n4",), restart=1)], T0, T0 + 60))
+    store.work_out(T0 + 600)
+    assert len(list(store.observations())) == 6
+    found = list(store.observations(T0 + 30, RunKey(1, 1)))
+    assert [(item.start_s, item.nodes) for item in found] == [(T0 + 30, ("n4",))]
+
+
+def test_clocks_of_nodes_are_set_right(store: ProfileStore) -> None:
+    # given a node whose clock is 40 s behind
+    for arrival in Agents().watch([training(1, ("n1",))], T0, T0 + 60):
+        arrival.report.time_s -= 40
+        store.take([Arrival("n1", arrival.run_id, arrival.report, arrival.time_s, offset_s=40.0)])
+    store.work_out(T0 + 600)
+    assert [item.start_s for item in store.observations()] == [T0, T0 + 30]
+
+
+# --- what a job would do alone
+
+
+def alone_and_together(store: ProfileStore) -> None:
+    """Job 1 alone for 2 windows at 6 steps/s, then beside job 2 at 3 for two."""
+    agents = Agents()
+    store.take(agents.watch([training(1)], T0, T0 + 60))
+    slow = training(1, steps_per_s=3.0, start_s=T0 - 10_000)
+    store.take(agents.watch([slow, training(2, steps_per_s=3.1, script="other.py")], T0 + 60, T0 + 120))
+    store.work_out(T0 + 600)
+
+
+def test_the_ideal_is_the_job_s_own_where_it_was_alone(store: ProfileStore) -> None:
+    alone_and_together(store)
+    found = ideal_of(store, 1, TRAINED, Shape(2, 2), ("n1", "n2"), Priors())
+    assert found is not None
+    assert (found.source, round(found.steps_per_s, 3), found.samples) == (IdealSource.ALONE, 6.0, 2)
+
+
+def test_else_that_of_jobs_of_its_kind_and_shape(store: ProfileStore) -> None:
+    alone_and_together(store)
+    found = ideal_of(store, 7, TRAINED, Shape(2, 2), ("n1", "n2"), Priors())
+    assert found is not None
+    assert (found.source, round(found.steps_per_s, 3), found.samples) == (IdealSource.STORE, 6.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("trained", "shape"),
+    [
+        (TRAINED, Shape(4, 2)),
+        (Trained(1001, "train.py", SIGNATURE), Shape(2, 2)),
+        (Trained(1000, "train.py", "cd" * 32), Shape(2, 2)),
+        (Trained(1000, "other.py", SIGNATURE), Shape(2, 2)),
+    ],
+)
+def test_of_another_kind_or_shape_nothing_is_known(store: ProfileStore, trained: Trained, shape: Shape) -> None:
+    alone_and_together(store)
+    assert ideal_of(store, 7, trained, shape, ("n1", "n2"), Priors()) is None
+
+
+def test_else_it_is_predicted_from_the_profile(store: ProfileStore) -> None:
+    # given two jobs that share 200 Mbit/s from the start, and a profile of one
+    agents = Agents()
+    for node in ("n1", "n2"):
+        store.note_node(node, 200_000_000)
+    one, two = training(1, steps_per_s=3.0), training(2, steps_per_s=3.0, script="other.py")
+    store.take(agents.watch([one, two], T0, T0 + 60))
+    store.take([agents.arrival("n1", one.profile(T0 + 61, STEP, {"all_reduce": 4e6}))])
+    store.work_out(T0 + 600)
+    # then 4 MB take 160 ms of a free link, and computing 10
+    found = ideal_of(store, 1, TRAINED, Shape(2, 2), ("n1", "n2"), Priors(prediction_error=0.2))
+    assert found is not None
+    assert (found.source, found.confidence, found.samples) == (IdealSource.PREDICTED, 0.8, 1)
+    assert found.steps_per_s == pytest.approx(1 / 0.17)
+    # and on links of unknown rate nothing is predicted
+    assert ideal_of(store, 1, TRAINED, Shape(2, 2), ("n1", "n9"), Priors()) is None
+
+
+def test_a_model_that_is_not_known_is_only_compared_with_itself(store: ProfileStore) -> None:
+    store.take(Agents().watch([training(1, signature="")], T0, T0 + 60))
+    store.work_out(T0 + 600)
+    unknown = Trained(1000, "train.py", "")
+    assert ideal_of(store, 1, unknown, Shape(2, 2), ("n1", "n2"), Priors()) is not None
+    assert ideal_of(store, 7, unknown, Shape(2, 2), ("n1", "n2"), Priors()) is None
+
+
+def test_a_profile_from_before_the_first_window_learns_its_shape(store: ProfileStore) -> None:
+    agents = Agents()
+    store.take([agents.arrival("n1", training(1).profile(T0 - 1, STEP, {"all_reduce": 4e6}))])
+    assert [row.shape for row in store.profiles()] == [None]
+    store.take(agents.watch([training(1)], T0, T0 + 30))
+    store.work_out(T0 + 600)
+    (row,) = store.profiles()
+    assert (row.shape, row.kinds, row.param_bytes) == (Shape(2, 2), {"all_reduce": 4e6}, 4_000_000)
+
+
+def test_errors_are_those_that_were_measured(store: ProfileStore) -> None:
+    assert measured_priors(store, 0.0) == Priors()
+    # given three kinds of jobs, each predicted 1/0.17 and found alone at 5.0
+    agents = Agents()
+    for at in range(3):
+        nodes = (f"a{at}", f"b{at}")
+        for node in nodes:
+            store.note_node(node, 200_000_000)
+        job = training(at, nodes, steps_per_s=5.0, script=f"{at}.py")
+        store.take([agents.arrival(nodes[0], job.profile(T0 - 1, STEP, {"all_reduce": 4e6}))])
+        store.take(agents.watch([job], T0, T0 + 120))
+    store.work_out(T0 + 600)
+    found = measured_priors(store, 0.0)
+    assert found.prediction_error == pytest.approx(1 / 0.17 / 5.0 - 1)
+    assert found.window_spread == pytest.approx(0.0, abs=1e-6)
+    assert found.job_spread == Priors().job_spread  # one job of each kind says nothing
+
+
+# --- the file
+
+
+def test_old_things_are_dropped(store: ProfileStore) -> None:
+    agents = Agents()
+    store.take(agents.watch([training(1)], T0, T0 + 60))
+    store.take([agents.arrival("n1", training(1).profile(T0, STEP, {}))])
+    store.work_out(T0 + 600)
+    store.prune(T0 + 3 * 3600)
+    assert store._db.execute("SELECT COUNT(*) FROM sight").fetchone() == (0,)
+    assert len(rates(store)) == 2
+    store.prune(T0 + 91 * DAY_S)
+    assert (rates(store), list(store.profiles()), store.highest("n1", agents.run_id)) == ([], [], 0)
+
+
+def test_the_file_is_the_controller_s_alone(path: Path) -> None:
+    ProfileStore(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_another_version_s_file_is_left_alone(path: Path) -> None:
+    ProfileStore(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(ProfileStoreError, match="schema 99"):
+        ProfileStore(path)
+
+
+def test_a_file_that_is_none_and_a_link_are_refused(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text("no database, but long enough to be taken for one" * 10)
+    with pytest.raises(ProfileStoreError, match="move a damaged file away"):
+        ProfileStore(path)
+    path.unlink()
+    path.symlink_to("/dev/null")
+    with pytest.raises(ProfileStoreError, match="cannot be opened"):
+        ProfileStore(path)
+
+
+def test_windows_of_another_length(open_store: Callable[..., ProfileStore]) -> None:
+    store = open_store(StoreSettings(window_s=10.0, lag_s=1.0))
+    store.take(Agents().watch([training(1)], T0, T0 + 30, every_s=2.0))
+    assert store.work_out(T0 + 31) == 3
+    assert rates(store) == [(1, 6.0, True)] * 3
