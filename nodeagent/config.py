@@ -29,6 +29,10 @@ class AgentSettings(BaseModel):
     """Whether the stream carries MUNGE credentials. `automatic` goes without only over Unix sockets and loopback."""
     munge_socket: Path | None = None
     """munged's socket; none = MUNGE's own default."""
+    controller_uid: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Uid that the controller runs as: credentials are made readable for it alone."""
+    ca_file: Path | None = None
+    """PEM file of who signed the controller's TLS certificate; none = no TLS."""
 
     job_socket: Path = Path("/run/headway-agent/job.sock")
     """Where jobs of this node report; every user may connect. Its folder belongs to the agent's user, mode 0755."""

@@ -1,0 +1,257 @@
+"""The node agent: signals set flags, one cycle per report interval, the job socket beside it in the same event loop.
+
+Invariant: nothing that a job, the driver or the controller does stops the cycle. A reading that fails is missing from the
+report; a cycle that fails is logged, and the next one begins on time. systemd hears of it while cycles end at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from nodeagent.cgroup import JobCgroups
+from nodeagent.config import AgentSettings
+from nodeagent.errors import TelemetryError
+from nodeagent.gpu import GpuReader, NoGpus, NvmlReader
+from nodeagent.identity import Identifier
+from nodeagent.job_socket import JobSocket
+from nodeagent.jobs import Jobs
+from nodeagent.limits import Limits
+from nodeagent.measure import Meter
+from nodeagent.nic import NicCounters
+from nodeagent.node_jobs import NodeJobs
+from nodeagent.procfs import ProcFiles
+from nodeagent.report import GpuReading, NodeReport
+from nodeagent.reporter import Reporter
+from policies.sdnotify import Notifier
+
+log = structlog.get_logger(__name__)
+
+_PATIENCE_S = 30.0
+"""A cycle may be late by so much before systemd no longer hears that all is well."""
+_BEAT_S = 5.0
+_MAX_PROFILE_STEPS = 1000
+_SPARE_FILES = 256
+
+
+class Clock(Protocol):
+    """Both clocks that reports carry."""
+
+    def now(self) -> float:
+        """Seconds since the Unix epoch."""
+        ...
+
+    def monotonic_ns(self) -> int:
+        """CLOCK_MONOTONIC, which jobs of this node share."""
+        ...
+
+
+class RealClock:
+    """The machine's."""
+
+    def now(self) -> float:
+        """time.time()."""
+        return time.time()
+
+    def monotonic_ns(self) -> int:
+        """time.monotonic_ns()."""
+        return time.monotonic_ns()
+
+
+@dataclass(slots=True)
+class AgentHealth:
+    """How the agent itself is."""
+
+    cycles: int = 0
+    failed_cycles: int = 0
+    last_end_s: float = 0.0
+    """End of the last cycle, however it ended, on the monotonic clock; 0 = none yet."""
+    last_error: str = ""
+
+
+@dataclass(slots=True)
+class Agent:
+    """Everything that runs on a compute node, put together from its parts."""
+
+    settings: AgentSettings
+    jobs: Jobs
+    job_socket: JobSocket
+    meter: Meter
+    clock: Clock = field(default_factory=RealClock)
+    health: AgentHealth = field(default_factory=AgentHealth)
+    report_interval_s: float = 0.0
+    """As set, or as the controller has changed it."""
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
+    _reported_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        """Begin with what is set."""
+        self.report_interval_s = self.settings.report_interval_s
+
+    # ---- what others ask of it
+
+    def stop(self) -> None:
+        """End after the cycle that is under way."""
+        self._stop.set()
+
+    def change(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
+        """Settings that the controller has for all its agents. What is out of the bounds of AgentSettings is ignored."""
+        values = {"report_interval_s": report_interval_s, "profile_steps": profile_steps}
+        told = {name: value for name, value in values.items() if value is not None}
+        try:
+            changed = AgentSettings.model_validate(self.settings.model_dump() | told)
+        except ValueError as error:
+            log.warning("settings_ignored", problem=str(error))
+            return
+        self.report_interval_s = changed.report_interval_s
+        self.job_socket.profile_steps = changed.profile_steps
+
+    def request_profile(self, job_id: int, steps: int) -> str:
+        """Ask a job for a profile window now; why that could not be done, empty when it went out to every rank here."""
+        if not 0 < steps <= _MAX_PROFILE_STEPS:
+            return f"{steps} steps: must be 1 to {_MAX_PROFILE_STEPS}"
+        ranks = self.jobs.stepping(job_id)
+        if not ranks:
+            return f"job {job_id}: no process of it has stepped on this node"
+        sent = sum(self.job_socket.request_profile(connection, steps) for connection in ranks)
+        return "" if sent == len(ranks) else f"job {job_id}: only {sent} of {len(ranks)} ranks took the request"
+
+    # ---- running
+
+    async def run(self, reporter: Reporter, notifier: Notifier) -> None:
+        """Cycle until `stop`. Raises SocketError and TelemetryError when it cannot begin."""
+        _raise_file_limit(self.settings.max_connections + _SPARE_FILES)
+        self.job_socket.open()
+        carrying = asyncio.create_task(reporter.run(), name="reporter")
+        beat = asyncio.create_task(self._beat(notifier), name="beat")
+        try:
+            await self._require_gpus()
+            notifier.ready()
+            while not self._stop.is_set():
+                begun_s = time.monotonic()
+                await self._one_cycle(reporter)
+                await self._pause(self.report_interval_s - (time.monotonic() - begun_s))
+        finally:
+            notifier.stopping()
+            self.job_socket.close()
+            for task in (carrying, beat):
+                task.cancel()
+            await asyncio.gather(carrying, beat, return_exceptions=True)
+            await self.meter.gpus.close()
+
+    async def _require_gpus(self) -> None:
+        if self.settings.gpus != "required":
+            return
+        await self.meter.gpus.read()
+        if self.meter.gpus.absent:
+            raise TelemetryError(
+                f'no GPUs can be read: {self.meter.gpus.absent}; install the NVIDIA driver, or set gpus = "automatic"'
+            )
+
+    async def _one_cycle(self, reporter: Reporter) -> None:
+        try:
+            gpus = await self._read_gpus()
+            reporter.report(self._measure(gpus))
+            self.job_socket.sweep()
+        except Exception as error:  # a bug must cost a report, not the agent: jobs of this node rely on it
+            log.exception("cycle_failed")
+            self.health.failed_cycles += 1
+            self.health.last_error = f"{type(error).__name__}: {error}"
+        self.health.cycles += 1
+        self.health.last_end_s = time.monotonic()
+
+    async def _read_gpus(self) -> tuple[GpuReading, ...] | None:
+        """Until told to stop: a hung driver does not hold that up."""
+        reading = asyncio.create_task(self.meter.gpus.read(), name="gpus")
+        stopped = asyncio.create_task(self._stop.wait(), name="stopped")
+        try:
+            await asyncio.wait({reading, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return reading.result() if reading.done() else None
+        finally:
+            for task in (reading, stopped):
+                task.cancel()
+            await asyncio.gather(reading, stopped, return_exceptions=True)
+
+    def _measure(self, gpus: tuple[GpuReading, ...] | None) -> NodeReport:
+        now_ns = self.clock.monotonic_ns()
+        reading = self.meter.read(gpus, now_ns)
+        before_ns, self._reported_ns = self._reported_ns, now_ns
+        return NodeReport(
+            node_name=self.settings.node_name or socket.gethostname().partition(".")[0],
+            time_s=self.clock.now(),
+            monotonic_ns=now_ns,
+            interval_s=None if before_ns is None else (now_ns - before_ns) / 1e9,
+            jobs=reading.jobs,
+            gpus=reading.gpus,
+            nics=reading.nics,
+            socket=self.job_socket.counters(),
+        )
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._stop.wait()
+
+    async def _beat(self, notifier: Notifier) -> None:
+        """Tell systemd, as often as it asks, while cycles end."""
+        period_s = min(_BEAT_S, (notifier.watchdog_s or 2 * _BEAT_S) / 2)
+        while True:
+            await asyncio.sleep(period_s)
+            if time.monotonic() - self.health.last_end_s <= self.report_interval_s + _PATIENCE_S:
+                notifier.watchdog()
+
+
+def assemble(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Agent:
+    """The agent of this machine."""
+    processes = ProcFiles(proc)
+    cgroups = JobCgroups(processes, sys / "fs/cgroup")
+    jobs = Jobs(settings.throughput_window_s)
+    limits = Limits(
+        settings.max_connections,
+        settings.max_connections_per_user,
+        settings.frames_per_s,
+        settings.frames_burst,
+    )
+    job_socket = JobSocket(
+        settings.job_socket,
+        Identifier(processes, settings.identity, sys / "fs/cgroup"),
+        jobs,
+        limits,
+        steps_interval_s=settings.steps_interval_s,
+        profile_steps=settings.profile_steps,
+    )
+    gpus: GpuReader = NoGpus() if settings.gpus == "off" else NvmlReader(settings.gpu_deadline_s)
+    meter = Meter(jobs, cgroups, NodeJobs(cgroups, processes), gpus, NicCounters(settings.nics, sys))
+    return Agent(settings, jobs, job_socket, meter)
+
+
+@contextmanager
+def stop_signals(agent: Agent) -> Iterator[None]:
+    """SIGTERM and SIGINT end the agent after its current cycle."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, agent.stop)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _raise_file_limit(wanted: int) -> None:
+    """A connection is a file. The usual soft limit, 1,024, is far below the usual hard one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

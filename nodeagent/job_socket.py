@@ -1,0 +1,370 @@
+"""The Unix socket where jobs of this node report: SOCK_SEQPACKET, one frame a packet, every user may connect.
+
+Invariant: nothing here waits for a job. A turn reads a few frames of each connection that has some, sends go out at once
+or are dropped, and whoever sends what is no frame, or too much, loses that connection and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import itertools
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from nodeagent import frames
+from nodeagent.errors import FrameError, IdentityError, SocketError
+from nodeagent.frames import Frame, Hello, Unknown
+from nodeagent.identity import JobProcess, Peer, open_pidfd, peer_of
+from nodeagent.limits import Admission, Limits, TokenBucket
+from nodeagent.report import SocketCounters
+
+log = structlog.get_logger(__name__)
+
+SOCKET_MODE = 0o666
+FOLDER_MODE = 0o755
+_BACKLOG = 1024
+_ACCEPTS_A_TURN = 16
+_FRAMES_A_TURN = 4
+_OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_OUT_OF_FILES_PAUSE_S = 1.0
+_HELLO_WITHIN_S = 30.0
+_TELL_REFUSALS_EVERY_S = 60.0
+
+
+class Listener(Protocol):
+    """Is told what happens on the socket, in the event loop: it must not wait, and must not raise."""
+
+    def opened(self, connection: int, process: JobProcess, now_ns: int) -> None:
+        """A process of a job has connected; `connection` is never used again for another."""
+        ...
+
+    def received(self, connection: int, frame: Frame, now_ns: int) -> None:
+        """It sent a frame. The first of every connection is a Hello."""
+        ...
+
+    def closed(self, connection: int, now_ns: int) -> None:
+        """It is gone, or was closed."""
+        ...
+
+
+class Identify(Protocol):
+    """Tells the job of a process (see identity.Identifier)."""
+
+    def identify(self, peer: Peer, pidfd: int) -> JobProcess:
+        """Raises IdentityError."""
+        ...
+
+
+@dataclass(slots=True)
+class _Connection:
+    number: int
+    sock: socket.socket
+    process: JobProcess
+    bucket: TokenBucket
+    opened_ns: int
+    greeted: bool = False
+    last_seq: int = -1
+    next_seq: int = 0
+
+
+@dataclass(slots=True)
+class _Counters:
+    accepted: int = 0
+    refused: int = 0
+    closed_for_cause: int = 0
+    frames: int = 0
+    unknown_frames: int = 0
+    dropped_sends: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Refusals and closings since they were last logged."""
+
+
+class JobSocket:
+    """The server. One event loop, no threads."""
+
+    def __init__(
+        self,
+        path: Path,
+        identify: Identify,
+        listener: Listener,
+        limits: Limits | None = None,
+        *,
+        steps_interval_s: float = 1.0,
+        profile_steps: int = 0,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.path = path
+        self.steps_interval_s = steps_interval_s
+        self.profile_steps = profile_steps
+        self._identify = identify
+        self._listener = listener
+        self._admission = Admission(limits or Limits())
+        self._clock_ns = clock_ns
+        self._connections: dict[int, _Connection] = {}
+        self._numbers = itertools.count(1)
+        self._counters = _Counters()
+        self._buffer = bytearray(frames.MAX_FRAME_BYTES + 1)
+        self._door: _Door | None = None
+        self._told_ns = 0
+        self._paused: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        """Listen, in the running event loop. Raises SocketError."""
+        self._door = _Door.open(self.path)
+        asyncio.get_running_loop().add_reader(self._door.sock, self._accept)
+
+    def close(self) -> None:
+        """Close every connection and take the socket away."""
+        if self._door is None:
+            return
+        if self._paused is not None:
+            self._paused.cancel()
+        asyncio.get_running_loop().remove_reader(self._door.sock)
+        for connection in list(self._connections.values()):
+            self._close(connection)
+        self._door.close()
+        self._door = None
+
+    def request_profile(self, connection: int, steps: int) -> bool:
+        """Ask a process for a profile window; whether the request went out."""
+        found = self._connections.get(connection)
+        return found is not None and self._send(found, frames.profile_request(found.next_seq, steps))
+
+    def sweep(self) -> None:
+        """Called now and then: close who never said hello, and log what was refused."""
+        now_ns = self._clock_ns()
+        for connection in list(self._connections.values()):
+            if not connection.greeted and now_ns - connection.opened_ns > _HELLO_WITHIN_S * 1e9:
+                self._close_for_cause(connection, "no hello")
+        self._admission.tidy(now_ns / 1e9)
+        if self._counters.reasons and now_ns - self._told_ns > _TELL_REFUSALS_EVERY_S * 1e9:
+            log.warning("job_socket_refused", reasons=dict(self._counters.reasons))
+            self._counters.reasons.clear()
+            self._told_ns = now_ns
+
+    def counters(self) -> SocketCounters:
+        """What happened so far."""
+        counted = self._counters
+        return SocketCounters(
+            connections=len(self._connections),
+            accepted=counted.accepted,
+            refused=counted.refused,
+            closed_for_cause=counted.closed_for_cause,
+            frames=counted.frames,
+            unknown_frames=counted.unknown_frames,
+            dropped_sends=counted.dropped_sends,
+        )
+
+    # ---- accepting
+
+    def _accept(self) -> None:
+        assert self._door is not None, "the reader is removed when the door closes"
+        for _ in range(_ACCEPTS_A_TURN):
+            try:
+                sock, _address = self._door.sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_FILES:
+                    self._pause(error)
+                    return
+                raise
+            sock.setblocking(False)
+            try:
+                self._admit(sock)
+            except IdentityError as error:
+                log.debug("job_socket_refused", reason=str(error))
+                self._refuse(sock, "not a process of a Slurm job")
+            except OSError as error:  # it hung up meanwhile
+                self._refuse(sock, f"{type(error).__name__}")
+
+    def _admit(self, sock: socket.socket) -> None:
+        peer, now_ns = peer_of(sock), self._clock_ns()
+        if (reason := self._admission.may_try(peer.uid, now_ns / 1e9)) is not None:
+            self._refuse(sock, reason)
+            return
+        pidfd = open_pidfd(sock, peer)
+        try:
+            process = self._identify.identify(peer, pidfd)
+        finally:
+            os.close(pidfd)
+        connection = _Connection(next(self._numbers), sock, process, self._admission.bucket(now_ns / 1e9), now_ns)
+        self._connections[connection.number] = connection
+        self._admission.opened(process.uid, now_ns / 1e9)
+        self._counters.accepted += 1
+        self._listener.opened(connection.number, process, now_ns)
+        asyncio.get_running_loop().add_reader(sock, self._read, connection)
+        self._send(connection, frames.welcome(connection.next_seq, self.steps_interval_s, self.profile_steps))
+
+    def _refuse(self, sock: socket.socket, reason: str) -> None:
+        sock.close()
+        self._counters.refused += 1
+        self._count(reason)
+
+    def _pause(self, error: OSError) -> None:
+        """Out of file descriptors: who waits at the door goes on waiting, and the loop does not spin."""
+        log.error("job_socket_out_of_files", problem=error.strerror, connections=len(self._connections))
+        loop = asyncio.get_running_loop()
+        assert self._door is not None, "called by _accept"
+        loop.remove_reader(self._door.sock)
+        self._paused = loop.call_later(_OUT_OF_FILES_PAUSE_S, loop.add_reader, self._door.sock, self._accept)
+
+    # ---- reading and writing
+
+    def _read(self, connection: _Connection) -> None:
+        for _ in range(_FRAMES_A_TURN):
+            try:
+                size = connection.sock.recv_into(self._buffer)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:  # reset by the other side
+                size = 0
+            if size == 0:  # an empty packet looks the same, and is no frame either
+                self._close(connection)
+                return
+            try:
+                self._take(connection, size)
+            except FrameError as error:
+                self._close_for_cause(connection, str(error))
+                return
+
+    def _take(self, connection: _Connection, size: int) -> None:
+        """One packet. Raises FrameError when the connection is to be closed for it."""
+        now_ns = self._clock_ns()
+        if not connection.bucket.take(now_ns / 1e9):
+            raise FrameError("too many frames")
+        if not self._admission.may_send(connection.process.uid, size, now_ns / 1e9):
+            raise FrameError("too many frames of this user")
+        frame = frames.parse(bytes(memoryview(self._buffer)[:size]))
+        if frame.seq <= connection.last_seq:
+            raise FrameError("seq: did not rise")
+        connection.last_seq = frame.seq
+        self._counters.frames += 1
+        if isinstance(frame, Unknown):
+            self._counters.unknown_frames += 1
+            return
+        if not connection.greeted and not isinstance(frame, Hello):
+            raise FrameError("the first frame is no hello")
+        connection.greeted = True
+        self._listener.received(connection.number, frame, now_ns)
+
+    def _send(self, connection: _Connection, packet: bytes) -> bool:
+        """Whether it went out. A job that does not read loses frames, never time of the agent's."""
+        try:
+            connection.sock.send(packet)
+        except OSError:  # full, or gone: then the reader will see the end
+            self._counters.dropped_sends += 1
+            return False
+        connection.next_seq += 1
+        return True
+
+    def _close_for_cause(self, connection: _Connection, reason: str) -> None:
+        log.debug("job_connection_closed", job=connection.process.job_id, pid=connection.process.pid, reason=reason)
+        self._counters.closed_for_cause += 1
+        self._count(reason)
+        self._close(connection)
+
+    def _close(self, connection: _Connection) -> None:
+        now_ns = self._clock_ns()
+        asyncio.get_running_loop().remove_reader(connection.sock)
+        connection.sock.close()
+        del self._connections[connection.number]
+        self._admission.closed(connection.process.uid, now_ns / 1e9)
+        self._listener.closed(connection.number, now_ns)
+
+    def _count(self, reason: str) -> None:
+        self._counters.reasons[reason] = self._counters.reasons.get(reason, 0) + 1
+
+
+@dataclass(slots=True)
+class _Door:
+    """The listening socket and its place in the file system.
+
+    Invariant: who holds the lock beside the socket is the one agent of that path; the kernel lets go of it when the agent dies.
+    """
+
+    path: Path
+    sock: socket.socket
+    lock: int
+
+    @classmethod
+    def open(cls, path: Path) -> _Door:
+        """Make the folder if need be, replace the socket of a dead agent, listen. Raises SocketError."""
+        _require_folder(path.parent)
+        lock = _lock(path)
+        try:
+            _remove_stale(path)
+            return cls(path, _listen(path), lock)
+        except BaseException:
+            os.close(lock)
+            raise
+
+    def close(self) -> None:
+        """Take the socket away; the lock's file stays, for it must not be removed while others may wait on it."""
+        with suppress(OSError):
+            self.path.unlink()
+        self.sock.close()
+        os.close(self.lock)
+
+
+def _require_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=FOLDER_MODE)
+        folder.chmod(FOLDER_MODE)  # whatever the umask is
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise SocketError(f"{folder}: cannot be made: {error.strerror}; make it, or set job_socket") from error
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise SocketError(f"{folder}: not a folder; remove it, or set job_socket")
+    if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022:
+        raise SocketError(
+            f"{folder}: others could put a socket of theirs there; `chown root {folder} && chmod 755 {folder}`"
+        )
+
+
+def _lock(path: Path) -> int:
+    name = path.with_name(f"{path.name}.lock")
+    try:
+        lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SocketError(f"{name}: {error.strerror}; check owner and mode of the folder") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise SocketError(f"{path}: another agent listens there; end it first, or set job_socket") from None
+    return lock
+
+
+def _remove_stale(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise SocketError(
+                f"{path}: there is a file of that name, and it is no socket; remove it, or set job_socket"
+            )
+        path.unlink()
+
+
+def _listen(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    try:
+        sock.bind(str(path))
+        path.chmod(SOCKET_MODE)  # nobody connects before listen()
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise SocketError(f"{path}: cannot listen there: {error}; set job_socket to a short path") from error
+    return sock

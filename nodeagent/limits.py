@@ -1,0 +1,109 @@
+"""Limits on what jobs may ask of the agent. Pure: the time is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+_CONNECTS_PER_S = 50.0
+_USER_FRAMES_PER_S = 1000.0
+_USER_FRAMES_BURST = 4000.0
+_BYTES_PER_TOKEN = 1024
+_FORGET_AFTER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is too much. See AgentSettings for the meaning of each."""
+
+    connections: int = 4096
+    connections_per_user: int = 256
+    frames_per_s: float = 50.0
+    frames_burst: int = 100
+
+
+class TokenBucket:
+    """At most `burst` at once and `per_s` a second for long."""
+
+    __slots__ = ("_at_s", "_burst", "_left", "_per_s")
+
+    def __init__(self, per_s: float, burst: float, now_s: float) -> None:
+        self._per_s, self._burst, self._left, self._at_s = per_s, burst, burst, now_s
+
+    def take(self, now_s: float, amount: float = 1.0) -> bool:
+        """Whether that much is left; then it is taken."""
+        self._left = min(self._burst, self._left + max(0.0, now_s - self._at_s) * self._per_s)
+        self._at_s = now_s
+        if self._left < amount:
+            return False
+        self._left -= amount
+        return True
+
+
+@dataclass(slots=True)
+class _User:
+    """One user's share. Frames are charged by their size, for that is what reading them costs."""
+
+    connects: TokenBucket
+    frames: TokenBucket
+    connections: int = 0
+    seen_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Admission:
+    """Who may connect, and who may go on sending.
+
+    Invariant: what one user does takes nothing from another but places among `limits.connections`, and of these
+    at most `limits.connections_per_user`.
+    """
+
+    limits: Limits
+    connections: int = 0
+    _users: dict[int, _User] = field(default_factory=dict)
+
+    def may_try(self, uid: int, now_s: float) -> str | None:
+        """Why a connection of this user is turned away before anybody looks at it; None = it is not."""
+        user = self._user(uid, now_s)
+        if self.connections >= self.limits.connections:
+            return "too many connections"
+        if user.connections >= self.limits.connections_per_user:
+            return "too many connections of this user"
+        if not user.connects.take(now_s):
+            return "too many attempts of this user"
+        return None
+
+    def opened(self, uid: int, now_s: float) -> None:
+        """A connection of this user was let in."""
+        self.connections += 1
+        self._user(uid, now_s).connections += 1
+
+    def closed(self, uid: int, now_s: float) -> None:
+        """It is gone."""
+        self.connections -= 1
+        self._user(uid, now_s).connections -= 1
+
+    def may_send(self, uid: int, size: int, now_s: float) -> bool:
+        """Whether this user's processes together may send a frame of that size now."""
+        return self._user(uid, now_s).frames.take(now_s, 1.0 + size // _BYTES_PER_TOKEN)
+
+    def bucket(self, now_s: float) -> TokenBucket:
+        """The bucket of a new connection."""
+        return TokenBucket(self.limits.frames_per_s, self.limits.frames_burst, now_s)
+
+    def tidy(self, now_s: float) -> None:
+        """Forget users that have been away for long: their buckets are full again."""
+        gone = [
+            uid for uid, user in self._users.items() if not user.connections and now_s - user.seen_s > _FORGET_AFTER_S
+        ]
+        for uid in gone:
+            del self._users[uid]
+
+    def _user(self, uid: int, now_s: float) -> _User:
+        user = self._users.get(uid)
+        if user is None:
+            user = self._users[uid] = _User(
+                connects=TokenBucket(_CONNECTS_PER_S, 2.0 * self.limits.connections_per_user, now_s),
+                frames=TokenBucket(_USER_FRAMES_PER_S, _USER_FRAMES_BURST, now_s),
+            )
+        user.seen_s = now_s
+        return user

@@ -1,0 +1,128 @@
+"""The little of /proc that tells what a process is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Protocol
+
+_MAX_ENVIRONMENT_BYTES = 1 << 20
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+
+
+class Processes(Protocol):
+    """What the kernel knows of processes. Every call raises OSError when the process is gone."""
+
+    def cgroup(self, pid: int) -> str:
+        """Its line per cgroup hierarchy."""
+        ...
+
+    def stat(self, pid: int) -> str:
+        """Its line of numbers."""
+        ...
+
+    def owner(self, pid: int) -> int:
+        """Uid that it acts as."""
+        ...
+
+    def program(self, pid: int) -> str:
+        """Base name of the file that it executes, as the kernel resolved it."""
+        ...
+
+    def title(self, pid: int) -> str:
+        """Its arguments, as it shows them now."""
+        ...
+
+    def listening(self, pid: int) -> tuple[str, ...]:
+        """Paths of Unix sockets that it holds open and that have a name."""
+        ...
+
+    def environment(self, pid: int) -> dict[str, str]:
+        """The environment that it was started with."""
+        ...
+
+
+class ProcFiles:
+    """Processes, read from /proc."""
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self.root = root
+
+    def cgroup(self, pid: int) -> str:
+        """/proc/PID/cgroup."""
+        return self._read(pid, "cgroup").decode(errors="replace")
+
+    def stat(self, pid: int) -> str:
+        """/proc/PID/stat."""
+        return self._read(pid, "stat").decode(errors="replace")
+
+    def owner(self, pid: int) -> int:
+        """Effective uid: the owner of its folder would be root for every process that may not be dumped."""
+        text = self._read(pid, "status").decode(errors="replace")
+        line = next((line for line in text.splitlines() if line.startswith("Uid:")), "")
+        words = line.split()
+        if len(words) < 3:
+            raise ProcessLookupError(f"{self.root}/{pid}/status has no Uid line")
+        return int(words[2])
+
+    def program(self, pid: int) -> str:
+        """Of /proc/PID/exe."""
+        return Path(f"{self.root}/{pid}/exe").readlink().name.removesuffix(" (deleted)")
+
+    def title(self, pid: int) -> str:
+        """/proc/PID/cmdline, up to the first zero byte."""
+        return self._read(pid, "cmdline").split(b"\0", 1)[0].decode(errors="replace")
+
+    def listening(self, pid: int) -> tuple[str, ...]:
+        """Joins /proc/PID/fd with /proc/PID/net/unix."""
+        folder = self.root / str(pid) / "fd"
+        inodes = {found[1] for entry in folder.iterdir() if (found := _SOCKET.fullmatch(_link(entry)))}
+        lines = self._read(pid, "net/unix").decode(errors="replace").splitlines()[1:]
+        fields = (line.split(maxsplit=7) for line in lines)
+        return tuple(words[7] for words in fields if len(words) == 8 and words[6] in inodes)
+
+    def environment(self, pid: int) -> dict[str, str]:
+        """/proc/PID/environ; of a very long one the beginning."""
+        with Path(f"{self.root}/{pid}/environ").open("rb") as file:
+            words = file.read(_MAX_ENVIRONMENT_BYTES).decode(errors="replace").split("\0")
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
+    def _read(self, pid: int, name: str) -> bytes:
+        return Path(f"{self.root}/{pid}/{name}").read_bytes()
+
+
+def _link(path: Path) -> str:
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""  # closed since the folder was listed
+
+
+def start_ticks(stat: str) -> int:
+    """When a process started, in clock ticks since boot: field 22. Its name, field 2, may hold blanks and brackets.
+
+    Raises ValueError when the text is no such line.
+    """
+    return _number(stat, 22)
+
+
+def parent(stat: str) -> int:
+    """Pid of the parent: field 4. Raises ValueError."""
+    return _number(stat, 4)
+
+
+def cpu_ticks(stat: str) -> int:
+    """CPU time of the process and of children that it waited for, in clock ticks: fields 14 to 17. Raises ValueError."""
+    return sum(_number(stat, field) for field in (14, 15, 16, 17))
+
+
+def resident_pages(stat: str) -> int:
+    """Memory of the process: field 24. Raises ValueError."""
+    return _number(stat, 24)
+
+
+def _number(stat: str, field: int) -> int:
+    words = stat.rpartition(")")[2].split()
+    if len(words) < 22:
+        raise ValueError("not a line of /proc/PID/stat")
+    return int(words[field - 3])

@@ -1,0 +1,92 @@
+"""Both ends of the job socket, for tests: a listener that remembers, and a job that speaks."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from nodeagent.errors import IdentityError
+from nodeagent.frames import Frame
+from nodeagent.identity import JobProcess, Peer
+from tests.unit.nodeagent.packets import packet
+
+
+class Remembered:
+    """A Listener that keeps all it is told."""
+
+    def __init__(self) -> None:
+        self.opened_by: dict[int, JobProcess] = {}
+        self.frames: dict[int, list[Frame]] = {}
+        self.gone: list[int] = []
+
+    def opened(self, connection: int, process: JobProcess, now_ns: int) -> None:
+        self.opened_by[connection] = process
+        self.frames[connection] = []
+
+    def received(self, connection: int, frame: Frame, now_ns: int) -> None:
+        self.frames[connection].append(frame)
+
+    def closed(self, connection: int, now_ns: int) -> None:
+        self.gone.append(connection)
+
+
+class InJob:
+    """Says that every process belongs to one job, or to none."""
+
+    def __init__(self, job_id: int | None = 7, uid: int | None = None) -> None:
+        self.job_id = job_id
+        self.uid = uid
+
+    def identify(self, peer: Peer, pidfd: int) -> JobProcess:
+        assert pidfd >= 0
+        if self.job_id is None:
+            raise IdentityError("in no job")
+        uid = peer.uid if self.uid is None else self.uid
+        return JobProcess(peer.pid, uid, 1, self.job_id, "0", "cgroup")
+
+
+_open: set[socket.socket] = set()
+
+
+def close_all() -> None:
+    """Close every job's end that a test has left open."""
+    while _open:
+        _open.pop().close()
+
+
+class Job:
+    """A process of a job, at its end of the socket."""
+
+    def __init__(self, path: Path) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        _open.add(self.sock)
+        self.sock.connect(str(path))
+        self.seq = 0
+
+    def say(self, kind: str, **changes: Any) -> None:
+        self.sock.send(packet(kind, self.seq, **changes))
+        self.seq += 1
+
+    async def hear(self) -> dict[str, Any] | None:
+        """The agent's next frame; None = it has closed."""
+        try:
+            data = await asyncio.get_running_loop().sock_recv(self.sock, 70_000)
+        except ConnectionResetError:
+            return None
+        return msgpack.unpackb(data) if data else None
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+async def until(condition: Any, turns: int = 5000) -> Any:
+    """Let the loop turn until something is true."""
+    for _ in range(turns):
+        if found := condition():
+            return found
+        await asyncio.sleep(0.001)
+    raise AssertionError("it did not come true")
