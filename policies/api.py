@@ -6,9 +6,10 @@ A policy is an object with a `spec` and a pure `decide`. Packages add theirs thr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from inspect import Parameter, signature
 from typing import Protocol, runtime_checkable
 
 from policies.errors import PolicyLoadError
@@ -131,6 +132,22 @@ def _option_value(text: str) -> object:
     return text
 
 
+def _check_options(make: Callable[..., object], options: Mapping[str, object]) -> None:
+    """Raises TypeError that names the options there are, where Python's own would name only the wrong one."""
+    try:
+        parameters = signature(make).parameters
+    except ValueError:  # written in C, and says nothing of what it takes
+        return
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    unknown = [key for key in options if key not in parameters]
+    if unknown:
+        there_are = ", ".join(parameters)
+        raise TypeError(
+            f"it has no option {unknown[0]!r}; " + (f"it takes {there_are}" if there_are else "it takes none")
+        )
+
+
 def load_policy(name: str, options: Mapping[str, object] | None = None) -> Policy:
     """Make the policy of that name with those options.
 
@@ -142,7 +159,9 @@ def load_policy(name: str, options: Mapping[str, object] | None = None) -> Polic
         raise PolicyLoadError(f"no policy is named {name!r}; installed: {', '.join(policy_names())}")
     entry = next(iter(found))
     try:
-        policy = entry.load()(**(options or {}))
+        make = entry.load()
+        _check_options(make, options or {})
+        policy = make(**(options or {}))
     except Exception as error:  # third-party code may raise anything; the caller gets one kind
         raise PolicyLoadError(f"policy {name!r} ({entry.value}) could not be made: {error}") from error
     if not isinstance(policy, Policy):

@@ -53,6 +53,15 @@ def test_bad_policies_in_text(text: str) -> None:
         parse_policy(text)
 
 
+@pytest.mark.parametrize(
+    ("policy", "there_are"),
+    [("las", "it has no option 'rond'; it takes round_s"), ("fifo", "it has no option 'rond'; it takes layout")],
+)
+def test_an_unknown_option_is_answered_with_those_there_are(policy: str, there_are: str) -> None:
+    with pytest.raises(PolicyLoadError, match=there_are):
+        load_policy(policy, {"rond": 3})
+
+
 def test_an_unknown_policy_is_answered_with_those_there_are() -> None:
     with pytest.raises(PolicyLoadError, match=re.escape(f"installed: {', '.join(policy_names())}")):
         load_policy("nope")
