@@ -84,13 +84,22 @@ on a machine without Slurm, and for tests. `embedded_cluster` names a file that 
 
 {embedded_example}
 
+Its jobs train nothing, but they have work to do, and the engine of the [simulator](simulator.md) says how fast: with
+`slowdown` jobs that share links or hosts take as long as they do there. `[network]` and the keys `sockets`, `rack` and
+`speed` of nodes are those of the simulator's cluster files; what `headway cluster` writes can be pasted here.
+
 {embedded_keys}
 """
 
 _EMBEDDED_EXAMPLE = """\
+slowdown = ["max-min"]
+
 [[nodes]]
 names = "n[1-8]"
 gpus = 8
+
+[network]
+nic_gbs = 12.5
 
 [[partitions]]
 name = "dl"
@@ -100,6 +109,7 @@ at_s = 10
 duration_s = 120
 nodes = 2
 gpus = 4
+model = "vgg16"
 """
 
 _EMBEDDED = (

@@ -24,7 +24,7 @@ from controller.journal import _SCHEMA
 from controller.lease import Lease, write_lease
 from controller.metrics import MeteredClient, make_registry
 from controller.plan import Plan, make_plan
-from controller.slurm.embedded.description import load_cluster
+from controller.slurm.embedded.loading import load_cluster
 from policies.api import PolicySpec
 from policies.client import PolicyClient
 from tests.unit.controller.asked import world_in

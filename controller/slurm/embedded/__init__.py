@@ -16,9 +16,9 @@ from controller.slurm.embedded.description import (
     JobDescription,
     NodeDescription,
     PartitionDescription,
-    load_cluster,
 )
 from controller.slurm.embedded.job import Submission, sbatch_request
+from controller.slurm.embedded.loading import load_cluster
 from controller.slurm.embedded.opening import open_embedded
 
 __all__ = [

@@ -16,7 +16,8 @@ from controller.slurm.embedded.description import ClusterDescription, JobDescrip
 from controller.slurm.embedded.faults import Faults
 from controller.slurm.embedded.job import HELD_BY_ADMIN, HELD_BY_USER, Job, Submission, sbatch_request
 from controller.slurm.embedded.plugin import SubmitPlugin, Wake, wake_nobody
-from controller.slurm.embedded.slurmctld import Reservation, Slurmctld
+from controller.slurm.embedded.records import Reservation
+from controller.slurm.embedded.slurmctld import Slurmctld
 from controller.slurm.embedded.view import key_of
 
 
@@ -24,7 +25,8 @@ class EmbeddedSlurm:
     """One emulated cluster. `client` is what Headway gets; everything else is the world around it.
 
     Without a lease there is no job_submit plugin: stock Slurm, which schedules by itself. `wake` gets the lines that the
-    plugin and the hooks would write into the wake pipe; they come by themselves only while `run` runs.
+    plugin and the hooks would write into the wake pipe; they come by themselves only while `run` runs. Raises
+    ConfigurationError for a description whose slowdown cannot be modelled.
     """
 
     def __init__(
@@ -178,6 +180,8 @@ class EmbeddedSlurm:
             name=job.name,
             partition=job.partition,
             time_limit_s=job.time_limit_s,
+            model=job.model,
+            batch_size=job.batch_size,
         )
         commands.submit(self._ctld, submission, self._plugin)
 

@@ -1,19 +1,16 @@
 """What the embedded cluster is made of: nodes, partitions, limits, delays, and jobs that come by themselves.
 
-Read from a TOML file, or the default: one partition over 4 nodes with 8 GPUs each.
+`loading` reads it from a TOML file. The default is one partition over 4 nodes with 8 GPUs each.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from controller.errors import ConfigurationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 _RANGE = re.compile(r"([^\[\],]+)(?:\[([0-9,-]+)\])?(?:,|$)")
 _STRICT = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -65,6 +62,20 @@ class NodeDescription(BaseModel):
     """Memory of each, MiB."""
     features: tuple[str, ...] = ()
     """What `--constraint` can ask for."""
+    sockets: Annotated[int, Field(ge=1)] | None = None
+    """CPU sockets of each, at most one for each GPU; none = 2 from four GPUs on, else 1."""
+    rack: str = ""
+    """Rack of all of them, or in a network of kind "switches" the switch right above them."""
+    speed: Annotated[float, Field(gt=0)] = 1.0
+    """Of a GPU, relative to those of the other nodes, for the slowdown `node-speed`."""
+
+    @model_validator(mode="after")
+    def _check_sockets(self) -> NodeDescription:
+        if self.gpus and (self.sockets or 0) > self.gpus:
+            raise ValueError(
+                f"sockets = {self.sockets} is more than its {self.gpus} GPUs; give at most one for each GPU"
+            )
+        return self
 
 
 class PartitionDescription(BaseModel):
@@ -101,7 +112,7 @@ class JobDescription(BaseModel):
     at_s: Seconds = 0.0
     """When, seconds after the cluster's start."""
     duration_s: Annotated[float, Field(gt=0)]
-    """How long it truly runs."""
+    """How long it truly runs where nobody slows it down."""
     gpus: Annotated[int, Field(ge=1)]
     """GPUs on each node."""
     nodes: Annotated[int, Field(ge=1)] = 1
@@ -114,6 +125,10 @@ class JobDescription(BaseModel):
     """Where; empty = the default partition."""
     time_limit_s: float | None = None
     """Time limit, seconds."""
+    model: str = ""
+    """What it trains, by the name that it has in the profiles; empty or not there = a job like the median of them."""
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    """Examples of a step on one GPU; none = as in the profile."""
 
 
 class ClusterDescription(BaseModel):
@@ -137,6 +152,12 @@ class ClusterDescription(BaseModel):
     """DefMemPerCPU."""
     jobs: tuple[JobDescription, ...] = ()
     """Jobs that come by themselves."""
+    slowdown: tuple[str, ...] = ()
+    """Why jobs run slower, each as `headway-sim --slowdown` takes it: "max-min", "pair-table", ...; none = they do not."""
+    profiles: Path | None = None
+    """How models train, a file as `headway-sim --profiles` takes it, relative to this one; none = those of the papers."""
+    network: dict[str, Any] = {}
+    """What connects the nodes: kind and keys as in the simulator's cluster files."""
 
     @model_validator(mode="after")
     def _check_names(self) -> ClusterDescription:
@@ -180,18 +201,3 @@ def _numbers(ranges: str) -> Iterator[str]:
         first, _, last = part.partition("-")
         for number in range(int(first), int(last or first) + 1):
             yield str(number).zfill(len(first))
-
-
-def load_cluster(path: Path) -> ClusterDescription:
-    """Read and check the file. Raises ConfigurationError that names file, key and mend."""
-    try:
-        values: dict[str, Any] = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error}; embedded_cluster must name a TOML file") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{path}: not valid TOML: {error}") from error
-    try:
-        return ClusterDescription.model_validate(values)
-    except ValidationError as error:
-        lines = (f"{path}: {'.'.join(map(str, item['loc'])) or 'cluster'}: {item['msg']}" for item in error.errors())
-        raise ConfigurationError("\n".join(lines)) from error

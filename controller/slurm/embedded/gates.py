@@ -4,34 +4,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from controller.slurm.embedded.job import Job
-
-if TYPE_CHECKING:
-    from controller.slurm.embedded.slurmctld import Slurmctld
+from controller.slurm.embedded.records import Records
 
 _CLAUSE = re.compile(r"[,?]")
 SATISFIED, WAITING, NEVER = "satisfied", "Dependency", "DependencyNeverSatisfied"
 
 
-def why_not_considered(ctld: Slurmctld, job: Job) -> str:
+def why_not_considered(records: Records, job: Job) -> str:
     """The reason that a pending, released job shows while the scheduler passes it over; "" when it does not."""
-    if job.begin_time_s is not None and job.begin_time_s > ctld.now_s:
+    if job.begin_time_s is not None and job.begin_time_s > records.now_s:
         job.eligible_time_s = job.begin_time_s
         return "BeginTime"
     if job.dependency:  # looked at here only: Slurm does not follow the dependencies of held jobs
-        state = dependency_state(job, ctld.jobs, ctld.outcomes)
+        state = dependency_state(job, records.jobs, records.outcomes)
         if state != SATISFIED:
             return state
         job.dependency = ""
-    if job.eligible_time_s is None or job.eligible_time_s > ctld.now_s:
-        job.eligible_time_s = ctld.now_s
-    return _partition_gate(ctld, job) or _throttle_gate(ctld, job) or _license_gate(ctld, job) or _limit_gate(ctld, job)
+    if job.eligible_time_s is None or job.eligible_time_s > records.now_s:
+        job.eligible_time_s = records.now_s
+    return (
+        _partition_gate(records, job)
+        or _throttle_gate(records, job)
+        or _license_gate(records, job)
+        or _limit_gate(records, job)
+    )
 
 
-def _partition_gate(ctld: Slurmctld, job: Job) -> str:
-    partitions = [ctld.partitions[name] for name in job.partition.split(",")]
+def _partition_gate(records: Records, job: Job) -> str:
+    partitions = [records.partitions[name] for name in job.partition.split(",")]
     if not any(partition.up for partition in partitions):
         return "PartitionDown"
     limits = [partition.max_time_s for partition in partitions]
@@ -40,26 +42,26 @@ def _partition_gate(ctld: Slurmctld, job: Job) -> str:
     return ""
 
 
-def _throttle_gate(ctld: Slurmctld, job: Job) -> str:
+def _throttle_gate(records: Records, job: Job) -> str:
     if not job.submission.throttle or job.array_job_id is None:
         return ""
-    siblings = sum(1 for other in ctld.holders() if other.array_job_id == job.array_job_id)
+    siblings = sum(1 for other in records.holders() if other.array_job_id == job.array_job_id)
     return "JobArrayTaskLimit" if siblings >= job.submission.throttle else ""
 
 
-def _license_gate(ctld: Slurmctld, job: Job) -> str:
+def _license_gate(records: Records, job: Job) -> str:
     for name, count in job.submission.licenses.items():
-        used = sum(other.submission.licenses.get(name, 0) for other in ctld.holders())
-        if used + count > ctld.description.licenses.get(name, 0):
+        used = sum(other.submission.licenses.get(name, 0) for other in records.holders())
+        if used + count > records.description.licenses.get(name, 0):
             return "Licenses"
     return ""
 
 
-def _limit_gate(ctld: Slurmctld, job: Job) -> str:
+def _limit_gate(records: Records, job: Job) -> str:
     wanted = wanted_gpus(job)
-    for limit in ctld.description.limits:
+    for limit in records.description.limits:
         if limit.user == job.submission.user and wanted:
-            used = sum(other.num_gpus for other in ctld.holders() if other.submission.user == limit.user)
+            used = sum(other.num_gpus for other in records.holders() if other.submission.user == limit.user)
             if used + wanted > limit.gpus:
                 return limit.reason
     return ""

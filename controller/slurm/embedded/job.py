@@ -31,7 +31,11 @@ class Submission:
 
     request: ResourceRequest
     duration_s: float
-    """True run time; never told to anybody."""
+    """True run time where nobody slows it down; never told to anybody."""
+    model: str = ""
+    """What it trains, for the models of slowdown; empty: not known."""
+    batch_size: int | None = None
+    """Examples of a step on one GPU."""
     user: str = "alice"
     name: str = "train"
     partition: str = ""
@@ -101,10 +105,8 @@ class Job:
     end_time_s: float | None = None
     run: int = 0
     """Counts starts, so that an event of an earlier run is recognised."""
-    done_at_s: float = 0.0
-    """When the present run's work is done, unless the job is suspended."""
     limit_at_s: float = 0.0
-    """When the present run reaches its time limit, unless the job is suspended."""
+    """When the present run reaches its time limit, if it has one, unless the job is suspended."""
     suspended_at_s: float = 0.0
     after: Requeue = Requeue.NO
     signals: list[str] = field(default_factory=list)

@@ -10,7 +10,8 @@ from pathlib import Path
 from controller.config import ControllerSettings
 from controller.lease import read_lease
 from controller.slurm.embedded.cluster import EmbeddedSlurm
-from controller.slurm.embedded.description import ClusterDescription, PartitionDescription, load_cluster
+from controller.slurm.embedded.description import ClusterDescription, PartitionDescription
+from controller.slurm.embedded.loading import load_cluster
 
 
 def open_embedded(settings: ControllerSettings) -> EmbeddedSlurm:

@@ -7,21 +7,20 @@ reservations), and starts whoever does not get in their way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from controller.slurm.client import NodeShare, ResourceRequest
 from controller.slurm.embedded.allocation import Capacity, allocate, lowest_bits
 from controller.slurm.embedded.gates import has_features, why_not_considered
 from controller.slurm.embedded.job import Job
-
-if TYPE_CHECKING:
-    from controller.slurm.embedded.slurmctld import Slurmctld
+from controller.slurm.embedded.records import Records
 
 _MAX_PLANS = 8
 """Waiting jobs whose start backfill protects."""
 RESOURCES, PRIORITY = "Resources", "Priority"
+Start = Callable[[Job, tuple[NodeShare, ...], str], None]
+"""Job, what it gets, and in which partition."""
 
 
 @dataclass(slots=True)
@@ -35,15 +34,17 @@ class _Plan:
 class Scheduler:
     """Starts pending jobs. Invariant: a job that starts by backfill delays no planned one, if time limits hold."""
 
-    def __init__(self, slurmctld: Slurmctld) -> None:
-        self._ctld = slurmctld
+    def __init__(self, records: Records, start: Start) -> None:
+        """`start` gives a job its nodes and launches it; the records show that at once."""
+        self._records = records
+        self._start = start
 
     def main_pass(self) -> bool:
         """In order of priority; whether somebody waits for room."""
         full: set[str] = set()
         kept: set[str] = set()
-        for job in self._ctld.queue():
-            if gate := why_not_considered(self._ctld, job):
+        for job in self._records.queue():
+            if gate := why_not_considered(self._records, job):
                 job.reason = gate
             elif job.partition in full:
                 job.reason = PRIORITY
@@ -62,9 +63,9 @@ class Scheduler:
         """
         plans: list[_Plan] = []
         no_room: set[_Kind] = set()
-        for job in self._ctld.queue():
+        for job in self._records.queue():
             kind, full = _kind(job), len(plans) >= _MAX_PLANS
-            if (full and kind in no_room) or job.submission.never_starts or why_not_considered(self._ctld, job):
+            if (full and kind in no_room) or job.submission.never_starts or why_not_considered(self._records, job):
                 continue
             if kind not in no_room and self._try_backfill(job, plans):
                 continue
@@ -78,12 +79,12 @@ class Scheduler:
         for partition in job.partition.split(","):
             free = {name: free for name, free in self._free(job, partition).items() if name not in kept}
             if shares := self._allocate(job, free):
-                self._ctld.start(job, shares, partition)
+                self._start(job, shares, partition)
                 return True
         return False
 
     def _try_backfill(self, job: Job, plans: list[_Plan]) -> bool:
-        end_s = self._ctld.now_s + (job.time_limit_s or float("inf"))
+        end_s = self._records.now_s + (job.time_limit_s or float("inf"))
         in_the_way = [plan for plan in plans if plan.start_s < end_s]
         for partition in job.partition.split(","):
             free = _beside(self._free(job, partition), in_the_way)
@@ -92,20 +93,22 @@ class Scheduler:
                     for share in shares:
                         if share.node in plan.left:
                             plan.left[share.node] = plan.left[share.node].less(share)
-                self._ctld.start(job, shares, partition)
+                self._start(job, shares, partition)
                 return True
         return False
 
     def _plan(self, job: Job) -> _Plan | None:
         """The earliest start, as far as time limits tell: a search over the times at which running jobs must end."""
-        holders = sorted(self._ctld.holders(), key=lambda holder: (_latest_end(holder), holder.sequence))
+        holders = sorted(self._records.holders(), key=lambda holder: (_latest_end(holder), holder.sequence))
         low, high = 1, len(holders)
         found: tuple[NodeShare, ...] | None = None
         found_at: tuple[int, dict[str, Capacity]] | None = None
         while low <= high:
             middle = (low + high) // 2
             gone = frozenset(holder.job_id for holder in holders[:middle])
-            free = {name: self._ctld.nodes[name].without(gone) for name in self._free(job, job.partition.split(",")[0])}
+            free = {
+                name: self._records.nodes[name].without(gone) for name in self._free(job, job.partition.split(",")[0])
+            }
             if shares := self._allocate(job, free):
                 found, found_at, high = shares, (middle, free), middle - 1
             else:
@@ -116,54 +119,54 @@ class Scheduler:
         return _Plan(_latest_end(holders[count - 1]), {share.node: free[share.node].less(share) for share in found})
 
     def _allocate(self, job: Job, free: Mapping[str, Capacity]) -> tuple[NodeShare, ...] | None:
-        memory = self._ctld.description.default_memory_mib_per_cpu
+        memory = self._records.description.default_memory_mib_per_cpu
         return allocate(job.request, job.submission.exclusive, free, memory)
 
     def _free(self, job: Job, partition_name: str) -> dict[str, Capacity]:
         """Nodes that the job may use, and what is free of each."""
-        partition = self._ctld.partitions[partition_name]
+        partition = self._records.partitions[partition_name]
         if not partition.up:
             return {}
         return {
             name: node.free
             for name in partition.nodes
-            if self._ctld.may_start_jobs(node := self._ctld.nodes[name])
+            if self._records.may_start_jobs(node := self._records.nodes[name])
             and has_features(job.submission.features, node.features)
             and not self._reserved_for_others(job, name)
         }
 
     def _reserved_for_others(self, job: Job, node: str) -> bool:
-        now_s = self._ctld.now_s
+        now_s = self._records.now_s
         end_s = now_s + (job.time_limit_s or float("inf"))
         own = job.submission.reservation
         if own:
-            mine = self._ctld.reservations.get(own)
+            mine = self._records.reservations.get(own)
             if mine is None or not mine.active(now_s) or node not in mine.view.nodes:
                 return True
         return any(
             name != own and node in r.view.nodes and r.view.start_time_s < end_s and r.view.end_time_s > now_s
-            for name, r in self._ctld.reservations.items()
+            for name, r in self._records.reservations.items()
         )
 
     def _why_not(self, job: Job) -> str:
         """Why there is no room, in Slurm's words."""
         required = job.request.required_nodes
-        away = [name for name in required if not self._ctld.may_start_jobs(self._ctld.nodes[name])]
+        away = [name for name in required if not self._records.may_start_jobs(self._records.nodes[name])]
         if away:
             return f"ReqNodeNotAvail, UnavailableNodes:{','.join(away)}"
         if job.submission.reservation and not self._free(job, job.partition.split(",")[0]):
             return "Reservation"
         if any(self._reserved_for_others(job, name) for name in required):
             return "ReqNodeNotAvail, May be reserved for other job"
-        members = {name for partition in job.partition.split(",") for name in self._ctld.partitions[partition].nodes}
+        members = {name for partition in job.partition.split(",") for name in self._records.partitions[partition].nodes}
         whole = {
             name: node.whole
-            for name, node in self._ctld.nodes.items()
+            for name, node in self._records.nodes.items()
             if name in members and has_features(job.submission.features, node.features)
         }
         if self._allocate(job, whole) is None:
             return "PartitionConfig" if set(required) - members else "BadConstraints"
-        up = {name: all_of_it for name, all_of_it in whole.items() if self._ctld.nodes[name].available}
+        up = {name: all_of_it for name, all_of_it in whole.items() if self._records.nodes[name].available}
         if self._allocate(job, up) is None:
             return "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
         return RESOURCES

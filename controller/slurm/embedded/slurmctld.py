@@ -1,84 +1,45 @@
-"""The emulated slurmctld: its records, its clock, and the life of a job.
+"""The emulated slurmctld: its clock, and the life of a job.
 
 Nothing runs in the background: events lie in a heap, and whoever looks at the cluster first lets it catch up with the clock,
-each event at its own time. So a real clock, a virtual one and a clock that jumps give the same history.
+each event at its own time. So a real clock, a virtual one and a clock that jumps give the same history. When the work of
+running jobs is done, the simulator's engine says (`progress`): that is no event of the heap, because it moves with every
+job that starts or stops on the same links.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-import itertools
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 
 from controller.clock import Clock, wait_for_event
-from controller.slurm.client import JobKey, NodeShare, Phase, SlurmNode, SlurmPartition, SlurmReservation
-from controller.slurm.embedded.description import ClusterDescription, expand_hosts
+from controller.slurm.client import JobKey, NodeShare, Phase
+from controller.slurm.embedded.description import ClusterDescription
 from controller.slurm.embedded.job import LAUNCH_FAILED_HELD, REQUEUED_HELD, Job, Requeue
 from controller.slurm.embedded.node import Node
 from controller.slurm.embedded.plugin import Wake, wake_nobody
+from controller.slurm.embedded.progress import Progress
+from controller.slurm.embedded.records import Records
 from controller.slurm.embedded.scheduler import Scheduler
+from controller.slurm.embedded.slowdown import slowdown_models
 
-_FIRST_PRIORITY = 4_294_901_759
 _FATAL_SIGNALS = frozenset({"HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "ALRM", "TERM", "XCPU"})
 _IDLE_WAIT_S = 3600.0
 
 
-@dataclass(slots=True)
-class Partition:
-    """One partition's record."""
-
-    name: str
-    nodes: tuple[str, ...]
-    max_time_s: float | None
-    up: bool = True
-
-    def view(self) -> SlurmPartition:
-        """As Slurm tells of it."""
-        return SlurmPartition(self.name, frozenset(self.nodes), self.up, self.max_time_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """One reservation's record; with `maintenance` its nodes are in state MAINT while it is active."""
-
-    view: SlurmReservation
-    maintenance: bool = False
-
-    def active(self, now_s: float) -> bool:
-        """Whether it has begun and not ended."""
-        return self.view.start_time_s <= now_s < self.view.end_time_s
-
-
-class Slurmctld:
-    """Records and life cycle. Invariant: a node's shares are exactly those of the jobs that hold it, and fit into it."""
+class Slurmctld(Records):
+    """Records and life cycle. Invariant: `_progress` has the jobs that run or are suspended, and nobody else."""
 
     def __init__(self, description: ClusterDescription, clock: Clock, wake: Wake = wake_nobody) -> None:
-        self.description = description
+        """Nothing has been submitted yet. Raises ConfigurationError."""
+        super().__init__(description, clock.now())
         self.delays = description.delays
-        self.now_s = clock.now()
-        self.partitions = {
-            partition.name: Partition(partition.name, description.members(partition), partition.max_time_s)
-            for partition in description.partitions
-        }
-        self.nodes = _make_nodes(description, self.partitions.values())
-        self.reservations: dict[str, Reservation] = {}
-        self.jobs: dict[str, Job] = {}
-        self._holders: dict[str, Job] = {}
-        self.outcomes: dict[str, str] = {}
-        """Job id → end state of every job that ended, forgotten ones too."""
-        self.next_id = 1
-        self.down_until_s = 0.0
-        """slurmctld is away until then."""
-        self.unregistered_until_s = 0.0
-        """After a restart the nodes are UNKNOWN until then."""
         self._clock = clock
         self._wake = wake
-        self._scheduler = Scheduler(self)
+        self._scheduler = Scheduler(self, self.start)
+        gpus = {name: node.gpus for name, node in self.nodes.items() if node.gpus}
+        self._progress = Progress(gpus, slowdown_models(description), self.now_s)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()
-        self._priority = _FIRST_PRIORITY
         self._pass_planned = False
         self._backfill_planned = False
         self._changed = asyncio.Event()
@@ -86,17 +47,24 @@ class Slurmctld:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Let everything happen that was due by now, each thing at its own time."""
+        """Let everything happen that was due by now, each thing at its own time; at one time, first whose work is done."""
         until_s = self._clock.now()
-        while self._events and self._events[0][0] <= until_s:
-            time_s, _, action = heapq.heappop(self._events)
-            self.now_s = max(self.now_s, time_s)
-            action()
+        while (due_s := self._due_s()) <= until_s:
+            self.now_s = max(self.now_s, due_s)
+            if self._progress.next_done_s() <= due_s:
+                for job_id in self._progress.take_done():
+                    self._work_done(self.jobs[job_id])
+            else:
+                heapq.heappop(self._events)[2]()
         self.now_s = max(self.now_s, until_s)
+
+    def _due_s(self) -> float:
+        """When the next thing happens."""
+        return min(self._events[0][0] if self._events else float("inf"), self._progress.next_done_s())
 
     def at(self, time_s: float, action: Callable[[], None]) -> None:
         """Do something at that time."""
-        heapq.heappush(self._events, (time_s, next(self._numbers), action))
+        heapq.heappush(self._events, (time_s, self.next_number(), action))
         self._changed.set()
 
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
@@ -108,28 +76,10 @@ class Slurmctld:
         while True:
             self._changed.clear()
             self.catch_up()
-            next_s = self._events[0][0] if self._events else self.now_s + _IDLE_WAIT_S
+            next_s = min(self._due_s(), self.now_s + _IDLE_WAIT_S)
             await wait_for_event(self._clock, self._changed, next_s - self._clock.now())
 
     # -- queue --------------------------------------------------------------------------------------------------------
-
-    def next_number(self) -> int:
-        """A number greater than every one before."""
-        return next(self._numbers)
-
-    def next_priority(self) -> int:
-        """Priority behind everybody in the queue (priority/basic)."""
-        self._priority -= 1
-        return self._priority + 1
-
-    def queue(self) -> list[Job]:
-        """Pending jobs that are not held, first come first."""
-        waiting = [job for job in self.jobs.values() if job.phase is Phase.PENDING and not job.held]
-        return sorted(waiting, key=lambda job: (-job.priority, job.sequence))
-
-    def holders(self) -> list[Job]:
-        """Jobs that hold nodes, in the order of their starts."""
-        return list(self._holders.values())
 
     def kick(self) -> None:
         """Something changed: a scheduling pass follows."""
@@ -180,37 +130,42 @@ class Slurmctld:
             return
         job.phase, job.state = Phase.RUNNING, "RUNNING"
         self._wake(f"start {job.job_id}")
-        limit_s = float("inf") if job.time_limit_s is None else job.time_limit_s - self.delays.launch_s
-        self._run_for(job, job.submission.duration_s, limit_s)
+        self._progress.begin(job, self.now_s)
+        self._changed.set()
+        if job.time_limit_s is not None:
+            self._limit(job, job.time_limit_s - self.delays.launch_s)
         self.kick()  # "after" dependencies
 
-    def _run_for(self, job: Job, left_s: float, limit_left_s: float) -> None:
-        """Run on, until the work is done or the time limit is reached."""
-        job.done_at_s, job.limit_at_s = self.now_s + left_s, self.now_s + limit_left_s
-        run = job.run
-        self.after(max(min(left_s, limit_left_s), 0.0), lambda: self._run_out(job, run))
+    def _limit(self, job: Job, left_s: float) -> None:
+        """The time limit of the present run is reached so much later."""
+        job.limit_at_s, run = self.now_s + left_s, job.run
+        self.after(max(left_s, 0.0), lambda: self._limit_reached(job, run))
 
-    def _run_out(self, job: Job, run: int) -> None:
-        due_s = min(job.done_at_s, job.limit_at_s)
-        if job.run != run or job.phase is not Phase.RUNNING or self.now_s < due_s:
-            return
-        if job.limit_at_s < job.done_at_s:
+    def _limit_reached(self, job: Job, run: int) -> None:
+        if job.run == run and job.phase is Phase.RUNNING and self.now_s >= job.limit_at_s:
             self.terminate(job, "TIMEOUT")
-        else:
-            self._tasks_ended(job, run, "FAILED" if job.submission.exit_code else "COMPLETED")
+
+    def _work_done(self, job: Job) -> None:
+        self._tasks_ended(job, job.run, "FAILED" if job.submission.exit_code else "COMPLETED")
 
     def suspend(self, job: Job) -> None:
         """The job stands still, and so does its time limit; it keeps its GPUs."""
         job.phase, job.state = Phase.SUSPENDED, "SUSPENDED"
         job.suspended_at_s = self.now_s
+        self._progress.pause(job, self.now_s)
+        self._changed.set()
 
     def resume(self, job: Job) -> None:
         """The job goes on where it stood."""
         job.phase, job.state = Phase.RUNNING, "RUNNING"
-        self._run_for(job, job.done_at_s - job.suspended_at_s, job.limit_at_s - job.suspended_at_s)
+        self._progress.resume(job, self.now_s)
+        self._changed.set()
+        if job.time_limit_s is not None:
+            self._limit(job, job.limit_at_s - job.suspended_at_s)
 
     def terminate(self, job: Job, verdict: str, after: Requeue = Requeue.NO) -> None:
-        """TERM, then KILL after KillWait for jobs that do not heed it."""
+        """TERM, then KILL after KillWait for jobs that do not heed it; what they still did would be lost, so they do nothing."""
+        self._progress.end(job, self.now_s)
         run, job.after = job.run, after
         job.phase, job.state = Phase.COMPLETING, "COMPLETING"
         job.end_time_s = self.now_s
@@ -218,6 +173,7 @@ class Slurmctld:
         self.after(wait_s + self.delays.exit_s, lambda: self._cleaned_up(job, run, verdict))
 
     def _tasks_ended(self, job: Job, run: int, verdict: str) -> None:
+        self._progress.end(job, self.now_s)
         job.phase, job.state = Phase.COMPLETING, "COMPLETING"
         job.end_time_s = self.now_s
         self.after(self.delays.exit_s, lambda: self._cleaned_up(job, run, verdict))
@@ -237,6 +193,7 @@ class Slurmctld:
         self.kick()
 
     def _free_nodes(self, job: Job) -> None:
+        self._progress.end(job, self.now_s)
         for share in job.allocated:
             self.nodes[share.node].give_back(job.job_id)
         self._holders.pop(job.job_id, None)
@@ -305,38 +262,7 @@ class Slurmctld:
         self.kick_at(self.unregistered_until_s)
         return [JobKey(job.job_id, job.submit_time_s) for job in lost]
 
-    def may_start_jobs(self, node: Node) -> bool:
-        """Whether the node's state lets it start jobs; reservations are another matter."""
-        return node.available and self.unregistered_until_s <= self.now_s
-
-    def node_view(self, node: Node) -> SlurmNode:
-        """As Slurm tells of it."""
-        if self.unregistered_until_s > self.now_s and not node.down:
-            return replace(node.view(False), state="UNKNOWN", available=False)
-        return node.view(self.in_maintenance(node.name))
-
-    def in_maintenance(self, node: str) -> bool:
-        """Whether a maintenance reservation has the node now."""
-        return any(r.maintenance and r.active(self.now_s) and node in r.view.nodes for r in self.reservations.values())
-
 
 def _number(job_id: str) -> tuple[int, int]:
     first, _, task = job_id.partition("_")
     return int(first), int(task or 0)
-
-
-def _make_nodes(description: ClusterDescription, partitions: Iterable[Partition]) -> dict[str, Node]:
-    members = [(partition.name, frozenset(partition.nodes)) for partition in partitions]
-    return {
-        name: Node(
-            name=name,
-            gpus=kind.gpus,
-            gpu_type=kind.gpu_type,
-            cpus=kind.cpus,
-            memory_mib=kind.memory_mib,
-            features=frozenset(kind.features),
-            partitions=frozenset(partition for partition, nodes in members if name in nodes),
-        )
-        for kind in description.nodes
-        for name in expand_hosts(kind.names)
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from controller.clock import VirtualClock
 from controller.errors import ConfigurationError
 from controller.slurm.embedded import EmbeddedSlurm, load_cluster
 from controller.slurm.embedded.description import expand_hosts
+from simulator.cluster import cluster_of
+from simulator.cluster_toml import cluster_toml
 
 FULL = """
 name = "lab"
@@ -87,6 +90,16 @@ async def test_described_jobs_come_by_themselves(tmp_path: Path) -> None:
         ("[[partitions]]\nname = 'a'\nnodes = 'n9'", "unknown nodes: n9"),
         ("[[jobs]]\nduration_s = 5\ngpus = 1\npartition = 'x'", "unknown partition 'x'"),
         ("[delays]\nlaunch_s = -1", "delays.launch_s"),
+        (
+            "slowdown = ['max-mim']",
+            "cluster.toml: slowdown: there is no slowdown model 'max-mim'; take none, or some of",
+        ),
+        ("profiles = 'p.json'\nslowdown = ['max-min']", "p.json: cannot be read"),
+        ("[network]\nkind = 'ring'", "cluster.toml: network.kind: 'ring' is no kind of network; take one of flat"),
+        ("[network]\nnic = 5", "cluster.toml: network.nic: is no key here; take one of"),
+        ("[[nodes]]\nnames = 'n1'\ngpus = 2\nsockets = 3", "nodes.0: Value error, sockets = 3 is more than its 2 GPUs"),
+        ("[[nodes]]\nnames = 'n1'\nrack = 'a'\n[[nodes]]\nnames = 'n2'", "nodes: racks are given in two ways"),
+        ("[[jobs]]\nduration_s = 5\ngpus = 1\nbatch_size = 0", "jobs.0.batch_size"),
         ("= 5", "not valid TOML"),
     ],
 )
@@ -94,6 +107,37 @@ def test_mistakes_are_named_with_their_place(tmp_path: Path, text: str, problem:
     with pytest.raises(ConfigurationError, match=r"cluster\.toml") as caught:
         _load(tmp_path, text)
     assert problem in str(caught.value)
+
+
+PROFILES = {"format": 1, "models": {"tiny": {"compute_s": 1.0, "bytes": 1e9}}}
+SLOW = """
+slowdown = ["max-min:reference=alone"]
+profiles = "profiles.json"
+{cluster}
+[[jobs]]
+duration_s = 10
+gpus = 4
+nodes = 2
+model = "tiny"
+[[jobs]]
+duration_s = 10
+gpus = 4
+nodes = 2
+model = "tiny"
+"""
+
+
+async def test_profiles_lie_beside_the_file_and_headway_cluster_describes_the_network(tmp_path: Path) -> None:
+    """A step of 1 s and 1 GB over NICs of 1 GB/s: alone 2 s, for two at once 3 s."""
+    (tmp_path / "profiles.json").write_text(json.dumps(PROFILES))
+    written = cluster_toml(cluster_of({"nodes": [{"names": "n[1-2]", "gpus": 8}], "network": {"nic_gbs": 1.0}}))
+    slurm = _load(tmp_path, SLOW.format(cluster=written))
+    clock = slurm.clock
+    assert isinstance(clock, VirtualClock)
+    await clock.advance(20)
+    for job in (await slurm.client.snapshot()).jobs:
+        assert job.end_time_s is not None and job.start_time_s is not None
+        assert job.end_time_s - job.start_time_s == pytest.approx(0.05 + 15, abs=1e-6)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

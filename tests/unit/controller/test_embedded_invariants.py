@@ -45,6 +45,7 @@ def _random_job(lab: Lab, rng: random.Random) -> JobKey:
         array=rng.choice([(), (), (), (0, 1, 2)]),
         requeue=rng.random() < 0.8,
         traps=rng.choice([frozenset(), frozenset({"TERM"})]),
+        model=rng.choice(["vgg16", "MoE", ""]),
     )
 
 
@@ -78,7 +79,9 @@ async def _disturb(lab: Lab, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_books_balance_through_a_day_of_accidents(seed: int) -> None:
-    rng, lab = random.Random(seed), Lab(ClusterDescription(delays=Delays(min_job_age_s=120)))
+    slowdown = ("max-min", "pair-table") if seed % 2 else ()
+    description = ClusterDescription(delays=Delays(min_job_age_s=120), slowdown=slowdown, network={"nic_gbs": 1.0})
+    rng, lab = random.Random(seed), Lab(description)
     for _ in range(250):
         with suppress(SlurmError):
             if rng.random() < 0.4:
