@@ -153,9 +153,9 @@ class ClusterDescription(BaseModel):
     jobs: tuple[JobDescription, ...] = ()
     """Jobs that come by themselves."""
     slowdown: tuple[str, ...] = ()
-    """Why jobs run slower, each as `headway-sim --slowdown` takes it: "max-min", "pair-table", ...; none = they do not."""
+    """Why jobs run slower, each as `headway-sim run --slowdown` takes it: "max-min", "pair-table", ...; none = they do not."""
     profiles: Path | None = None
-    """How models train, a file as `headway-sim --profiles` takes it, relative to this one; none = those of the papers."""
+    """How models train, a file as `headway-sim run --profiles` takes it, relative to this one; none = those of the papers."""
     network: dict[str, Any] = {}
     """What connects the nodes: kind and keys as in the simulator's cluster files."""
 
