@@ -44,17 +44,13 @@ class JobCgroups:
 
     def jobs(self) -> dict[int, Folders]:
         """Every Slurm job that has a cgroup on this node, by id."""
-        found: dict[int, list[tuple[str, str]]] = {}
-        seen: set[Path] = set()
-        for folder in self._job_folders():
-            if (resolved := folder.resolve()) in seen:  # cpuacct is a link to cpu,cpuacct
-                continue
-            seen.add(resolved)
+        found: dict[int, set[tuple[str, str]]] = {}
+        for folder in self._job_folders():  # one hierarchy may have several names: cpuacct is a link to cpu,cpuacct
             controller, path = self._split(folder)
             named = slurm_cgroup(f"{0 if controller == _UNIFIED else 1}:{controller}:{path}")
             if named is not None:
-                found.setdefault(named.job_id, []).extend(named.folders)
-        return {job_id: tuple(folders) for job_id, folders in found.items()}
+                found.setdefault(named.job_id, set()).update(named.folders)
+        return {job_id: tuple(sorted(folders)) for job_id, folders in found.items()}
 
     def steps(self, folders: Folders) -> tuple[StepProcesses, ...]:
         """Processes by step, from the first of the job's folders that is still there and holds any."""

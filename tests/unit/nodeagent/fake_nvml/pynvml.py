@@ -1,0 +1,159 @@
+"""Stands in for NVIDIA's library in a child process: FAKE_NVML says how it behaves.
+
+Values are those of the real functions; what a real GPU of that kind does not support raises, as in the real library.
+"""
+# ruff: noqa: N802 - the names are the library's
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+NVML_CLOCK_SM = 1
+NVML_PCIE_UTIL_TX_BYTES = 0
+NVML_PCIE_UTIL_RX_BYTES = 1
+NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX = 138
+NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 139
+
+BEHAVIOUR = os.environ.get("FAKE_NVML", "good")
+
+
+class NVMLError(Exception):
+    """As the library's."""
+
+
+def _count_starts():
+    if marks := os.environ.get("FAKE_NVML_STARTS"):
+        with Path(marks).open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+def nvmlInit():
+    _count_starts()
+    if BEHAVIOUR == "absent":
+        raise NVMLError("NVML Shared Library Not Found")
+    if BEHAVIOUR == "slow to start":
+        time.sleep(0.3)
+    if BEHAVIOUR == "hang at start":
+        time.sleep(600)
+
+
+def nvmlDeviceGetCount():
+    return 3 if BEHAVIOUR == "one lost" else 2
+
+
+def nvmlDeviceGetHandleByIndex(index):
+    if BEHAVIOUR == "hang":
+        time.sleep(600)
+    if BEHAVIOUR == "die":
+        os._exit(9)
+    if BEHAVIOUR == "nonsense":
+        sys.stdout.write("Segmentation fault\n")
+    if BEHAVIOUR == "flood":
+        sys.stdout.write("x" * 6_000_000)
+    if BEHAVIOUR == "once good" and index == 0 and _reads.pop() == 0:
+        time.sleep(600)
+    if index == 2:
+        raise NVMLError("GPU is lost")
+    return SimpleNamespace(index=index, mig=None)
+
+
+_reads = [0, 1]
+
+
+def nvmlDeviceGetMinorNumber(handle):
+    return 1 - handle.index
+
+
+def nvmlDeviceGetUUID(handle):
+    return f"MIG-{handle.mig}" if handle.mig is not None else f"GPU-{handle.index}"
+
+
+def nvmlDeviceGetName(handle):
+    return "NVIDIA H100 80GB HBM3"
+
+
+def nvmlDeviceGetPciInfo(handle):
+    return SimpleNamespace(busId=f"00000000:{'3B' if handle.index == 0 else 'AF'}:00.0")
+
+
+def nvmlDeviceGetUtilizationRates(handle):
+    if handle.index == 1:
+        raise NVMLError("Not Supported")
+    if BEHAVIOUR == "wrong values":
+        return SimpleNamespace(gpu=4_000_000_000, memory=1)
+    return SimpleNamespace(gpu=87, memory=40)
+
+
+def nvmlDeviceGetMemoryInfo(handle):
+    return SimpleNamespace(used=10 * 2**30, total=80 * 2**30, free=70 * 2**30)
+
+
+def nvmlDeviceGetPowerUsage(handle):
+    return 650_500
+
+
+def nvmlDeviceGetClockInfo(handle, kind):
+    assert kind == NVML_CLOCK_SM
+    return 1980
+
+
+def nvmlDeviceGetPcieThroughput(handle, counter):
+    return 5_000 + counter
+
+
+def nvmlDeviceGetFieldValues(handle, fields):
+    assert all(scope == 0xFFFFFFFF for _field, scope in fields)
+    if handle.index == 1:
+        return [SimpleNamespace(nvmlReturn=3, value=SimpleNamespace(ullVal=0)) for _ in fields]
+    return [
+        SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(ullVal=ctypes.c_ulonglong(7 + i).value)) for i in (0, 1)
+    ]
+
+
+def nvmlDeviceGetProcessUtilization(handle, since):
+    if since:
+        raise NVMLError("Not Found")
+    return [
+        SimpleNamespace(pid=100, smUtil=60, timeStamp=5),
+        SimpleNamespace(pid=100, smUtil=40, timeStamp=9),
+        SimpleNamespace(pid=101, smUtil=20, timeStamp=9),
+    ]
+
+
+def nvmlDeviceGetComputeRunningProcesses(handle):
+    if handle.mig is not None:
+        return [SimpleNamespace(pid=300 + handle.mig, usedGpuMemory=2**30)]
+    if handle.index == 1 and BEHAVIOUR != "mig":
+        return []
+    return [SimpleNamespace(pid=100, usedGpuMemory=3 * 2**30), SimpleNamespace(pid=101, usedGpuMemory=None)]
+
+
+def nvmlDeviceGetGraphicsRunningProcesses(handle):
+    raise NVMLError("Not Supported")
+
+
+def nvmlDeviceGetMigMode(handle):
+    return [1, 1] if BEHAVIOUR == "mig" and handle.index == 0 else [0, 0]
+
+
+def nvmlDeviceGetMaxMigDeviceCount(handle):
+    return 7
+
+
+def nvmlDeviceGetMigDeviceHandleByIndex(handle, position):
+    if position not in (0, 2):
+        raise NVMLError("Not Found")
+    return SimpleNamespace(index=handle.index, mig=position)
+
+
+def nvmlDeviceGetGpuInstanceId(handle):
+    return 7 + handle.mig
+
+
+def nvmlDeviceGetComputeInstanceId(handle):
+    return 0
