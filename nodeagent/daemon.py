@@ -84,19 +84,14 @@ class Agent:
     """Everything that runs on a compute node, put together from its parts."""
 
     settings: AgentSettings
+    """As read, with what the controller has changed."""
     jobs: Jobs
     job_socket: JobSocket
     meter: Meter
     clock: Clock = field(default_factory=RealClock)
     health: AgentHealth = field(default_factory=AgentHealth)
-    report_interval_s: float = 0.0
-    """As set, or as the controller has changed it."""
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _reported_ns: int | None = None
-
-    def __post_init__(self) -> None:
-        """Begin with what is set."""
-        self.report_interval_s = self.settings.report_interval_s
 
     # ---- what others ask of it
 
@@ -109,12 +104,11 @@ class Agent:
         values = {"report_interval_s": report_interval_s, "profile_steps": profile_steps}
         told = {name: value for name, value in values.items() if value is not None}
         try:
-            changed = AgentSettings.model_validate(self.settings.model_dump() | told)
+            self.settings = AgentSettings.model_validate(self.settings.model_dump() | told)
         except ValueError as error:
             log.warning("settings_ignored", problem=str(error))
             return
-        self.report_interval_s = changed.report_interval_s
-        self.job_socket.profile_steps = changed.profile_steps
+        self.job_socket.profile_steps = self.settings.profile_steps
 
     def request_profile(self, job_id: int, steps: int) -> str:
         """Ask a job for a profile window now; why that could not be done, empty when it went out to every rank here."""
@@ -140,7 +134,7 @@ class Agent:
             while not self._stop.is_set():
                 begun_s = time.monotonic()
                 await self._one_cycle(reporter)
-                await self._pause(self.report_interval_s - (time.monotonic() - begun_s))
+                await self._pause(self.settings.report_interval_s - (time.monotonic() - begun_s))
         finally:
             notifier.stopping()
             self.job_socket.close()
@@ -207,7 +201,7 @@ class Agent:
         period_s = min(_BEAT_S, (notifier.watchdog_s or 2 * _BEAT_S) / 2)
         while True:
             await asyncio.sleep(period_s)
-            if time.monotonic() - self.health.last_end_s <= self.report_interval_s + _PATIENCE_S:
+            if time.monotonic() - self.health.last_end_s <= self.settings.report_interval_s + _PATIENCE_S:
                 notifier.watchdog()
 
 

@@ -75,18 +75,27 @@ class NodeJobs:
         steps: Mapping[str, list[int]],
         seen: dict[tuple[int, str, int], _Started | None],
     ) -> NodeJob | None:
-        started = [found for step, pids in steps.items() if (found := self._first(job_id, step, pids, seen))]
-        if not started:
+        pids = frozenset(pid for own in steps.values() for pid in own)
+        started = [found for step, own in steps.items() if (found := self._first(job_id, step, own, seen))]
+        uid = started[0].uid if started else self._owner(pids)
+        if uid is None:
             return None
         gpus = [found.gpus for found in started if found.gpus is not None]
         return NodeJob(
             job_id=job_id,
-            uid=started[0].uid,
-            restart=max(found.restart for found in started),
+            uid=uid,
+            restart=max((found.restart for found in started), default=0),
             folders=folders,
-            pids=frozenset(pid for pids in steps.values() for pid in pids),
+            pids=pids,
             gpus=tuple(sorted(frozenset().union(*gpus))) if gpus else None,
         )
+
+    def _owner(self, pids: Iterable[int]) -> int | None:
+        """Of a job whose processes have all replaced their environment; None = they have ended meanwhile."""
+        for pid in sorted(pids)[:_LOOK_AT]:
+            with suppress(OSError):
+                return self.processes.owner(pid)
+        return None
 
     def _first(
         self, job_id: int, step: str, pids: list[int], seen: dict[tuple[int, str, int], _Started | None]

@@ -1,0 +1,22 @@
+"""A node agent that reports into a file: agent_program SETTINGS REPORTS. Ends on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from nodeagent.config import load_settings
+from nodeagent.daemon import assemble, stop_signals
+from nodeagent.reporter import FileReporter
+from policies.sdnotify import Notifier
+
+
+async def main(settings: Path, reports: Path) -> None:
+    agent = assemble(load_settings(settings))
+    with stop_signals(agent):
+        await agent.run(FileReporter(reports), Notifier())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
