@@ -1,0 +1,611 @@
+"""Agents and controller over real gRPC in one process: who is let in, what is acknowledged, who replaces whom."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import stat
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from controller.agents import AgentsServer, AgentsSettings
+from controller.errors import ConfigurationError
+from controller.profile_store import ProfileStore, ProfileStoreError
+from nodeagent.endpoint import EndpointError
+from nodeagent.link import Backoff, Link, LinkSettings
+from nodeagent.munge import Credential, MungeError, MungeFault
+from nodeagent.outbox import Outbox
+from nodeagent.session import METADATA_KEY, Direction, Signer, make_ticket
+from protos.headway.v1 import agent_pb2, agent_pb2_grpc
+from tests.unit.controller.reports import Training
+from tests.unit.policies.processes import eventually
+
+QUICK: dict[str, Any] = {"first_pause_s": 0.02, "longest_pause_s": 0.1, "beat_s": 0.1}
+PATIENT: dict[str, Any] = {"beat_s": 0.1, "silence_s": 30.0}
+
+
+class PaperSeal:
+    """Credentials as a cluster without munged would have them: kept in a drawer, each given away once."""
+
+    def __init__(self, uid: int = 0, receiver_uid: int = 0) -> None:
+        self.uid = uid
+        self._receiver_uid = receiver_uid
+        self._drawer: dict[str, tuple[bytes, int | None]] = {}
+
+    async def encode(self, payload: bytes, only_uid: int | None = None) -> str:
+        name = secrets.token_hex(8)
+        self._drawer[name] = payload, only_uid
+        return name
+
+    async def decode(self, credential: str) -> Credential:
+        try:
+            payload, only_uid = self._drawer[credential]
+        except KeyError:
+            raise MungeError(MungeFault.INVALID, "not of this cluster") from None
+        if only_uid is not None and only_uid != self._receiver_uid:
+            raise MungeError(MungeFault.UNAUTHORIZED, f"for uid {only_uid}")
+        return Credential(payload, self.uid, 0, int(time.time()))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ProfileStore]:
+    with closing(ProfileStore(tmp_path / "state" / "profiles.sqlite")) as store:
+        yield store
+
+
+class Heard:
+    """A listener that remembers."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[str, int]] = []
+
+    def __call__(self, node: str, report: agent_pb2.AgentReport) -> None:
+        self.reports.append((node, report.number))
+
+
+@asynccontextmanager
+async def serving(server: AgentsServer) -> AsyncIterator[AgentsServer]:
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def started(server: AgentsServer) -> AgentsServer:
+    await server.start()
+    return server
+
+
+class Agent:
+    """A link with what it was told."""
+
+    def __init__(self, address: str, node: str = "n1", seal: PaperSeal | None = None, **settings: Any) -> None:
+        self.outbox = Outbox()
+        self.commands: list[agent_pb2.AgentCommand] = []
+        self.told: list[agent_pb2.AgentSettings] = []
+        self.node = node
+        self.link = Link(
+            LinkSettings(address, **{**QUICK, **settings}), self.hello, self.outbox, self.commands.append, self.told.append, seal,
+            random.Random(1),
+        )  # fmt: skip
+
+    def hello(self) -> agent_pb2.AgentHello:
+        topology = agent_pb2.NodeTopology(nics=[agent_pb2.NicDevice(name="eth0", speed_bits_per_s=10**9)])
+        return agent_pb2.AgentHello(node=self.node, boot_id="boot", agent_version="1.0", topology=topology)
+
+    def put(self, keep: bool = False) -> None:
+        self.outbox.put(agent_pb2.AgentReport(time_s=time.time(), telemetry=agent_pb2.NodeTelemetry()), keep=keep)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Agent]:
+        task = asyncio.create_task(self.link.run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    async def connected(self) -> None:
+        await eventually(self._up)
+
+    async def _up(self) -> bool:
+        return self.link.status.connected
+
+    async def failed(self, text: str) -> None:
+        async def told() -> bool:
+            return text in self.link.status.last_error
+
+        try:
+            await eventually(told)
+        except AssertionError:
+            raise AssertionError(f"{text!r} not in {self.link.status.last_error!r}") from None
+
+    async def failed_somehow(self) -> None:
+        async def told() -> bool:
+            return self.link.status.last_error != ""
+
+        await eventually(told)
+
+    async def emptied(self) -> None:
+        async def empty() -> bool:
+            return len(self.outbox) == 0
+
+        await eventually(empty)
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return f"unix://{tmp_path}/a.sock"
+
+
+async def test_reports_arrive_once_and_are_acknowledged(store: ProfileStore, address: str) -> None:
+    heard = Heard()
+    async with serving(AgentsServer(AgentsSettings(address, **PATIENT), store, None, heard)) as server:
+        async with Agent(address).running() as agent:
+            for _ in range(300):
+                agent.put()
+            await agent.emptied()
+            status = server.nodes["n1"]
+            assert (status.connected, status.version, status.boot_id, status.reports) == (True, "1.0", "boot", 300)
+            assert abs(status.clock_behind_s) < 5
+            assert agent.told[0].profile_steps == 20
+
+        async def gone() -> bool:
+            return not server.nodes["n1"].connected
+
+        await eventually(gone)
+    assert heard.reports == [("n1", number) for number in range(1, 301)]
+    assert store.link_bytes_per_s(["n1"]) == 125e6
+
+
+async def test_the_socket_is_the_controller_s_alone_and_goes_with_it(store: ProfileStore, address: str) -> None:
+    path = Path(address.removeprefix("unix://"))
+    async with serving(AgentsServer(AgentsSettings(address), store, None)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with pytest.raises(ConfigurationError, match="agents_address"):
+            await AgentsServer(AgentsSettings(address), store, None).start()
+    assert not path.exists()
+
+
+async def test_an_agent_resumes_with_whoever_serves_next(store: ProfileStore, address: str) -> None:
+    heard = Heard()
+    async with Agent(address).running() as agent:
+        for turn in range(3):
+            for _ in range(10):
+                agent.put()
+            async with serving(AgentsServer(AgentsSettings(address, **PATIENT), store, None, heard)):
+                await agent.emptied()
+            assert turn + 1 == agent.link.status.streams
+            agent.put()
+    assert sorted(heard.reports) == [("n1", number) for number in range(1, 33)]
+
+
+async def test_what_the_store_cannot_take_is_not_acknowledged(
+    store: ProfileStore, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, broken = store.take, asyncio.Event()
+    tried = 0
+
+    def fail(arrivals: Any) -> list[bool]:
+        nonlocal tried
+        tried += 1
+        if not broken.is_set():
+            raise ProfileStoreError("disk full")
+        return take(arrivals)
+
+    monkeypatch.setattr(store, "take", fail)
+    monkeypatch.setattr("controller.agents._STORE_AGAIN_S", 0.01)
+    async with (
+        serving(AgentsServer(AgentsSettings(address, **PATIENT), store, None)),
+        Agent(address).running() as agent,
+    ):
+        agent.put()
+
+        async def tried_often() -> bool:
+            return tried > 3
+
+        await eventually(tried_often)
+        assert len(agent.outbox) == 1
+        broken.set()  # that is: mended
+        await agent.emptied()
+
+
+async def test_a_report_that_nobody_can_store_does_not_stop_the_others(
+    store: ProfileStore, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, heard = store.take, Heard()
+
+    def choosy(arrivals: Any) -> list[bool]:
+        if any(arrival.report.number == 5 for arrival in arrivals):
+            raise OverflowError("a number that nobody foresaw")
+        return take(arrivals)
+
+    monkeypatch.setattr(store, "take", choosy)
+    server = AgentsServer(AgentsSettings(address, **PATIENT), store, None, heard)
+    async with serving(server), Agent(address).running() as agent:
+        for _ in range(10):
+            agent.put()
+        await agent.emptied()
+    assert [number for _, number in heard.reports] == [1, 2, 3, 4, 6, 7, 8, 9, 10]
+
+
+async def test_commands_reach_the_node_and_no_other(store: ProfileStore, address: str) -> None:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(serving(AgentsServer(AgentsSettings(address, **PATIENT), store, None)))
+        one = await stack.enter_async_context(Agent(address, "n1").running())
+        two = await stack.enter_async_context(Agent(address, "n2").running())
+        await one.connected()
+        await two.connected()
+        commands = [
+            agent_pb2.AgentCommand(id=str(number), profile=agent_pb2.ProfileRequest(steps=number))
+            for number in range(5)
+        ]
+        assert all(server.tell("n2", command) for command in commands)
+        assert not server.tell("n9", commands[0])
+
+        async def there() -> bool:
+            return len(two.commands) == 5
+
+        await eventually(there)
+        assert (two.commands, one.commands) == (commands, [])
+
+
+async def test_a_later_stream_of_a_node_takes_the_place_of_the_earlier(store: ProfileStore, address: str) -> None:
+    # given an agent that hangs and does not know it, and one that was started beside it
+    heard = Heard()
+    server = AgentsServer(AgentsSettings(address, **PATIENT), store, None, heard)
+    async with serving(server), Agent(address, first_pause_s=60.0, longest_pause_s=60.0).running() as old:
+        await old.connected()
+        async with Agent(address).running() as new:
+            await new.connected()
+            await old.failed("has dialled anew")
+            new.put()
+            await new.emptied()
+            assert (server.nodes["n1"].run_id, server.nodes["n1"].connected) == (new.outbox.run_id, True)
+            assert server.nodes["n1"].streams == 2
+    assert heard.reports == [("n1", 1)]
+
+
+# --- who is let in
+
+
+async def test_with_credentials_over_loopback(store: ProfileStore) -> None:
+    seal = PaperSeal()
+    async with serving(AgentsServer(AgentsSettings("127.0.0.1:0", **PATIENT), store, seal)) as server:
+        async with Agent(server.address, seal=seal).running() as agent:
+            agent.put()
+            await agent.emptied()
+        async with Agent(server.address).running() as agent:
+            await agent.failed("UNAUTHENTICATED: one headway-credential is needed")
+        async with Agent(server.address, seal=PaperSeal()).running() as agent:
+            await agent.failed("UNAUTHENTICATED: MUNGE: invalid")
+        async with Agent(server.address, seal=seal, controller_uid=77).running() as agent:
+            await agent.failed("UNAUTHENTICATED: MUNGE: unauthorized")
+
+
+async def test_only_users_that_may_be_agents(store: ProfileStore) -> None:
+    seal = PaperSeal(uid=1000)
+    server = await started(AgentsServer(AgentsSettings("127.0.0.1:0", **PATIENT), store, seal))
+    async with Agent(server.address, seal=seal).running() as agent:
+        await agent.failed("PERMISSION_DENIED: uid 1000")
+    await server.stop()
+    settings = AgentsSettings("127.0.0.1:0", frozenset({0, 1000}), **PATIENT)
+    async with (
+        serving(AgentsServer(settings, store, seal)) as server,
+        Agent(server.address, seal=seal).running() as agent,
+    ):
+        await agent.connected()
+
+
+async def test_only_nodes_that_there_are(store: ProfileStore, address: str) -> None:
+    server = AgentsServer(AgentsSettings(address, **PATIENT), store, None, knows={"n1"}.__contains__)
+    async with serving(server), Agent(address, "n7").running() as agent:
+        await agent.failed("PERMISSION_DENIED: there is no node n7")
+
+
+async def test_no_more_than_so_many_nodes(store: ProfileStore, address: str) -> None:
+    settings = AgentsSettings(address, max_nodes=1, **PATIENT)
+    async with serving(AgentsServer(settings, store, None)), Agent(address, "n1").running() as one:
+        await one.connected()
+        async with Agent(address, "n2").running() as two:
+            await two.failed("RESOURCE_EXHAUSTED: 1 agents are connected")
+        assert one.link.status.connected
+
+
+@pytest.mark.parametrize("wrong", ["0.0.0.0:0", "head:9342", "nonsense"])
+def test_beyond_this_machine_only_with_munge(store: ProfileStore, wrong: str) -> None:
+    with pytest.raises(ConfigurationError, match="agents_address"):
+        AgentsServer(AgentsSettings(wrong), store, None)
+    if wrong != "nonsense":
+        with pytest.raises(EndpointError, match="MUNGE"):
+            Agent(wrong)
+
+
+# --- clients that are no agents
+
+
+class Hostile:
+    """A client that can do anything with its stream."""
+
+    def __init__(self, channel: grpc.aio.Channel, seal: PaperSeal | None) -> None:
+        self._stub = agent_pb2_grpc.AgentsStub(channel)
+        self._seal = seal
+        self.key = secrets.token_bytes(32)
+        self.signer = Signer(None if seal is None else self.key, Direction.FROM_AGENT)
+        self.call: Any = None
+        self.metadata: tuple[tuple[str, str], ...] = ()
+
+    async def dial(self, hello: agent_pb2.AgentHello | None = None, time_s: float | None = None) -> None:
+        hello = good_hello() if hello is None else hello
+        body = agent_pb2.AgentBody(hello=hello).SerializeToString()
+        if self._seal is not None and not self.metadata:
+            ticket = make_ticket(body, time.time() if time_s is None else time_s, self.key)
+            self.metadata = ((METADATA_KEY, await self._seal.encode(ticket.pack())),)
+        self.call = self._stub.Connect(metadata=self.metadata)
+        await self.say(body)
+
+    async def say(self, body: bytes, change: Callable[[agent_pb2.AgentMessage], None] = lambda _: None) -> None:
+        number, mac = self.signer.sign(body)
+        message = agent_pb2.AgentMessage(number=number, body=body, mac=mac)
+        change(message)
+        await self.call.write(message)
+
+    async def report(self, number: int, change: Callable[[agent_pb2.AgentMessage], None] = lambda _: None) -> None:
+        report = agent_pb2.AgentReport(number=number, telemetry=agent_pb2.NodeTelemetry())
+        await self.say(agent_pb2.AgentBody(report=report).SerializeToString(), change)
+
+    async def refused(self) -> str:
+        """Code and reason of the end."""
+        with pytest.raises(grpc.aio.AioRpcError):
+            while await self.call.read() is not grpc.aio.EOF:
+                pass
+        return f"{(await self.call.code()).name}: {await self.call.details()}"
+
+
+def good_hello(**more: Any) -> agent_pb2.AgentHello:
+    return agent_pb2.AgentHello(**{"node": "n1", "run_id": "a" * 32, "time_s": time.time(), **more})
+
+
+@pytest.fixture
+async def hostile(store: ProfileStore) -> AsyncIterator[Callable[[], Hostile]]:
+    seal = PaperSeal()
+    settings = AgentsSettings("127.0.0.1:0", silence_s=30.0, hello_timeout_s=0.5)
+    async with (
+        serving(AgentsServer(settings, store, seal)) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        yield lambda: Hostile(channel, seal)
+
+
+async def test_a_hello_for_which_the_credential_was_not_made(hostile: Callable[[], Hostile]) -> None:
+    client = hostile()
+    body = agent_pb2.AgentBody(hello=good_hello()).SerializeToString()
+    ticket = make_ticket(body + b"x", time.time(), client.key)
+    client.metadata = ((METADATA_KEY, await client._seal.encode(ticket.pack())),)  # type: ignore[union-attr]
+    await client.dial()
+    assert "UNAUTHENTICATED: other hello" in await client.refused()
+
+
+@pytest.mark.parametrize(("age_s", "reason"), [(3600, "too old"), (-3600, "from the future")])
+async def test_a_credential_of_another_hour(hostile: Callable[[], Hostile], age_s: float, reason: str) -> None:
+    client = hostile()
+    await client.dial(time_s=time.time() - age_s)
+    assert f"UNAUTHENTICATED: {reason}" in await client.refused()
+
+
+async def test_a_recorded_stream_opens_nothing(hostile: Callable[[], Hostile]) -> None:
+    # given a stream, recorded on the wire
+    client, thief = hostile(), hostile()
+    await client.dial()
+    await client.call.read()
+    client.call.cancel()
+    # when it is played again
+    thief.metadata, thief.key = client.metadata, client.key
+    thief.signer = Signer(client.key, Direction.FROM_AGENT)
+    await thief.dial()
+    # then it is refused
+    assert "UNAUTHENTICATED: replayed" in await thief.refused()
+
+
+def _alter(message: agent_pb2.AgentMessage) -> None:
+    message.body = message.body[:-1] + bytes([message.body[-1] ^ 1])
+
+
+def _cut(message: agent_pb2.AgentMessage) -> None:
+    message.body = message.body[:-1]
+
+
+def _unsign(message: agent_pb2.AgentMessage) -> None:
+    message.mac = b""
+
+
+@pytest.mark.parametrize(("change", "reason"), [(_alter, "forged"), (_cut, "forged"), (_unsign, "malformed")])
+async def test_an_altered_message_ends_the_stream_and_is_not_taken(
+    hostile: Callable[[], Hostile], store: ProfileStore, change: Callable[[agent_pb2.AgentMessage], None], reason: str
+) -> None:
+    client = hostile()
+    await client.dial()
+    await client.report(1)
+    await client.report(2, change)
+    assert f"UNAUTHENTICATED: {reason}" in await client.refused()
+    assert store.highest("n1", "a" * 32) <= 1
+
+
+async def test_a_duplicated_message_ends_the_stream(hostile: Callable[[], Hostile]) -> None:
+    client = hostile()
+    await client.dial()
+    sent: list[agent_pb2.AgentMessage] = []
+    await client.report(1, sent.append)
+    await client.call.write(sent[0])
+    assert "UNAUTHENTICATED: repeated" in await client.refused()
+
+
+async def test_a_message_left_out_ends_the_stream(hostile: Callable[[], Hostile]) -> None:
+    client = hostile()
+    await client.dial()
+    client.signer.sign(b"lost on the way")
+    await client.report(1)
+    assert "UNAUTHENTICATED: skipped" in await client.refused()
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        {"node": ""},
+        {"node": "../n1"},
+        {"node": "n" * 65},
+        {"run_id": ""},
+        {"run_id": "z" * 32},
+        {"boot_id": "\n"},
+        {"time_s": float("nan")},
+    ],
+)
+async def test_a_hello_that_is_none(hostile: Callable[[], Hostile], hello: dict[str, Any]) -> None:
+    client = hostile()
+    await client.dial(good_hello(**hello))
+    assert "INVALID_ARGUMENT" in await client.refused()
+
+
+async def test_reports_whose_numbers_do_not_rise(hostile: Callable[[], Hostile]) -> None:
+    client = hostile()
+    await client.dial()
+    await client.report(2)
+    await client.report(2)
+    assert "INVALID_ARGUMENT: numbers of reports must rise" in await client.refused()
+
+
+async def test_junk_and_a_second_hello(hostile: Callable[[], Hostile]) -> None:
+    for body in (b"\xff\xff", agent_pb2.AgentBody(hello=good_hello()).SerializeToString()):
+        client = hostile()
+        await client.dial()
+        await client.say(body)
+        assert "INVALID_ARGUMENT" in await client.refused()
+
+
+async def test_too_long_a_message(hostile: Callable[[], Hostile]) -> None:
+    client = hostile()
+    await client.dial()
+    await client.say(b"x" * (300 << 10))
+    assert "RESOURCE_EXHAUSTED" in await client.refused()
+
+
+async def test_who_says_nothing_is_not_waited_for(hostile: Callable[[], Hostile]) -> None:
+    client = hostile()
+    ticket = make_ticket(b"never said", time.time(), client.key)
+    client.metadata = ((METADATA_KEY, await client._seal.encode(ticket.pack())),)  # type: ignore[union-attr]
+    client.call = client._stub.Connect(metadata=client.metadata)
+    assert "DEADLINE_EXCEEDED: no hello in time" in await client.refused()
+
+
+async def test_who_reads_nothing_holds_up_nobody(store: ProfileStore) -> None:
+    # given a client that says hello and thousands of reports, and never reads
+    seal = PaperSeal()
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(
+            serving(AgentsServer(AgentsSettings("127.0.0.1:0", **PATIENT), store, seal))
+        )
+        rude = Hostile(await stack.enter_async_context(grpc.aio.insecure_channel(server.address)), seal)
+        await rude.dial(good_hello(node="rude"))
+
+        async def talk() -> None:
+            for number in range(1, 100_000):
+                await rude.report(number)
+
+        talking = asyncio.create_task(talk())
+        # then an agent beside it is served
+        async with Agent(server.address, "n1", seal).running() as agent:
+            for _ in range(200):
+                agent.put()
+            await agent.emptied()
+        talking.cancel()
+        await asyncio.gather(talking, return_exceptions=True)
+        rude.call.cancel()
+
+
+# --- pauses
+
+
+def test_pauses_double_with_jitter_up_to_a_bound() -> None:
+    backoff = Backoff(0.5, 30.0, random.Random(7))
+    pauses = [backoff.next_s() for _ in range(40)]
+    for at, pause_s in enumerate(pauses):
+        whole_s = min(0.5 * 2**at, 30.0)
+        assert whole_s / 2 <= pause_s <= whole_s
+    assert len(set(pauses)) == 40
+    backoff.reset()
+    assert backoff.next_s() <= 0.5
+
+
+def test_agents_that_lost_the_same_controller_do_not_come_back_at_once() -> None:
+    firsts = [Backoff(0.5, 30.0, random.Random(seed)).next_s() for seed in range(100)]
+    assert max(firsts) - min(firsts) > 0.2
+
+
+async def test_nobody_there_is_tried_again_and_nothing_is_lost(store: ProfileStore, address: str) -> None:
+    async with Agent(address).running() as agent:
+        agent.put(keep=True)
+        await agent.failed("UNAVAILABLE")
+        async with serving(AgentsServer(AgentsSettings(address, **PATIENT), store, None)):
+            await agent.emptied()
+
+
+async def test_a_controller_that_hangs_is_given_up(address: str, tmp_path: Path) -> None:
+    """It takes connections, and says nothing."""
+    held = []
+    listener = await asyncio.start_unix_server(lambda _, writer: held.append(writer), tmp_path / "a.sock")
+    async with listener:
+        async with Agent(address, dial_timeout_s=0.2).running() as agent:
+            await agent.failed("no welcome in time")
+        for writer in held:
+            writer.close()
+
+
+async def test_tls_with_a_ca_of_one_s_own(store: ProfileStore, tmp_path: Path) -> None:
+    import shutil
+    import subprocess
+
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate), "-days", "1",
+         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    seal = PaperSeal()
+    settings = AgentsSettings("127.0.0.1:0", certificate=certificate, private_key=key, **PATIENT)
+    async with serving(AgentsServer(settings, store, seal)) as server:
+        async with Agent(server.address, seal=seal, ca_file=certificate).running() as agent:
+            agent.put()
+            await agent.emptied()
+        async with Agent(server.address, seal=seal, dial_timeout_s=2.0).running() as agent:
+            await agent.failed_somehow()
+            assert agent.link.status.streams == 0
+        with pytest.raises(ConfigurationError, match="certificate"):
+            AgentsServer(replace(settings, private_key=None), store, seal)
+
+
+async def test_throughputs_of_what_agents_report(store: ProfileStore, address: str) -> None:
+    """From two agents to a throughput: the whole way, but for the waiting."""
+    job = Training(5, ("n1", "n2"), 4.0, start_s=time.time() - 600)
+    async with serving(AgentsServer(AgentsSettings(address, **PATIENT), store, None)) as server:
+        for node in job.nodes:
+            async with Agent(address, node).running() as agent:
+                for at_s in range(-300, 0, 5):
+                    agent.outbox.put(job.report(node, time.time() + at_s))
+                await agent.emptied()
+        assert await server.use_store(lambda store: store.work_out(time.time() + 60)) >= 8
+        found = await server.use_store(lambda store: list(store.observations()))
+    assert len(found) >= 8
+    assert all(item.steps_per_s == pytest.approx(4.0, rel=1e-3) and item.shape.nodes == 2 for item in found)
