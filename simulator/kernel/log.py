@@ -7,18 +7,31 @@ from array import array
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.nodes import NodePool
 
+_SHORT = 64
+"""Entries up to which a log is copied rather than kept as one more link of a chain."""
+_COLUMNS = (
+    *("index", "first_start", "finish", "service", "wait", "overhead", "lost"),
+    *("attained", "stops", "moves", "resizes", "failures"),
+)
+"""Those with one number for each job."""
+
 
 class FinishLog:
     """One entry per finished job in every column, in order of finishing; times in ns.
 
-    Job k held `counts[i]` GPUs of node `nodes[i]` in its last run, for i from `offset[k]` to `offset[k + 1]` - 1. The first
-    `prefix_length` jobs stand in `prefix`, the log that this one was forked from.
+    Job k held `counts[i]` GPUs of node `nodes[i]` in its last run, for i from `offset[k]` to `offset[k + 1]` - 1. Of what finished
+    before a fork, the last `prefix_length` jobs are the first entries of `prefix`, and those before them stand in its own prefix.
+
+    Invariant: of two neighbours in such a chain none is empty, and together they have more than `_SHORT` entries; so a run that
+    goes on from fork to fork keeps a chain that grows with the jobs that finish, by a link for some thirty, and not with forks.
     """
 
-    def __init__(self, prefix: FinishLog | None = None) -> None:
-        """An empty log behind what `prefix` holds now."""
-        self.prefix = prefix
-        self.prefix_length = 0 if prefix is None else len(prefix.index)
+    def __init__(self, original: FinishLog | None = None) -> None:
+        """An empty log behind what `original` holds now."""
+        self.prefix: FinishLog | None = None
+        self.prefix_length = 0
+        if original is not None:
+            self.prefix, self.prefix_length = original._as_prefix()
         self.index: array[int] = array("q")
         self.first_start = array("q")
         self.finish = array("q")
@@ -35,6 +48,28 @@ class FinishLog:
         self.nodes = array("q")
         self.counts = array("q")
         self.offset = array("q", [0])
+
+    def _as_prefix(self) -> tuple[FinishLog | None, int]:
+        """A log, and of how many of its entries, that stand for all that this one and its prefixes hold now."""
+        before, behind = self.prefix_length, len(self.index)
+        if not behind:
+            return self.prefix, before
+        if self.prefix is None or before + behind > _SHORT:
+            return self, behind
+        both = FinishLog()
+        both.prefix, both.prefix_length = self.prefix.prefix, self.prefix.prefix_length
+        both._append(self.prefix, before)
+        both._append(self, behind)
+        return both, before + behind
+
+    def _append(self, log: FinishLog, count: int) -> None:
+        """The first so many entries of another log."""
+        for name in _COLUMNS:
+            getattr(self, name).extend(getattr(log, name)[:count])
+        held, end = len(self.nodes), log.offset[count]
+        self.nodes.extend(log.nodes[:end])
+        self.counts.extend(log.counts[:end])
+        self.offset.extend([held + offset for offset in log.offset[1 : count + 1]])
 
     def add(self, job: ActiveJob) -> None:
         """The job has finished: it is settled, and still holds its GPUs."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from simulator.cluster import parse_cluster
 from simulator.engine import Simulation
 from simulator.kernel.job import ActiveJob
+from simulator.results import Result
 from simulator.settings import Estimates, Settings
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.unit.simulator.engine.build import (
@@ -21,6 +22,7 @@ from tests.unit.simulator.engine.build import (
     Sharing,
     allocation,
     baseline,
+    logs,
     outcomes,
     spans_s,
     trace_of,
@@ -223,6 +225,36 @@ class TestCost:
     def test_it_grows_with_active_jobs(self) -> None:
         few, many = (self.forked_bytes(self.simulation(3_000, active)) for active in (200, 2_000))
         assert few * 5 < many < few * 11
+
+    def chain(self, simulation: Simulation, forks: int, each: int) -> Simulation:
+        """The run so many forks later, each of the one before, with so many instants between them."""
+        for _ in range(forks):
+            simulation = advanced(simulation.fork(), each, decided=True)
+        return simulation
+
+    def test_forks_of_forks_leave_nothing_behind(self) -> None:
+        simulation = self.chain(self.simulation(300, 20), 300, 0)
+        gc.collect()
+        tracemalloc.start()
+        simulation = self.chain(simulation, 300, 0)
+        few, _ = tracemalloc.get_traced_memory()
+        simulation = self.chain(simulation, 2_000, 0)
+        many, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert many < few * 1.05
+        assert len(logs(simulation.finished)) == 2
+
+    @pytest.mark.parametrize("instants", [1, 3, 70])
+    def test_a_chain_of_forks_is_as_long_as_what_finished_and_tells_it_all(self, instants: int) -> None:
+        jobs = 600
+        trace = trace_of(*[(row * 5, 1 + row % 3, 7 + row % 11) for row in range(jobs)])
+        straight = Simulation(trace, parse_cluster("1x4"), baseline("srtf"), FREE)
+        chain = self.chain(straight.fork(), 2 * jobs // instants + 1, instants)
+        straight.run()
+        assert outcomes(chain) == outcomes(straight)
+        assert len(outcomes(chain)) == jobs
+        assert len(logs(chain.finished)) <= 2 + 2 * jobs // 64
+        assert Result.of(chain, "srtf", 0.0).nodes() == Result.of(straight, "srtf", 0.0).nodes()
 
 
 def test_the_copy_of_an_asked_policy_is_asked_too() -> None:
