@@ -64,7 +64,7 @@ def of_past_run(run: RunRecord, now_s: float) -> Explained:
         "name": run.name,
         "slurm_state": run.state,
         "submit_time_s": str(run.key.submit_time_s),
-        "end_time_s": f"{run.end_time_s:.0f}",
+        "end_time_s": f"{run.end_time_s:.12g}",
         "service_s": f"{run.service_s:.0f}",
         "num_gpus": str(run.num_gpus),
         "num_nodes": str(run.num_nodes),
@@ -244,9 +244,9 @@ def _common_facts(scene: Scene, job: SlurmJob, now_s: float) -> dict[str, str]:
     if job.time_limit_s is not None:
         facts["time_limit_s"] = f"{job.time_limit_s:.0f}"
     if job.start_time_s is not None and job.phase.holds_nodes:
-        facts["start_time_s"] = f"{job.start_time_s:.0f}"
+        facts["start_time_s"] = f"{job.start_time_s:.12g}"
     if job.end_time_s is not None and job.phase is Phase.ENDED:
-        facts["end_time_s"] = f"{job.end_time_s:.0f}"
+        facts["end_time_s"] = f"{job.end_time_s:.12g}"
     if placement := scene.placement(job):
         facts["placement"] = placement
     pin = scene.pin(job)

@@ -1,11 +1,14 @@
 """The demonstration without a real Slurm: the same controller and policy server, beside an emulated cluster.
 
-Jobs only pass the time here: they train nothing and share no links, so this shows decisions, not contention.
+Jobs train nothing here, but each step takes as long as it would: computing, and reducing its gradients over NICs that jobs
+on the same nodes share max-min fairly. So a job that lies on two nodes where one would do takes longer, and so does
+whoever shares a NIC with it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,12 +23,15 @@ from controller.slurm.embedded import (
     NodeDescription,
     PartitionDescription,
 )
+from simulator.slowdown.ring import sent_bytes
+from simulator.slowdown.store import load_profiles
 from slurm.demo.driver import World
 from slurm.demo.history import History, RunResult
-from slurm.demo.mix import GPUS_PER_NODE, NODES, Size, Training
+from slurm.demo.mix import GPUS_PER_NODE, NODES, Training
 from slurm.demo.reading import view_of
 from slurm.demo.services import Headway
 from slurm.demo.view import ClusterView, JobView, NodeView, Stage
+from slurm.minicluster.spec import parse_rate
 
 if TYPE_CHECKING:
     from protos.headway.v1 import admin_pb2
@@ -33,7 +39,9 @@ if TYPE_CHECKING:
 PARTITION = "dl"
 LEAD_S = 6.0
 """The first job comes so long after the emulated cluster's start: the controller must be there by then."""
-_DURATIONS_S: dict[Size, float] = {"small": 5.0, "medium": 6.0, "large": 8.0}
+PROFILES = Path(__file__).with_name("profiles.toml")
+RATE = "200mbit"
+"""Bandwidth of a NIC, unless another is asked for."""
 _LOOK_EVERY_S = 0.5
 _MOST_LOOKS = 4000
 _LIMIT_S_PER_MIN = 30.0
@@ -41,32 +49,46 @@ _LIMIT_S_PER_MIN = 30.0
 
 
 def emulated_mix(mix: Sequence[Training]) -> tuple[Training, ...]:
-    """The mix in the emulation's terms: GPUs per node, and tasks of arrays one by one."""
+    """The mix in the emulation's terms: GPUs per node, or in all where the job says no more, and tasks of arrays one by one."""
     return tuple(
-        replace(
-            training,
-            name=name,
-            array=0,
-            request=(f"-N{training.nodes}", f"--gpus-per-node={training.gpus // training.nodes}"),
-        )
+        replace(training, name=name, array=0, request=_request(training))
         for training in mix
         for name in training.labels
     )
 
 
-def describe(mix: Sequence[Training], lead_s: float) -> ClusterDescription:
-    """The cluster with its jobs, the first of which comes after `lead_s`."""
+def _request(training: Training) -> tuple[str, ...]:
+    if _most_nodes(training) is not None:
+        return training.request
+    return f"-N{training.nodes}", f"--gpus-per-node={training.gpus // training.nodes}"
+
+
+def _most_nodes(training: Training) -> int | None:
+    """Over how many nodes a job may spread that asks for its GPUs in all (--gpus): one for each task; None: it says itself."""
+    if not any(option.startswith("--gpus=") for option in training.request):
+        return None
+    return next(int(option.removeprefix("-n")) for option in training.request if option.startswith("-n"))
+
+
+def describe(mix: Sequence[Training], lead_s: float, rate: str = RATE) -> ClusterDescription:
+    """The cluster with its jobs, the first of which comes after `lead_s`. Raises SpecError for what is no rate."""
+    nic_gbs = parse_rate(rate) / 8e9
     return ClusterDescription(
         name="demo",
         nodes=(NodeDescription(names=f"n[1-{NODES}]", gpus=GPUS_PER_NODE),),
         partitions=(PartitionDescription(name=PARTITION),),
+        slowdown=("max-min",),
+        profiles=PROFILES,
+        network={"nic_gbs": nic_gbs},
         jobs=tuple(
             JobDescription(
                 at_s=lead_s + training.submit_at_s,
-                duration_s=_DURATIONS_S[training.size],
+                duration_s=_alone_s(training, nic_gbs),
                 gpus=training.gpus // training.nodes,
                 nodes=training.nodes,
+                max_nodes=_most_nodes(training),
                 name=training.name,
+                model=training.size,
                 time_limit_s=training.time_limit_min * _LIMIT_S_PER_MIN,
             )
             for training in mix
@@ -74,26 +96,41 @@ def describe(mix: Sequence[Training], lead_s: float) -> ClusterDescription:
     )
 
 
+def _alone_s(training: Training, nic_gbs: float) -> float:
+    """How long its steps take alone on the fewest nodes that have room for its GPUs: what speed 1 means for `max-min`."""
+    profile = load_profiles(PROFILES).of(training.size)
+    nodes = -(-training.gpus // GPUS_PER_NODE)
+    return training.steps * profile.step_s(sent_bytes(profile, nodes) / (nic_gbs * 1e9))
+
+
 def write_description(path: Path, description: ClusterDescription) -> None:
     """As the TOML file that `embedded_cluster` names."""
-    lines = [f'name = "{description.name}"']
-    for node in description.nodes:
-        lines += ["[[nodes]]", f'names = "{node.names}"', f"gpus = {node.gpus}"]
-    for partition in description.partitions:
-        lines += ["[[partitions]]", f'name = "{partition.name}"']
-    for job in description.jobs:
-        lines += ["[[jobs]]", f'name = "{job.name}"', f"at_s = {job.at_s}", f"duration_s = {job.duration_s}"]
-        lines += [f"gpus = {job.gpus}", f"nodes = {job.nodes}", f"time_limit_s = {job.time_limit_s}"]
+    top = description.model_dump(mode="json", include={"name", "slowdown", "profiles"})
+    lines = _pairs(top)
+    for heading, tables in (
+        ("[[nodes]]", [node.model_dump(include={"names", "gpus"}) for node in description.nodes]),
+        ("[[partitions]]", [partition.model_dump(include={"name"}) for partition in description.partitions]),
+        ("[network]", [description.network]),
+        ("[[jobs]]", [job.model_dump(exclude_none=True, exclude_defaults=True) for job in description.jobs]),
+    ):
+        for table in tables:
+            lines += [heading, *_pairs(table)]
     path.write_text("\n".join(lines) + "\n")
+
+
+def _pairs(table: Mapping[str, object]) -> list[str]:
+    """TOML and JSON write strings, numbers and lists of them alike."""
+    return [f"{key} = {json.dumps(value)}" for key, value in table.items()]
 
 
 class EmulatedWorld(World):
     """The emulated cluster inside the controller's process, seen through the Admin service. Its jobs submit themselves."""
 
-    def __init__(self, headway: Headway, scheduler: str) -> None:
+    def __init__(self, headway: Headway, scheduler: str, mix: Sequence[Training]) -> None:
         self.scheduler = scheduler
         self.rate_mbps = None
         self._headway = headway
+        self._mix = mix
         self._jobs: dict[str, JobView] = {}
 
     def submit(self, training: Training) -> None:
@@ -121,8 +158,8 @@ class EmulatedWorld(World):
         return "emulated jobs leave no log"
 
     def step_ms(self) -> Mapping[str, float]:
-        """Nobody trains here."""
-        return {}
+        """From the jobs' run times: they do nothing but steps."""
+        return step_ms(self._mix, self._jobs)
 
     def _ended(self, job: JobView) -> JobView:
         facts = self._headway.admin.why(job.job_id).facts
@@ -160,10 +197,20 @@ def _nodes(jobs: Iterable[JobView]) -> tuple[NodeView, ...]:
     return tuple(NodeView(node, tuple((held + [""] * GPUS_PER_NODE)[:GPUS_PER_NODE])) for node, held in owners.items())
 
 
-def slurm_alone(mix: Sequence[Training]) -> RunResult:
+def step_ms(mix: Sequence[Training], jobs: Mapping[str, JobView]) -> dict[str, float]:
+    """Mean time of a step of every job that is done, by label."""
+    steps = {label: training.steps for training in mix for label in training.labels}
+    return {
+        label: 1000 * (job.end_s - job.start_s) / steps[label]
+        for label, job in jobs.items()
+        if job.stage is Stage.DONE and job.start_s is not None and job.end_s is not None
+    }
+
+
+def slurm_alone(mix: Sequence[Training], rate: str = RATE) -> RunResult:
     """The same jobs on the same emulated cluster without Headway: Slurm's own pass and backfill, on a virtual clock."""
     clock = VirtualClock()
-    slurm = EmbeddedSlurm(describe(mix, lead_s=0.0), clock)
+    slurm = EmbeddedSlurm(describe(mix, 0.0, rate), clock)
     ours = {str(number): training.name for number, training in enumerate(_by_arrival(mix), start=1)}
     history = History(mix)
 
@@ -175,7 +222,7 @@ def slurm_alone(mix: Sequence[Training]) -> RunResult:
                 return
 
     asyncio.run(run())
-    return history.result("Slurm's backfill", {})
+    return history.result("Slurm's backfill", step_ms(mix, history.jobs))
 
 
 def _by_arrival(mix: Sequence[Training]) -> list[Training]:

@@ -74,7 +74,7 @@ def show(options: Options, console: Console, interrupts: Interrupts) -> Outcome:
             screen.say(f"No real Slurm: {reason}.")
         screen.say(
             "So the same controller and policy server run beside an emulated Slurm. "
-            "Its jobs train nothing: they only pass the time."
+            f"Its jobs train nothing, but their steps take as long as they would with NICs at {options.rate}, which they share."
         )
         outcome = _on_emulation(options, screen, interrupts)
     else:
@@ -163,15 +163,15 @@ def _on_emulation(options: Options, screen: Screen, interrupts: Interrupts) -> O
         Installation.prepare("services", ground.folder, wrap=tied_to_us()) as installation,
     ):
         description = installation.folder / "cluster.toml"
-        emulated.write_description(description, emulated.describe(mix, emulated.LEAD_S))
+        emulated.write_description(description, emulated.describe(mix, emulated.LEAD_S, options.rate))
         installation.configure(None, stale_after_s=STALE_AFTER_S, embedded_cluster=str(description), metrics_address="")
         with Headway(installation, options.policy, watchdog=False) as headway:
             screen.say("The first job comes in a few seconds.")
-            world = emulated.EmulatedWorld(headway, f"Headway ({options.policy})")
+            world = emulated.EmulatedWorld(headway, f"Headway ({options.policy})", mix)
             ours = _run(Run("emulated Slurm", world, mix, RUN_LIMIT_S), screen)
         interrupts.settle()
-    theirs = emulated.slurm_alone(mix)
-    return Outcome(ours, theirs, {"cluster": "emulated", "policy": options.policy} | _shape())
+    theirs = emulated.slurm_alone(mix, options.rate)
+    return Outcome(ours, theirs, {"cluster": "emulated", "policy": options.policy, "rate": options.rate} | _shape())
 
 
 def _shape() -> dict[str, Any]:

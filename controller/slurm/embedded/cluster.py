@@ -173,8 +173,11 @@ class EmbeddedSlurm:
         return self._ctld.crash(lose_newest, away_s)
 
     def _submit_described(self, job: JobDescription) -> None:
+        request = sbatch_request(gpus_per_node=job.gpus, nodes=job.nodes)
+        if job.max_nodes is not None:
+            request = sbatch_request(gpus=job.gpus * job.nodes, nodes=(job.nodes, job.max_nodes))
         submission = Submission(
-            request=sbatch_request(gpus_per_node=job.gpus, nodes=job.nodes),
+            request=request,
             duration_s=job.duration_s,
             user=job.user,
             name=job.name,

@@ -117,6 +117,8 @@ class JobDescription(BaseModel):
     """GPUs on each node."""
     nodes: Annotated[int, Field(ge=1)] = 1
     """Number of nodes."""
+    max_nodes: Annotated[int, Field(ge=1)] | None = None
+    """Most nodes of a job that asks for its GPUs in all: `gpus` times `nodes`, on as few nodes as have room, at least `nodes`."""
     name: str = "train"
     """Job name."""
     user: str = "alice"
@@ -129,6 +131,12 @@ class JobDescription(BaseModel):
     """What it trains, by the name that it has in the profiles; empty or not there = a job like the median of them."""
     batch_size: Annotated[int, Field(ge=1)] | None = None
     """Examples of a step on one GPU; none = as in the profile."""
+
+    @model_validator(mode="after")
+    def _check_nodes(self) -> JobDescription:
+        if self.max_nodes is not None and self.max_nodes < self.nodes:
+            raise ValueError(f"max_nodes = {self.max_nodes} is less than nodes = {self.nodes}; give at least as many")
+        return self
 
 
 class ClusterDescription(BaseModel):

@@ -100,6 +100,7 @@ async def test_described_jobs_come_by_themselves(tmp_path: Path) -> None:
         ("[[nodes]]\nnames = 'n1'\ngpus = 2\nsockets = 3", "nodes.0: Value error, sockets = 3 is more than its 2 GPUs"),
         ("[[nodes]]\nnames = 'n1'\nrack = 'a'\n[[nodes]]\nnames = 'n2'", "nodes: racks are given in two ways"),
         ("[[jobs]]\nduration_s = 5\ngpus = 1\nbatch_size = 0", "jobs.0.batch_size"),
+        ("[[jobs]]\nduration_s = 5\ngpus = 1\nnodes = 2\nmax_nodes = 1", "jobs.0: Value error, max_nodes = 1 is less"),
         ("= 5", "not valid TOML"),
     ],
 )
@@ -107,6 +108,19 @@ def test_mistakes_are_named_with_their_place(tmp_path: Path, text: str, problem:
     with pytest.raises(ConfigurationError, match=r"cluster\.toml") as caught:
         _load(tmp_path, text)
     assert problem in str(caught.value)
+
+
+async def test_described_jobs_may_leave_open_over_how_many_nodes_they_lie(tmp_path: Path) -> None:
+    text = "".join(
+        f"[[jobs]]\nduration_s = 50\ngpus = {gpus}\nname = '{name}'\nmax_nodes = 3\n"
+        for name, gpus in (("first", 5), ("second", 5), ("third", 6))
+    )
+    slurm = _load(tmp_path, f"[[nodes]]\nnames = 'n[1-2]'\n{text}")
+    clock = slurm.clock
+    assert isinstance(clock, VirtualClock)
+    await clock.advance(10)
+    held = {job.name: [share.gpus for share in job.allocated] for job in (await slurm.client.snapshot()).jobs}
+    assert held == {"first": [5], "second": [5], "third": [3, 3]}
 
 
 PROFILES = {"format": 1, "models": {"tiny": {"compute_s": 1.0, "bytes": 1e9}}}

@@ -344,6 +344,12 @@ def test_a_job_that_slurm_forgot_is_found_in_the_journal():
     found = explain(scene(), "9", NOW_S, Past(run=run))
     assert found.sentence == "Ended (TIMEOUT) 2 h ago after running for 5 min on 16 GPUs of 2 nodes."
     assert found.key == run.key
+    assert found.facts["end_time_s"] == f"{NOW_S - 7200:.0f}"
+
+
+def test_times_are_told_as_finely_as_slurm_tells_them():
+    ended = {"phase": Phase.ENDED, "held": False, "end_time_s": 1_700_000_000.25}
+    assert explain(scene(job("9", state="COMPLETED", **ended)), "9", NOW_S).facts["end_time_s"] == "1700000000.25"
 
 
 def test_a_job_that_nobody_knows_has_no_explanation():
