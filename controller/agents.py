@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -171,6 +171,10 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
     async def use_store(self, work: Callable[[ProfileStore], Any]) -> Any:
         """Do something with the store, in the thread that it belongs to."""
         return await self._worker.run(lambda: work(self._store))
+
+    async def note_present(self, time_s: float, jobs_by_node: Mapping[str, Iterable[int]]) -> None:
+        """What Slurm has running where; see ProfileStore. Raises ProfileStoreError."""
+        await self._worker.run(partial(self._store.note_present, time_s, jobs_by_node))
 
     # --- life
 

@@ -17,6 +17,7 @@ from controller.errors import ConfigurationError, HeadwayError
 from controller.journal import Journal
 from controller.logs import set_up_logging
 from controller.metrics import MeteredClient, serve_metrics
+from controller.serve_agents import serve_agents
 from controller.slurm.select import open_client
 from controller.wake import WakePipe
 from policies.api import load_policy
@@ -28,7 +29,8 @@ log = structlog.get_logger(__name__)
 RESTART_KEYS = frozenset(
     {
         "slurm_client", "slurm_bin", "slurm_conf", "slurm_timeout_s", "embedded_cluster", "runtime_dir", "state_dir",
-        "policy_address", "fallback_policy", "metrics_address", "admin_group",
+        "policy_address", "fallback_policy", "metrics_address", "admin_group", "agents_address", "agents_munge", "munge_socket",
+        "agents_certificate", "agents_private_key",
     }
 )  # fmt: skip
 """Keys that a reload cannot change."""
@@ -53,6 +55,7 @@ async def run_controller(path: Path) -> None:
         controller = Controller(settings, client, decider, journal, clock, connect=PolicyClient)
         await stack.enter_async_context(serve_admin(controller, settings.runtime_dir, settings.admin_group))
         stack.enter_context(serve_metrics(controller, settings.metrics_address))
+        await stack.enter_async_context(serve_agents(controller))
         notifier = Notifier()
         stack.enter_context(stop_signals(controller, lambda: _reload(path, controller, notifier)))
         log.info("started", partitions=settings.partitions, policy=settings.policy_address)

@@ -70,6 +70,19 @@ class ControllerSettings(BaseModel):
     keep_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
     """Days for which ended jobs, steps and outcomes are kept in the journal."""
 
+    agents_address: str = ""
+    """Where node agents are waited for: host:port (0.0.0.0:9342 is every interface), or unix:///path; empty = nowhere. What they
+    measure is kept in state_dir."""
+    agents_munge: Literal["required", "automatic", "off"] = "automatic"
+    """Whether agents must show MUNGE credentials. `automatic` goes without only on a Unix socket, which root and the controller's
+    user alone may open, and on loopback where MUNGE is not installed. The agents' own `munge` has to agree."""
+    munge_socket: Path | None = None
+    """munged's socket; none = MUNGE's own default."""
+    agents_certificate: Path | None = None
+    """PEM file of the certificate with which agents are served over TLS; none = without TLS."""
+    agents_private_key: Path | None = None
+    """PEM file of its private key."""
+
     metrics_address: str = "127.0.0.1:9341"
     """Where Prometheus metrics are served, host:port; empty = nowhere. Whoever reaches it can read them: loopback, or an IP address
     written out (0.0.0.0:9341 is every interface)."""
@@ -101,6 +114,11 @@ class ControllerSettings(BaseModel):
     def journal_path(self) -> Path:
         """The SQLite file."""
         return self.state_dir / "journal.sqlite"
+
+    @property
+    def profiles_path(self) -> Path:
+        """The SQLite file of what was measured of jobs."""
+        return self.state_dir / "profiles.sqlite"
 
 
 def load_settings(path: Path) -> ControllerSettings:
