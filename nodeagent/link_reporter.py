@@ -1,0 +1,94 @@
+"""Reports to the controller: rows become messages in the outbox, and what the controller says becomes calls to the agent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from nodeagent.link import Link, LinkSettings, LinkStatus
+from nodeagent.messages import JobHistory, job_message, telemetry_message, topology_message
+from nodeagent.munge import Seal
+from nodeagent.outbox import Outbox
+from nodeagent.report import NodeReport, Topology
+from protos.headway.v1 import agent_pb2
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+log = structlog.get_logger(__name__)
+
+
+class Told(Protocol):
+    """What the controller's words do to an agent."""
+
+    def change(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
+        """Settings for all agents."""
+
+    def request_profile(self, job_id: int, steps: int) -> str:
+        """Profile a job now; why not, or empty."""
+
+
+class LinkReporter:
+    """A Reporter that sends to the controller. Invariant: `report` never waits; what must not be lost is put in to be kept."""
+
+    def __init__(
+        self,
+        settings: LinkSettings,
+        node: str,
+        version: str,
+        topology: Callable[[], Topology],
+        agent: Told,
+        seal: Seal | None,
+        outbox: Outbox | None = None,
+    ) -> None:
+        """`topology` is asked at every dial. Raises EndpointError where the address may not be used."""
+        self._node = node
+        self._version = version
+        self._topology = topology
+        self._agent = agent
+        self._history = JobHistory()
+        self._outbox = Outbox() if outbox is None else outbox
+        self._link = Link(settings, self._hello, self._outbox, self._command, self._settings, seal)
+
+    @property
+    def status(self) -> LinkStatus:
+        """How the link is."""
+        return self._link.status
+
+    def report(self, report: NodeReport) -> None:
+        """Put it into the outbox: telemetry and jobs may be given up for want of room, profiles and ends are kept."""
+        for message in self._history.news(report):
+            if not self._outbox.put(message, keep=True):
+                log.error("profile_lost", reason="the outbox is full of what must be kept")
+        for job in report.jobs:
+            self._outbox.put(job_message(job, report))
+        self._outbox.put(telemetry_message(report))
+
+    async def run(self) -> None:
+        """Keep the link up until cancelled."""
+        await self._link.run()
+
+    def _hello(self) -> agent_pb2.AgentHello:
+        return agent_pb2.AgentHello(
+            node=self._node,
+            boot_id=BOOT_ID.read_text().strip(),
+            boot_time_s=time.time() - time.clock_gettime(time.CLOCK_BOOTTIME),
+            agent_version=self._version,
+            topology=topology_message(self._topology()),
+        )
+
+    def _settings(self, settings: agent_pb2.AgentSettings) -> None:
+        self._agent.change(
+            report_interval_s=settings.report_interval_s or None,
+            profile_steps=settings.profile_steps,
+        )
+
+    def _command(self, command: agent_pb2.AgentCommand) -> None:
+        if command.WhichOneof("what") == "profile":
+            problem = self._agent.request_profile(command.job.job_id, command.profile.steps)
+        else:
+            problem = "this agent does not know such a command; install the controller's version"
+        answer = agent_pb2.CommandAnswer(id=command.id, accepted=not problem, problem=problem)
+        self._outbox.put(agent_pb2.AgentReport(time_s=time.time(), answer=answer), keep=True)

@@ -1,0 +1,95 @@
+"""From the agent's rows to the controller's store, and from the controller's words to the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from controller.agents import AgentsServer, AgentsSettings
+from controller.profile_store import ProfileStore
+from controller.windows import RunKey
+from nodeagent.link import LinkSettings
+from nodeagent.link_reporter import LinkReporter
+from nodeagent.outbox import Outbox
+from nodeagent.report import NicPlace, Topology
+from protos.headway.v1 import agent_pb2
+from tests.unit.nodeagent.test_messages import PROFILE, job, node, rank
+from tests.unit.policies.processes import eventually
+
+TOPOLOGY = Topology(2, 8, (), (), (NicPlace("eth0", "ethernet", 10**9, None), NicPlace("ib0", "infiniband", 10**11, 0)))
+
+
+class Agent:
+    """What the controller's words do."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[float | None, int | None]] = []
+        self.profiled: list[tuple[int, int]] = []
+
+    def change(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
+        self.changes.append((report_interval_s, profile_steps))
+
+    def request_profile(self, job_id: int, steps: int) -> str:
+        self.profiled.append((job_id, steps))
+        return "" if job_id == 7 else f"job {job_id}: not here"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ProfileStore]:
+    with closing(ProfileStore(tmp_path / "profiles.sqlite")) as store:
+        yield store
+
+
+async def test_the_whole_way_and_back(store: ProfileStore, tmp_path: Path) -> None:
+    address, agent, outbox = f"unix://{tmp_path}/a.sock", Agent(), Outbox()
+    answers: list[agent_pb2.CommandAnswer] = []
+
+    def listen(_node: str, report: agent_pb2.AgentReport) -> None:
+        if report.WhichOneof("kind") == "answer":
+            answers.append(report.answer)
+
+    server = AgentsServer(AgentsSettings(address, report_interval_s=2.0, profile_steps=7), store, None, listen)
+    reporter = LinkReporter(LinkSettings(address), "n1", "1.2", lambda: TOPOLOGY, agent, None, outbox)
+    # given an agent that has reported before there was anybody to hear it
+    row = job(profile=PROFILE, ranks=tuple(rank(number) for number in range(4)))
+    for at in range(3):
+        reporter.report(node(row, time_s=time.time(), monotonic_ns=at))
+    running = asyncio.create_task(reporter.run())
+    await server.start()
+
+    async def all_acknowledged() -> bool:
+        return len(outbox) == 0 and reporter.status.connected
+
+    await eventually(all_acknowledged)
+    # then the controller knows the node, and its store the profile, once
+    status = server.nodes["n1"]
+    assert (status.version, status.topology.sockets) == ("1.2", 2)
+    assert status.telemetry is not None
+    assert await server.use_store(lambda store: store.link_bytes_per_s(["n1"])) == 1e11 / 8
+    (profile,) = await server.use_store(lambda store: list(store.profiles()))
+    assert (profile.run, profile.kinds) == (RunKey(7, 1), {"all_reduce": 4e6})
+    # and the agent the settings
+    assert agent.changes == [(2.0, 7)]
+    # when it is told to profile a job that is there, one that is not, and something from the future
+    for number, job_id in enumerate((7, 8)):
+        command = agent_pb2.AgentCommand(id=str(number), job=agent_pb2.JobName(job_id=job_id))
+        command.profile.steps = 30
+        assert server.tell("n1", command)
+    assert server.tell("n1", agent_pb2.AgentCommand(id="new"))
+
+    async def answered() -> bool:
+        return len(answers) == 3
+
+    await eventually(answered)
+    # then it does what it can, and says so
+    assert agent.profiled == [(7, 30), (8, 30)]
+    assert [(answer.id, answer.accepted) for answer in answers] == [("0", True), ("1", False), ("new", False)]
+    assert "not here" in answers[1].problem
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await server.stop()
