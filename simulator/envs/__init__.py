@@ -9,6 +9,9 @@ from __future__ import annotations
 import gymnasium
 
 CONTENTION = "headway/Contention-v0"
+ELASTIC = "headway/ElasticAllocation-v0"
 
 if CONTENTION not in gymnasium.registry:
     gymnasium.register(CONTENTION, entry_point="simulator.envs.contention:ContentionEnv")
+if ELASTIC not in gymnasium.registry:
+    gymnasium.register(ELASTIC, entry_point="simulator.envs.elastic:ElasticAllocationEnv")

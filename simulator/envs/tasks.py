@@ -1,0 +1,119 @@
+"""Workers and parameter servers of one slot, one after the other on the nodes that have room.
+
+A worker takes a GPU and some cores, a server cores alone (DL2, section 3.1: "a worker often requires at least 1 GPU, and a PS
+needs many CPU cores"). The engine knows of GPUs only; cores are counted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.model import BoolColumn, IntColumn
+
+BALANCED, PACKED = "balanced", "packed"
+Where = dict[int, int]
+"""How many tasks of one kind on which node."""
+
+
+class Tasks:
+    """What the jobs of a slot were given so far.
+
+    Invariant: `gpus` and `cpus` are what the tasks given leave of nodes that are up; a node that is down has none.
+
+    A job's task goes first to a node where the job had one in the slot before and has not been given it again; else, `balanced`,
+    to the node with most free (DL2 section 6.1: load balancing) or, `packed`, to one where the job has a task, then to that with
+    least free. Ties go to the lowest index.
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence[int],
+        cpus: Sequence[int],
+        up: Sequence[int],
+        *,
+        worker_cpus: int,
+        server_cpus: int,
+        rule: str,
+    ) -> None:
+        """Nothing is given yet."""
+        is_up = np.array(up, dtype=np.int64) > 0
+        self.gpus: IntColumn = np.where(is_up, np.array(gpus, dtype=np.int64), 0)
+        self.cpus: IntColumn = np.where(is_up, np.array(cpus, dtype=np.int64), 0)
+        self._worker_cpus = worker_cpus
+        self._server_cpus = server_cpus
+        self._packed = rule == PACKED
+        self._workers: dict[int, Where] = {}
+        self._servers: dict[int, Where] = {}
+        self._worker_fits: BoolColumn = (self.gpus > 0) & (self.cpus >= worker_cpus)
+        self._server_fits: BoolColumn = self.cpus >= server_cpus
+        self._for_workers = int(self._worker_fits.sum())
+        self._for_servers = int(self._server_fits.sum())
+        """Nodes that fit."""
+
+    def workers(self, job: int) -> Where:
+        """Of that job."""
+        return self._workers.get(job, {})
+
+    def servers(self, job: int) -> Where:
+        """Of that job."""
+        return self._servers.get(job, {})
+
+    @property
+    def room(self) -> tuple[bool, bool, bool]:
+        """Whether there is room for a worker, for a server, and for one of each."""
+        worker, server = self._for_workers > 0, self._for_servers > 0
+        # With two nodes for servers one is left, wherever the worker goes.
+        both = worker and (self._for_servers > 1 or (server and bool(self._beside_a_server().any())))
+        return worker, server, both
+
+    def give_worker(self, job: int, before: Where, *, with_server: bool = False) -> None:
+        """One more worker for the job, which held these before; one that leaves room for a server, where that is to follow.
+
+        The caller has seen to it that there is room.
+        """
+        where = self._workers.setdefault(job, {})
+        fits = self._beside_a_server() if with_server and self._for_servers < 2 else self._worker_fits
+        self._give(where, self._choose(fits, self.gpus, where, before, self._servers.get(job, {})), 1)
+
+    def give_server(self, job: int, before: Where) -> None:
+        """One more server for the job, which held these before. The caller has seen to it that there is room."""
+        where = self._servers.setdefault(job, {})
+        self._give(where, self._choose(self._server_fits, self.cpus, where, before, self._workers.get(job, {})), 0)
+
+    def hold(self, job: int, workers: Where, servers: Where) -> None:
+        """The job keeps these, whatever is decided."""
+        for gpus, held, kept in ((1, workers, self._workers), (0, servers, self._servers)):
+            for node, count in held.items():
+                for _ in range(count):
+                    self._give(kept.setdefault(job, {}), node, gpus)
+
+    def _give(self, where: Where, node: int, gpus: int) -> None:
+        where[node] = where.get(node, 0) + 1
+        self.gpus[node] -= gpus
+        self.cpus[node] -= self._worker_cpus if gpus else self._server_cpus
+        if self._worker_fits[node] and not (self.gpus[node] > 0 and self.cpus[node] >= self._worker_cpus):
+            self._worker_fits[node] = False
+            self._for_workers -= 1
+        if self._server_fits[node] and self.cpus[node] < self._server_cpus:
+            self._server_fits[node] = False
+            self._for_servers -= 1
+
+    def _choose(self, fits: BoolColumn, free: IntColumn, has: Where, before: Where, other: Where) -> int:
+        """The node for one more task of a job that has these of this kind, and others of the other kind."""
+        for node, count in before.items():
+            if has.get(node, 0) < count and fits[node]:
+                return node
+        if not self._packed:
+            return int(np.where(fits, free, -1).argmax())
+        near = [node for node in sorted({*has, *other}) if fits[node]]
+        return near[0] if near else int(np.where(fits, free, np.iinfo(np.int64).max).argmin())
+
+    def _beside_a_server(self) -> npt.NDArray[np.bool_]:
+        """Nodes that a worker can take so that a server fits somewhere yet."""
+        here = self.cpus >= self._worker_cpus + self._server_cpus
+        elsewhere = self._for_servers - self._server_fits > 0
+        fits: BoolColumn = self._worker_fits & (here | elsewhere)
+        return fits
