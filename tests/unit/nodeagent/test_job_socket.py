@@ -25,7 +25,11 @@ async def serve(tmp_path):
 
     def open_one(identify=None, limits=None, path=None, **options):
         server = JobSocket(
-            path or tmp_path / "run" / "job.sock", identify or InJob(), Remembered(), limits or Limits(), **options
+            path or tmp_path / "run" / "job.sock",
+            identify or InJob(),
+            Remembered(),
+            limits or Limits(),
+            **{"gather_s": 0.0} | options,
         )
         server.open()
         opened.append(server)
@@ -214,35 +218,48 @@ async def test_who_says_nothing_for_half_a_minute_is_closed(serve):
     assert server.counters().connections == 1
 
 
+async def test_frames_are_gathered(serve):
+    """The first is read at once; those that come in the moment after it together, and none is lost or late for ever."""
+    server = serve(gather_s=0.2)
+    jobs = [Job(server.path) for _ in range(3)]
+    for job in jobs:
+        await job.hear()
+        job.say("hello")
+    await until(lambda: server.counters().frames)
+    seen = []
+    for job in jobs:
+        for steps in range(1, 6):
+            job.say("steps", steps=steps)
+    await until(lambda: seen.append(server.counters().frames) or seen[-1] == 18)
+    assert len(set(seen)) <= 3
+    assert [[type(frame) for frame in frames] for frames in heard(server).frames.values()] == [
+        [Hello] + [Steps] * 5
+    ] * 3
+
+
 HOSTILE = """
 import socket, sys
 path, packet = sys.argv[1], bytes.fromhex(sys.stdin.read())
 while True:
-    socks = []
     try:
-        for _ in range(20):
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             sock.connect(path)
-            socks.append(sock)
-            for _ in range(8):
+            if packet:
                 sock.send(packet)
+                sock.recv(1000)
     except OSError:
         pass
-    for sock in socks:
-        sock.close()
 """
 
 
 async def test_a_flood_starves_nobody(serve, tmp_path):
-    """Given a process that connects and sends the costliest rubbish as fast as it can, a good one beside it is heard."""
-    server = serve()
-    rubbish = packet("bye", x=[{}] * 65_000).hex()
-    (tmp_path / "rubbish").write_text(rubbish)
-    with (tmp_path / "rubbish").open() as given:
-        hostile = subprocess.Popen([sys.executable, "-c", HOSTILE, str(server.path)], stdin=given)
+    """Given processes that connect, and send the costliest rubbish, as fast as they can, a good one beside them is heard."""
+    server = serve(gather_s=0.05)
+    hostile = [hostile_process(server, tmp_path, packet) for packet in (b"", packet("bye", x=[{}] * 65_000))]
     try:
-        await until(lambda: server.counters().refused > 100, 20_000)  # its attempts are used up by now
-        server._identify.uid = 4242  # another user's job, while the flood goes on
+        counters = server.counters
+        await until(lambda: counters().refused > 100 and counters().closed_for_cause > 10, 20_000)
+        server._identify.uid_of[os.getpid()] = 4242  # another user's job, while the flood goes on
         good = await asyncio.to_thread(connect_somehow, server)
         assert good is not None
         good.say("hello")
@@ -251,10 +268,19 @@ async def test_a_flood_starves_nobody(serve, tmp_path):
             await asyncio.sleep(0.01)
         mine = await until(lambda: [number for number, frames in heard(server).frames.items() if len(frames) == 4])
         assert heard(server).opened_by[mine[0]].pid == os.getpid()
-        assert hostile.poll() is None
+        assert [each.poll() for each in hostile] == [None, None]
     finally:
-        hostile.kill()
-        hostile.wait()
+        for each in hostile:
+            each.kill()
+            each.wait()
+
+
+def hostile_process(server, tmp_path, packet):
+    """Connects for ever, and sends that packet each time."""
+    path = tmp_path / f"packet-{len(packet)}"
+    path.write_text(packet.hex())
+    with path.open() as given:
+        return subprocess.Popen([sys.executable, "-c", HOSTILE, str(server.path)], stdin=given)
 
 
 def connect_somehow(server):
