@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import grpc
@@ -20,7 +20,7 @@ from protos.headway.v1 import agent_pb2
 if TYPE_CHECKING:  # the class is generic in the type stubs only
     Context = grpc.aio.ServicerContext[agent_pb2.AgentMessage, agent_pb2.ControllerMessage]
 
-MAX_QUEUED = 64
+MAX_QUEUED = 256
 """Messages for one agent that wait to be sent; and reports of one agent that wait to be stored."""
 _MAX_NUMBER = 2**63 - 1
 
@@ -155,17 +155,17 @@ class AgentStream:
                 raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, reason) from None
             if not isinstance(message, agent_pb2.AgentMessage):  # the agent has said all that it will
                 raise RefusedError(grpc.StatusCode.OK, "")
-            report = self._report(message)
+            reports = self._reports(message)
             self.last_seen_s = time.time()
-            if report is not None:
+            for report in reports:
                 await self._room.acquire()
                 await hand_on(self, Arrival(self.node, self.run_id, report, time.time(), self.offset_s, self._numa))
             delay_s = self._bucket.delay_s(time.monotonic())
             if delay_s > 0:
                 await asyncio.sleep(delay_s)
 
-    def _report(self, message: agent_pb2.AgentMessage) -> agent_pb2.AgentReport | None:
-        """What is reported; None for a sign of life. Raises RefusedError."""
+    def _reports(self, message: agent_pb2.AgentMessage) -> Sequence[agent_pb2.AgentReport]:
+        """What is reported; nothing by a sign of life. Raises RefusedError."""
         try:
             self._verifier.take(message.number, message.body, message.mac)
             body = agent_pb2.AgentBody.FromString(message.body)
@@ -174,12 +174,13 @@ class AgentStream:
         except DecodeError as error:
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "not an AgentBody") from error
         match body.WhichOneof("kind"):
-            case "report":
-                if not self._last_report < body.report.number <= _MAX_NUMBER:
-                    raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "numbers of reports must rise")
-                self._last_report = body.report.number
-                return body.report
+            case "reports":
+                for report in body.reports.reports:
+                    if not self._last_report < report.number <= _MAX_NUMBER:
+                        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "numbers of reports must rise")
+                    self._last_report = report.number
+                return body.reports.reports
             case "hello":
                 raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "a second hello")
             case _:
-                return None
+                return ()

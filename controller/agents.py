@@ -48,6 +48,8 @@ _SPARE_CONNECTIONS = 512
 _SPARE_FILES = 512
 """Files that the rest of the controller may have open."""
 _BATCH = 512
+_GATHER_S = 0.05
+"""What arrives within this time is written, and acknowledged, at once."""
 _MAX_WAITING = 10_000
 """Reports of all agents that wait to be stored."""
 _WORK_OUT_EVERY_S = 5.0
@@ -78,7 +80,7 @@ class AgentsSettings:
     max_opening: int = 256
     """Calls that may be between their beginning and their hello."""
     hello_timeout_s: float = 10.0
-    beat_s: float = 5.0
+    beat_s: float = 8.0
     """The last acknowledgement is said again after so long without one."""
     silence_s: float = 30.0
     """An agent that says nothing for so long is given up."""
@@ -331,6 +333,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         """Store what arrives, as much at once as there is; until that goes well nothing is acknowledged, and little more read."""
         while True:
             batch = [await self._arrivals.get()]
+            await asyncio.sleep(_GATHER_S)
             while len(batch) < _BATCH and not self._arrivals.empty():
                 batch.append(self._arrivals.get_nowait())
             new = await self._stored([arrival for _, arrival in batch])

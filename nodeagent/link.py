@@ -58,9 +58,9 @@ class LinkSettings:
     """PEM file of who signed the controller's certificate; None: no TLS."""
     dial_timeout_s: float = 10.0
     """From dialling to the controller's welcome."""
-    beat_s: float = 5.0
+    beat_s: float = 8.0
     """With nothing to report for so long, a sign of life is sent."""
-    silence_s: float = 20.0
+    silence_s: float = 30.0
     """With nothing heard for so long, the stream is given up. The controller repeats its acknowledgement more often."""
     first_pause_s: float = 0.5
     """Before dialling again; it doubles with every failure, and of each pause a random half is left out."""
@@ -206,9 +206,9 @@ class Link:
             body = agent_pb2.AgentBody(beat=agent_pb2.AgentBeat())
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.beat_s):
-                    report = await self._outbox.wait_after(sent)
-                    sent = report.number
-                    body = agent_pb2.AgentBody(report=report)
+                    reports = await self._outbox.wait_after(sent)
+                    sent = reports[-1].number
+                    body = agent_pb2.AgentBody(reports=agent_pb2.AgentReports(reports=reports))
             await _write(call, signer, body.SerializeToString())
 
     async def _receive(self, call: _Call, verifier: Verifier) -> None:

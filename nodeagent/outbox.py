@@ -12,6 +12,8 @@ from protos.headway.v1 import agent_pb2
 
 LIMIT_BYTES = 8 << 20
 """About an hour of a busy node's reports."""
+BATCH_BYTES = 64 << 10
+"""Reports that are sent at once."""
 _OVERHEAD_BYTES = 200
 """What Python needs for a report besides its content, roughly."""
 
@@ -82,12 +84,18 @@ class Outbox:
         report.dropped = self.dropped
         return report
 
-    async def wait_after(self, number: int) -> agent_pb2.AgentReport:
-        """The same, when there is one."""
+    async def wait_after(self, number: int, most_bytes: int = BATCH_BYTES) -> list[agent_pb2.AgentReport]:
+        """The oldest reports with higher numbers, as soon as there is one: as many as have room in so many bytes, at least one."""
         while (report := self.after(number)) is None:
             self._news.clear()
             await self._news.wait()
-        return report
+        found, size_bytes = [report], report.ByteSize()
+        while (report := self.after(found[-1].number)) is not None:
+            size_bytes += report.ByteSize()
+            if size_bytes > most_bytes:
+                break
+            found.append(report)
+        return found
 
     def acknowledge(self, number: int) -> None:
         """The controller has stored all up to this number."""

@@ -91,14 +91,14 @@ class AgentBody(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
-    REPORT_FIELD_NUMBER: _builtins.int
+    REPORTS_FIELD_NUMBER: _builtins.int
     BEAT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___AgentHello:
         """The first message, and only it."""
 
     @_builtins.property
-    def report(self) -> Global___AgentReport: ...
+    def reports(self) -> Global___AgentReports: ...
     @_builtins.property
     def beat(self) -> Global___AgentBeat:
         """Nothing to report, but alive."""
@@ -107,14 +107,14 @@ class AgentBody(_message.Message):
         self,
         *,
         hello: Global___AgentHello | None = ...,
-        report: Global___AgentReport | None = ...,
+        reports: Global___AgentReports | None = ...,
         beat: Global___AgentBeat | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "hello", b"hello", "kind", b"kind", "report", b"report"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "hello", b"hello", "kind", b"kind", "reports", b"reports"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "hello", b"hello", "kind", b"kind", "report", b"report"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "hello", b"hello", "kind", b"kind", "reports", b"reports"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "report", "beat"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "reports", "beat"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -214,6 +214,28 @@ class AgentBeat(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AgentBeat: _TypeAlias = AgentBeat  # noqa: Y015
+
+@_typing.final
+class AgentReports(_message.Message):
+    """Ascending by number."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPORTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentReport]: ...
+    def __init__(
+        self,
+        *,
+        reports: _abc.Iterable[Global___AgentReport] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reports", b"reports"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentReports: _TypeAlias = AgentReports  # noqa: Y015
 
 @_typing.final
 class NodeTopology(_message.Message):

@@ -363,7 +363,8 @@ class Hostile:
 
     async def report(self, number: int, change: Callable[[agent_pb2.AgentMessage], None] = lambda _: None) -> None:
         report = agent_pb2.AgentReport(number=number, telemetry=agent_pb2.NodeTelemetry())
-        await self.say(agent_pb2.AgentBody(report=report).SerializeToString(), change)
+        body = agent_pb2.AgentBody(reports=agent_pb2.AgentReports(reports=[report]))
+        await self.say(body.SerializeToString(), change)
 
     async def refused(self) -> str:
         """Code and reason of the end."""

@@ -92,11 +92,22 @@ async def test_who_waits_is_told() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     outbox.put(report())
-    assert (await waiting).number == 1
+    assert [item.number for item in await waiting] == [1]
     waiting = asyncio.create_task(outbox.wait_after(1))
     await asyncio.sleep(0)
     outbox.put(report())
-    assert (await waiting).number == 2
+    assert [item.number for item in await waiting] == [2]
+
+
+async def test_what_waits_goes_together_as_far_as_there_is_room() -> None:
+    outbox = Outbox()
+    for size in (10, 10, 1000, 10, 5000, 10):
+        outbox.put(report(size))
+    batches, last = [], 0
+    while last < 6:
+        batches.append([item.number for item in await outbox.wait_after(last, most_bytes=1100)])
+        last = batches[-1][-1]
+    assert batches == [[1, 2, 3, 4], [5], [6]]
 
 
 def test_runs_have_different_names() -> None:
