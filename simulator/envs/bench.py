@@ -5,8 +5,9 @@ time of so many replays, the clock's own included, since what else runs on the m
 at every step, as training with masks does.
 
 The vectorized form draws its actions from the masks as it goes. It runs in turn with the same environments in one process, which
-do the same (same seeds, same actions) without workers: each counts with the best of its runs. *CPU* is what all processes
-needed, so that it says what workers cost even where others use the machine too; the ratio of steps/s needs free cores.
+do the same (same seeds, same actions) without workers: each counts with the best of its runs. The ratio of steps/s needs free
+cores; *CPU*, which is what all processes needed, can be looked at where others use the machine too. *overhead* is what
+workers add to it, measured with environments that do nothing.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from policies.model import FloatColumn
 from simulator.envs.base import Mask
+from simulator.envs.board import Cells
 from simulator.envs.contention import ContentionEnv
 from simulator.envs.shared import Blocks
 from simulator.envs.vector import ProcessVectorEnv
-from simulator.envs.worker import Rows
+from simulator.envs.worker import Env, Rows
 
 SEED = 1
 _WAIT_SHARE = 0.2
@@ -72,10 +75,33 @@ def best(repeat: int, measure: Callable[[], FloatColumn]) -> FloatColumn:
     return least
 
 
+class Idle(gymnasium.Env[Cells, np.int64]):
+    """Does nothing, with the spaces of those that do something."""
+
+    def __init__(self, **options: Any) -> None:
+        model = ContentionEnv(**options)
+        self.observation_space, self.action_space = model.observation_space, model.action_space
+        self._seen, _ = model.reset(seed=SEED)
+        self._mask = model.action_masks()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Cells, dict[str, Any]]:
+        """Nothing begins."""
+        super().reset(seed=seed, options=options)
+        return self._seen, {}
+
+    def step(self, action: np.int64) -> tuple[Cells, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
+        """Nothing happens."""
+        return self._seen, 0.0, False, False, {}
+
+    def action_masks(self) -> Mask:
+        """Always the same."""
+        return self._mask
+
+
 class OneProcess:
     """What ProcessVectorEnv does, in this process."""
 
-    def __init__(self, make: Callable[[], ContentionEnv], num_envs: int) -> None:
+    def __init__(self, make: Callable[[], Env], num_envs: int) -> None:
         envs = [make() for _ in range(num_envs)]
         self._views = Blocks.of(multiprocessing.get_context("spawn"), num_envs, envs[0]).views()
         self._rows = Rows(envs, 0, self._views, AutoresetMode.NEXT_STEP)
@@ -134,10 +160,27 @@ def _cpu_s(process: int) -> float:
     return time.clock_gettime(~process << 3 | 2)
 
 
-def compare(options: dict[str, Any], workers: int, per_worker: int, turns: int, rounds: int) -> tuple[Cost, Cost]:
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is run of the vectorized form."""
+
+    workers: int
+    per_worker: int
+    turns: int
+    """Steps of a run."""
+    rounds: int
+    """Runs, of which the best counts."""
+
+    @property
+    def num_envs(self) -> int:
+        """Environments of all workers."""
+        return self.workers * self.per_worker
+
+
+def compare(make: Callable[[], Env], extent: Extent) -> tuple[Cost, Cost]:
     """The best of several runs in one process, and of as many in workers, in turn."""
-    make, num_envs = partial(ContentionEnv, **options), workers * per_worker
-    envs = ProcessVectorEnv(make, num_envs, workers=workers)
+    num_envs = extent.num_envs
+    envs = ProcessVectorEnv(make, num_envs, workers=extent.workers)
     try:
         one = OneProcess(make, num_envs)
         me = os.getpid()
@@ -145,10 +188,10 @@ def compare(options: dict[str, Any], workers: int, per_worker: int, turns: int, 
         draws = np.random.default_rng(SEED).random((64, *one.action_masks().shape), dtype=np.float32)
         draws[:, :, 0] *= _WAIT_SHARE
         best: list[Cost] = []
-        for _ in range(rounds):
+        for _ in range(extent.rounds):
             one.reset()
             envs.reset(seed=SEED)
-            costs = [drive(one, draws, turns, [me]), drive(envs, draws, turns, everyone)]
+            costs = [drive(one, draws, extent.turns, [me]), drive(envs, draws, extent.turns, everyone)]
             best = [least.best(cost) for least, cost in zip(best, costs, strict=True)] if best else costs
         return best[0], best[1]
     finally:
@@ -174,17 +217,20 @@ def report_one(options: dict[str, Any], repeat: int) -> list[str]:
     ]
 
 
-def report_many(options: dict[str, Any], workers: int, per_worker: int, turns: int, rounds: int) -> list[str]:
+def report_many(options: dict[str, Any], extent: Extent) -> list[str]:
     """What there is to say of many."""
-    one, many = compare(options, workers, per_worker, turns, rounds)
-    steps = workers * per_worker * turns
-    overhead_us = (many.cpu_s - one.cpu_s) / turns * 1e6
+    one, many = compare(partial(ContentionEnv, **options), extent)
+    idle, idle_workers = compare(partial(Idle, **options), extent)
+    steps = extent.num_envs * extent.turns
+    overhead_us = (idle_workers.cpu_s - idle.cpu_s) / extent.turns * 1e6
     return [
-        f"{workers} workers of {per_worker} environments, {turns} steps of each, masks included, best of {rounds} in turn",
+        f"{extent.workers} workers of {extent.per_worker} environments, {extent.turns} steps of each with masks, "
+        f"best of {extent.rounds} in turn",
         f"  one process, steps/s   {steps / one.wall_s:10,.0f}   ({one.cpu_s / steps * 1e6:.1f} us of CPU a step)",
         f"  workers, steps/s       {steps / many.wall_s:10,.0f}   ({many.cpu_s / steps * 1e6:.1f} us of CPU a step)",
         f"  ratio                  {one.wall_s / many.wall_s:10.2f}",
-        f"  overhead of a step     {overhead_us:10.1f} us of CPU, of all {workers * per_worker} environments",
+        f"  overhead               {overhead_us:10.1f} us of CPU for a step of all {extent.num_envs} environments",
+        f"  load average           {os.getloadavg()[0]:10.2f}",
     ]
 
 
@@ -208,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     options = {"slowdown": given.slowdown, "cluster": given.cluster, "nodes": given.nodes}
     sys.stdout.write("\n".join(report_one(options, given.repeat)) + "\n")
-    lines = report_many(options, given.workers, given.per_worker, given.turns, given.rounds)
+    lines = report_many(options, Extent(given.workers, given.per_worker, given.turns, given.rounds))
     sys.stdout.write("\n".join(lines) + "\n")
 
 
