@@ -76,8 +76,8 @@ class AtWork:
     ) -> int:
         """A job begins on `counts[i]` GPUs of node `nodes[i]`; its number. One without GPUs is slowed down by nobody.
 
-        `work_ns` is its run time alone, at the size that it requested (None: what it gets) with the best locality. Raises
-        ValueError for GPUs that are not free.
+        `work_ns` is its run time alone, at the size that it requested (None: what it gets) with the best locality;
+        `batch_size` is over all GPUs, -1 when not known. Raises ValueError for GPUs that are not free.
         """
         self._check(nodes, counts)
         number, self._started = self._started, self._started + 1

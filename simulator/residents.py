@@ -7,7 +7,7 @@ from typing import Protocol, Self, SupportsInt, TypeVar
 from simulator.kernel.constants import EVERYBODY, ON_SEVERAL_NODES
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
-from simulator.slowdown.api import Resident, SlowdownModel
+from simulator.slowdown.api import Resident, SlowdownModel, batch_per_gpu
 from simulator.slowdown.compose import Composite
 
 Value_co = TypeVar("Value_co", covariant=True)
@@ -29,7 +29,7 @@ class Trained(Protocol):
 
     @property
     def batch_size(self) -> Column[SupportsInt]:
-        """-1 when not known."""
+        """Examples a step, over all GPUs; -1 when not known."""
 
 
 class Residents:
@@ -62,7 +62,7 @@ class Residents:
 
     def _resident(self, job: ActiveJob) -> Resident:
         jobs, index = self._jobs, job.index
-        batch = int(jobs.batch_size[index])
+        batch = batch_per_gpu(int(jobs.batch_size[index]), job.gpus)
         return Resident(index, jobs.model[index], batch, job.gpus, job.nodes, job.counts)
 
     def fork(self, loop: Loop) -> Self:

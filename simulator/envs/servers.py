@@ -65,12 +65,12 @@ class Law:
         )
 
 
-def law_of(profile: Profile, batch: int, requested: int, gbs: float) -> Law:
-    """Of a job of that batch (-1: not known) that asks for so many GPUs, on nodes with NICs of so many GB/s."""
+def law_of(profile: Profile, batch: float, requested: int, gbs: float) -> Law:
+    """Of a job of that batch a GPU (-1: not known) that asks for so many GPUs, on nodes with NICs of so many GB/s."""
     if profile.servers is None:
         return Law(profile.compute_s * requested, 0.0, 2 * profile.bytes / (gbs * GB), 0.0, 0.0)
     computing, overhead, unit_s, per_worker, per_server = profile.servers
-    examples = batch if batch > 0 else max(profile.batch, 1) * requested
+    examples = (batch if batch > 0 else max(profile.batch, 1)) * requested
     return Law(computing * examples, overhead, unit_s, per_worker, per_server)
 
 

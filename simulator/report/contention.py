@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simulator.results import Result, Spans
-from simulator.slowdown.api import Resident, SlowdownModel
+from simulator.slowdown.api import Resident, SlowdownModel, batch_per_gpu
 from simulator.slowdown.compose import Composite
 from simulator.topology import Topology
 from simulator.traces.trace import NS_PER_S, Trace
@@ -123,7 +123,8 @@ class _Meter:
                 mine.near[other] += 1
             self._at[key].add(job)
         trace = self._trace
-        batch, gpus = int(trace.batch_size[job]), int(trace.num_gpus[job])
+        gpus = int(trace.num_gpus[job])
+        batch = batch_per_gpu(int(trace.batch_size[job]), gpus)
         self._composite.enter(Resident(job, trace.model[job], batch, gpus, nodes, counts))
         self._refresh(now)
 

@@ -21,11 +21,16 @@ class Resident:
     """Row of the trace."""
     model: str
     """Name of what it trains, '' when not known."""
-    batch_size: int
-    """Per GPU; -1 when not known."""
+    batch_size: float
+    """Examples a step and GPU, at the size that it requested; -1 when not known. See `batch_per_gpu`."""
     requested_gpus: int
     nodes: Sequence[int]
     counts: Sequence[int]
+
+
+def batch_per_gpu(batch_size: int, gpus: int) -> float:
+    """Of a batch of so many examples over all GPUs, as traces have it; -1, not known, stays so."""
+    return batch_size / gpus if batch_size > 0 else -1
 
 
 class SlowdownModel(Protocol):

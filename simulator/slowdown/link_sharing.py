@@ -165,7 +165,7 @@ class _Alone:
     """A job's times with all links for itself."""
 
     profile: Profile
-    batch: int
+    batch: float
     ideal_s: float
     """Of a step at the reference."""
     reduce_s: float
@@ -183,7 +183,7 @@ class _Times:
         self._racks = topology.racks
         self._best = BestRing(topology) if reference == "best" else None
         self._profiles = profiles
-        self._known: dict[tuple[str, int, int, int], _Alone] = {}
+        self._known: dict[tuple[str, float, int, int], _Alone] = {}
 
     def alone(self, resident: Resident) -> _Alone:
         """Of that job where it runs."""
@@ -194,7 +194,7 @@ class _Times:
             known = self._known[key] = self._worked_out(*key)
         return known
 
-    def _worked_out(self, model: str, batch: int, gpus: int, racks: int) -> _Alone:
+    def _worked_out(self, model: str, batch: float, gpus: int, racks: int) -> _Alone:
         profile, ring = self._profiles.of(model), self._profiles.ring
         reference = racks
         if self._best is not None:

@@ -46,7 +46,7 @@ class Flow:
     sent: float
     """Bytes that every node sends in a step."""
     profile: Profile
-    batch_size: int
+    batch_size: float
     reference_s: float
     """Seconds of a step where the factor is 1."""
 

@@ -64,7 +64,9 @@ class ParameterServer(Neighbours):
         """Jobs that send over a node's NIC."""
         return sum(len(self._residents[job].nodes) > 1 for job in self._on_node[node])
 
-    def _times(self, profile: Profile, batch_size: int, workers: int, servers: int, gbs: float) -> tuple[float, float]:
+    def _times(
+        self, profile: Profile, batch_size: float, workers: int, servers: int, gbs: float
+    ) -> tuple[float, float]:
         """Seconds of a step that do not depend on the placement, and those of a unit of transfer."""
         if profile.servers is None:
             return profile.step_s(0.0, batch_size), 2 * profile.bytes / (gbs * GB)

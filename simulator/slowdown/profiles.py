@@ -49,7 +49,7 @@ class Profile:
     hiding: float = 1.0
     """Share of computing behind which communicating can hide at all: that of the backward pass, where it is known."""
 
-    def step_s(self, communicate_s: float, batch_size: int = -1) -> float:
+    def step_s(self, communicate_s: float, batch_size: float = -1) -> float:
         """Seconds of a step of so many examples a GPU (-1: the usual number) that communicates for so long."""
         compute_s = self.compute_s * batch_size / self.batch if self.batch and batch_size > 0 else self.compute_s
         return compute_s + communicate_s - self.overlap * min(self.hiding * compute_s, communicate_s)

@@ -130,7 +130,7 @@ class JobDescription(BaseModel):
     model: str = ""
     """What it trains, by the name that it has in the profiles; empty or not there = a job like the median of them."""
     batch_size: Annotated[int, Field(ge=1)] | None = None
-    """Examples of a step on one GPU; none = as in the profile."""
+    """Examples of a step over all its GPUs; none = as in the profile."""
 
     @model_validator(mode="after")
     def _check_nodes(self) -> JobDescription:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from simulator.kernel.constants import NEVER
 from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.max_min import MaxMin
 from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles import Profile
 from simulator.topology import Topology, rack_tree
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.unit.simulator.engine.build import RECORDED, Sharing, Span, baseline, spans
@@ -204,3 +206,19 @@ class TestByHand:
             tracemalloc.stop()
         assert len(work) == 0
         assert grown < 20_000
+
+
+@pytest.mark.parametrize(("batch_size", "same"), [(-1, True), (8 * 100, True), (100, False)])
+def test_a_batch_is_divided_among_the_gpus_of_its_job(batch_size: int, same: bool) -> None:
+    # Given profiles that were taken with 100 examples a GPU
+    cluster = parse_cluster("2x8")
+    profiles = replace(paper_profiles(), models={"m": Profile(1.0, 12.5e9, batch=100)}, default="m")
+
+    def left_after_a_second(batch: int) -> int:
+        work = AtWork([8, 8], [MaxMin(cluster.topology, profiles)])
+        job, _ = (work.start(10**10, [0, 1], [4, 4], model="m", batch_size=batch) for _ in range(2))
+        work.advance_to(10**9)
+        return work.left_ns(job)
+
+    # Then jobs of 8 GPUs and 800 examples that share links train as the profile says
+    assert (left_after_a_second(batch_size) == left_after_a_second(800)) is same

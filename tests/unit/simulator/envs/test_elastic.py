@@ -448,7 +448,7 @@ class TestSpeeds:
         profile = paper_profiles("dl2").of("vgg-16")
         assert law_of(profile, 32, 4, 12.5).computing_s == pytest.approx(4 * profile.compute_s)
         measured = replace(profile, servers=(0.01, 0.5, 1.0, 0.1, 0.2), batch=8)
-        assert law_of(measured, 64, 4, 12.5) == Law(0.64, 0.5, 1.0, 0.1, 0.2)
+        assert law_of(measured, 16, 4, 12.5) == Law(0.64, 0.5, 1.0, 0.1, 0.2)
         assert law_of(measured, -1, 4, 12.5).computing_s == pytest.approx(0.32)
 
 
