@@ -99,6 +99,10 @@ class Jobs:
 
     Elastic jobs take `min_gpus` to `max_gpus` GPUs, which include `num_gpus`, what they ask for; only a policy that resizes
     gives them another number. Both are None where every job takes exactly `num_gpus`, and where there are no jobs.
+
+    What is measured of running jobs: `contention_sensitivity` says how many times slower the job runs now than it would alone on
+    the same nodes, `contention_confidence` from 0 to 1 how sure that is, and `throughput_steps_per_s` what it achieves. NaN (the
+    confidence: 0) where it is not known, and all three None where nothing is known of any job.
     """
 
     ids: tuple[str, ...]
@@ -128,6 +132,9 @@ class Jobs:
     placement_gpu_mask: MaskColumn
     min_gpus: IntColumn | None = None
     max_gpus: IntColumn | None = None
+    contention_sensitivity: FloatColumn | None = None
+    contention_confidence: FloatColumn | None = None
+    throughput_steps_per_s: FloatColumn | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

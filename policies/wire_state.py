@@ -51,6 +51,7 @@ _JOB_FLOATS = (
 )
 _JOB_FLAGS = ("preemptible", "exclusive")
 _JOB_SIZES = ("min_gpus", "max_gpus")
+_JOB_MEASURED = ("contention_sensitivity", "contention_confidence", "throughput_steps_per_s")
 _PLACEMENT = ("placement_offset", "placement_node", "placement_gpus", "placement_gpu_mask")
 _MAY_BE_NAN = frozenset({"start_time_s", "duration_estimate_s", "duration_spread_s"})
 _MAY_BE_NEGATIVE = frozenset({"submit_time_s", "start_time_s"})
@@ -69,7 +70,7 @@ def serialize_state(state: ClusterState) -> bytes:
     write_column(jobs, "jobs", "node_set", state.jobs.node_set + 1)
     for name in (*_JOB_INTEGERS, *_JOB_FLOATS, *_JOB_FLAGS, *_PLACEMENT):
         write_column(jobs, "jobs", name, getattr(state.jobs, name))
-    for name, column in _sizes(state.jobs).items():
+    for name, column in (_sizes(state.jobs) | _measured(state.jobs)).items():
         write_column(jobs, "jobs", name, column)
     for members in state.node_sets:
         message.node_sets.add(members=np.packbits(members, bitorder="little").tobytes())
@@ -176,11 +177,12 @@ def _decode_jobs(message: Any, num_nodes: int, num_sets: int) -> Jobs:
     check("jobs.node_set", node_set < num_sets, node_set + 1, f"beyond the {num_sets} node sets")
     _check_requests(columns)
     columns |= _decode_sizes(message, columns["num_gpus"])
+    columns |= _decode_measured(message, len(ids))
     placement = _decode_placements(message, columns["state"], num_nodes)
     return Jobs(ids=ids, users=users, node_set=node_set, **columns, **placement)
 
 
-def _sizes(jobs: Jobs) -> dict[str, npt.NDArray[np.int64]]:
+def _sizes(jobs: Jobs) -> dict[str, npt.NDArray[Any]]:
     """The columns of elastic jobs, where there are some."""
     if jobs.min_gpus is None or jobs.max_gpus is None:
         return {}
@@ -194,6 +196,24 @@ def _decode_sizes(message: Any, num_gpus: npt.NDArray[np.int64]) -> dict[str, np
     check("jobs.min_gpus", (low >= 1) & (low <= num_gpus), low, "less than 1, or more than num_gpus")
     check("jobs.max_gpus", high >= num_gpus, high, "less than num_gpus")
     return dict(zip(_JOB_SIZES, (low, high), strict=True))
+
+
+def _measured(jobs: Jobs) -> dict[str, npt.NDArray[Any]]:
+    """The columns of what was measured, where something was."""
+    columns = {name: getattr(jobs, name) for name in _JOB_MEASURED}
+    return {name: column for name, column in columns.items() if column is not None}
+
+
+def _decode_measured(message: Any, num_jobs: int) -> dict[str, npt.NDArray[Any]]:
+    if not any(getattr(message, name) for name in _JOB_MEASURED):
+        return {}
+    columns = {name: read_column(message, "jobs", name, num_jobs) for name in _JOB_MEASURED}
+    slower, sure, steps_per_s = columns.values()
+    check("jobs.contention_sensitivity", ~(slower <= 0) & ~np.isinf(slower), slower, "not a finite number above 0")
+    check("jobs.contention_confidence", (sure >= 0) & (sure <= 1), sure, "not a share from 0 to 1")
+    fine = ~(steps_per_s < 0) & ~np.isinf(steps_per_s)
+    check("jobs.throughput_steps_per_s", fine, steps_per_s, "not a finite number, 0 or more")
+    return columns
 
 
 def _flags(field: str, column: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -240,6 +240,9 @@ class Jobs(_message.Message):
     PLACEMENT_GPU_MASK_FIELD_NUMBER: _builtins.int
     MIN_GPUS_FIELD_NUMBER: _builtins.int
     MAX_GPUS_FIELD_NUMBER: _builtins.int
+    CONTENTION_SENSITIVITY_FIELD_NUMBER: _builtins.int
+    CONTENTION_CONFIDENCE_FIELD_NUMBER: _builtins.int
+    THROUGHPUT_STEPS_PER_S_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def job_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Slurm's job id as users see it: "123", or "123_4" for an array task."""
@@ -336,6 +339,20 @@ class Jobs(_message.Message):
 
     @_builtins.property
     def max_gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def contention_sensitivity(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Measured of running jobs. All three columns are left out where nothing is known of any job.
+        How many times slower the job runs now than it would alone on the same nodes: 1 is undisturbed; NaN = not known.
+        """
+
+    @_builtins.property
+    def contention_confidence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """How sure that is, from 0 to 1: 1 - the relative error to be expected; 0 where it is not known."""
+
+    @_builtins.property
+    def throughput_steps_per_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Optimizer steps per second that it achieves now; NaN = not known."""
+
     def __init__(
         self,
         *,
@@ -366,10 +383,13 @@ class Jobs(_message.Message):
         placement_gpu_mask: _abc.Iterable[_builtins.int] | None = ...,
         min_gpus: _abc.Iterable[_builtins.int] | None = ...,
         max_gpus: _abc.Iterable[_builtins.int] | None = ...,
+        contention_sensitivity: _abc.Iterable[_builtins.float] | None = ...,
+        contention_confidence: _abc.Iterable[_builtins.float] | None = ...,
+        throughput_steps_per_s: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attained_gpu_s", b"attained_gpu_s", "cpus_per_gpu", b"cpus_per_gpu", "duration_estimate_s", b"duration_estimate_s", "duration_spread_s", b"duration_spread_s", "estimate_source", b"estimate_source", "exclusive", b"exclusive", "gpus_per_node", b"gpus_per_node", "job_id", b"job_id", "max_gpus", b"max_gpus", "max_nodes", b"max_nodes", "memory_mib_per_gpu", b"memory_mib_per_gpu", "min_gpus", b"min_gpus", "min_nodes", b"min_nodes", "node_set", b"node_set", "num_gpus", b"num_gpus", "placement_gpu_mask", b"placement_gpu_mask", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "preemptible", b"preemptible", "service_s", b"service_s", "split", b"split", "start_time_s", b"start_time_s", "state", b"state", "submit_time_s", b"submit_time_s", "user", b"user", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attained_gpu_s", b"attained_gpu_s", "contention_confidence", b"contention_confidence", "contention_sensitivity", b"contention_sensitivity", "cpus_per_gpu", b"cpus_per_gpu", "duration_estimate_s", b"duration_estimate_s", "duration_spread_s", b"duration_spread_s", "estimate_source", b"estimate_source", "exclusive", b"exclusive", "gpus_per_node", b"gpus_per_node", "job_id", b"job_id", "max_gpus", b"max_gpus", "max_nodes", b"max_nodes", "memory_mib_per_gpu", b"memory_mib_per_gpu", "min_gpus", b"min_gpus", "min_nodes", b"min_nodes", "node_set", b"node_set", "num_gpus", b"num_gpus", "placement_gpu_mask", b"placement_gpu_mask", "placement_gpus", b"placement_gpus", "placement_node", b"placement_node", "placement_offset", b"placement_offset", "preemptible", b"preemptible", "service_s", b"service_s", "split", b"split", "start_time_s", b"start_time_s", "state", b"state", "submit_time_s", b"submit_time_s", "throughput_steps_per_s", b"throughput_steps_per_s", "user", b"user", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -45,6 +45,8 @@ class Job:
     """Nodes that it may use; None: all."""
     sizes: tuple[int, int] | None = None
     """Fewest and most GPUs; None: exactly `gpus`."""
+    measured: tuple[float, float, float] | None = None
+    """Contention sensitivity, its confidence, steps/s; None: nothing is known."""
 
     @property
     def gpus_per_node(self) -> int:
@@ -58,6 +60,8 @@ def cluster(nodes: Sequence[Node], jobs: Sequence[Job], *, sequence: int = 1, ti
     entries = [entry for row in held for entry in row]
     elastic = any(job.sizes is not None for job in jobs)
     sizes = [job.sizes or (job.gpus, job.gpus) for job in jobs]
+    known = any(job.measured is not None for job in jobs)
+    measured = list(zip(*(job.measured or (math.nan, 0.0, math.nan) for job in jobs), strict=True))
     return ClusterState(
         sequence=sequence,
         time_s=time_s,
@@ -92,6 +96,9 @@ def cluster(nodes: Sequence[Node], jobs: Sequence[Job], *, sequence: int = 1, ti
             placement_gpu_mask=np.zeros(len(entries), dtype=np.uint64),
             min_gpus=_ints([low for low, _ in sizes]) if elastic else None,
             max_gpus=_ints([high for _, high in sizes]) if elastic else None,
+            contention_sensitivity=_floats(measured[0]) if known else None,
+            contention_confidence=_floats(measured[1]) if known else None,
+            throughput_steps_per_s=_floats(measured[2]) if known else None,
         ),
         node_sets=np.array(
             [[node in members for node in range(len(nodes))] for members in sets], dtype=np.bool_
@@ -188,6 +195,9 @@ def _requests(draw: st.DrawFn, num_nodes: int, *, uniform: bool) -> Job:
             "attained_gpu_s": draw(st.sampled_from([0.0, 0.0, 10.0, 3200.0, 5000.0])),
             "preemptible": draw(st.integers(0, 3)) > 0,
             "sizes": draw(st.none() | st.just((1, 2 * request.gpus))),
+            "measured": draw(
+                st.sampled_from([None, None, (1.0, 1.0, 4.0), (2.5, 0.7, math.nan), (math.nan, 0.0, 0.5)])
+            ),
         }
     )
 

@@ -21,6 +21,9 @@ from policies.model import ClusterState, Placement, Split
 from protos.headway.v1 import policy_pb2, snapshot_pb2
 from tests.unit.policies.cluster import Job, Node, cluster, states
 
+OPTIONAL = {"min_gpus", "max_gpus", "contention_sensitivity", "contention_confidence", "throughput_steps_per_s"}
+"""Columns that most states do not have."""
+
 
 def assert_same(first: ClusterState, second: ClusterState) -> None:
     assert (first.sequence, first.time_s) == (second.sequence, second.time_s)
@@ -67,7 +70,7 @@ def test_generated_code_reads_and_writes_the_same_messages(state: ClusterState) 
         for name, value in vars(table).items():
             field = {"ids": "job_id", "names": "name"}.get(name, name)
             if value is None:
-                assert name in {"min_gpus", "max_gpus"} and not getattr(target, field)
+                assert name in OPTIONAL and not getattr(target, field)
                 continue
             expected = list(value) if isinstance(value, tuple) else (value + (name == "node_set")).tolist()
             np.testing.assert_array_equal(list(getattr(target, field)), expected, err_msg=name)
@@ -114,6 +117,66 @@ class TestElastic:
         self, field: str, damage: Callable[[snapshot_pb2.Jobs], object]
     ) -> None:
         message = wire.encode_state(elastic())
+        damage(message.jobs)
+        with pytest.raises(WireError, match=f"^{field}"):
+            wire.parse_state(message.SerializeToString())
+
+
+def measured() -> ClusterState:
+    """Two jobs run, one known to be half as fast as alone; the third waits."""
+    jobs = [
+        Job(gpus=4, held={0: 4}, measured=(2.0, 0.95, 3.5)),
+        Job(gpus=4, held={0: 4}, measured=(math.nan, 0.0, 1.25)),
+        Job(gpus=2),
+    ]
+    return cluster([Node()], jobs)
+
+
+class TestMeasured:
+    """The columns of what was measured of running jobs, which most states do not have."""
+
+    def test_they_come_back_the_same(self) -> None:
+        assert_same(wire.parse_state(wire.serialize_state(measured())), measured())
+        message = wire.encode_state(measured())
+        assert message.schema_version == 1
+        np.testing.assert_array_equal(list(message.jobs.contention_sensitivity), [2.0, math.nan, math.nan])
+        assert list(message.jobs.contention_confidence) == [0.95, 0.0, 0.0]
+        np.testing.assert_array_equal(list(message.jobs.throughput_steps_per_s), [3.5, 1.25, math.nan])
+        assert_same(wire.decode_state(message), measured())
+
+    def test_where_nothing_is_known_they_are_left_out(self) -> None:
+        jobs = wire.parse_state(wire.serialize_state(sample())).jobs
+        assert jobs.contention_sensitivity is jobs.contention_confidence is jobs.throughput_steps_per_s is None
+
+    def test_a_reader_that_does_not_know_them_sees_all_else(self) -> None:
+        """As one does that was generated from the file before these fields were added."""
+        without = dataclasses.replace(
+            measured().jobs, contention_sensitivity=None, contention_confidence=None, throughput_steps_per_s=None
+        )
+        old = dataclasses.replace(measured(), jobs=without)
+        message = snapshot_pb2.ClusterSnapshot.FromString(wire.serialize_state(measured()))
+        for field in ("contention_sensitivity", "contention_confidence", "throughput_steps_per_s"):
+            message.jobs.ClearField(field)
+        assert_same(wire.decode_state(message), old)
+        assert wire.state_digest(old) != wire.state_digest(measured())
+
+    @pytest.mark.parametrize(
+        ("field", "damage"),
+        [
+            ("jobs.contention_sensitivity", lambda jobs: jobs.contention_sensitivity.__setitem__(0, 0.0)),
+            ("jobs.contention_sensitivity", lambda jobs: jobs.contention_sensitivity.__setitem__(0, math.inf)),
+            ("jobs.contention_sensitivity", lambda jobs: jobs.ClearField("contention_sensitivity")),
+            ("jobs.contention_confidence", lambda jobs: jobs.contention_confidence.__setitem__(1, 1.01)),
+            ("jobs.contention_confidence", lambda jobs: jobs.contention_confidence.__setitem__(1, math.nan)),
+            ("jobs.contention_confidence", lambda jobs: jobs.contention_confidence.append(1.0)),
+            ("jobs.throughput_steps_per_s", lambda jobs: jobs.throughput_steps_per_s.__setitem__(2, -1.0)),
+            ("jobs.throughput_steps_per_s", lambda jobs: jobs.ClearField("throughput_steps_per_s")),
+        ],
+    )
+    def test_nonsense_in_them_is_refused_by_field(
+        self, field: str, damage: Callable[[snapshot_pb2.Jobs], object]
+    ) -> None:
+        message = wire.encode_state(measured())
         damage(message.jobs)
         with pytest.raises(WireError, match=f"^{field}"):
             wire.parse_state(message.SerializeToString())
