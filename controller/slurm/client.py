@@ -124,6 +124,9 @@ class SlurmJob:
     licenses: str
     array_job_id: int | None
     het_job_id: int | None
+    raw_id: int | None = None
+    """Slurm's own number of the record, which the job's processes know as SLURM_JOB_ID: of a task of an array its own once the
+    task has started. None: not told."""
 
     @property
     def marks(self) -> frozenset[str]:

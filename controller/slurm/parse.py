@@ -167,6 +167,7 @@ def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> J
         licenses=values.plain(fields.get("Licenses", "")),
         array_job_id=array_id,
         het_job_id=int(owner["het"]) if owner["het"] else None,
+        raw_id=int(owner["raw"]),
     )
     jobs = (job,) if array_id is None else tuple(_tasks(job, array_id, owner["tasks"]))
     shows_bound = job.restarts == 0 or "-" in fields["NumNodes"]

@@ -186,6 +186,7 @@ def job_record(job: Any) -> JobRecord:
         licenses=",".join(job.licenses),
         array_job_id=job.array_id,
         het_job_id=job.heterogeneous_id,
+        raw_id=int(job.id),
     )
     jobs = tuple(_with_key(told, key) for key in _keys(job, told.key, phase))
     shows_bound = told.restarts == 0 or job.max_nodes is not None

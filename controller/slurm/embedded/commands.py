@@ -33,6 +33,7 @@ def submit(ctld: Slurmctld, submission: Submission, plugin: SubmitPlugin | None)
     for job in jobs:
         job.array_job_id = first if submission.array else None
         job.het_job_id = first if het else None
+        job.raw_id = None if submission.array else int(job.job_id)
         ctld.jobs[job.job_id] = job
         ctld.outcomes.pop(job.job_id, None)
     if submission.begin_time_s is not None:

@@ -35,7 +35,7 @@ class Submission:
     model: str = ""
     """What it trains, for the models of slowdown; empty: not known."""
     batch_size: int | None = None
-    """Examples of a step on one GPU."""
+    """Examples of a step over all its GPUs."""
     user: str = "alice"
     name: str = "train"
     partition: str = ""
@@ -94,6 +94,8 @@ class Job:
     """What it still waits for."""
     array_job_id: int | None = None
     het_job_id: int | None = None
+    raw_id: int | None = None
+    """Slurm's own number of it; a task of an array has none before it starts."""
     hold_reason: str = ""
     reason: str = "None"
     phase: Phase = Phase.PENDING

@@ -109,6 +109,8 @@ class Slurmctld(Records):
 
     def start(self, job: Job, shares: tuple[NodeShare, ...], partition: str) -> None:
         """Give the job its nodes and launch it."""
+        if job.raw_id is None:  # a task of an array is a record of its own from now on
+            job.raw_id, self.next_id = self.next_id, self.next_id + 1
         for share in shares:
             self.nodes[share.node].take(job.job_id, share)
         self._holders[job.job_id] = job

@@ -46,6 +46,7 @@ def job_view(job: Job) -> SlurmJob:
         licenses=",".join(f"{name}:{count}" for name, count in submission.licenses.items()),
         array_job_id=job.array_job_id,
         het_job_id=job.het_job_id,
+        raw_id=job.array_job_id if job.raw_id is None else job.raw_id,
     )
 
 
