@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from controller.ideal import step_profile
-from controller.profile_store import ProfileStore
+from controller.profile_reader import ProfileReader
 from controller.sensitivity import sent_bytes
 from controller.windows import Observation, Shape, Trained
 from simulator.slowdown.locality import LocalityRow
@@ -46,7 +46,7 @@ def model_name(trained: Trained) -> str:
     return f"{script}-{trained.signature[:_SIGNATURE_CHARS]}" if trained.signature else script
 
 
-def rows(store: ProfileStore, racks: Racks = lambda _: 0, since_s: float = 0.0) -> FitRows:
+def rows(store: ProfileReader, racks: Racks = lambda _: 0, since_s: float = 0.0) -> FitRows:
     """Everything measured since then. Jobs whose model is not known are left out."""
     seen = [item for item in store.observations(since_s) if item.trained.signature]
     alone = _alone(seen)
@@ -117,7 +117,7 @@ def tier_of(item: Observation, racks: Racks) -> int | None:
     return 2 if len({racks(node) for node in item.nodes}) == 1 else 3
 
 
-def _steps(store: ProfileStore, since_s: float) -> list[StepRow]:
+def _steps(store: ProfileReader, since_s: float) -> list[StepRow]:
     """One row for each profile of a whole job: its step, at the rate that its bytes passed a node's link meanwhile."""
     found = []
     for row in store.profiles(since_s):

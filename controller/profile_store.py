@@ -10,19 +10,17 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from controller import profile_tables as tables
-from controller.errors import HeadwayError
-from controller.sights import Arrival, ProfileRow, profile_of, sighting_of
-from controller.windows import Links, Observation, RunKey, Shape, Trained, observe_window, own_nodes
+from controller.profile_reader import ProfileReader, ProfileStoreError
+from controller.sights import Arrival, profile_of, sighting_of
+from controller.windows import Links, Observation, observe_window, own_nodes
 
-
-class ProfileStoreError(HeadwayError):
-    """The file of profiles cannot be read or written."""
+__all__ = ["ProfileStore", "ProfileStoreError", "StoreSettings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class StoreSettings:
     """Of runs of agents that are heard of no more."""
 
 
-class ProfileStore:
+class ProfileStore(ProfileReader):
     """The one writer. Invariant: a report is taken whole, with its number, or not at all; and none is taken twice."""
 
     def __init__(self, path: Path, settings: StoreSettings | None = None, links: Links = own_nodes) -> None:
@@ -53,7 +51,7 @@ class ProfileStore:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=5.0, check_same_thread=False)
+            super().__init__(sqlite3.connect(path, isolation_level=None, timeout=5.0, check_same_thread=False))
         except (OSError, sqlite3.Error) as error:
             raise _unusable(path, error) from error
         try:
@@ -166,54 +164,6 @@ class ProfileStore:
         for node, job_id in self._db.execute("SELECT node, job_id FROM present WHERE slot = ?", (slot,)):
             present[node].append(job_id)
         return observe_window([tables.sight(row) for row in rows], start_s, length_s, present, self.links)
-
-    # --- looking up
-
-    def observations(self, since_s: float = 0.0, run: RunKey | None = None) -> Iterator[Observation]:
-        """Throughputs from then on, oldest first; of one run, or of all."""
-        if run is None:
-            rows = self._db.execute(f"{tables.OBSERVATIONS} WHERE start_s >= ? ORDER BY start_s, job_id", (since_s,))
-        else:
-            rows = self._db.execute(
-                f"{tables.OBSERVATIONS} WHERE job_id = ? AND start_s >= ? AND restart = ? ORDER BY start_s",
-                (run.job_id, since_s, run.restart),
-            )
-        yield from map(tables.observation, rows)
-
-    def alone(self, trained: Trained, shape: Shape, limit: int) -> dict[int, list[float]]:
-        """Throughputs of jobs of that kind and shape in windows in which they were alone, by job id; the newest so many."""
-        rows = self._db.execute(
-            "SELECT job_id, steps_per_s FROM observation WHERE uid = ? AND script = ? AND signature = ? AND gpus = ?"
-            " AND nodes = ? AND alone = 1 ORDER BY start_s DESC LIMIT ?",
-            (trained.uid, trained.script, trained.signature, shape.gpus, shape.nodes, limit),
-        )
-        found: dict[int, list[float]] = defaultdict(list)
-        for job_id, steps_per_s in rows:
-            found[job_id].append(steps_per_s)
-        return dict(found)
-
-    def profiles(self, since_s: float = 0.0) -> Iterator[ProfileRow]:
-        """All profiles from then on, oldest first."""
-        yield from map(
-            tables.profile, self._db.execute(f"{tables.PROFILES} WHERE time_s >= ? ORDER BY time_s, id", (since_s,))
-        )
-
-    def profiles_like(self, trained: Trained, shape: Shape, limit: int) -> list[ProfileRow]:
-        """Profiles of jobs of that kind and shape, newest first."""
-        rows = self._db.execute(
-            f"{tables.PROFILES} WHERE uid = ? AND script = ? AND signature = ? AND gpus = ? AND nodes = ?"
-            " ORDER BY time_s DESC, id DESC LIMIT ?",
-            (trained.uid, trained.script, trained.signature, shape.gpus, shape.nodes, limit),
-        )
-        return [tables.profile(row) for row in rows]
-
-    def link_bytes_per_s(self, nodes: Collection[str]) -> float | None:
-        """What the narrowest of the nodes' fastest interfaces carries, each direction; None where one is not known."""
-        rates = [
-            self._db.execute("SELECT link_bits_per_s FROM node WHERE name = ?", (node,)).fetchone() for node in nodes
-        ]
-        known = [row[0] for row in rates if row is not None and row[0]]
-        return min(known) / 8 if known and len(known) == len(rates) else None
 
     # --- retention
 

@@ -1,0 +1,135 @@
+"""Looking things up in the store of profiles. Readers beside the one writer (profile_store.py) see whole writes only."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from controller import profile_tables as tables
+from controller.errors import HeadwayError
+from controller.sights import ProfileRow
+from controller.windows import Observation, RunKey, Shape, Trained
+
+
+class ProfileStoreError(HeadwayError):
+    """The file of profiles cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Everything that was seen of jobs of one user, script and model at one shape."""
+
+    trained: Trained
+    shape: Shape
+    windows: int
+    alone: int
+    """Windows in which the job was alone."""
+    jobs: int
+    last_s: float
+    """Beginning of the newest window."""
+
+
+class ProfileReader:
+    """What is known. May be used by any thread, by one at a time."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    @classmethod
+    def open(cls, path: Path) -> ProfileReader:
+        """Read the file that a ProfileStore of this process has open. Raises ProfileStoreError."""
+        try:
+            return cls(
+                sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0, check_same_thread=False)
+            )
+        except sqlite3.Error as error:
+            raise ProfileStoreError(f"{path}: cannot be read: {error}; check its owner and mode") from error
+
+    def close(self) -> None:
+        """Nothing is looked up any more."""
+        self._db.close()
+
+    def observations(self, since_s: float = 0.0, run: RunKey | None = None) -> Iterator[Observation]:
+        """Throughputs from then on, oldest first; of one run, or of all."""
+        if run is None:
+            rows = self._db.execute(f"{tables.OBSERVATIONS} WHERE start_s >= ? ORDER BY start_s, job_id", (since_s,))
+        else:
+            rows = self._db.execute(
+                f"{tables.OBSERVATIONS} WHERE job_id = ? AND start_s >= ? AND restart = ? ORDER BY start_s",
+                (run.job_id, since_s, run.restart),
+            )
+        yield from map(tables.observation, rows)
+
+    def alone(self, trained: Trained, shape: Shape, limit: int) -> dict[int, list[float]]:
+        """Throughputs of jobs of that kind and shape in windows in which they were alone, by job id; the newest so many."""
+        rows = self._db.execute(
+            "SELECT job_id, steps_per_s FROM observation WHERE uid = ? AND script = ? AND signature = ? AND gpus = ?"
+            " AND nodes = ? AND alone = 1 ORDER BY start_s DESC LIMIT ?",
+            (trained.uid, trained.script, trained.signature, shape.gpus, shape.nodes, limit),
+        )
+        found: dict[int, list[float]] = defaultdict(list)
+        for job_id, steps_per_s in rows:
+            found[job_id].append(steps_per_s)
+        return dict(found)
+
+    def profiles(self, since_s: float = 0.0) -> Iterator[ProfileRow]:
+        """All profiles from then on, oldest first."""
+        yield from map(
+            tables.profile, self._db.execute(f"{tables.PROFILES} WHERE time_s >= ? ORDER BY time_s, id", (since_s,))
+        )
+
+    def profiles_like(self, trained: Trained, shape: Shape, limit: int) -> list[ProfileRow]:
+        """Profiles of jobs of that kind and shape, newest first."""
+        rows = self._db.execute(
+            f"{tables.PROFILES} WHERE uid = ? AND script = ? AND signature = ? AND gpus = ? AND nodes = ?"
+            " ORDER BY time_s DESC, id DESC LIMIT ?",
+            (trained.uid, trained.script, trained.signature, shape.gpus, shape.nodes, limit),
+        )
+        return [tables.profile(row) for row in rows]
+
+    def link_bytes_per_s(self, nodes: Collection[str]) -> float | None:
+        """What the narrowest of the nodes' fastest interfaces carries, each direction; None where one is not known."""
+        rates = [
+            self._db.execute("SELECT link_bits_per_s FROM node WHERE name = ?", (node,)).fetchone() for node in nodes
+        ]
+        known = [row[0] for row in rates if row is not None and row[0]]
+        return min(known) / 8 if known and len(known) == len(rates) else None
+
+    def newest_s(self) -> float:
+        """Beginning of the newest window that was worked out; 0: there is none."""
+        (start_s,) = self._db.execute("SELECT MAX(start_s) FROM observation").fetchone()
+        return 0.0 if start_s is None else float(start_s)
+
+    def beginning_of_last(self, observations: int) -> float:
+        """Since when there are so many observations; 0: there are not so many."""
+        row = self._db.execute(
+            "SELECT start_s FROM observation ORDER BY start_s DESC LIMIT 1 OFFSET ?", (observations,)
+        ).fetchone()
+        return 0.0 if row is None else float(row[0])
+
+    def observations_of(self, job_id: int, limit: int) -> list[Observation]:
+        """The newest of all runs of a job, newest first."""
+        rows = self._db.execute(
+            f"{tables.OBSERVATIONS} WHERE job_id = ? ORDER BY start_s DESC LIMIT ?", (job_id, limit)
+        )
+        return [tables.observation(row) for row in rows]
+
+    def profiles_of(self, job_id: int, limit: int) -> list[ProfileRow]:
+        """The newest of all runs of a job, newest first."""
+        rows = self._db.execute(
+            f"{tables.PROFILES} WHERE job_id = ? ORDER BY time_s DESC, id DESC LIMIT ?", (job_id, limit)
+        )
+        return [tables.profile(row) for row in rows]
+
+    def kinds(self, limit: int) -> list[Kind]:
+        """The kinds of jobs that were seen, the newest first."""
+        rows = self._db.execute(
+            "SELECT uid, script, signature, gpus, nodes, COUNT(*), SUM(alone), COUNT(DISTINCT job_id), MAX(start_s)"
+            " FROM observation GROUP BY uid, script, signature, gpus, nodes ORDER BY MAX(start_s) DESC LIMIT ?",
+            (limit,),
+        )
+        return [Kind(Trained(*row[:3]), Shape(*row[3:5]), *row[5:]) for row in rows]
