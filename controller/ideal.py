@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 
-from controller.profile_store import ProfileStore
+from controller.profile_reader import ProfileReader
 from controller.sensitivity import (
     Ideal,
     Priors,
+    Sensitivity,
     StepProfile,
     best_ideal,
     from_jobs,
@@ -18,9 +19,10 @@ from controller.sensitivity import (
     predict_step_s,
     relative_spread,
     ring_bytes,
+    sensitivity,
 )
 from controller.sights import ProfileRow
-from controller.windows import Shape, Trained
+from controller.windows import RunKey, Shape, Trained
 
 _RECENT_WINDOWS = 2000
 """An ideal is made of so many windows at most, the newest: of 30 s each, most of a day."""
@@ -30,7 +32,7 @@ _FEW = 3
 
 
 def ideal_of(
-    store: ProfileStore, job_id: int, trained: Trained, shape: Shape, nodes: Collection[str], priors: Priors
+    store: ProfileReader, job_id: int, trained: Trained, shape: Shape, nodes: Collection[str], priors: Priors
 ) -> Ideal | None:
     """Of a job on these nodes: by its own windows alone, those of jobs of its kind and shape, or its kind's profiles.
 
@@ -47,12 +49,23 @@ def ideal_of(
     return best_ideal(from_profiles(profiles, shape.nodes, store.link_bytes_per_s(nodes), priors))
 
 
+def sensitivity_of(store: ProfileReader, run: RunKey, since_s: float, priors: Priors) -> Sensitivity | None:
+    """CS of a run over its windows since then, at the shape and place that it has in the newest; None where there are none."""
+    seen = list(store.observations(since_s, run))
+    if not seen:
+        return None
+    newest = seen[-1]
+    now = [item.steps_per_s for item in seen if (item.trained, item.nodes) == (newest.trained, newest.nodes)]
+    ideal = ideal_of(store, run.job_id, newest.trained, newest.shape, newest.nodes, priors)
+    return sensitivity(median(now), ideal)
+
+
 def step_profile(row: ProfileRow) -> StepProfile:
     """The numbers that predictions are made of."""
     return StepProfile(row.step_s, row.compute_s, row.exposed_s, row.hidden_s, ring_bytes(row.kinds))
 
 
-def measured_priors(store: ProfileStore, since_s: float) -> Priors:
+def measured_priors(store: ProfileReader, since_s: float) -> Priors:
     """How windows, jobs and predictions have differed since then; the defaults where there is too little to say."""
     windows: dict[tuple[Trained, Shape, int], list[float]] = defaultdict(list)
     places: dict[tuple[Trained, Shape], tuple[str, ...]] = {}
@@ -77,7 +90,7 @@ def measured_priors(store: ProfileStore, since_s: float) -> Priors:
 
 
 def _miss(
-    store: ProfileStore, trained: Trained, shape: Shape, nodes: Sequence[str], alone_steps_per_s: float
+    store: ProfileReader, trained: Trained, shape: Shape, nodes: Sequence[str], alone_steps_per_s: float
 ) -> float | None:
     """Relative error of the prediction of a kind of job, where both it and the truth are known."""
     free = store.link_bytes_per_s(nodes)

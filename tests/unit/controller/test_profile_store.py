@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.ideal import ideal_of, measured_priors
+from controller.ideal import ideal_of, measured_priors, sensitivity_of
 from controller.profile_store import ProfileStore, ProfileStoreError, StoreSettings
 from controller.sensitivity import IdealSource, Priors
 from controller.sights import Arrival
@@ -230,6 +230,19 @@ def test_the_ideal_is_the_job_s_own_where_it_was_alone(store: ProfileStore) -> N
     found = ideal_of(store, 1, TRAINED, Shape(2, 2), ("n1", "n2"), Priors())
     assert found is not None
     assert (found.source, round(found.steps_per_s, 3), found.samples) == (IdealSource.ALONE, 6.0, 2)
+
+
+def test_sensitivity_is_the_ideal_over_what_is_seen_now(store: ProfileStore) -> None:
+    alone_and_together(store)
+    found = sensitivity_of(store, RunKey(1, 0), T0 + 60, Priors())
+    assert found is not None
+    assert (round(found.value, 3), found.ideal.source) == (2.0, IdealSource.ALONE)
+    undisturbed = sensitivity_of(store, RunKey(1, 0), T0, Priors())
+    assert undisturbed is not None
+    assert 1.0 < undisturbed.value < 2.0  # of all four windows
+    # of the other nothing is known but that it was never alone
+    assert sensitivity_of(store, RunKey(2, 0), T0, Priors()) is None
+    assert sensitivity_of(store, RunKey(1, 0), T0 + 120, Priors()) is None
 
 
 def test_else_that_of_jobs_of_its_kind_and_shape(store: ProfileStore) -> None:
