@@ -10,16 +10,21 @@ worker and as many examples for each worker at every size that is T(w) = a + b w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from policies.locality import ACROSS_RACKS, SAME_NODE, SAME_RACK, SAME_SOCKET
-from policies.model import ClusterState, FloatColumn
+from policies.model import ClusterState, FloatColumn, IntColumn
 
 Samples = list[tuple[int, int]]
 """(workers, tier)."""
+
+
+Speeds = Mapping[int, float]
+"""Speeds that a job was seen to have, by workers; 1 is its speed at the size that it asks for, as estimates mean it."""
 
 
 def fitted(state: ClusterState) -> tuple[FloatColumn, FloatColumn]:
@@ -29,15 +34,62 @@ def fitted(state: ClusterState) -> tuple[FloatColumn, FloatColumn]:
     a model was not measured at follow from its bytes and its computing time, at the pace that the others have there. Jobs that
     nothing is known of are the median of those known; where there are none, twice the workers are twice as fast.
     """
+    a, b, _ = _by_profiles(state)
+    return a, b
+
+
+def remaining_at_one(state: ClusterState, remaining_s: FloatColumn, observed: Mapping[int, Speeds]) -> FloatColumn:
+    """For each job the seconds g of which g/w falls as workers are added: with w workers g/w + constant of it remain.
+
+    `remaining_s` means the size that the job asks for, alone, as profiles have that. Jobs of rows in `observed` are fitted anew,
+    to profiles and to those speeds; where there are no profiles, to them and to the size that the job asks for.
+    """
+    a, b, points = _by_profiles(state)
+    asked = state.jobs.num_gpus
+    per_step = remaining_s * asked / (a + b * asked)
+    if observed:
+        a = a.copy()
+        _fit_anew(a, b, asked, points, observed)
+    gains: FloatColumn = per_step * a
+    return gains
+
+
+_Points = tuple[FloatColumn, FloatColumn]
+"""Workers, and the steps of each job with so many."""
+
+
+def _by_profiles(state: ClusterState) -> tuple[FloatColumn, FloatColumn, _Points | None]:
+    """a and b of each job, and what they are fitted to, where that is anything."""
     jobs, profiles = len(state.jobs), state.profiles
-    samples = _samples(state)
+    samples = tuple(_samples(state))
     if profiles is None or not profiles.models or not samples:
-        return np.ones(jobs), np.zeros(jobs)
-    numbers = _of_models(
-        tuple(samples), _Bytes(profiles.locality), _Bytes(profiles.bytes_per_step), _Bytes(profiles.compute_s)
+        return np.ones(jobs), np.zeros(jobs), None
+    numbers, steps = _of_models(
+        samples, _Bytes(profiles.locality), _Bytes(profiles.bytes_per_step), _Bytes(profiles.compute_s)
     )
     of_job = profiles.of_job
-    return numbers[0][of_job], numbers[1][of_job]
+    workers = np.array([workers for workers, _ in samples], dtype=np.float64)
+    return numbers[0][of_job], numbers[1][of_job], (workers, steps[of_job])
+
+
+def _fit_anew(
+    a: FloatColumn, b: FloatColumn, asked: IntColumn, points: _Points | None, observed: Mapping[int, Speeds]
+) -> None:
+    """Put the a of jobs that were seen at other sizes than one into its column; a and b were by profiles."""
+    rows = np.array(list(observed), dtype=np.int64)
+    unit = (a[rows] + b[rows] * asked[rows]) / asked[rows]
+    known = len(points[0]) if points is not None else 0
+    width = known + 1 + max(map(len, observed.values()))
+    workers, steps = np.ones((len(rows), width)), np.full((len(rows), width), np.nan)
+    if points is not None:
+        workers[:, :known], steps[:, :known] = points[0], points[1][rows]
+    for place, (row, speeds) in enumerate(observed.items()):
+        seen = speeds if points is not None else {int(asked[row]): 1.0, **speeds}
+        for at, (size, speed) in enumerate(seen.items(), known):
+            workers[place, at], steps[place, at] = size, size / speed * unit[place]
+    there = ~np.isnan(steps)
+    several = np.where(there, workers, -np.inf).max(axis=1) > np.where(there, workers, np.inf).min(axis=1)
+    a[rows[several]] = least_squares(workers[several], steps[several])[0]
 
 
 class _Bytes:
@@ -57,8 +109,11 @@ class _Bytes:
 @lru_cache(maxsize=16)
 def _of_models(
     samples: tuple[tuple[int, int], ...], locality: _Bytes, bytes_per_step: _Bytes, compute_s: _Bytes
-) -> npt.NDArray[np.float64]:
-    """a and b of each model, and last of jobs without one; worked out once for all states with these profiles and nodes."""
+) -> tuple[npt.NDArray[np.float64], FloatColumn]:
+    """a and b of each model, and last of jobs without one; and the steps that these are fitted to.
+
+    Worked out once for all states with these profiles and nodes.
+    """
     steps = _steps(locality.column, bytes_per_step.column, compute_s.column)[:, [tier for _, tier in samples]]
     known = ~np.isnan(steps).any(axis=1)
     numbers = np.repeat(np.array([[1.0], [0.0]]), len(steps) + 1, axis=1)
@@ -66,15 +121,20 @@ def _of_models(
         found = least_squares(np.array([workers for workers, _ in samples], dtype=np.float64), steps[known])
         numbers[:] = np.median(found, axis=1)[:, None]
         numbers[:, :-1][:, known] = found
-    return numbers
+    workers = np.array([workers for workers, _ in samples], dtype=np.float64)
+    believed = numbers[0][:, None] + numbers[1][:, None] * workers
+    believed[:-1][known] = steps[known]
+    return numbers, believed
 
 
 def least_squares(workers: FloatColumn, steps: FloatColumn) -> npt.NDArray[np.float64]:
     """a and b, none negative, with the least squares of the relative errors of a + b w; one pair for each row of `steps`.
 
-    With two unknowns, the best of those on the border has one of them at 0.
+    Steps that are NaN do not count. `workers` are those of all rows, or of each. With two unknowns, the best of those on the
+    border has one of them at 0.
     """
-    one, rise = 1 / steps, workers / steps
+    one = np.where(np.isnan(steps), 0.0, 1 / steps)
+    rise = workers * one
     squares, mixed, rises = (one * one).sum(axis=1), (one * rise).sum(axis=1), (rise * rise).sum(axis=1)
     ones, risen = one.sum(axis=1), rise.sum(axis=1)
     determinant = squares * rises - mixed * mixed

@@ -7,35 +7,45 @@ As there: first every job gets the least that it can run with, so that none star
 most off the remaining time by the fitted model (`policies.speed_fit`), until all are given or nobody can use more. Jobs are
 placed in rising order of size, on few nodes. Sizes change at most once in an interval of ten minutes.
 
-Not as there: speeds are fitted to profiles by tier of locality and not to steps counted while the job runs, so a fit does
-not get better with time. Remaining work is the estimate that policies are given, not a loss curve's; jobs without one count
-as the median of the others, and young jobs are not held back. Every worker brings its own server, so GPUs are the only resource
-that is weighed. The interval is each job's own: who started or changed less than `round_s` ago is left alone. Who keeps
-its size keeps its place, and a job rather waits than starts on more nodes than it needs, unless `layout` says otherwise.
+The fit gets better while a job runs: it is made anew with the speeds that the job was seen to have at the sizes that it had
+(`policies.observed`), beside those of its model's profile by tier of locality. What was seen is kept by the object, by job and
+while the job is there; with `fit="profiles"` nothing is.
+
+Not as there: remaining work is the estimate that policies are given, not a loss curve's; jobs without one count as the median
+of the others, and young jobs are not held back. Profiles stand for the runs before a job's start. Every worker brings its own
+server, so GPUs are the only resource that is weighed. The interval is each job's own: who started or changed less than
+`round_s` ago is left alone. Who keeps its size keeps its place, and a job rather waits than starts on more nodes than it needs,
+unless `layout` says otherwise.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
 
 from policies.api import Decision, PolicySpec
 from policies.model import ClusterState, IntColumn, Placement, Split
-from policies.options import layout_named, number
+from policies.observed import ObservedSpeeds
+from policies.options import choice, layout_named, number
 from policies.packing import Capacity, Fit, free_gpus, placement_of
 from policies.placing import Placing, placing_of
 from policies.selection import PAUSED, held_placements
-from policies.speed_fit import fitted
+from policies.speed_fit import Speeds, remaining_at_one
 
 
 class Optimus:
     """Elastic jobs take what shortens their remaining time most; others what they ask for, in order of submission."""
 
-    def __init__(self, round_s: float = 600.0, layout: str = "consolidated") -> None:
-        """A job keeps its size and place for `round_s` seconds; with `layout="anywhere"` it also starts on scattered GPUs."""
+    def __init__(self, round_s: float = 600.0, layout: str = "consolidated", fit: str = "online") -> None:
+        """A job keeps its size and place for `round_s` seconds; with `layout="anywhere"` it also starts on scattered GPUs.
+
+        Speeds are fitted `online`, or to `profiles` alone.
+        """
+        online = choice("fit", fit, ("online", "profiles")) == "online"
+        self._observed = ObservedSpeeds() if online else None
         self._placing = placing_of(layout_named(layout))
         self._round_s = number("round_s", round_s, unit="seconds")
         self.spec = PolicySpec(
@@ -61,7 +71,7 @@ class Optimus:
         # Who needs more than there is gets nothing, and there will not be more: those who are kept only become more.
         candidates = np.flatnonzero(np.asarray(least) <= places.free_gpus)
         order = candidates[~np.isin(candidates, still)].tolist()
-        gains = _gains(state, least, most)
+        gains = _gains(state, least, most, self._observed.look(state) if self._observed is not None else {})
         while True:
             sizes = allot(order, least, most, gains, places.free_gpus)
             coming, fits = places.try_out(sizes)
@@ -179,21 +189,22 @@ def _ranges(state: ClusterState) -> tuple[list[int], list[int]]:
     return low.tolist(), high.tolist()
 
 
-def _gains(state: ClusterState, least: Sequence[int], most: Sequence[int]) -> list[float]:
-    """Per job the g of `allot`, seconds; 0 throughout where nobody can use more than the least.
+def _gains(
+    state: ClusterState, least: Sequence[int], most: Sequence[int], observed: Mapping[int, Speeds]
+) -> list[float]:
+    """Per job the g of `allot`, seconds, with those speeds observed; 0 throughout where nobody can use more than the least.
 
     The remaining time at w workers is r X(n) / X(w), with r that at n, the size asked for, and X(w) = w / (a + b w). One more
     takes r X(n) a / (w (w + 1)) off it.
     """
     if least == most:
         return [0.0] * len(least)
-    a, b = fitted(state)
-    remaining, asked = state.remaining_s, state.jobs.num_gpus
+    remaining = state.remaining_s
     known = np.isfinite(remaining)
     if not known.all():
         usual = float(np.median(remaining[known])) if known.any() else 1.0
         remaining = np.where(known, remaining, usual)
-    gains: list[float] = (remaining * asked / (a + b * asked) * a).tolist()
+    gains: list[float] = remaining_at_one(state, remaining, observed).tolist()
     return gains
 
 
