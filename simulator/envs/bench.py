@@ -6,8 +6,9 @@ at every step, as training with masks does.
 
 The vectorized form draws its actions from the masks as it goes. It runs in turn with the same environments in one process, which
 do the same (same seeds, same actions) without workers: each counts with the best of its runs. The ratio of steps/s needs free
-cores; *CPU*, which is what all processes needed, can be looked at where others use the machine too. *overhead* is what
-workers add to it, measured with environments that do nothing.
+cores. What follows it can be looked at where others use the machine too: *by CPU* is the ratio of CPU times on the longest way, at
+every step that of the owner and of the slowest worker, so that of waiting only the time to wake up is left out; *overhead*
+is the CPU that workers add to a step of all, measured with environments that do nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import sub
 from typing import Any, Protocol
 
 import gymnasium
@@ -141,18 +143,25 @@ class Cost:
     wall_s: float
     cpu_s: float
     """Of all processes together."""
+    path_s: float
+    """CPU time of the owner and, at every step, of the worker that needed most."""
 
     def best(self, other: Cost) -> Cost:
         """The least of each."""
-        return Cost(min(self.wall_s, other.wall_s), min(self.cpu_s, other.cpu_s))
+        return Cost(min(self.wall_s, other.wall_s), min(self.cpu_s, other.cpu_s), min(self.path_s, other.path_s))
 
 
 def drive(batch: Batch, draws: npt.NDArray[np.float32], turns: int, processes: Sequence[int]) -> Cost:
-    """What so many random steps cost these processes."""
-    cpu_s, begin = sum(map(_cpu_s, processes)), time.perf_counter()
+    """What so many random steps cost these processes, the owner first."""
+    begin, path_s = time.perf_counter(), 0.0
+    before = first = list(map(_cpu_s, processes))
     for turn in range(turns):
         batch.step((draws[turn % len(draws)] * batch.action_masks()).argmax(axis=1))
-    return Cost(time.perf_counter() - begin, sum(map(_cpu_s, processes)) - cpu_s)
+        now = list(map(_cpu_s, processes))
+        owner_s, *workers_s = map(sub, now, before)
+        path_s += owner_s + max(workers_s, default=0.0)
+        before = now
+    return Cost(time.perf_counter() - begin, sum(before) - sum(first), path_s)
 
 
 def _cpu_s(process: int) -> float:
@@ -229,6 +238,7 @@ def report_many(options: dict[str, Any], extent: Extent) -> list[str]:
         f"  one process, steps/s   {steps / one.wall_s:10,.0f}   ({one.cpu_s / steps * 1e6:.1f} us of CPU a step)",
         f"  workers, steps/s       {steps / many.wall_s:10,.0f}   ({many.cpu_s / steps * 1e6:.1f} us of CPU a step)",
         f"  ratio                  {one.wall_s / many.wall_s:10.2f}",
+        f"  ratio by CPU           {one.path_s / many.path_s:10.2f}",
         f"  overhead               {overhead_us:10.1f} us of CPU for a step of all {extent.num_envs} environments",
         f"  load average           {os.getloadavg()[0]:10.2f}",
     ]
