@@ -1,0 +1,103 @@
+"""A profile window: some steps of the training thread, recorded. Opened and closed by that thread itself, between steps."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable, List, NamedTuple, Optional
+
+from .kineto import Kineto, in_use
+from .split import StepMark
+
+_LONGEST_S = 60.0
+"""A window ends with the step that is under way then, be it the last or not."""
+
+
+class Recorded(NamedTuple):
+    """What a window leaves behind, for another thread to read."""
+
+    marks: List[StepMark]
+    events: Any
+
+
+class Window:
+    """Invariant: while `open`, the profiler runs in the thread `thread`, and only that thread may stop it."""
+
+    def __init__(self, steps: int, done: Callable[[Optional[Recorded]], None]) -> None:
+        self._steps = steps
+        self._done = done
+        self._marks: List[StepMark] = []
+        self._kineto: Optional[Kineto] = None
+        self._begun_s = 0.0
+        self.thread = 0
+        self.open = False
+
+    def at_step(self) -> None:
+        """A step has ended. Opens at the first call, closes after the steps asked for and one more.
+
+        The first step is not told: it pays for what the profiler does once, and collectives may be under way from before.
+        """
+        try:
+            if not self.open:
+                self._open()
+                return
+            if threading.get_ident() != self.thread:
+                return
+            self._marks.append(_mark())
+            if len(self._marks) > self._steps or (
+                len(self._marks) > 1 and time.monotonic() - self._begun_s > _LONGEST_S
+            ):
+                self._close()
+        except Exception:
+            self.abandon()
+
+    def end(self) -> None:
+        """Ends it here, with what it has. In another thread than its own it does nothing: the profiler is a thread's own."""
+        if self.open and threading.get_ident() != self.thread:
+            return
+        try:
+            if len(self._marks) > 1:
+                self._close()
+                return
+        except Exception:
+            pass
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Ends it without a result; in another thread than its own as above."""
+        if self.open and threading.get_ident() != self.thread:
+            return
+        try:
+            if self.open and self._kineto is not None:
+                self.open = False
+                self._kineto.stop()
+        except Exception:
+            pass
+        self._done(None)
+
+    def _open(self) -> None:
+        if in_use():
+            raise RuntimeError("the program's own profiler runs")
+        self.thread = threading.get_ident()
+        self._begun_s = time.monotonic()
+        self._kineto = Kineto()
+        self._kineto.start()
+        self.open = True
+
+    def _close(self) -> None:
+        assert self._kineto is not None
+        self.open = False
+        self._done(Recorded(self._marks, self._kineto.stop()))
+
+
+def _mark() -> StepMark:
+    return StepMark(time.time_ns(), time.thread_time_ns(), _queued_ns())
+
+
+def _queued_ns() -> int:
+    """Time of this thread in the run queue, by the kernel; 0 where it does not tell."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+            return int(file.read(64).split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0

@@ -1,0 +1,1 @@
+"""headway_job, which runs inside users' programs."""
