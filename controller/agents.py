@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -146,6 +147,10 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         self._streams: dict[str, AgentStream] = {}
         self._nodes: dict[str, NodeStatus] = {}
         self._opening = 0
+        self.reports = 0
+        """Stored since the start."""
+        self.refused: Counter[str] = Counter()
+        """Streams that were refused, or ended for a cause, since the start: by gRPC's word for why."""
         self._server = grpc.aio.server(
             options=(
                 ("grpc.so_reuseport", 0),
@@ -237,6 +242,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
             await self._serve(context)
         except RefusedError as error:
             if error.code is not grpc.StatusCode.OK:
+                self.refused[error.code.name] += 1
                 log.info("agent_refused", peer=context.peer(), code=error.code.name, reason=str(error))
                 await context.abort(error.code, str(error))
         except grpc.aio.BaseError as error:  # the connection broke while something was written
@@ -357,6 +363,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
                 return [fresh for arrival in arrivals for fresh in await self._stored([arrival])]
 
     def _tell_listener(self, arrival: Arrival) -> None:
+        self.reports += 1
         status = self._nodes.get(arrival.node)
         if status is not None:
             status.reports += 1
