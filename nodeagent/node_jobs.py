@@ -16,6 +16,7 @@ _MAX_GPUS = 1024
 _MAX_DIGITS = 7
 _LOOK_AT = 4
 """Processes of a step that are looked at for what Slurm started it with: a user may have made thousands."""
+_LOOKS = 3
 _BATCH = "batch"
 
 
@@ -42,16 +43,21 @@ class _Started:
     gpus: frozenset[int] | None
 
 
+_Seen = dict[tuple[int, str, int], _Started | int]
+"""Job, step and pid → what it was started with, or how often it was looked at in vain."""
+
+
 @dataclass(slots=True)
 class NodeJobs:
-    """Lists jobs. What a process was started with does not change, and is read once per process.
+    """Lists jobs. What a process was started with does not change, and is read once per process; in vain, a few times:
+    for a moment a new process of a step is still slurmstepd's own.
 
     It says what Slurm gave the step, unless the user changed it before an exec: then the user's own job shows it, no other.
     """
 
     cgroups: JobCgroups
     processes: Processes
-    _started: dict[tuple[int, str, int], _Started | None] = field(default_factory=dict)
+    _started: _Seen = field(default_factory=dict)
 
     def read(self, connected: Iterable[JobProcess]) -> dict[int, NodeJob]:
         """Job id → job: by cgroups, and by the processes that are connected where there are none."""
@@ -63,7 +69,7 @@ class NodeJobs:
         for process in connected:
             if process.job_id not in folders:
                 steps.setdefault(process.job_id, {}).setdefault(process.step_id, []).append(process.pid)
-        seen: dict[tuple[int, str, int], _Started | None] = {}
+        seen: _Seen = {}
         jobs = {job_id: self._job(job_id, folders.get(job_id, ()), found, seen) for job_id, found in steps.items()}
         self._started = seen
         return {job_id: job for job_id, job in jobs.items() if job is not None}
@@ -73,11 +79,11 @@ class NodeJobs:
         job_id: int,
         folders: Folders,
         steps: Mapping[str, list[int]],
-        seen: dict[tuple[int, str, int], _Started | None],
+        seen: _Seen,
     ) -> NodeJob | None:
         pids = frozenset(pid for own in steps.values() for pid in own)
         started = [found for step, own in steps.items() if (found := self._first(job_id, step, own, seen))]
-        uid = started[0].uid if started else self._owner(pids)
+        uid = started[0].uid if started else self._owner(job_id, steps, seen)
         if uid is None:
             return None
         gpus = [found.gpus for found in started if found.gpus is not None]
@@ -90,22 +96,25 @@ class NodeJobs:
             gpus=tuple(sorted(frozenset().union(*gpus))) if gpus else None,
         )
 
-    def _owner(self, pids: Iterable[int]) -> int | None:
-        """Of a job whose processes have all replaced their environment; None = they have ended meanwhile."""
-        for pid in sorted(pids)[:_LOOK_AT]:
-            with suppress(OSError):
-                return self.processes.owner(pid)
+    def _owner(self, job_id: int, steps: Mapping[str, list[int]], seen: _Seen) -> int | None:
+        """Of a job whose processes have all replaced their environment; None = not known, or not yet."""
+        for step, pids in steps.items():
+            for pid in sorted(pids)[:_LOOK_AT]:
+                if seen.get((job_id, step, pid)) == _LOOKS:
+                    with suppress(OSError):
+                        return self.processes.owner(pid)
         return None
 
-    def _first(
-        self, job_id: int, step: str, pids: list[int], seen: dict[tuple[int, str, int], _Started | None]
-    ) -> _Started | None:
+    def _first(self, job_id: int, step: str, pids: list[int], seen: _Seen) -> _Started | None:
         """What the first process of a step was started with that Slurm started: its environment names the job."""
         for pid in sorted(pids)[:_LOOK_AT]:
             key = (job_id, step, pid)
-            seen[key] = self._started[key] if key in self._started else self._read(job_id, step, pid)
-            if seen[key] is not None:
-                return seen[key]
+            found = self._started.get(key, 0)
+            if isinstance(found, int) and found < _LOOKS:
+                found = self._read(job_id, step, pid) or found + 1
+            seen[key] = found
+            if not isinstance(found, int):
+                return found
         return None
 
     def _read(self, job_id: int, step: str, pid: int) -> _Started | None:

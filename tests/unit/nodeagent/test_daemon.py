@@ -106,7 +106,7 @@ async def test_from_a_job_s_frames_to_a_report(place):
         job.say("hello", job_id=8)
         now_ns = agent.clock.monotonic_ns()
         job.say("steps", steps=11, first_ns=now_ns - 10**9, last_ns=now_ns)
-        await until(lambda: own(place.reports[-1]) and own(place.reports[-1])[0]["steps"])
+        await until(lambda: (rows := own(place.reports[-1])) and rows[0]["steps"] and rows[0]["usage"])
         report = place.reports[-1]
     [row] = own(report)
     assert (report["node_name"], row["steps"], row["claimed_job_ids"]) == ("n1", 11, ["8"])

@@ -108,9 +108,21 @@ def test_environments_are_read_once_and_of_few_processes(world, monkeypatch):
     monkeypatch.setattr(ProcFiles, "environment", lambda self, pid: reads.append(pid) or real(self, pid))
     for pid in range(50, 90):
         world.start(7, pid, environment={"SLURM_JOB_ID": "none of ours"})
+    assert [world.read().get(7) is not None for _ in range(5)] == [False, False, True, True, True]
+    assert (world.read()[7].gpus, world.read()[7].uid) == (None, 1000)
+    assert sorted(reads) == sorted([50, 51, 52, 53] * 3)
+    world.start(8, 60)
     for _ in range(3):
-        assert (world.read()[7].gpus, world.read()[7].uid) == (None, 1000)
-    assert reads == [50, 51, 52, 53]
+        assert world.read()[8].uid == 1000
+    assert reads.count(60) == 1
+
+
+def test_a_process_that_has_just_been_forked_is_looked_at_again(world):
+    """Between fork and exec it has slurmstepd's environment, and is root's."""
+    world.start(7, 50, environment={"SLURM_JOB_ID": ""})
+    assert world.read() == {}
+    plant(world.root / "proc", process(50, environment={"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "3"}))
+    assert world.read()[7].gpus == (3,)
 
 
 def test_jobs_without_cgroups_are_those_that_are_connected(world):
