@@ -14,6 +14,7 @@ from math import isfinite
 import numpy as np
 
 from policies.model import ClusterState
+from policies.resources import holdings
 
 MOST_SIZES = 16
 """Sizes remembered of a job, the last ones that it had."""
@@ -54,9 +55,7 @@ class ObservedSpeeds:
             self._runs.clear()
             return {}
         before, self._runs = self._runs, {}
-        held = np.add.reduceat(np.append(jobs.placement_gpus, 0), jobs.placement_offset[:-1])
-        held[np.diff(jobs.placement_offset) == 0] = 0
-        gpus, asked = held.tolist(), jobs.num_gpus.tolist()
+        gpus, asked = holdings(state).tolist(), jobs.num_gpus.tolist()
         start, service, remaining = jobs.start_time_s.tolist(), jobs.service_s.tolist(), state.remaining_s.tolist()
         speeds = {}
         for row in rows:

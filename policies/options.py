@@ -40,3 +40,10 @@ def choice(name: str, value: object, known: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} is {value!r}; give {' or '.join(known)}")
     return value
+
+
+def switch(name: str, value: object) -> bool:
+    """That option as true or false. Raises ValueError that names it."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}; give true or false")  # noqa: TRY004 - one kind of error for every bad option
+    return value

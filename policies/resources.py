@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.model import ClusterState, FloatColumn, Placement
+from policies.model import ClusterState, FloatColumn, IntColumn, Placement
 
 
 class Loads:
@@ -58,3 +58,12 @@ def cluster_totals(state: ClusterState) -> FloatColumn:
     limited = (has[:, 1:] > 0).all(axis=0)
     totals: FloatColumn = has.sum(axis=0) * np.concatenate(([True], limited))
     return totals
+
+
+def holdings(state: ClusterState) -> IntColumn:
+    """GPUs that each job holds."""
+    jobs = state.jobs
+    rows = np.repeat(np.arange(len(jobs)), np.diff(jobs.placement_offset))
+    held = np.zeros(len(jobs), dtype=np.int64)
+    np.add.at(held, rows, jobs.placement_gpus)
+    return held

@@ -6,21 +6,30 @@ remaining time, where epsilon is the ratio of their means. Baseline of DL2 (Peng
 remaining completion time and highest resource packing efficiency") and of RL-TAPS (`policies.heuristics.rl_taps`).
 
 The paper matches tasks with machines. A gang has no single machine: here it is matched with what the cluster has free as a
-whole, of GPUs, CPUs and memory. DL2 lets the chosen job grow up to a threshold; gangs have the size that they asked for.
-Jobs without an estimate come last where remaining time counts. Running jobs are not stopped.
+whole, of GPUs, CPUs and memory. Gangs have the size that they asked for. Jobs without an estimate come last where remaining
+time counts. Running jobs are not stopped.
+
+With `elastic` the job with the best score gets tasks "until the number of tasks reaches a user-defined threshold" (DL2, section
+6.3), then the next job does. A task is one GPU and what comes with it, and alignment is that of a task. DL2 shares out the
+cluster anew in every slot; here sizes are decided anew at every event and round, a job keeps its own for a round at least, and
+jobs may be stopped for others with a better score. No job gets less than the least that it takes, or more than the most.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from policies.api import Decision, PolicySpec
+from policies.elastic import ranges, resize
 from policies.greedy import Greedy
 from policies.model import ClusterState, FloatColumn, IntColumn
-from policies.options import layout_named, number
+from policies.options import layout_named, number, switch, whole
 from policies.packing import Capacity
 from policies.placing import Placing, placing_of
-from policies.resources import cluster_totals, demands
+from policies.resources import cluster_totals, demands, holdings
 
 
 class Tetris:
@@ -32,14 +41,51 @@ class Tetris:
         needs=frozenset({"duration_estimate"}),
     )
 
-    def __init__(self, time_weight: float = 1.0, layout: str = "consolidated") -> None:
-        """`time_weight` is epsilon in units of mean alignment over mean remaining time; 0 = packing only."""
+    def __init__(
+        self,
+        time_weight: float = 1.0,
+        layout: str = "consolidated",
+        elastic: bool = False,
+        threshold: int = 8,
+        round_s: float = 1200.0,
+    ) -> None:
+        """`time_weight` is epsilon in units of mean alignment over mean remaining time; 0 = packing only.
+
+        With `elastic` a job that takes a range of sizes grows to `threshold` GPUs, in rounds (20 minutes: DL2's slot).
+        """
         self._time_weight = number("time_weight", time_weight, unit="mean ratios")
         self._placing = placing_of(layout_named(layout))
+        self._elastic = switch("elastic", elastic)
+        self._threshold = whole("threshold", threshold, least=1)
+        self._round_s = number("round_s", round_s, unit="seconds")
+        if self._elastic:
+            self.spec = replace(self.spec, preempts=True, resizes=True, round_s=self._round_s)
 
     def decide(self, state: ClusterState) -> Decision:
         """Start the best that fits, and so on; each start changes what the others align with."""
-        return pack(state, self._placing, self._time_weight)
+        return self._grow(state) if self._elastic else pack(state, self._placing, self._time_weight)
+
+    def _grow(self, state: ClusterState) -> Decision:
+        """Tasks for the best job up to the threshold, then for the next; then places."""
+        least, high = ranges(state)
+        most = np.maximum(least, np.minimum(high, self._threshold))
+        tasks = demands(state) / state.jobs.num_gpus[:, None]
+        own, foreign = holdings(state)[:, None] * tasks, _foreign(state)
+
+        def shares(order: Sequence[int], gpus: int) -> dict[int, int]:
+            rows = np.array(order, dtype=np.int64)
+            free = 1.0 - foreign - own[np.setdiff1d(state.running, rows)].sum(axis=0)
+            sizes: dict[int, int] = {}
+            while len(rows := rows[least[rows] <= gpus]):
+                best = int(_scores(tasks[rows], state.remaining_s[rows], free, self._time_weight).argmin())
+                row = int(rows[best])
+                sizes[row] = min(int(most[row]), gpus)
+                gpus -= sizes[row]
+                free = free - sizes[row] * tasks[row]
+                rows = np.delete(rows, best)
+            return sizes
+
+        return resize(state, self._placing, self._round_s, shares, "it packs best and is soonest done")
 
 
 def pack(state: ClusterState, placing: Placing, time_weight: float, window: int = 0) -> Decision:
@@ -48,18 +94,23 @@ def pack(state: ClusterState, placing: Placing, time_weight: float, window: int 
     free = 1.0 - _foreign(state) - demand[state.running].sum(axis=0)
 
     def score(_: Capacity, rows: IntColumn) -> FloatColumn:
-        alignment: FloatColumn = demand[rows] @ np.maximum(free, 0.0)
-        scores: FloatColumn = -alignment / (alignment.mean() or 1.0)
-        if time_weight > 0:
-            known = remaining[rows][np.isfinite(remaining[rows])]
-            scale = float(known.mean()) if len(known) else 0.0
-            scores = scores + time_weight * remaining[rows] / (scale or 1.0)
-        return scores.round(12)
+        return _scores(demand[rows], remaining[rows], free, time_weight)
 
     def started(row: int) -> None:
         np.subtract(free, demand[row], out=free)
 
     return Greedy(placing, window, started=started).decide(state, score)
+
+
+def _scores(demand: FloatColumn, remaining_s: FloatColumn, free: FloatColumn, time_weight: float) -> FloatColumn:
+    """Of jobs with these demands and remaining times, least first."""
+    alignment: FloatColumn = demand @ np.maximum(free, 0.0)
+    scores: FloatColumn = -alignment / (alignment.mean() or 1.0)
+    if time_weight > 0:
+        known = remaining_s[np.isfinite(remaining_s)]
+        scale = float(known.mean()) if len(known) else 0.0
+        scores = scores + time_weight * remaining_s / (scale or 1.0)
+    return scores.round(12)
 
 
 def _foreign(state: ClusterState) -> FloatColumn:
