@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Protocol
 
 _MAX_ENVIRONMENT_BYTES = 1 << 20
+_PIECE = 8192
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
@@ -88,7 +90,15 @@ class ProcFiles:
         return dict(word.split("=", 1) for word in words if "=" in word)
 
     def _read(self, pid: int, name: str) -> bytes:
-        return Path(f"{self.root}/{pid}/{name}").read_bytes()
+        descriptor = os.open(f"{self.root}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)  # half the time of a file object
+        try:
+            data = os.read(descriptor, _PIECE)
+            if len(data) == _PIECE:
+                while more := os.read(descriptor, _PIECE):
+                    data += more
+            return data
+        finally:
+            os.close(descriptor)
 
 
 def _link(path: Path) -> str:
@@ -111,18 +121,20 @@ def parent(stat: str) -> int:
     return _number(stat, 4)
 
 
-def cpu_ticks(stat: str) -> int:
-    """CPU time of the process and of children that it waited for, in clock ticks: fields 14 to 17. Raises ValueError."""
-    return sum(_number(stat, field) for field in (14, 15, 16, 17))
-
-
-def resident_pages(stat: str) -> int:
-    """Memory of the process: field 24. Raises ValueError."""
-    return _number(stat, 24)
+def used(stat: str) -> tuple[int, int]:
+    """CPU time of the process and of children that it waited for, in clock ticks (fields 14 to 17), and pages of memory
+    (field 24). Raises ValueError."""
+    words = _words(stat)
+    return sum(map(int, words[11:15])), int(words[21])
 
 
 def _number(stat: str, field: int) -> int:
-    words = stat.rpartition(")")[2].split()
+    return int(_words(stat)[field - 3])
+
+
+def _words(stat: str) -> list[str]:
+    """From field 3 on: field 2, the name, may hold blanks and brackets. Some to spare behind field 24 are not looked at."""
+    words = stat.rpartition(")")[2].split(maxsplit=22)
     if len(words) < 22:
         raise ValueError("not a line of /proc/PID/stat")
-    return int(words[field - 3])
+    return words

@@ -204,6 +204,7 @@ def test_a_job_that_is_requeued_is_a_new_run(node: AgentOnNode) -> None:
     time.sleep(1.0)  # slurmd refuses a batch script that starts within the second in which its run before ended
     node.cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")
     row = node.until(
-        lambda: row if (row := node.jobs().get(job)) and row["restart"] == 1 and row["ranks"] else None, "the second run"
+        lambda: row if (row := node.jobs().get(job)) and row["restart"] == 1 and row["ranks"] else None,
+        "the second run",
     )
     assert (row["steps"], len(row["ranks"])) == (3, 1)

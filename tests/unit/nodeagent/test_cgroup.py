@@ -30,6 +30,10 @@ def read(tmp_path):
     return make
 
 
+def usage(cgroups, folders):
+    return cgroups.usage(folders, [pid for step in cgroups.steps(folders) for pid in step.pids])
+
+
 def test_v1_with_accounting(read):
     cgroups = read(
         {
@@ -45,7 +49,7 @@ def test_v1_with_accounting(read):
     [(job_id, folders)] = cgroups.jobs().items()
     assert job_id == 7
     assert {controller for controller, _path in folders} == {"freezer", "cpuacct", "memory"}
-    assert cgroups.usage(folders) == JobUsage(2.5, 4_000_000, "cgroup")
+    assert usage(cgroups, folders) == JobUsage(2.5, 4_000_000, "cgroup")
     assert cgroups.steps(folders) == (StepProcesses("0", (50,)), StepProcesses("batch", (40, 41)))
 
 
@@ -55,7 +59,7 @@ def test_v1_where_one_hierarchy_has_two_names(read, tmp_path):
         (tmp_path / "cgroup" / name).symlink_to("cpu,cpuacct")
     folders = cgroups.jobs()[7]
     assert len(folders) == 2
-    assert cgroups.usage(folders).cpu_s == 1.0
+    assert usage(cgroups, folders).cpu_s == 1.0
 
 
 def test_v1_without_accounting_adds_up_the_processes(read):
@@ -64,7 +68,7 @@ def test_v1_without_accounting_adds_up_the_processes(read):
         {f"freezer/{V1}/step_0/cgroup.procs": "50\n51\n52"},
         [process(50, ticks=3 * TICKS, pages=10), process(51, ticks=TICKS, pages=5)],  # 52 has just ended
     )
-    assert cgroups.usage(cgroups.jobs()[7]) == JobUsage(4.0, 15 * PAGE, "processes")
+    assert usage(cgroups, cgroups.jobs()[7]) == JobUsage(4.0, 15 * PAGE, "processes")
 
 
 def test_v2(read):
@@ -81,7 +85,7 @@ def test_v2(read):
         }
     )
     assert cgroups.jobs() == {7: (("", f"/{V2}"),), 8: (("", "/system.slice/n2_slurmstepd.scope/job_8"),)}
-    assert cgroups.usage(cgroups.jobs()[7]) == JobUsage(1.5, 4_000, "cgroup")
+    assert usage(cgroups, cgroups.jobs()[7]) == JobUsage(1.5, 4_000, "cgroup")
     [step] = cgroups.steps(cgroups.jobs()[7])
     assert (step.step_id, set(step.pids)) == ("batch", {59, 60})
 
@@ -95,7 +99,7 @@ def test_v2_without_the_memory_controller(read):
         },
         [process(60, ticks=1, pages=3)],
     )
-    assert cgroups.usage(cgroups.jobs()[7]) == JobUsage(1.5, 3 * PAGE, "cgroup")
+    assert usage(cgroups, cgroups.jobs()[7]) == JobUsage(1.5, 3 * PAGE, "cgroup")
 
 
 def test_no_cgroups_at_all(read):
@@ -109,12 +113,12 @@ def test_no_cgroups_at_all(read):
 def test_a_job_that_has_ended_meanwhile(read):
     cgroups = read({"freezer/": ""})
     gone = (("freezer", f"/{V1}"), ("cpuacct", f"/{V1}"))
-    assert cgroups.usage(gone) == JobUsage(None, None, "processes")
+    assert usage(cgroups, gone) == JobUsage(None, None, "processes")
 
 
 def test_a_job_of_very_many_processes_is_not_added_up(read):
     cgroups = read({f"freezer/{V1}/step_0/cgroup.procs": "\n".join(str(pid) for pid in range(2, 3000))})
-    assert cgroups.usage(cgroups.jobs()[7]) == JobUsage(None, None, "processes")
+    assert usage(cgroups, cgroups.jobs()[7]) == JobUsage(None, None, "processes")
 
 
 def test_the_real_machine():

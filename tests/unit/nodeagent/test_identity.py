@@ -20,7 +20,7 @@ from nodeagent.identity import (
     slurm_cgroup,
     stepd_job,
 )
-from nodeagent.procfs import ProcFiles, cpu_ticks, parent, resident_pages, start_ticks
+from nodeagent.procfs import ProcFiles, parent, start_ticks, used
 
 # Read in a batch job of Slurm 22.05.8 on a mini-cluster with cgroup v1, as user daemon.
 BATCH_V1 = """9:name=systemd:/
@@ -123,8 +123,7 @@ def test_what_a_slurmstepd_tells(title, sockets, found):
 def test_fields_of_stat():
     assert start_ticks(STAT) == 1306548
     assert parent(STAT) == 23
-    assert cpu_ticks(STAT) == 3 + 4 + 10 + 20
-    assert resident_pages(STAT) == 418
+    assert used(STAT) == (3 + 4 + 10 + 20, 418)
     assert start_ticks(STAT.replace("(cat)", "(a) R 1 1 (b c)")) == 1306548
     with pytest.raises(ValueError, match="not a line"):
         start_ticks("25 (cat")
