@@ -4,6 +4,9 @@ with Installation.prepare("demo") as headway, MiniCluster(headway.cluster_spec(n
     headway.configure(cluster)
     headway.start_policy("srtf")
     headway.start_controller()
+
+With `prepare("demo", with_agents=True)` the controller waits for node agents, and `headway.start_agents(cluster)` starts one in
+every node, as that machine's init would.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -25,11 +29,15 @@ from typing import Any, Self
 from controller import integration
 from controller.lease import is_stale, read_lease
 from slurm.minicluster.cluster import RunningCluster
+from slurm.minicluster.processes import wait_until
 from slurm.minicluster.spec import ClusterSpec
-from slurm.setup_files import shipped_sources
+from slurm.setup_files import shipped_job_side, shipped_sources
 
 STOP_S = 10.0
 """How long a process may take to end by itself."""
+AGENTS_PORT = 9342
+AGENT_START_S = 30.0
+_AGENT = "headway-agent"
 
 
 class InstallationError(Exception):
@@ -48,6 +56,10 @@ class Installation:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     """By name: controller, policy, watchdog."""
     environment: dict[str, str] = field(default_factory=dict)
+    with_agents: bool = False
+    """Whether the controller waits for node agents, with MUNGE, at its address in the cluster's network."""
+    agent_settings: dict[str, Any] = field(default_factory=dict)
+    """Keys of every agent.toml besides addresses, names and paths."""
     wrap: Sequence[str] = ()
     """Put before every command line, for example to tie a process to the life of its parent."""
 
@@ -58,16 +70,24 @@ class Installation:
         folder.chmod(0o755)
         made = cls(folder, **fields)
         made.runtime_dir.mkdir(mode=0o755)
-        sources = shipped_sources()
+        sources = shipped_sources(made.job_side, made.job_socket)
         made._install("job_submit.lua", sources.lua, 0o644)
         made._install("event.sh", sources.event_hook, 0o755)
         made._install("task_prolog.sh", sources.task_prolog, 0o755)
+        if made.with_agents:
+            made._install_job_side()
         return made
 
     def _install(self, name: str, text: str, mode: int) -> None:
         path = self.folder / name
         path.write_text(integration.with_runtime_dir(text, self.runtime_dir))
         path.chmod(mode)
+
+    def _install_job_side(self) -> None:
+        """A copy: users of the nodes may be unable to enter the folder that ours is in."""
+        shutil.copytree(shipped_job_side(), self.job_side, ignore=shutil.ignore_patterns("__pycache__"))
+        # A node's own folder is shown there inside the node, so that the path is the same on all, as on real machines.
+        self.job_socket.parent.mkdir(mode=0o755)
 
     @property
     def runtime_dir(self) -> Path:
@@ -78,6 +98,16 @@ class Installation:
     def config(self) -> Path:
         """controller.toml."""
         return self.folder / "controller.toml"
+
+    @property
+    def job_side(self) -> Path:
+        """What jobs load."""
+        return self.folder / "jobside"
+
+    @property
+    def job_socket(self) -> Path:
+        """Where a node's agent listens, seen from the node."""
+        return self.folder / "agent" / "job.sock"
 
     @property
     def policy_address(self) -> str:
@@ -109,10 +139,11 @@ class Installation:
         else:
             values["slurm_conf"] = str(cluster.slurm_conf)
             self.environment.update(cluster.env)
+        if cluster is not None and self.with_agents:
+            values |= {"agents_address": _agents_address(cluster), "agents_munge": "required"}
+            values["munge_socket"] = str(cluster.layout.munge_socket)
         values.update(self.settings)
-        # TOML and JSON write strings, numbers, booleans and lists of them alike.
-        lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-        self.config.write_text("\n".join(lines) + "\n")
+        _write_toml(self.config, values)
 
     def start_policy(self, name: str = "srtf") -> None:
         """Start the policy server, and wait until it listens."""
@@ -136,6 +167,57 @@ class Installation:
         """Start the watchdog in a loop, as its timer would."""
         command = [*program("headway-controller"), "watchdog", "--config", str(self.config), "--every", str(every_s)]
         self.start("watchdog", command)
+
+    def start_agents(self, cluster: RunningCluster) -> None:
+        """Start an agent in every node, and wait until jobs can reach each. Raises InstallationError."""
+        for node in cluster.node_names:
+            self._prepare_agent(cluster, node)
+            self.start_agent(cluster, node, wait=False)
+        for node in cluster.node_names:
+            self._await_agent(cluster, node)
+
+    def start_agent(self, cluster: RunningCluster, node: str, *, wait: bool = True) -> None:
+        """Start a node's agent, which `start_agents` has done before. Raises InstallationError."""
+        argv = (*program(_AGENT), "run", "--config", str(self._agent_folder(node) / "agent.toml"))
+        cluster.start_on(node, *argv, log=self._agent_folder(node) / "agent.log")
+        if wait:
+            self._await_agent(cluster, node)
+
+    def stop_agent(self, cluster: RunningCluster, node: str, number: signal.Signals = signal.SIGTERM) -> None:
+        """End a node's agent. Raises InstallationError when it does not go."""
+        agent = cluster.program_on(node, _AGENT)
+        if agent is not None and agent.send(number) and not agent.wait_gone(STOP_S):
+            raise InstallationError(f"the agent of {node} does not end; it said:\n{self.agent_log(node)[-2000:]}")
+
+    def agent_log(self, node: str) -> str:
+        """What a node's agent has said so far."""
+        path = self._agent_folder(node) / "agent.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _agent_folder(self, node: str) -> Path:
+        return self.folder / "agents" / node
+
+    def _prepare_agent(self, cluster: RunningCluster, node: str) -> None:
+        folder = self._agent_folder(node)
+        (folder / "run").mkdir(mode=0o755, parents=True)
+        cluster.run_on(node, "mount", "--bind", str(folder / "run"), str(self.job_socket.parent))
+        values = {
+            "controller_address": _agents_address(cluster),
+            "node_name": node,
+            "munge": "required",
+            "munge_socket": str(cluster.layout.munge_socket),
+            "controller_uid": os.getuid(),
+            "job_socket": str(self.job_socket),
+        }
+        _write_toml(folder / "agent.toml", values | self.agent_settings)
+
+    def _await_agent(self, cluster: RunningCluster, node: str) -> None:
+        def listens() -> bool:
+            agent = cluster.program_on(node, _AGENT)
+            return agent is not None and _listens(agent.pid, self.job_socket)
+
+        if not wait_until(listens, AGENT_START_S):
+            raise InstallationError(f"the agent of {node} did not come up; it said:\n{self.agent_log(node)[-2000:]}")
 
     def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         """Start a process; what it says goes to NAME.log in the folder."""
@@ -207,6 +289,22 @@ class Installation:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _agents_address(cluster: RunningCluster) -> str:
+    return f"{cluster.host_address}:{AGENTS_PORT}"
+
+
+def _write_toml(path: Path, values: Mapping[str, Any]) -> None:
+    # TOML and JSON write strings, numbers, booleans and lists of them alike.
+    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+
+
+def _listens(pid: int, path: Path) -> bool:
+    """Whether that socket is open in the network namespace of the process: one that a dead agent left behind is not."""
+    with suppress(OSError):  # it has ended
+        return any(line.endswith(f" {path}") for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines())
+    return False
 
 
 def program(name: str) -> list[str]:

@@ -1,4 +1,4 @@
--- Headway job_submit.lua, version 1
+-- Headway job_submit.lua, version 2
 --
 -- Loaded by slurmctld (JobSubmitPlugins=lua) from the folder of slurm.conf; installed by `headway-setup slurm --apply`.
 -- Holds the batch jobs that Headway schedules until Headway has chosen their nodes, and keeps users from releasing them.
@@ -19,6 +19,7 @@ local LEASE_PATH = RUNTIME_DIR .. "/lease"
 local WAKE_PATH = RUNTIME_DIR .. "/wake"
 local HOLD_MARK = "headway:hold"
 local USER_HOLD_MARK = "headway:user-hold"
+local PROFILE_OFF = "headway=off"
 local BEGIN_MARK = "headway:begin=" -- with the begin time of a job that its user submitted on hold
 
 local NO_VAL = 4294967294
@@ -193,6 +194,15 @@ end
 
 -- Submission -------------------------------------------------------------------------------------------------------
 
+-- A user who wants no profile writes headway=off into the job's comment. On the nodes no Slurm tells the comment, so
+-- TaskProlog reads this variable, which srun's and salloc's users set by themselves.
+local function pass_on_opt_out(job)
+    if is_batch(job) and string.find(job.comment or "", PROFILE_OFF, 1, true) and job.environment then
+        job.environment.HEADWAY_PROFILE = "off"
+    end
+    return slurm.SUCCESS
+end
+
 local function submit(job, part_list)
     local lease = fresh_lease()
     if not lease or not is_managed(job, part_list, lease) then
@@ -319,7 +329,7 @@ if not headway_job_submit then
 else
     others = headway_job_submit.others
 end
-headway_job_submit = { version = 1, others = others }
+headway_job_submit = { version = 2, others = others }
 
 -- Runs ours; an error in it is logged, and lets the job through.
 local function guarded(what, call, ...)
@@ -338,6 +348,7 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
             return result
         end
     end
+    guarded("opt-out", pass_on_opt_out, job_desc)
     return guarded("job_submit", submit, job_desc, part_list)
 end
 

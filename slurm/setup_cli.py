@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -36,6 +36,13 @@ def slurm(
     task_prolog: Annotated[
         Path | None, typer.Option(help="Install the TaskProlog hook here too: a path that every compute node sees.")
     ] = None,
+    job_side: Annotated[
+        Path | None,
+        typer.Option(help="Folder that PyTorch jobs load, as compute nodes see it; default: this installation's own."),
+    ] = None,
+    job_socket: Annotated[Path, typer.Option(help="job_socket of the node agents.")] = Path(
+        "/run/headway-agent/job.sock"
+    ),
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> None:
     """Show what slurm.conf and its folder lack for Headway, as a diff; with --apply, write it.
@@ -48,23 +55,40 @@ def slurm(
     if check and apply:
         raise typer.BadParameter("choose one", param_hint="--check / --apply")
     try:
-        raise typer.Exit(_slurm(apply, slurm_conf, runtime_dir, task_prolog, as_json))
+        places = _Places(slurm_conf, runtime_dir, task_prolog, job_side, job_socket)
+        raise typer.Exit(_slurm(apply, places, as_json))
     except ConfigurationError as error:
         typer.echo(json.dumps({"error": str(error)}) if as_json else f"headway-setup: {error}", err=not as_json)
         raise typer.Exit(2) from error
 
 
-def _slurm(apply: bool, slurm_conf: Path | None, runtime_dir: Path, task_prolog: Path | None, as_json: bool) -> int:
+class _Places(NamedTuple):
+    """Where things are, as told on the command line."""
+
+    slurm_conf: Path | None
+    runtime_dir: Path
+    task_prolog: Path | None
+    job_side: Path | None
+    job_socket: Path
+
+
+def _slurm(apply: bool, places: _Places, as_json: bool) -> int:
+    from controller import integration
     from controller.errors import ConfigurationError
     from controller.slurm_conf import read_slurm_conf
     from slurm.setup_files import apply_plan, default_slurm_conf, read_installed, shipped_sources
     from slurm.setup_plan import make_plan
 
-    for option, path in (("--runtime-dir", runtime_dir), ("--task-prolog", task_prolog)):
-        if path is not None and not path.is_absolute():
-            raise ConfigurationError(f"{option} {path}: give an absolute path")
-    conf = read_slurm_conf((slurm_conf or default_slurm_conf()).absolute())
-    plan = make_plan(conf, shipped_sources(), runtime_dir, read_installed, task_prolog)
+    for name in ("runtime_dir", "task_prolog", "job_side", "job_socket"):
+        path: Path | None = getattr(places, name)
+        if path is not None and not integration.is_plain(path):
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigurationError(
+                f"{option} {path}: give an absolute path of letters, digits and . _ - + @ , = only"
+            )
+    conf = read_slurm_conf((places.slurm_conf or default_slurm_conf()).absolute())
+    sources = shipped_sources(places.job_side, places.job_socket)
+    plan = make_plan(conf, sources, places.runtime_dir, read_installed, places.task_prolog)
     written = apply_plan(plan) if apply else []
     typer.echo(_json(plan, written, apply) if as_json else _text(plan, written, apply))
     return 1 if plan.conflicts or (plan.changes and not apply) else 0

@@ -22,13 +22,19 @@ def default_slurm_conf() -> Path:
     return next((path for path in USUAL_PLACES if path.is_file()), USUAL_PLACES[0])
 
 
-def shipped_sources() -> Sources:
-    """Our scripts, as they were installed with this package."""
+def shipped_job_side() -> Path:
+    """The folder that PyTorch jobs load, as it was installed with this package."""
+    return Path(str(resources.files("nodeagent") / "jobside"))
+
+
+def shipped_sources(job_side: Path | None = None, job_socket: Path = integration.JOB_SOCKET) -> Sources:
+    """Our scripts, as they were installed with this package, for nodes that see that folder (none: ours) and that socket."""
     folder = resources.files("slurm")
+    task_prolog = (folder / "hooks" / integration.TASK_PROLOG).read_text()
     return Sources(
         lua=(folder / integration.LUA_NAME).read_text(),
         event_hook=(folder / "hooks" / integration.EVENT_HOOK).read_text(),
-        task_prolog=(folder / "hooks" / integration.TASK_PROLOG).read_text(),
+        task_prolog=integration.with_job_side(task_prolog, job_side or shipped_job_side(), job_socket),
     )
 
 

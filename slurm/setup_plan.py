@@ -18,9 +18,9 @@ RESTART = "systemctl restart slurmctld   (it reads PrologSlurmctld and EpilogSlu
 RECONFIGURE = "scontrol reconfigure"
 DISTRIBUTE = "copy slurm.conf to every machine that has one of its own (configless Slurm does that itself)"
 TASK_PROLOG_LEFT_OUT = (
-    "TaskProlog is left alone: a job whose node lacks the file fails, so it must be everywhere first. It is only needed for "
-    "--gpus jobs with fewer tasks than nodes, such as --gpus=12 --ntasks-per-node=1. To have it, name a path that every "
-    "compute node sees: --task-prolog /shared/headway/task_prolog.sh"
+    "TaskProlog is left alone: a job whose node lacks the file fails, so it must be everywhere first. It is only needed where "
+    "node agents measure jobs, and for --gpus jobs with fewer tasks than nodes, such as --gpus=12 --ntasks-per-node=1. To have "
+    "it, name a path that every compute node sees: --task-prolog /shared/headway/task_prolog.sh"
 )
 
 ReadFile = Callable[[Path], str | None]
@@ -165,7 +165,10 @@ def _calls(program: str, ours: Path, read: ReadFile) -> bool:
 
 def _call_from_theirs(key: str, theirs: str, ours: Path) -> str:
     if key == "TaskProlog":
-        why = "It corrects the number of tasks that srun reads, for jobs spread over more nodes than tasks."
+        why = (
+            "It has PyTorch jobs tell the node's agent how they train, and corrects the number of tasks that srun reads, for "
+            "jobs spread over more nodes than tasks."
+        )
     else:
         why = "It tells the controller at once when a job starts or ends; without it, that is seen at the next poll."
     return (

@@ -22,6 +22,7 @@ from slurm.minicluster.network import CONTROLLER, Addresses, LinkBytes, NetworkN
 from slurm.minicluster.processes import Identity, ProcessRef, run, run_tied, wait_until
 from slurm.minicluster.record import Record, RecordStore
 
+_BACKGROUND = Path(__file__).with_name("background.sh")
 _SLURMCTLD_PORT = 6817
 _DAEMON_TIMEOUT_S = 15.0
 _CONTROLLER_DAEMONS = frozenset({"slurmctld", "slurmdbd"})
@@ -130,6 +131,15 @@ class RunningCluster:
         if user is not None:
             words += ("setpriv", f"--reuid={user}", f"--regid={Identity.of(user).gid}", "--init-groups", "--")
         return run(*words, *argv, stdin=stdin, timeout_s=timeout, check=check, env={**os.environ, **self.env})
+
+    def start_on(self, host: str, *argv: str, log: Path, env: Mapping[str, str] | None = None) -> None:
+        """Start a program on a host, that does not become a daemon by itself; it ends with the host, if not before."""
+        environment = {**namespaces.daemon_environment(self.slurm_conf), **(env or {})}
+        run_tied(*self._entering(host), "sh", str(_BACKGROUND), str(log), *argv, env=environment)
+
+    def program_on(self, host: str, name: str) -> ProcessRef | None:
+        """A program that was started by `start_on`; None if it does not run. `name`: 15 characters at most."""
+        return namespaces.daemon(self._holder(host), name)
 
     def sacctmgr(self, *words: str) -> None:
         """Change the accounting: `sacctmgr("modify", "user", "alice", "set", "GrpTRES=gres/gpu=8")`. Raises CommandError."""

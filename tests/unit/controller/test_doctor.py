@@ -156,7 +156,9 @@ FOREIGN = UserFacts("slurm", 999, frozenset({999}))
         (remove(ETC / "job_submit.lua"), "job-submit-lua", Level.ERROR),
         (lambda h: h.script(ETC / "job_submit.lua", lambda _: "-- site\n"), "job-submit-lua", Level.ERROR),
         (
-            lambda h: h.script(ETC / "job_submit.lua", lambda t: t.replace("version 1", "version 0")),
+            lambda h: h.script(
+                ETC / "job_submit.lua", lambda t: t.replace(f"version {integration.VERSION}", "version 0")
+            ),
             "job-submit-lua",
             Level.ERROR,
         ),

@@ -58,6 +58,12 @@ def interpreters() -> dict[str, tuple[str, ...]]:
     return found
 
 
+class Bare(str):
+    """Lua as it stands, not a string of it."""
+
+    __slots__ = ()
+
+
 @dataclass
 class Answer:
     """What a call returned, the job as it left it, and what was logged."""
@@ -137,4 +143,4 @@ def _table(values: dict[str, object]) -> str:
 def _literal(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return f'"{value}"' if isinstance(value, str) and not isinstance(value, Bare) else str(value)

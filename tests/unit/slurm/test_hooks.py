@@ -1,6 +1,7 @@
 """The scripts that slurmctld and slurmd run, under the machine's own sh."""
 
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -167,3 +168,108 @@ def test_a_batch_script_on_more_nodes_than_tasks_gets_a_task_per_node(per_node: 
     lines = task_prolog(SLURM_NNODES="3", SLURM_NTASKS="1", **per_node)
 
     assert lines == [f"export SLURM_NTASKS={tasks}", f"export SLURM_NPROCS={tasks}"]
+
+
+# --- TaskProlog: what PyTorch jobs load
+
+
+class Node:
+    """A compute node on which an agent listens, and the TaskProlog that was installed for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.job_side = folder / "jobside"
+        (self.job_side / "headway_job").mkdir(parents=True)
+        (self.job_side / "headway_job" / "__init__.py").touch()
+        self.job_socket = folder / "job.sock"
+        self.agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.agent.bind(str(self.job_socket))
+        self.script = folder / integration.TASK_PROLOG
+        text = (HOOKS / integration.TASK_PROLOG).read_text()
+        self.script.write_text(integration.with_job_side(text, self.job_side, self.job_socket))
+        self.script.chmod(0o755)
+
+    @property
+    def ours(self) -> str:
+        return f"{self.job_side}:{self.job_side}/before_2_5"
+
+    def told(self, **environment: str) -> dict[str, str]:
+        """What slurmstepd reads: 4,095 bytes at a time, line by line."""
+        done = subprocess.run(
+            [str(self.script)],
+            env={"PATH": os.environ["PATH"], **environment},
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+        assert done.stderr == ""
+        assert len(done.stdout) < 4096
+        lines = [line.removeprefix("export ") for line in done.stdout.splitlines() if line.startswith("export ")]
+        return dict(line.split("=", 1) for line in lines)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    node = Node(tmp_path)
+    yield node
+    node.agent.close()
+
+
+@pytest.mark.parametrize("gpus", ["SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
+def test_jobs_with_gpus_load_what_tells_the_agent(node: Node, gpus: str) -> None:
+    assert node.told(**{gpus: "0"}) == {"PYTHONPATH": node.ours, "HEADWAY_JOB_SOCKET": str(node.job_socket)}
+
+
+@pytest.mark.parametrize(
+    ("own", "behind"), [("", ""), ("/a", ":/a"), ("/a b:/c", ":/a b:/c"), ("$(date):'", ":$(date):'")]
+)
+def test_a_users_own_path_stays_behind_ours_as_it_was(node: Node, own: str, behind: str) -> None:
+    assert node.told(SLURM_JOB_GPUS="0", PYTHONPATH=own)["PYTHONPATH"] == f"{node.ours}{behind}"
+
+
+def test_a_task_that_inherits_ours_gets_it_once(node: Node) -> None:
+    inherited = node.told(SLURM_JOB_GPUS="0", PYTHONPATH="/a")["PYTHONPATH"]
+
+    assert "PYTHONPATH" not in node.told(SLURM_STEP_GPUS="0", PYTHONPATH=inherited)
+    assert "PYTHONPATH" not in node.told(SLURM_STEP_GPUS="0", PYTHONPATH=f"/mine:{inherited}")
+
+
+@pytest.mark.parametrize("own", ["/a\n/b", "/" + 3000 * "x"])
+def test_a_path_that_slurmstepd_would_misread_is_left_alone(node: Node, own: str) -> None:
+    assert "PYTHONPATH" not in node.told(SLURM_JOB_GPUS="0", PYTHONPATH=own)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"CUDA_VISIBLE_DEVICES": "NoDevFiles"},
+        *({"SLURM_JOB_GPUS": "0", "HEADWAY_PROFILE": word} for word in ("off", "OFF", "no", "0")),
+    ],
+)
+def test_jobs_without_gpus_and_who_does_not_want_it_are_left_alone(node: Node, environment: dict[str, str]) -> None:
+    assert node.told(**environment) == {}
+
+
+@pytest.mark.parametrize("lacking", ["agent", "folder"])
+def test_without_an_agent_or_what_is_to_be_loaded_jobs_are_left_alone(node: Node, lacking: str) -> None:
+    if lacking == "agent":
+        node.job_socket.unlink()
+    else:
+        (node.job_side / "headway_job" / "__init__.py").unlink()
+
+    assert node.told(SLURM_JOB_GPUS="0") == {}
+
+
+def test_a_batch_script_may_need_both(node: Node) -> None:
+    told = node.told(SLURM_JOB_GPUS="0", SLURM_NNODES="2", SLURM_NTASKS="1")
+
+    assert set(told) == {"SLURM_NTASKS", "SLURM_NPROCS", "PYTHONPATH", "HEADWAY_JOB_SOCKET"}
+
+
+@pytest.mark.parametrize(
+    ("path", "plain"),
+    [("/opt/headway/lib/python3.11/x@1+2", True), ("/a b", False), ("/a:b", False), ("a", False), ("/$(x)", False), ("/a'", False)],
+)  # fmt: skip
+def test_only_plain_paths_are_put_into_scripts(path: str, plain: bool) -> None:
+    assert integration.is_plain(Path(path)) == plain

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.slurm.lua_plugin import NO_VAL, RELEASE, LuaPlugin, interpreters
+from tests.unit.slurm.lua_plugin import NO_VAL, RELEASE, Bare, LuaPlugin, interpreters
 
 HELD = 2042
 LUAS = interpreters()
@@ -52,6 +52,41 @@ def pipe(plugin: LuaPlugin) -> Iterator[Pipe]:
 
 def untouched(answer: object) -> bool:
     return answer.code == 0 and "admin_comment" not in answer.job and answer.job["priority"] == "4294967294"  # type: ignore[attr-defined]
+
+
+# --- who wants no profile
+
+# What slurmctld gives scripts for a job's environment: writing into it sets a variable of the job.
+NOTES_ENVIRONMENT = (
+    "local environment = setmetatable({}, {__newindex = function(_, k, v) print('log\\tenv\\t' .. k .. '=' .. v) end})"
+)
+
+
+@pytest.mark.parametrize(
+    ("comment", "noted"),
+    [
+        ("headway=off", "HEADWAY_PROFILE=off"),
+        ("mine, headway=off;x", "HEADWAY_PROFILE=off"),
+        ("headway", ""),
+        (None, ""),
+    ],
+)
+@pytest.mark.parametrize("partition", ["dl", "other"])
+def test_a_word_in_the_comment_is_passed_on_to_the_nodes(
+    plugin: LuaPlugin, comment: str | None, noted: str, partition: str
+) -> None:
+    answer = plugin.submit(NOTES_ENVIRONMENT, comment=comment, partition=partition, environment=Bare("environment"))
+
+    assert answer.logged("env") == noted
+    assert (answer.job.get("admin_comment") == "headway:hold") == (partition == "dl")
+
+
+def test_a_slurm_that_gives_no_environment_holds_the_job_all_the_same(plugin: LuaPlugin) -> None:
+    fixed = "local environment = setmetatable({}, {__newindex = function() error('read-only') end})"
+    answer = plugin.submit(fixed, comment="headway=off", environment=Bare("environment"))
+
+    assert answer.job["admin_comment"] == "headway:hold"
+    assert "read-only" in answer.logged("error")
 
 
 # --- which jobs are held

@@ -11,7 +11,7 @@ from controller import integration
 from controller.config import load_settings
 from controller.slurm_conf import read_slurm_conf
 from slurm.setup_cli import app
-from slurm.setup_files import default_slurm_conf, shipped_sources
+from slurm.setup_files import default_slurm_conf, shipped_job_side, shipped_sources
 
 BARE = "ClusterName=lab\nSchedulerParameters=bf_interval=30\nPartitionName=gpu Nodes=ALL\n"
 
@@ -168,6 +168,28 @@ def test_task_prolog_is_only_set_when_asked_for(site: Site) -> None:
     assert (asked.exit_code, site.value("TaskProlog")) == (0, str(shared))
     assert os.access(shared, os.X_OK)
     assert "every compute node" in asked.output
+
+
+def test_task_prolog_names_what_jobs_load_and_where_the_agent_listens(site: Site) -> None:
+    shared = site.folder / "task_prolog.sh"
+    site.setup("--apply", "--task-prolog", str(shared))
+    assert f"JOB_SIDE={shipped_job_side()}\n" in shared.read_text()
+    assert "JOB_SOCKET=/run/headway-agent/job.sock\n" in shared.read_text()
+
+    places = ("--job-side", "/shared/jobside", "--job-socket", "/run/elsewhere/job.sock")
+    assert site.setup("--apply", "--task-prolog", str(shared), *places).exit_code == 0
+    assert "JOB_SIDE=/shared/jobside\nJOB_SOCKET=/run/elsewhere/job.sock\n" in shared.read_text()
+    assert site.setup("--check", "--task-prolog", str(shared), *places).exit_code == 0
+
+
+@pytest.mark.parametrize("option", ["--runtime-dir", "--task-prolog", "--job-side", "--job-socket"])
+@pytest.mark.parametrize("path", ["here", "/with space", "/two:paths", "/$(reboot)"])
+def test_paths_that_scripts_cannot_hold_are_refused(site: Site, option: str, path: str) -> None:
+    result = site.setup("--apply", option, path)
+
+    assert result.exit_code == 2
+    assert f"{option} {path}: give an absolute path" in result.output
+    assert site.files() == {"slurm.conf": BARE}
 
 
 def test_a_scheduling_delay_that_the_site_chose_stays(site: Site) -> None:
