@@ -15,13 +15,14 @@ from controller.daemon import Controller, stop_signals
 from controller.decide import Decider
 from controller.errors import ConfigurationError, HeadwayError
 from controller.journal import Journal
-from controller.logs import set_up_logging
+from controller.measuring import measure
 from controller.metrics import MeteredClient, serve_metrics
 from controller.serve_agents import serve_agents
 from controller.slurm.select import open_client
 from controller.wake import WakePipe
 from policies.api import load_policy
 from policies.client import PolicyClient
+from policies.logs import set_up_logging
 from policies.sdnotify import Notifier
 
 log = structlog.get_logger(__name__)
@@ -30,7 +31,7 @@ RESTART_KEYS = frozenset(
     {
         "slurm_client", "slurm_bin", "slurm_conf", "slurm_timeout_s", "embedded_cluster", "runtime_dir", "state_dir",
         "policy_address", "fallback_policy", "metrics_address", "admin_group", "agents_address", "agents_munge", "munge_socket",
-        "agents_certificate", "agents_private_key",
+        "agents_certificate", "agents_private_key", "agents_report_interval_s", "agents_profile_steps", "agents_window_s",
     }
 )  # fmt: skip
 """Keys that a reload cannot change."""
@@ -54,8 +55,9 @@ async def run_controller(path: Path) -> None:
         wake = stack.enter_context(closing(WakePipe(settings.wake_path)))
         controller = Controller(settings, client, decider, journal, clock, connect=PolicyClient)
         await stack.enter_async_context(serve_admin(controller, settings.runtime_dir, settings.admin_group))
+        agents = await stack.enter_async_context(serve_agents(controller))
+        await stack.enter_async_context(measure(controller, agents, settings.agents_window_s))
         stack.enter_context(serve_metrics(controller, settings.metrics_address))
-        await stack.enter_async_context(serve_agents(controller))
         notifier = Notifier()
         stack.enter_context(stop_signals(controller, lambda: _reload(path, controller, notifier)))
         log.info("started", partitions=settings.partitions, policy=settings.policy_address)

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from controller.errors import ConfigurationError
 
@@ -82,6 +82,13 @@ class ControllerSettings(BaseModel):
     """PEM file of the certificate with which agents are served over TLS; none = without TLS."""
     agents_private_key: Path | None = None
     """PEM file of its private key."""
+    agents_report_interval_s: Annotated[float, Field(ge=0.5, le=60)] = 5.0
+    """How often agents report; goes before what their own settings say."""
+    agents_profile_steps: Annotated[int, Field(ge=0, le=1000)] = 20
+    """Optimizer steps of a job that are profiled when it starts; 0 = none. Goes before what agents' own settings say."""
+    agents_window_s: Annotated[float, Field(ge=5, le=600, validate_default=True)] = 30.0
+    """Time over which a job's throughput is counted, at least five reports long: contention sensitivity is the ratio of two of
+    them."""
 
     metrics_address: str = "127.0.0.1:9341"
     """Where Prometheus metrics are served, host:port; empty = nowhere. Whoever reaches it can read them: loopback, or an IP address
@@ -94,6 +101,14 @@ class ControllerSettings(BaseModel):
     """Least level that is logged."""
     log_format: Literal["console", "json"] = "console"
     """Form of the log lines on standard error."""
+
+    @field_validator("agents_window_s")
+    @classmethod
+    def _holds_reports(cls, window_s: float, others: ValidationInfo) -> float:
+        least_s = 5 * others.data.get("agents_report_interval_s", 0.0)
+        if window_s < least_s:
+            raise ValueError(f"must be {least_s:g} or more, five times agents_report_interval_s")
+        return window_s
 
     @property
     def lease_path(self) -> Path:

@@ -44,8 +44,8 @@ def watchdog(
 ) -> None:
     """Release the jobs that Headway holds when the controller's lease has run out."""
     from controller.config import load_settings
-    from controller.logs import set_up_logging
     from controller.watchdog import run_watchdog
+    from policies.logs import set_up_logging
 
     def look() -> None:
         settings = load_settings(config)

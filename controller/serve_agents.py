@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from typing import Protocol
@@ -14,15 +13,18 @@ import structlog
 
 from controller.agents import AgentsServer, AgentsSettings
 from controller.config import ControllerSettings
+from controller.contention import jobs_by_node
 from controller.cycle import CycleResult
 from controller.errors import ConfigurationError
-from controller.profile_store import ProfileStore, ProfileStoreError
-from controller.slurm.client import SlurmSnapshot
+from controller.profile_store import ProfileStore, ProfileStoreError, StoreSettings
 from nodeagent.endpoint import open_seal, parse_endpoint
 from nodeagent.errors import AgentError
 
 _PRESENT_EVERY_S = 10.0
-"""Several times a window."""
+_PRESENT_A_WINDOW = 3
+"""Slurm's word is noted so often in every window, at least."""
+_LATE_REPORTS = 3
+"""A window is worked out when the reports of so many intervals after it have had time to come."""
 log = structlog.get_logger(__name__)
 
 
@@ -47,12 +49,15 @@ async def serve_agents(controller: Watched) -> AsyncIterator[AgentsServer | None
         seal = open_seal(parse_endpoint(settings.agents_address), settings.agents_munge, settings.munge_socket)
     except AgentError as error:
         raise ConfigurationError(f"agents_address: {error}") from error
-    with closing(ProfileStore(settings.profiles_path)) as store:
+    counted = StoreSettings(window_s=settings.agents_window_s, lag_s=_LATE_REPORTS * settings.agents_report_interval_s)
+    with closing(ProfileStore(settings.profiles_path, counted)) as store:
         served = AgentsSettings(
             address=settings.agents_address,
             uids=frozenset({0, os.getuid()}),
             certificate=settings.agents_certificate,
             private_key=settings.agents_private_key,
+            report_interval_s=settings.agents_report_interval_s,
+            profile_steps=settings.agents_profile_steps,
         )
         server = AgentsServer(served, store, seal, knows=lambda node: _is_node(controller, node))
         await server.start()
@@ -73,8 +78,9 @@ def _is_node(controller: Watched, name: str) -> bool:
 
 async def _note_present(controller: Watched, server: AgentsServer) -> None:
     """Slurm knows of jobs that report nothing; without it they would not be anybody's neighbours."""
+    pause_s = min(_PRESENT_EVERY_S, controller.settings.agents_window_s / _PRESENT_A_WINDOW)
     while True:
-        await asyncio.sleep(_PRESENT_EVERY_S)
+        await asyncio.sleep(pause_s)
         if controller.last is None:
             continue
         jobs, now_s = jobs_by_node(controller.last.observation.snapshot), time.time()
@@ -82,13 +88,3 @@ async def _note_present(controller: Watched, server: AgentsServer) -> None:
             await server.note_present(now_s, jobs)
         except ProfileStoreError as error:
             log.error("present_not_noted", problem=str(error))
-
-
-def jobs_by_node(snapshot: SlurmSnapshot) -> dict[str, list[int]]:
-    """Numeric ids of jobs that hold something of a node. Array tasks are left out: their own numbers are not in a snapshot."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for job in snapshot.jobs:
-        if job.phase.holds_nodes and job.key.job_id.isdigit():
-            for share in job.allocated:
-                found[share.node].append(int(job.key.job_id))
-    return dict(found)

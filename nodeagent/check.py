@@ -1,0 +1,245 @@
+"""`headway-agent check`: what the agent would measure on this node, what it would not, each with the mend.
+
+It looks and asks; it neither listens nor says hello, so an agent that runs here is not disturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from nodeagent import identity, nic, sysfs
+from nodeagent.config import AgentSettings
+from nodeagent.endpoint import EndpointError, open_seal, parse_endpoint
+from nodeagent.gpu import GpuReader, NoGpus, NvmlReader
+from nodeagent.munge import MungeError, Seal
+from nodeagent.report import GpuReading
+
+JOB_SIDE = Path(__file__).with_name("jobside")
+_DIAL_S = 5.0
+_GPU_PATIENCE_S = 30.0
+"""A driver that must first wake its GPUs takes so long."""
+
+
+class Level(Enum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """The agent runs, and measures less than it could."""
+    ERROR = "error"
+    """The agent does not start, or nobody hears of what it measures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    """Short name, the same in every version."""
+    level: Level
+    what: str
+    mend: str = ""
+    """What to do; empty when nothing is to be done."""
+
+
+async def look(settings: AgentSettings, sys: Path = Path("/sys"), gpus: GpuReader | None = None) -> list[Finding]:
+    """Everything, in the order in which it is told."""
+    if gpus is None:
+        gpus = NoGpus() if settings.gpus == "off" else NvmlReader(settings.gpu_deadline_s)
+    return [
+        *_user(),
+        *await _controller(settings),
+        job_socket(settings.job_socket),
+        job_side(JOB_SIDE),
+        identities(settings, sys / "fs/cgroup"),
+        usage(sys / "fs/cgroup"),
+        await gpu_findings(settings, gpus),
+        *nic_findings(nic.interfaces(sys, settings.nics), settings.nics),
+    ]
+
+
+def _user() -> Iterable[Finding]:
+    if os.geteuid() != 0:
+        what = f"looked at as uid {os.geteuid()}: what only root may see counts as not there"
+        yield Finding("user", Level.WARNING, what, "run this as root, as the agent does")
+
+
+# --- the controller
+
+
+async def _controller(settings: AgentSettings) -> Iterable[Finding]:
+    try:
+        endpoint = parse_endpoint(settings.controller_address)
+        seal = open_seal(endpoint, settings.munge, settings.munge_socket)
+    except EndpointError as error:
+        return [Finding("controller", Level.ERROR, f"controller_address: {error}", "correct it in agent.toml")]
+    except MungeError as error:
+        return [
+            Finding("munge", Level.ERROR, str(error), "mend MUNGE; agents need it beyond Unix sockets and loopback")
+        ]
+    return [await _munge(seal), await _dial(settings)]
+
+
+async def _munge(seal: Seal | None) -> Finding:
+    """Make a credential for ourselves, and read it."""
+    if seal is None:
+        return Finding(
+            "munge", Level.OK, "not used at this address: nobody beyond this machine can be at the other end"
+        )
+    word = os.urandom(16)
+    try:
+        found = await seal.decode(await seal.encode(word, os.geteuid()))
+    except MungeError as error:
+        return Finding("munge", Level.ERROR, str(error), "systemctl status munge; see munge_socket in agent.toml")
+    if found.payload != word or found.uid != os.geteuid():
+        return Finding("munge", Level.ERROR, "munged gives away what it was not given", "systemctl restart munge")
+    return Finding("munge", Level.OK, f"munged makes credentials for uid {found.uid}")
+
+
+async def _dial(settings: AgentSettings) -> Finding:
+    """As far as to a gRPC server that is ready: whether it lets agents in is told by its own log, and the agent's."""
+    endpoint = parse_endpoint(settings.controller_address)
+    options = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
+    try:
+        if settings.ca_file is None:
+            channel = grpc.aio.insecure_channel(endpoint.target, options=options)
+        else:
+            roots = await asyncio.to_thread(settings.ca_file.read_bytes)
+            channel = grpc.aio.secure_channel(endpoint.target, grpc.ssl_channel_credentials(roots), options=options)
+    except OSError as error:
+        return Finding("controller", Level.ERROR, f"ca_file: {error}", "correct ca_file in agent.toml")
+    async with channel:
+        try:
+            async with asyncio.timeout(_DIAL_S):
+                await channel.channel_ready()
+        except TimeoutError:
+            mend = "set agents_address in controller.toml, open that port in the firewall; see controller_address here"
+            return Finding("controller", Level.ERROR, f"{endpoint}: no gRPC server answers in {_DIAL_S:g} s", mend)
+    return Finding("controller", Level.OK, f"{endpoint} answers{' over TLS' if settings.ca_file else ''}")
+
+
+# --- jobs
+
+
+def job_socket(path: Path) -> Finding:
+    """Whether users reach the socket, and nobody else can put one there."""
+    folder = path.parent
+    try:
+        found = folder.stat()
+    except OSError:
+        return Finding("job-socket", Level.OK, f"{folder} will be made when the agent starts")
+    if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022 or not found.st_mode & 0o001:
+        what = f"{folder}: owned by uid {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}"
+        mend = f"chown root {folder} && chmod 755 {folder}: users enter it, nobody but the agent writes there"
+        return Finding("job-socket", Level.ERROR, what, mend)
+    with suppress(OSError):
+        if stat.S_ISSOCK(path.stat().st_mode):
+            return Finding("job-socket", Level.OK, f"{path} is there")
+    return Finding("job-socket", Level.OK, f"{path} will be made when the agent starts")
+
+
+def job_side(folder: Path) -> Finding:
+    """Whether users' programs can load what tells the agent how they train."""
+    needed = [folder / "headway_job" / "__init__.py", *folder.glob("headway_job-*.dist-info/entry_points.txt")]
+    if len(needed) != 2 or not needed[0].is_file():
+        return Finding("job-side", Level.ERROR, f"{folder} is not complete", "install headway-scheduler again")
+    closed = [path for path in (*folder.rglob("*"), folder, *folder.parents) if not _open_to_all(path)]
+    if closed:
+        mend = f"chmod o+rX {closed[-1]}, or install below a folder that all users may enter, such as /opt"
+        return Finding("job-side", Level.ERROR, f"users may not read {closed[-1]}: their jobs tell nothing", mend)
+    return Finding("job-side", Level.OK, f"{folder} is what TaskProlog has to name as JOB_SIDE")
+
+
+def _open_to_all(path: Path) -> bool:
+    mode = path.stat().st_mode
+    return bool(mode & (0o001 if stat.S_ISDIR(mode) else 0o004))
+
+
+def identities(settings: AgentSettings, cgroups: Path) -> Finding:
+    """How jobs are told apart."""
+    if settings.identity == "ancestry":
+        return Finding("identity", Level.OK, "by the slurmstepd above each process")
+    if identity.has_job_cgroups(cgroups):
+        return Finding("identity", Level.OK, f"by Slurm's cgroups below {cgroups}")
+    if settings.identity == "cgroup":
+        mend = 'ProctrackType=proctrack/cgroup in slurm.conf, or identity = "automatic"'
+        return Finding("identity", Level.WARNING, f"no job has had a cgroup below {cgroups} since the boot", mend)
+    what = "no job has had a cgroup since the boot: until one has, by the slurmstepd above each process"
+    mend = "if it stays so: ProctrackType=proctrack/cgroup in slurm.conf; jobs that report nothing are not seen without"
+    return Finding("identity", Level.WARNING, what, mend)
+
+
+def usage(cgroups: Path) -> Finding:
+    """What the kernel counts for jobs."""
+    mend = "JobAcctGatherType=jobacct_gather/cgroup in slurm.conf has Slurm make them"
+    if (cgroups / "cgroup.controllers").exists():
+        there = set((sysfs.text(cgroups / "cgroup.controllers") or "").split())
+        lacking = {"cpu", "memory"} - there
+        version = "v2"
+    else:
+        lacking = {name for name in ("cpuacct", "memory") if not any((cgroups / name).glob("slurm*"))}
+        version = "v1"
+    if lacking:
+        what = (
+            f"cgroup {version} without {' and '.join(sorted(lacking))} of jobs: added up over their processes instead"
+        )
+        return Finding("usage", Level.WARNING, what, mend)
+    return Finding("usage", Level.OK, f"CPU time and memory of jobs by cgroup {version}")
+
+
+# --- devices
+
+
+async def gpu_findings(settings: AgentSettings, reader: GpuReader) -> Finding:
+    """Whether GPUs can be read."""
+    if settings.gpus == "off":
+        return Finding("gpus", Level.OK, 'not read: gpus = "off"')
+    found = await _first_reading(reader)
+    if found:
+        names = sorted({gpu.name or "of unknown kind" for gpu in found})
+        return Finding("gpus", Level.OK, f"{len(found)}: {', '.join(names)}")
+    level = Level.ERROR if settings.gpus == "required" else Level.WARNING
+    if found is None and not reader.absent:
+        what = f"the driver does not answer within {settings.gpu_deadline_s:g} s"
+        return Finding("gpus", level, what, "nvidia-smi; raise gpu_deadline_s if it is just slow")
+    what = f"none can be read: {reader.absent or 'the driver knows of none'}"
+    return Finding("gpus", level, what, 'install the NVIDIA driver, or set gpus = "off" on nodes without GPUs')
+
+
+async def _first_reading(reader: GpuReader) -> tuple[GpuReading, ...] | None:
+    deadline_s = time.monotonic() + _GPU_PATIENCE_S
+    try:
+        while True:
+            found = await reader.read()
+            if found is not None or reader.absent or time.monotonic() > deadline_s:
+                return found
+            await asyncio.sleep(0.2)
+    finally:
+        await reader.close()
+
+
+def nic_findings(found: Iterable[nic.Interface], wanted: Iterable[str]) -> Iterable[Finding]:
+    """Which interfaces are counted."""
+    found = list(found)
+    if not found:
+        what = f"no interface matches {', '.join(wanted)}" if wanted else "no interface is there"
+        yield Finding("nics", Level.WARNING, what, "correct nics in agent.toml")
+        return
+    known = [each for each in found if each.speed_bits_per_s]
+    for each in found:
+        speed = f"{each.speed_bits_per_s / 1e9:g} Gbit/s" if each.speed_bits_per_s else "speed not known"
+        yield Finding("nics", Level.OK, f"{each.name}: {each.kind}, {speed}")
+    if not known:
+        what = "no interface tells its speed: what a job would achieve alone cannot be predicted, only measured"
+        yield Finding("nics", Level.WARNING, what, "nothing to mend on virtual interfaces; else look at the cable")

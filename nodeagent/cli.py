@@ -1,0 +1,100 @@
+"""headway-agent: run the agent of this node, or tell what it would measure here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from nodeagent.check import Finding
+
+app = typer.Typer(
+    help="The agent of a compute node: measures jobs where they run, and tells the controller.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Config = Annotated[Path, typer.Option("--config", "-c", help="Settings file.")]
+_DEFAULT_CONFIG = Path("/etc/headway/agent.toml")
+
+
+@app.callback(invoke_without_command=True)
+def _root(context: typer.Context, config: Config = _DEFAULT_CONFIG) -> None:
+    """The agent of a compute node: measures jobs where they run, and tells the controller.
+
+    Without a command it runs.
+    """
+    if context.invoked_subcommand is None:
+        run(config)
+
+
+@app.command()
+def run(config: Config = _DEFAULT_CONFIG) -> None:
+    """Run in the foreground until SIGTERM."""
+    import asyncio
+
+    from nodeagent.run import run_agent
+
+    _or_exit(lambda: asyncio.run(run_agent(config)))
+
+
+@app.command()
+def check(
+    config: Config = _DEFAULT_CONFIG,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Read the settings, and tell what is measured on this node, what is not, and the mend. As root it sees what the agent sees.
+
+    Exit status 1 when something is wrong. It disturbs no agent that runs.
+    """
+    import asyncio
+
+    from nodeagent.check import Level, look
+    from nodeagent.config import load_settings
+    from policies.logs import set_up_logging
+
+    def tell() -> None:
+        settings = load_settings(config)
+        set_up_logging("error", "console")
+        found = asyncio.run(look(settings))
+        typer.echo(_json(found) if as_json else _text(found))
+        raise typer.Exit(any(finding.level is Level.ERROR for finding in found))
+
+    _or_exit(tell)
+
+
+def _json(found: list[Finding]) -> str:
+    rows = [
+        {"check": each.check, "level": each.level.value, "what": each.what, "mend": each.mend or None} for each in found
+    ]
+    return json.dumps({"findings": rows}, indent=2)
+
+
+def _text(found: list[Finding]) -> str:
+    width = max(len(each.check) for each in found)
+    lines = []
+    for each in found:
+        lines.append(f"{each.level.value:<7}  {each.check:<{width}}  {each.what}")
+        if each.mend:
+            lines.append(f"{'':<7}  {'':<{width}}  mend: {each.mend}")
+    return "\n".join(lines)
+
+
+def _or_exit(action: Callable[[], None]) -> None:
+    """Do it; an error that a user can mend is one message and exit status 1."""
+    from nodeagent.errors import AgentError
+
+    try:
+        action()
+    except AgentError as error:
+        typer.echo(f"headway-agent: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+def main() -> None:
+    """Entry point."""
+    app()
