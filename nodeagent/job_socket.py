@@ -39,9 +39,9 @@ SOCKET_MODE = 0o666
 FOLDER_MODE = 0o755
 _BACKLOG = 1024
 _ACCEPTS_A_TURN = 16
-_GATHER_S = 0.2
+_GATHER_S = 0.25
 _ROUNDS = 20
-"""Frames of one connection in one go: with _GATHER_S between, twice as many as limits allow it for long."""
+"""Frames of one connection in one go: with _GATHER_S between, more than limits allow it for long."""
 _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _OUT_OF_FILES_PAUSE_S = 1.0
 _HELLO_WITHIN_S = 30.0
@@ -135,7 +135,7 @@ class JobSocket:
         self._door = _Door.open(self.path)
         self._poll = select.epoll()
         asyncio.get_running_loop().add_reader(self._door.sock, self._accept)
-        asyncio.get_running_loop().add_reader(self._poll.fileno(), self._read_all)
+        asyncio.get_running_loop().add_reader(self._poll.fileno(), self._wake)
 
     def close(self) -> None:
         """Close every connection and take the socket away."""
@@ -241,20 +241,34 @@ class JobSocket:
 
     # ---- reading and writing
 
-    def _read_all(self) -> None:
-        """A frame of each connection that has one, again and again as far as _ROUNDS; then a rest."""
-        assert self._poll is not None, "the reader is removed when it closes"
-        for _ in range(_ROUNDS):
+    def _wake(self) -> None:
+        """Something has come after a quiet time."""
+        if self._gather_s:
+            assert self._poll is not None, "the reader is removed when it closes"
+            asyncio.get_running_loop().remove_reader(self._poll.fileno())
+        self._gather()
+
+    def _gather(self) -> None:
+        """Read what has come; as long as there was something, look again a moment later."""
+        busy = self._read_all()
+        if self._gather_s and self._poll is not None:
+            loop = asyncio.get_running_loop()
+            if busy:
+                self._resting = loop.call_later(self._gather_s, self._gather)
+            else:
+                loop.add_reader(self._poll.fileno(), self._wake)
+
+    def _read_all(self) -> bool:
+        """A frame of each connection that has one, again and again as far as _ROUNDS; whether there were any."""
+        assert self._poll is not None, "neither reader nor timer outlives it"
+        for turn in range(_ROUNDS):
             ready = self._poll.poll(0, max(1, len(self._connections)))
             if not ready:
-                break
+                return turn > 0
             for file, _events in ready:
                 if (connection := self._by_file.get(file)) is not None:
                     self._read(connection)
-        if self._gather_s:
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(self._poll.fileno())
-            self._resting = loop.call_later(self._gather_s, loop.add_reader, self._poll.fileno(), self._read_all)
+        return True
 
     def _read(self, connection: _Connection) -> None:
         try:
