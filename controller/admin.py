@@ -1,9 +1,9 @@
 """The Admin service: what operators and users ask the controller, over two Unix sockets of the runtime folder.
 
 - `admin.sock`, mode 0600: every call. Only the controller's own user and root can open it; the kernel sees to that.
-- `status.sock`: every call but UsePolicy. Open to the group `admin_group` (mode 0660), or to every user of the machine
-  (0666) when none is set; then, on clusters whose slurm.conf keeps jobs private (PrivateData=jobs), it tells nothing
-  about jobs.
+- `status.sock`: every call but UsePolicy and those about profiles. Open to the group `admin_group` (mode 0660), or to every
+  user of the machine (0666) when none is set; then, on clusters whose slurm.conf keeps jobs private (PrivateData=jobs), it tells
+  nothing about jobs.
 
 Two sockets, because gRPC does not tell a server which user is at the other end of a Unix socket: what a caller may do is
 decided by which file the kernel let it open. Both are for users logged in on the controller's machine.
@@ -15,26 +15,34 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import grpc
 import grpc.aio
 
 from controller.admin_socket import bind, group_id
-from controller.answers import cluster, decision_records, explanation, policy_info, queue_entries, status
+from controller.answers import agents_status, cluster, decision_records, explanation, policy_info, queue_entries, status
 from controller.asked import Asked
+from controller.contention import Known
 from controller.errors import PolicyUnavailableError
 from controller.explain import Past, explain
+from controller.fit_rows import rows
+from controller.measuring import Measuring
+from controller.profile_answers import Running, measurements, now, profile_list, slowdown_rows
+from controller.profile_reader import ProfileReader, ProfileStoreError
 from controller.scene import Scene
 from policies.errors import PolicyError
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc
 
 if TYPE_CHECKING:  # a class of the type stubs only
     _Context = admin_pb2_grpc._ServicerContext
+
+T = TypeVar("T")
 
 ADMIN_SOCKET = "admin.sock"
 STATUS_SOCKET = "status.sock"
@@ -78,7 +86,15 @@ class Viewer:
         self.scene()
         message = status(self.controller, version("headway-scheduler"))
         message.MergeFrom(self._cluster)
+        message.agents.CopyFrom(agents_status(self.controller.measuring, [node.name for node in self._cluster.nodes]))
         return message
+
+    def running(self, known: Known) -> Running:
+        """What is told of the jobs of which something is known."""
+        scene = self.scene()
+        if scene is None:
+            return {}
+        return {run: now(scene.called(run.job_id), found, scene.beside(found)) for run, found in known.items()}
 
     async def queue(self, scene: Scene) -> admin_pb2.Queue:
         """The listing, made a hundred lines at a time: ten thousand at once take longer than a decision may wait."""
@@ -116,8 +132,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         """One job explained."""
         await self._check_private(context)
         job_id = request.job_id
-        if not _JOB_ID.fullmatch(job_id):
-            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"{job_id[:40]!r} is no job id; give 123, or 123_4")
+        await _check_id(context, job_id)
         scene = await self._scene(context)
         controller = self._controller
         found = explain(scene, job_id, controller.clock.now(), self._past(scene, job_id))
@@ -150,6 +165,75 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         except PolicyError as error:
             await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return policy_info(self._controller.decider)
+
+    async def ListProfiles(self, request: admin_pb2.ListProfilesRequest, context: _Context) -> admin_pb2.ProfileList:
+        """What was measured, by kind of job."""
+        measuring = await self._measuring(context)
+        known, running = measuring.known, self._viewer.running(measuring.known)
+        return await _read(context, measuring, lambda store: profile_list(store, known, running, request.limit))
+
+    async def GetProfile(self, request: admin_pb2.GetProfileRequest, context: _Context) -> admin_pb2.JobMeasurements:
+        """What was measured of one job."""
+        measuring = await self._measuring(context)
+        await _check_id(context, request.job_id)
+        scene, job_id = await self._scene(context), request.job_id
+        job = scene.find(job_id)
+        raw_id = job.raw_id if job is not None else None
+        if raw_id is None and job_id.isdecimal():
+            raw_id = int(job_id)
+        found = None
+        if raw_id is not None:
+            of_job = partial(
+                measurements,
+                job_id=job_id,
+                raw_id=raw_id,
+                limit=request.limit,
+                called=scene.called,
+                window_s=measuring.window_s,
+            )
+            found = await _read(context, measuring, of_job)
+        if found is None:
+            await _abort(
+                context,
+                grpc.StatusCode.NOT_FOUND,
+                f"nothing was measured of job {job_id}: no node's agent has seen it train, or that was too long ago (of a task of "
+                "an array that Slurm has forgotten, give the number that it knew as SLURM_JOB_ID)",
+            )
+        present = [each for run, each in self._viewer.running(measuring.known).items() if run.job_id == raw_id]
+        if present:
+            found.now.CopyFrom(present[-1])
+        return found
+
+    async def ExportProfiles(
+        self, request: admin_pb2.ExportProfilesRequest, context: _Context
+    ) -> AsyncIterator[admin_pb2.SlowdownRows]:
+        """Everything, as rows to fit from."""
+        measuring = await self._measuring(context)
+        racks = dict(request.racks)
+        found = await _read(
+            context, measuring, lambda store: rows(store, lambda node: racks.get(node, ""), request.since_s)
+        )
+        for piece in slowdown_rows(found):
+            yield piece
+
+    async def _measuring(self, context: _Context) -> Measuring:
+        """Only for those who may see everybody's."""
+        if not self._may_change:
+            await _abort(
+                context,
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"only root and the controller's user may see what was measured of everybody's jobs, through {ADMIN_SOCKET}; "
+                "`headway why JOBID` tells of a job that runs",
+            )
+        measuring = self._controller.measuring
+        if measuring is None:
+            await _abort(
+                context,
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "no agents are served, so nothing is measured; set agents_address in controller.toml, and run headway-agent on the "
+                "nodes",
+            )
+        return measuring
 
     async def WatchEvents(
         self, request: admin_pb2.WatchEventsRequest, context: _Context
@@ -206,6 +290,18 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             return ""
         age_s = controller.clock.now() - controller.health.snapshot_time_s
         return f" As of {age_s:.0f} s ago: Slurm has not answered since."
+
+
+async def _check_id(context: _Context, job_id: str) -> None:
+    if not _JOB_ID.fullmatch(job_id):
+        await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"{job_id[:40]!r} is no job id; give 123, or 123_4")
+
+
+async def _read(context: _Context, measuring: Measuring, work: Callable[[ProfileReader], T]) -> T:
+    try:
+        return await measuring.read(work)
+    except ProfileStoreError as error:
+        await _abort(context, grpc.StatusCode.INTERNAL, str(error))
 
 
 async def _abort(context: _Context, code: grpc.StatusCode, text: str) -> NoReturn:

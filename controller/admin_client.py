@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -22,6 +22,8 @@ _ADMIN, _STATUS = "admin.sock", "status.sock"
 _DEADLINE_S = 5.0
 _SWAP_DEADLINE_S = 60.0
 _CONNECT_S = 2.0
+_STORE_DEADLINE_S = 60.0
+_EXPORT_DEADLINE_S = 600.0
 _MEND = (
     "is it running? (`systemctl status headway-controller`; `headway doctor` looks further). Jobs are not affected: while the "
     "controller is away, Slurm schedules by itself"
@@ -51,7 +53,8 @@ class AskError(Exception):
 
 
 def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Path:
-    """The socket to ask at. Reading takes the first of the two that the caller may open; a change needs admin.sock.
+    """The socket to ask at. Reading takes the first of the two that the caller may open; a change needs admin.sock, and so does
+    what was measured of everybody's jobs.
 
     Raises AskError when none can be opened.
     """
@@ -138,6 +141,26 @@ class AdminClient:
     def use_policy(self, address: str) -> admin_pb2.PolicyInfo:
         """Let another policy server decide."""
         return self._ask(self._stub.UsePolicy, admin_pb2.UsePolicyRequest(address=address), _SWAP_DEADLINE_S)
+
+    def profiles(self, limit: int) -> admin_pb2.ProfileList:
+        """What was measured, by kind of job; of at most so many kinds (0: as many as the controller tells)."""
+        return self._ask(self._stub.ListProfiles, admin_pb2.ListProfilesRequest(limit=limit), _STORE_DEADLINE_S)
+
+    def profile(self, job_id: str, limit: int) -> admin_pb2.JobMeasurements:
+        """What was measured of one job, in at most so many windows."""
+        request = admin_pb2.GetProfileRequest(job_id=job_id, limit=limit)
+        return self._ask(self._stub.GetProfile, request, _STORE_DEADLINE_S)
+
+    def export_profiles(self, since_s: float, racks: Mapping[str, str]) -> admin_pb2.SlowdownRows:
+        """Everything measured since then, as rows to fit from."""
+        request = admin_pb2.ExportProfilesRequest(since_s=since_s, racks=racks)
+        found = admin_pb2.SlowdownRows()
+        try:
+            for piece in self._stub.ExportProfiles(request, timeout=_EXPORT_DEADLINE_S):
+                found.MergeFrom(piece)
+        except grpc.RpcError as error:
+            raise self._failure(error) from error
+        return found
 
     def events(self) -> Iterator[admin_pb2.Event]:
         """What happens, from now on, until the controller ends."""

@@ -15,6 +15,10 @@ from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:
     from controller.asked import Asked, AskedDecider
+    from controller.measuring import Measuring
+
+SKEW_S = 1.0
+"""A node's clock that differs by more is told of. What is measured is set right by it, but for the time of dialling."""
 
 
 def policy_info(decider: AskedDecider) -> admin_pb2.PolicyInfo:
@@ -53,6 +57,26 @@ def status(controller: Asked, version: str) -> admin_pb2.Status:
         lease_time_s=0.0 if lease is None else lease.time_s,
         lease_stale=is_stale(lease, now_s),
     )
+
+
+def agents_status(measuring: Measuring | None, names: Iterable[str]) -> admin_pb2.AgentsStatus:
+    """Who of those nodes reports."""
+    if measuring is None:
+        return admin_pb2.AgentsStatus()
+    agents = measuring.agents
+    message = admin_pb2.AgentsStatus(served=True, reports=agents.reports, refused=sum(agents.refused.values()))
+    known = agents.nodes
+    for name in sorted(names):
+        message.nodes += 1
+        node = known.get(name)
+        if node is None or not node.connected:
+            message.silent.add(name=name, since_s=0.0 if node is None else node.since_s)
+            continue
+        message.connected += 1
+        message.dropped += node.dropped
+        if abs(node.clock_behind_s) > SKEW_S:
+            message.skewed.add(name=name, behind_s=node.clock_behind_s)
+    return message
 
 
 def cluster(scene: Scene) -> admin_pb2.Status:

@@ -12,6 +12,7 @@ from controller.decide import DeciderCounts
 from controller.events import EventLog
 from controller.journal import Intent, PlacedEntry, RunRecord
 from controller.ledger import Ledger
+from controller.measuring import Measuring
 from controller.slurm.client import JobKey, SlurmFacts
 from policies.api import PolicySpec
 
@@ -95,6 +96,10 @@ class Asked(Protocol):
     @property
     def last(self) -> CycleResult | None:
         """The last good cycle; None before the first."""
+
+    @property
+    def measuring(self) -> Measuring | None:
+        """What agents report; None where they are not served."""
 
     @property
     def slurm_errors(self) -> int:

@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage;
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,7 +31,15 @@ app = typer.Typer(
 policy_app = typer.Typer(help="Show or change the policy that decides.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(policy_app, name="policy")
 
+profile_app = typer.Typer(
+    help="What the nodes' agents have measured of jobs (for root and the controller's user).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(profile_app, name="profile")
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
+JobId = Annotated[str, typer.Argument(metavar="JOBID", help="123, or 123_4 for one task of an array.")]
 Limit = Annotated[int, typer.Option(min=0, help="Most lines to show; 0 = all. JSON always has all.")]
 Config = Annotated[
     Path | None,
@@ -57,7 +66,7 @@ def queue(as_json: Json = False, limit: Limit = 100, config: Config = None, sock
 
 @app.command()
 def why(
-    job_id: Annotated[str, typer.Argument(metavar="JOBID", help="123, or 123_4 for one task of an array.")],
+    job_id: JobId,
     as_json: Json = False,
     config: Config = None,
     socket: SocketPath = None,
@@ -84,6 +93,57 @@ def policy_use(
     """Let the policy server at ADDRESS decide from now on, if it passes the checks (until the controller restarts)."""
     with _asking(config, socket, as_json, change=True) as client:
         _show(client.use_policy(address), as_json, lambda found: _render().show_policy(found))
+
+
+@profile_app.command("list")
+def profile_list(as_json: Json = False, limit: Limit = 100, config: Config = None, socket: SocketPath = None) -> None:
+    """Kinds of jobs (user, script, model, shape), the newest first: how fast alone, and how those that run do now."""
+    with _asking(config, socket, as_json, change=True) as client:
+        found = client.profiles(0 if as_json else limit)
+        _show(found, as_json, lambda found: _render_profiles().show_profiles(found))
+
+
+@profile_app.command("show")
+def profile_show(
+    job_id: JobId, as_json: Json = False, limit: Limit = 20, config: Config = None, socket: SocketPath = None
+) -> None:
+    """Where a job's step time goes, and how fast it was in every window, beside whom."""
+    with _asking(config, socket, as_json, change=True) as client:
+        found = client.profile(job_id, 0 if as_json else limit)
+        _show(found, as_json, lambda found: _render_profiles().show_profile(found))
+
+
+@profile_app.command("export")
+def profile_export(
+    to: Annotated[Path, typer.Option("--to", help="A file for headway-sim --profiles.", metavar="FILE.json")],
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder for the rows that it is fitted from, as CSV.", metavar="FOLDER", show_default="none written"
+        ),
+    ] = None,
+    cluster_toml: Annotated[
+        Path | None,
+        typer.Option("--cluster", help="Racks, as `headway cluster --toml` writes them.", show_default="one rack"),
+    ] = None,
+    days: Annotated[float, typer.Option(min=0.0, help="Take what was measured in so many days.")] = 30.0,
+    as_json: Json = False,
+    config: Config = None,
+    socket: SocketPath = None,
+) -> None:
+    """Write models, pairs and localities as measured here, for the simulator."""
+    from controller.profile_export import ExportError, export, racks_of
+
+    with _asking(config, socket, as_json, change=True) as client:
+        try:
+            found = client.export_profiles(time.time() - days * 86400, racks_of(cluster_toml))
+            done = export(found, to, rows)
+        except ExportError as error:
+            _fail(str(error), 1, as_json)
+        if as_json:
+            _render().write_json(done)
+        else:
+            _render_profiles().show_export(done)
 
 
 @app.command()
@@ -150,6 +210,13 @@ def _render() -> Any:
     import controller.render
 
     return controller.render
+
+
+def _render_profiles() -> Any:
+    """The same for what was measured."""
+    import controller.render_profiles
+
+    return controller.render_profiles
 
 
 def _show(found: T, as_json: bool, show: Callable[[T], None]) -> None:

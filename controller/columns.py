@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from controller.contention import Contention
 from controller.ledger import Served
 from controller.slurm.client import NodeShare, SlurmNode
 from policies.model import ClusterState, EstimateSource, Jobs, JobState, Nodes
@@ -49,6 +51,8 @@ class Rows:
     served: Sequence[Served | None] | None
     """What earlier runs used."""
     users: tuple[str, ...]
+    measured: Sequence[Contention | None] = ()
+    """What is known of how each of `holders` does; empty: nothing of anybody."""
 
 
 def build_state(
@@ -89,7 +93,7 @@ def _nodes(nodes: Sequence[SlurmNode], foreign: Sequence[tuple[int, NodeShare]])
 
 def _jobs(time_s: float, rows: Rows) -> Jobs:
     count = len(rows.ids)
-    column = {name: np.array(rows.statics[name]) for name in STATIC.names or ()}
+    column: dict[str, npt.NDArray[Any]] = {name: np.array(rows.statics[name]) for name in STATIC.names or ()}
     entries = np.zeros(count, dtype=np.int64)
     entries[rows.holders] = [len(placement) for placement in rows.held]
     offset = np.append(0, np.cumsum(entries))
@@ -105,6 +109,7 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
         if estimate is not None:
             column["duration_estimate_s"][row], column["duration_spread_s"][row] = estimate
             column["estimate_source"][row] = EstimateSource.HISTORY
+    column |= _measured(rows)
     return Jobs(
         ids=tuple(rows.ids),
         state=np.where(entries > 0, JobState.RUNNING, JobState.PENDING).astype(np.int64),
@@ -117,3 +122,19 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
         placement_gpu_mask=held[:, 2],
         **column,
     )
+
+
+def _measured(rows: Rows) -> dict[str, npt.NDArray[Any]]:
+    """The columns of what was measured; none where nothing is known."""
+    if not any(rows.measured):
+        return {}
+    sensitivity, confidence, throughput = (np.full(len(rows.ids), empty) for empty in (np.nan, 0.0, np.nan))
+    for row, known in zip(rows.holders.tolist(), rows.measured, strict=True):
+        if known is not None:
+            sensitivity[row], confidence[row] = known.value, known.confidence
+            throughput[row] = known.window.steps_per_s
+    return {
+        "contention_sensitivity": sensitivity,
+        "contention_confidence": confidence,
+        "throughput_steps_per_s": throughput,
+    }

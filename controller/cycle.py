@@ -14,6 +14,7 @@ import structlog
 from controller.apply import Applier, describe_placement
 from controller.clock import Clock
 from controller.config import ControllerSettings
+from controller.contention import NOTHING, Known
 from controller.decide import Decided, Decider
 from controller.events import EventLog
 from controller.follow import Changes, changes, run_record, scoped, served_after
@@ -75,6 +76,8 @@ class Cycle:
         self._scope: frozenset[str] = frozenset()
         self._first = True
         self._last_policy = ""
+        self.measured: Known = NOTHING
+        """What is known of how running jobs do: the next snapshot says it."""
 
     @property
     def _partitions(self) -> frozenset[str]:
@@ -93,7 +96,7 @@ class Cycle:
     async def run(self, snapshot: SlurmSnapshot, user_holds: Iterable[str] = ()) -> CycleResult:
         """Everything that this snapshot calls for."""
         found, runs = self._follow(snapshot)
-        observation = self._observer.observe(snapshot, self._ledger, self._partitions)
+        observation = self._observer.observe(snapshot, self._ledger, self._partitions, self.measured)
         observation = await self._settle(observation, set(user_holds))
         decided = None
         if len(observation.state.pending):
@@ -207,7 +210,8 @@ class Cycle:
             changed += [job.key for job in holds]
         if not changed:
             return observation
-        return self._observer.observe(await self._reread(observation.snapshot, changed), self._ledger, self._partitions)
+        snapshot = await self._reread(observation.snapshot, changed)
+        return self._observer.observe(snapshot, self._ledger, self._partitions, observation.measured)
 
     async def _reread(self, snapshot: SlurmSnapshot, keys: list[JobKey]) -> SlurmSnapshot:
         fresh = await self._client.read(keys)

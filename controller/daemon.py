@@ -14,11 +14,13 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
 
 from controller.clock import Clock
 from controller.config import ControllerSettings
+from controller.contention import Known
 from controller.cycle import Cycle, CycleResult
 from controller.decide import Decider, PolicyEndpoint
 from controller.errors import ConfigurationError, HeadwayError, SlurmError
@@ -32,6 +34,9 @@ from controller.wake import WakePipe, Woken
 from policies.api import Outcome, PolicySpec
 from policies.heap import quiet_heap
 from policies.sdnotify import Notifier
+
+if TYPE_CHECKING:
+    from controller.measuring import Measuring
 
 log = structlog.get_logger(__name__)
 
@@ -93,6 +98,8 @@ class Controller:
         self.facts: SlurmFacts | None = None
         self.last: CycleResult | None = None
         self.listeners: list[CycleListener] = []
+        self.measuring: Measuring | None = None
+        """Where agents are served: what they report."""
         self._connect = connect
         self._cycle = Cycle(settings, client, decider, journal, self.ledger, self.events, clock)
         self._stop = asyncio.Event()
@@ -123,6 +130,10 @@ class Controller:
         self._cycle.settings = settings
         self.decider.deadline_s = settings.policy_deadline_s
         self.events.add("policy", "", "settings read again")
+
+    def know(self, measured: Known) -> None:
+        """What is known of how running jobs do: the next snapshot says it."""
+        self._cycle.measured = measured
 
     async def use_policy(self, address: str) -> PolicySpec:
         """Swap the policy server. Raises PolicyUnavailableError, and keeps the old one, when the new one is not fit."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from controller.doctor_agents import look_at_agents
 from controller.doctor_host import RealHost
 from controller.doctor_rules import Finding, Level, PolicySeen, Seen, SlurmSeen, findings
 from controller.errors import SlurmError
@@ -38,9 +39,14 @@ def checks(settings: ControllerSettings) -> list[Finding]:
 
 
 async def look(settings: ControllerSettings, client: SlurmClient | None, ask: AskPolicy, now_s: float) -> Seen:
-    """Ask Slurm and the policy server, both at once. Without a client there is no Slurm to look at."""
-    slurm, policy = await asyncio.gather(_ask_slurm(client), ask(settings.policy_address))
-    return Seen(slurm=slurm, policy=policy, lease=read_lease(settings.lease_path), now_s=now_s)
+    """Ask Slurm, the policy server and, where there are agents, the controller, all at once.
+
+    Without a client there is no Slurm to look at.
+    """
+    slurm, policy, agents = await asyncio.gather(
+        _ask_slurm(client), ask(settings.policy_address), look_at_agents(settings)
+    )
+    return Seen(slurm=slurm, policy=policy, lease=read_lease(settings.lease_path), now_s=now_s, agents=agents)
 
 
 async def _ask_slurm(client: SlurmClient | None) -> SlurmSeen | None:

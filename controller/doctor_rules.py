@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller import integration
+from controller.doctor_agents import AgentsSeen, agent_findings
+from controller.doctor_finding import Finding, Level
 from controller.lease import Lease, is_stale
 from controller.slurm_conf import list_items
 
@@ -19,34 +20,12 @@ if TYPE_CHECKING:
     from controller.slurm.client import SlurmFacts, SlurmNode, SlurmPartition
     from policies.api import PolicySpec
 
+__all__ = ["AgentsSeen", "Finding", "Level", "PolicySeen", "Seen", "SlurmSeen", "findings"]
+
 OLDEST_SLURM = (22, 5)
 PROGRAMS = ("scontrol", "squeue", "scancel")
 WATCHDOG_TIMER = "headway-watchdog.timer"
 _SETUP = "headway-setup slurm --apply"
-
-
-class Level(Enum):
-    """How bad it is."""
-
-    OK = "ok"
-    WARNING = "warning"
-    """Works, but slower or less safely than it could."""
-    ERROR = "error"
-    """Headway does not do its work, or a failure of it would harm jobs."""
-    SKIPPED = "skipped"
-    """Could not be looked at; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
-
-    check: str
-    """Short name, the same in every version."""
-    level: Level
-    what: str
-    mend: str = ""
-    """What to do; empty when nothing is to be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +55,8 @@ class Seen:
     policy: PolicySeen
     lease: Lease | None
     now_s: float
+    agents: AgentsSeen | None = None
+    """None: there are to be none."""
 
 
 def findings(settings: ControllerSettings, seen: Seen, host: Host) -> list[Finding]:
@@ -91,6 +72,7 @@ def findings(settings: ControllerSettings, seen: Seen, host: Host) -> list[Findi
         *_controller(settings, seen, slurm_user),
         *_policy(settings, seen.policy),
         *_watchdog(seen, host),
+        *(agent_findings(seen.agents, seen.now_s) if seen.agents else ()),
     ]
 
 

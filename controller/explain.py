@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from controller.contention_words import contention_facts, pace_words
 from controller.journal import RunRecord
 from controller.scene import Scene
 from controller.scope import Role
@@ -155,7 +156,7 @@ def _running(scene: Scene, job: SlurmJob, now_s: float) -> str:
         since = f" since {clock_time(job.start_time_s)} (for {duration(now_s - job.start_time_s)})"
     pin = scene.pin(job)
     because = f": {pin.reason}" if pin is not None and pin.reason else ""
-    return f"Runs on {where}{since}, placed by {_by(scene, job)}{because}."
+    return f"Runs on {where}{since}, placed by {_by(scene, job)}{because}.{pace_words(scene, job)}"
 
 
 def _running_brief(scene: Scene, job: SlurmJob) -> str:
@@ -252,6 +253,8 @@ def _common_facts(scene: Scene, job: SlurmJob, now_s: float) -> dict[str, str]:
     pin = scene.pin(job)
     if pin is not None:
         facts |= {"placed_by": pin.policy, "placed_time_s": f"{pin.pinned_at_s:.3f}"}
+    if job.phase is Phase.RUNNING:
+        facts |= contention_facts(scene, job)
     refusal = scene.ledger.refusals.get(job.key)
     if refusal is not None:
         facts |= {

@@ -14,7 +14,7 @@ from statistics import median
 
 from controller.ideal import step_profile
 from controller.profile_reader import ProfileReader
-from controller.sensitivity import sent_bytes
+from controller.sensitivity import StepProfile, sent_bytes
 from controller.windows import Observation, Shape, Trained
 from simulator.slowdown.locality import LocalityRow
 from simulator.slowdown.pair_table import PairRow
@@ -38,6 +38,20 @@ class FitRows:
     locality: tuple[LocalityRow, ...]
     steps: tuple[StepRow, ...]
     scaling: tuple[ScalingRow, ...]
+    models: tuple[ModelRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """What profiles say of a model without any fit: medians over them."""
+
+    model: str
+    compute_s: float
+    """Of a step: all that does not wait for communication."""
+    bytes: float
+    """Of a ring's all-reduce that would load the links as much."""
+    overlap: float
+    """Share of the shorter of computing and communicating that is hidden behind the other."""
 
 
 def model_name(trained: Trained) -> str:
@@ -55,6 +69,7 @@ def rows(store: ProfileReader, racks: Racks = lambda _: 0, since_s: float = 0.0)
         locality=tuple(_locality(seen, racks)),
         steps=tuple(_steps(store, since_s)),
         scaling=tuple(_scaling(alone)),
+        models=tuple(_models(store, since_s)),
     )
 
 
@@ -132,3 +147,25 @@ def _steps(store: ProfileReader, since_s: float) -> list[StepRow]:
             gbs = sent / profile.communicate_s / GB
         found.append(StepRow(model_name(row.trained), row.shape.nodes, gbs, row.step_s))
     return found
+
+
+def _models(store: ProfileReader, since_s: float) -> list[ModelRow]:
+    """One row for each model."""
+    found: dict[str, list[StepProfile]] = defaultdict(list)
+    for row in store.profiles(since_s):
+        if row.trained.signature and row.step_s > row.exposed_s:
+            found[model_name(row.trained)].append(step_profile(row))
+    return [
+        ModelRow(
+            model=model,
+            compute_s=median(profile.step_s - profile.exposed_s for profile in profiles),
+            bytes=median(profile.ring_bytes for profile in profiles),
+            overlap=median(_overlap(profile) for profile in profiles),
+        )
+        for model, profiles in sorted(found.items())
+    ]
+
+
+def _overlap(profile: StepProfile) -> float:
+    shorter_s = min(profile.step_s - profile.exposed_s, profile.communicate_s)
+    return min(profile.hidden_s / shorter_s, 1.0) if shorter_s > 0 else 0.0

@@ -22,14 +22,17 @@ from prometheus_client.registry import Collector
 
 from controller.clock import Clock
 from controller.config import ControllerSettings
+from controller.contention import Contention
 from controller.cycle import CycleResult
 from controller.daemon import CycleListener, Health
 from controller.decide import DeciderCounts
 from controller.errors import ConfigurationError, SlurmError, SlurmUnavailableError
 from controller.lease import read_lease
 from controller.ledger import Ledger
+from controller.measuring import Measuring
 from controller.scene import Scene
 from controller.scope import Role
+from controller.sensitivity import IdealSource
 from controller.slurm.client import (
     Failures,
     JobKey,
@@ -88,6 +91,10 @@ class Measured(Protocol):
     @property
     def last(self) -> CycleResult | None:
         """The last good cycle."""
+
+    @property
+    def measuring(self) -> Measuring | None:
+        """What agents report; None where they are not served."""
 
     @property
     def listeners(self) -> list[CycleListener]:
@@ -271,6 +278,45 @@ def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
     return CounterMetricFamily(name, text, value=value)
 
 
+# --- agents
+
+
+_SENSITIVITIES = (0.9, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
+
+
+class AgentMetrics(Collector):
+    """Who reports, and how much running jobs are in each other's way. Labels are gRPC's codes, and sources of ideals."""
+
+    def __init__(self, measuring: Measuring, registry: CollectorRegistry) -> None:
+        self._measuring = measuring
+        self._sensitivity = Histogram(
+            "headway_contention_sensitivity", "Times that jobs were slower than alone, once for each job and window",
+            ["source"], registry=registry, buckets=_SENSITIVITIES,
+        )  # fmt: skip
+        for source in IdealSource:
+            self._sensitivity.labels(source.value)
+        measuring.listeners.append(self._on_contention)
+        registry.register(self)
+
+    def _on_contention(self, found: Contention) -> None:
+        if found.sensitivity is not None:
+            self._sensitivity.labels(found.source).observe(found.value)
+
+    def collect(self) -> Iterable[Metric]:
+        """As of the scrape."""
+        agents = self._measuring.agents
+        yield _gauge("headway_agents_connected", "Node agents whose stream is open", self._measuring.connected)
+        yield _counter("headway_agent_reports", "Reports of agents that were stored", agents.reports)
+        refused = CounterMetricFamily(
+            "headway_agent_streams_refused",
+            "Streams of agents that were refused, or ended for a cause",
+            labels=["code"],
+        )
+        for code, number in dict(agents.refused).items():
+            refused.add_metric([code], number)
+        yield refused
+
+
 # --- the exporter
 
 
@@ -279,6 +325,8 @@ def make_registry(controller: Measured) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
     metrics = ControllerMetrics(controller, registry)
     controller.listeners.append(metrics.on_cycle)
+    if controller.measuring is not None:
+        AgentMetrics(controller.measuring, registry)
     if isinstance(controller.client, MeteredClient):
         registry.register(controller.client.latency)
         registry.register(controller.client.errors)

@@ -15,6 +15,7 @@ from typing import cast
 import numpy as np
 
 from controller.columns import STATIC, Rows, build_state
+from controller.contention import NOTHING, Contention, Known, run_of
 from controller.dependency import Dependencies, Met
 from controller.feasible import Feasibility
 from controller.jobrow import Held, JobRow, Nodes, job_row
@@ -49,6 +50,8 @@ class Observation:
     """Jobs that only Slurm can place, and what they ask for."""
     twice_marked: tuple[JobKey, ...] = ()
     """Held jobs with the mark of their user's hold and ours: a change of hands that was interrupted."""
+    measured: Known = field(default_factory=dict)
+    """What is known of how running jobs do."""
 
     def with_role(self, role: Role) -> list[SlurmJob]:
         """Jobs in that role."""
@@ -69,7 +72,9 @@ class Observer:
         self._users: dict[str, int] = {}
         self._sequence = 0
 
-    def observe(self, snapshot: SlurmSnapshot, ledger: Ledger, partitions: frozenset[str]) -> Observation:
+    def observe(
+        self, snapshot: SlurmSnapshot, ledger: Ledger, partitions: frozenset[str], measured: Known = NOTHING
+    ) -> Observation:
         """Classify every job, and lay out the columns that policies read."""
         self._sequence += 1
         managed = [node for node in snapshot.nodes if node.partitions & partitions]
@@ -92,13 +97,14 @@ class Observer:
         sight.visible.sort(key=_order)
         return Observation(
             snapshot=snapshot,
-            state=self._state(snapshot, managed, nodes, sight, ledger),
+            state=self._state(snapshot, managed, nodes, sight, ledger, measured),
             rows=tuple(map(_job, sight.visible)),
             standings=sight.standings,
             jobs=sight.jobs,
             to_adopt=tuple(sight.to_adopt),
             to_yield=sight.to_yield,
             twice_marked=tuple(sight.twice_marked),
+            measured=measured,
         )
 
     def _nodes_of(self, snapshot: SlurmSnapshot, managed: list[SlurmNode], partitions: frozenset[str]) -> Nodes:
@@ -117,7 +123,13 @@ class Observer:
         return self._nodes
 
     def _state(
-        self, snapshot: SlurmSnapshot, managed: list[SlurmNode], nodes: Nodes, sight: _Sight, ledger: Ledger
+        self,
+        snapshot: SlurmSnapshot,
+        managed: list[SlurmNode],
+        nodes: Nodes,
+        sight: _Sight,
+        ledger: Ledger,
+        measured: Known,
     ) -> ClusterState:
         visible = sight.visible
         holds = np.fromiter(map(sight.held.__contains__, map(id, visible)), np.bool_, len(visible))
@@ -130,6 +142,7 @@ class Observer:
             estimates=[_estimate(row, ledger) for row in visible] if ledger.estimates else None,
             served=[ledger.served.get(row.key) for row in visible] if ledger.served else None,
             users=tuple(self._users),
+            measured=[_contention(visible[place].job, measured) for place in holders.tolist()] if measured else (),
         )
         return build_state(
             sequence=self._sequence,
@@ -226,6 +239,11 @@ class _Sight:
             return ()
         index = self._nodes.index
         return tuple(sorted((index[n], g, 0) for n, g in zip(pin.nodes, pin.gpus, strict=True) if n in index))
+
+
+def _contention(job: SlurmJob, measured: Known) -> Contention | None:
+    run = run_of(job)
+    return None if run is None else measured.get(run)
 
 
 def _estimate(row: JobRow, ledger: Ledger) -> tuple[float, float] | None:

@@ -6,7 +6,6 @@ sequence or as markup.
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 import time
@@ -14,18 +13,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from controller.terminal import open_console, pairs_of, put, safe_text, table_of, tell_rest
 from controller.words import clock_time, count, duration
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     from protos.headway.v1 import admin_pb2
 
 _BAR = 10
-_PLAIN_WIDTH = 10_000
+_NAMED = 5
+"""Nodes that are named in a line."""
 _STATE_COLOURS = {
     "waiting": "yellow",
     "starting": "cyan",
@@ -38,11 +37,14 @@ _EVENT_COLOURS = {"error": "red", "fallback": "yellow", "policy": "magenta", "st
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """A message as a dictionary with the names of the .proto file; every field is there, numbers are numbers."""
+    """A message as a dictionary with the names of the .proto file; every field is there, numbers are numbers, and what is left
+    out is None."""
     found: dict[str, Any] = {}
     for item in message.DESCRIPTOR.fields:
         value = getattr(message, item.name)
-        if item.message_type is None:
+        if item.has_presence and not message.HasField(item.name):
+            found[item.name] = None
+        elif item.message_type is None:
             found[item.name] = list(value) if item.is_repeated else value
         elif item.message_type.GetOptions().map_entry:
             found[item.name] = dict(value)
@@ -61,7 +63,7 @@ def write_json(value: Mapping[str, Any]) -> None:
 
 def show_status(status: admin_pb2.Status, limit: int) -> None:
     """Health, policy, queue; at most `limit` nodes (0: all)."""
-    console = _console()
+    console = open_console()
     lines = [
         ("controller", f"version {status.version}, up {duration(status.uptime_s)}"),
         ("slurm", _slurm_line(status)),
@@ -75,13 +77,15 @@ def show_status(status: admin_pb2.Status, limit: int) -> None:
             f"{status.gpus_used} of {status.gpus_total} in use, {status.nodes_available} of {status.nodes_total} nodes up",
         ),
     ]
+    if status.agents.served:
+        lines.append(("agents", agents_line(status.agents)))
     if status.last_error:
         lines.append(("last error", status.last_error))
-    _print(console, _pairs(lines, {"last error": "red", "lease": "red" if status.lease_stale else ""}))
+    put(console, pairs_of(lines, {"last error": "red", "lease": "red" if status.lease_stale else ""}))
     if status.nodes:
         shown = status.nodes[:limit] if limit else status.nodes
-        _print(console, _node_table(shown))
-        _tell_rest(console, len(status.nodes) - len(shown))
+        put(console, _node_table(shown))
+        tell_rest(console, len(status.nodes) - len(shown))
 
 
 def _slurm_line(status: admin_pb2.Status) -> str:
@@ -119,16 +123,33 @@ def policy_line(policy: admin_pb2.PolicyInfo) -> str:
     return f"the fallback {policy.fallback}; {missed or f'nothing heard yet from {policy.address}'}"
 
 
+def agents_line(agents: admin_pb2.AgentsStatus) -> str:
+    """Who reports, in a line: the nodes that do not are named, the first few."""
+    parts = [f"{agents.connected} of {count(agents.nodes, 'node')} connected"]
+    if agents.silent:
+        named = ", ".join(f"{node.name} ({_silence(node.since_s)})" for node in agents.silent[:_NAMED])
+        more = len(agents.silent) - _NAMED
+        parts.append(f"silent: {named}{f' and {more} more' if more > 0 else ''}")
+    if agents.skewed:
+        named = ", ".join(f"{node.name} {-node.behind_s:+.1f} s" for node in agents.skewed[:_NAMED])
+        parts.append(f"clocks differ: {named}")
+    return "; ".join(parts)
+
+
+def _silence(since_s: float) -> str:
+    return f"for {duration(time.time() - since_s)}" if since_s else "not heard of"
+
+
 def _node_table(nodes: Iterable[admin_pb2.NodeUse]) -> Table:
-    table = _table("NODE", "GPUS", "USE", "STATE")
+    table = table_of("NODE", "GPUS", "USE", "STATE")
     for node in nodes:
         share = node.gpus_used / node.gpus if node.gpus else 0.0
         colour = "" if node.available else "red"
         table.add_row(
-            _text(node.name),
-            _text(f"{node.gpus_used}/{node.gpus}"),
-            _text(_bar(share), "green"),
-            _text(node.state, colour),
+            safe_text(node.name),
+            safe_text(f"{node.gpus_used}/{node.gpus}"),
+            safe_text(_bar(share), "green"),
+            safe_text(node.state, colour),
         )
     return table
 
@@ -149,45 +170,40 @@ def _can_write(text: str) -> bool:
 
 def show_queue(queue: admin_pb2.Queue, limit: int) -> None:
     """One line a job; at most `limit` of them (0: all)."""
-    console = _console()
+    console = open_console()
     if not queue.entries:
-        _print(console, _text("No jobs."))
+        put(console, safe_text("No jobs."))
         return
-    table = _table("JOB", "USER", "NAME", "STATE", "GPUS", "WAIT", "PLACEMENT", "WHY")
+    table = table_of("JOB", "USER", "NAME", "STATE", "GPUS", "WAIT", "PLACEMENT", "WHY")
     shown = queue.entries[:limit] if limit else queue.entries
     for entry in shown:
         table.add_row(
-            _text(entry.job_id),
-            _text(entry.user),
-            _text(entry.name[:24]),
-            _text(entry.state, _STATE_COLOURS.get(entry.state, "")),
-            _text(str(entry.num_gpus)),
-            _text(duration(entry.wait_s)),
-            _text(entry.placement),
-            _text(entry.why),
+            safe_text(entry.job_id),
+            safe_text(entry.user),
+            safe_text(entry.name[:24]),
+            safe_text(entry.state, _STATE_COLOURS.get(entry.state, "")),
+            safe_text(str(entry.num_gpus)),
+            safe_text(duration(entry.wait_s)),
+            safe_text(entry.placement),
+            safe_text(entry.why),
         )
-    _print(console, table)
-    _tell_rest(console, len(queue.entries) - len(shown))
-
-
-def _tell_rest(console: Console, left: int) -> None:
-    if left:
-        _print(console, _text(f"{left} more; --limit 0 shows all"))
+    put(console, table)
+    tell_rest(console, len(queue.entries) - len(shown))
 
 
 def show_explanation(found: admin_pb2.Explanation) -> None:
     """The sentence, the numbers, and what was decided."""
-    console = _console()
-    _print(console, _text(f"Job {found.job_id} ({found.state}): {found.sentence}"))
+    console = open_console()
+    put(console, safe_text(f"Job {found.job_id} ({found.state}): {found.sentence}"))
     if found.facts:
-        _print(console, _text(""), _pairs([(name, found.facts[name]) for name in sorted(found.facts)], {}))
+        put(console, safe_text(""), pairs_of([(name, found.facts[name]) for name in sorted(found.facts)], {}))
     if found.decisions:
-        table = _table("DECIDED", "BY", "PLACEMENT", "REASON", "SNAPSHOT")
+        table = table_of("DECIDED", "BY", "PLACEMENT", "REASON", "SNAPSHOT")
         for record in found.decisions:
             digest = f"{record.sequence} {record.snapshot_digest[:12]}"
             cells = (clock_time(record.time_s), record.policy, record.placement, record.reason, digest)
-            table.add_row(*(_text(cell) for cell in cells))
-        _print(console, _text(""), table)
+            table.add_row(*(safe_text(cell) for cell in cells))
+        put(console, safe_text(""), table)
 
 
 def show_policy(policy: admin_pb2.PolicyInfo) -> None:
@@ -202,80 +218,33 @@ def show_policy(policy: admin_pb2.PolicyInfo) -> None:
     ]
     if policy.last_error:
         lines.append(("last error", policy.last_error))
-    _print(_console(), _pairs(lines, {"last error": "red"}))
+    put(open_console(), pairs_of(lines, {"last error": "red"}))
 
 
 def show_event(event: admin_pb2.Event) -> None:
     """One line."""
-    line = _text(f"{clock_time(event.time_s)}  ")
-    line.append_text(_text(f"{event.kind:<8}", _EVENT_COLOURS.get(event.kind, "")))
-    line.append_text(_text(f"  {event.job_id:<8}  {event.text}".rstrip()))
-    _print(_console(), line)
+    line = safe_text(f"{clock_time(event.time_s)}  ")
+    line.append_text(safe_text(f"{event.kind:<8}", _EVENT_COLOURS.get(event.kind, "")))
+    line.append_text(safe_text(f"  {event.job_id:<8}  {event.text}".rstrip()))
+    put(open_console(), line)
 
 
 def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
     """What `headway doctor` found, with the mends."""
-    console = _console()
+    console = open_console()
     colours = {"ok": "green", "warning": "yellow", "error": "bold red", "skipped": "bright_black"}
-    table = _table("", "CHECK", "FOUND")
+    table = table_of("", "CHECK", "FOUND")
     for finding in findings:
         level = str(finding["level"])
-        cells = (_text(level, colours.get(level, "")), _text(str(finding["check"])), _text(str(finding["what"])))
+        cells = (
+            safe_text(level, colours.get(level, "")),
+            safe_text(str(finding["check"])),
+            safe_text(str(finding["what"])),
+        )
         table.add_row(*cells)
         if finding["mend"]:
-            table.add_row("", "", _text(f"mend: {finding['mend']}", "bold"))
-    _print(console, table)
+            table.add_row("", "", safe_text(f"mend: {finding['mend']}", "bold"))
+    put(console, table)
     tally = Counter(str(finding["level"]) for finding in findings)
     numbers = (f"{tally['ok']} ok", count(tally["warning"], "warning"), count(tally["error"], "error"))
-    _print(console, _text(", ".join((*numbers, f"{tally['skipped']} skipped"))))
-
-
-# --- the pieces
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # names may hold letters that this terminal cannot show
-    if sys.stdout.isatty():
-        return Console(file=sys.stdout, highlight=False)
-    return Console(file=sys.stdout, highlight=False, no_color=True, force_terminal=False, width=_PLAIN_WIDTH)
-
-
-def _print(console: Console, *things: Table | Text) -> None:
-    """On a terminal as rich does it; elsewhere without the blanks that fill up lines."""
-    if console.is_terminal:
-        console.print(*things, sep="\n")
-        return
-    with console.capture() as captured:
-        console.print(*things, sep="\n")
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
-    sys.stdout.flush()
-
-
-def _table(*columns: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in {"GPUS", "WAIT"} else "left", overflow="fold")
-    return table
-
-
-def _pairs(lines: Iterable[tuple[str, str]], colours: Mapping[str, str]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in lines:
-        table.add_row(_text(name), _text(value, colours.get(name, "")))
-    return table
-
-
-def _text(value: str, colour: str = "") -> Text:
-    """Text with nothing in it but what can be seen, and no markup."""
-    from rich.text import Text
-
-    return Text("".join(sign if sign.isprintable() else "?" for sign in value), style=colour)
+    put(console, safe_text(", ".join((*numbers, f"{tally['skipped']} skipped"))))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from controller.apply import describe_placement
+from controller.contention import Contention, run_of
 from controller.cycle import CycleResult
 from controller.ledger import Ledger, PinRecord
 from controller.room import Room
@@ -133,6 +134,25 @@ class Scene:
             return shape.num_gpus
         by_node = (request.gpus_per_node or 0) * request.min_nodes
         return by_node or request.gpus_per_job or (request.gpus_per_task or 0) * request.num_tasks
+
+    def contention(self, job: SlurmJob) -> Contention | None:
+        """How it does now, where that is measured."""
+        run = run_of(job)
+        return None if run is None else self.result.observation.measured.get(run)
+
+    @cached_property
+    def _ids(self) -> dict[int, str]:
+        """Ids as users see them of the jobs that hold something, by Slurm's own numbers."""
+        jobs = self.result.observation.snapshot.jobs
+        return {job.raw_id: job.key.job_id for job in jobs if job.allocated and job.raw_id is not None}
+
+    def called(self, raw_id: int) -> str:
+        """The id by which users know the job of that number."""
+        return self._ids.get(raw_id, str(raw_id))
+
+    def beside(self, found: Contention) -> list[str]:
+        """Ids of the jobs that share a link or host with that one."""
+        return [self.called(other.run.job_id) for other in found.window.neighbours]
 
     def first_submit_s(self, job: SlurmJob) -> float:
         """When the user submitted it; a requeue gives a job a new submit time in Slurm."""

@@ -64,6 +64,21 @@ class AdminStub:
                 request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.WatchEventsRequest.SerializeToString,
                 response_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.Event.FromString,
                 _registered_method=True)
+        self.ListProfiles = channel.unary_unary(
+                '/headway.v1.Admin/ListProfiles',
+                request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.ListProfilesRequest.SerializeToString,
+                response_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.ProfileList.FromString,
+                _registered_method=True)
+        self.GetProfile = channel.unary_unary(
+                '/headway.v1.Admin/GetProfile',
+                request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.GetProfileRequest.SerializeToString,
+                response_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.JobMeasurements.FromString,
+                _registered_method=True)
+        self.ExportProfiles = channel.unary_stream(
+                '/headway.v1.Admin/ExportProfiles',
+                request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.ExportProfilesRequest.SerializeToString,
+                response_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.SlowdownRows.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -109,6 +124,28 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListProfiles(self, request, context):
+        """What agents have measured of jobs, by kind: user, script, model and shape. These three are FAILED_PRECONDITION where no agents
+        are served (`agents_address` in controller.toml).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetProfile(self, request, context):
+        """Of one job. NOT_FOUND where nothing was measured of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportProfiles(self, request, context):
+        """Everything as rows that the simulator's slowdown models are fitted from; the whole is the pieces one after the other.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -141,6 +178,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.WatchEvents,
                     request_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.WatchEventsRequest.FromString,
                     response_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.Event.SerializeToString,
+            ),
+            'ListProfiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListProfiles,
+                    request_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.ListProfilesRequest.FromString,
+                    response_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.ProfileList.SerializeToString,
+            ),
+            'GetProfile': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetProfile,
+                    request_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.GetProfileRequest.FromString,
+                    response_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.JobMeasurements.SerializeToString,
+            ),
+            'ExportProfiles': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportProfiles,
+                    request_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.ExportProfilesRequest.FromString,
+                    response_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.SlowdownRows.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -305,6 +357,87 @@ class Admin:
             '/headway.v1.Admin/WatchEvents',
             protos_dot_headway_dot_v1_dot_admin__pb2.WatchEventsRequest.SerializeToString,
             protos_dot_headway_dot_v1_dot_admin__pb2.Event.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListProfiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headway.v1.Admin/ListProfiles',
+            protos_dot_headway_dot_v1_dot_admin__pb2.ListProfilesRequest.SerializeToString,
+            protos_dot_headway_dot_v1_dot_admin__pb2.ProfileList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetProfile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headway.v1.Admin/GetProfile',
+            protos_dot_headway_dot_v1_dot_admin__pb2.GetProfileRequest.SerializeToString,
+            protos_dot_headway_dot_v1_dot_admin__pb2.JobMeasurements.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportProfiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/headway.v1.Admin/ExportProfiles',
+            protos_dot_headway_dot_v1_dot_admin__pb2.ExportProfilesRequest.SerializeToString,
+            protos_dot_headway_dot_v1_dot_admin__pb2.SlowdownRows.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from controller.contention import Known
 from controller.cycle import CycleResult
 from controller.daemon import CycleListener, Health
 from controller.errors import PolicyUnavailableError
+from controller.measuring import Measuring
 from controller.slurm.client import SlurmClient, SlurmFacts
 from policies.api import PolicySpec
 from tests.unit.controller.test_decide import FakeEndpoint
@@ -24,6 +26,7 @@ class AskedWorld(World):
     facts: SlurmFacts | None = None
     slurm_errors: int = 0
     new_endpoints: dict[str, Any] = field(default_factory=dict)
+    measuring: Measuring | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,6 +42,10 @@ class AskedWorld(World):
         for listener in self.listeners:
             listener(self.last)
         return self.last
+
+    def know(self, measured: Known) -> None:
+        """As the daemon passes it on."""
+        self.cycle.measured = measured
 
     async def use_policy(self, address: str) -> PolicySpec:
         """As the daemon does it, with the endpoints of the test."""

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from controller.config import ControllerSettings
+from controller.contention import jobs_by_node
 from controller.errors import ConfigurationError
 from controller.profile_store import ProfileStore
-from controller.serve_agents import jobs_by_node, serve_agents
+from controller.serve_agents import serve_agents
 from tests.unit.controller.test_agents import Agent
 from tests.unit.controller.world import World
 from tests.unit.policies.processes import eventually

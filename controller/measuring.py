@@ -1,0 +1,185 @@
+"""Beside the controller's cycles: what agents report is made into contention sensitivities of the jobs that run.
+
+All of it happens in a thread of its own, with a reader of its own, so that neither a cycle nor the storing of reports waits for
+it; and in small pieces with pauses between, because threads of Python take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import structlog
+
+from controller.agents import NodeStatus
+from controller.config import ControllerSettings
+from controller.contention import FRESH_WINDOWS, NOTHING, Contention, Known, contention, jobs_by_node, newest
+from controller.cycle import CycleResult
+from controller.ideal import measured_priors
+from controller.profile_reader import ProfileReader, ProfileStoreError
+from controller.sensitivity import Priors
+from controller.slurm.client import SlurmSnapshot
+from controller.windows import Observation, RunKey
+from policies.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+Found = dict[RunKey, Observation]
+
+_LOOK_EVERY_S = 2.0
+_AT_ONCE = 10
+"""Jobs that are worked out in one piece: some 10 ms."""
+_PAUSES = 4.0
+"""After each piece it rests for so many times as long as that took: a cycle beside it is slowed down by a fifth at most."""
+_PRIORS_EVERY_S = 600.0
+_PRIORS_FROM = 5000
+"""Windows, the newest, that say how such numbers spread."""
+
+Listener = Callable[[Contention], None]
+"""Told of every sensitivity that was worked out, in the event loop: it must not wait, and must not raise."""
+
+
+class Controlled(Protocol):
+    """What is asked of the controller, and told it."""
+
+    settings: ControllerSettings
+    measuring: Measuring | None
+
+    @property
+    def last(self) -> CycleResult | None:
+        """The last good cycle."""
+
+    def know(self, measured: Known) -> None:
+        """The next snapshot says this."""
+
+
+class Served(Protocol):
+    """What is asked of the server of agents."""
+
+    @property
+    def nodes(self) -> Mapping[str, NodeStatus]:
+        """Every node that was heard of lately."""
+
+    @property
+    def reports(self) -> int:
+        """Stored since the start."""
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Streams that were refused since the start, by gRPC's word for why."""
+
+
+class Measuring:
+    """What is known of running jobs, and of who reports. Invariant: `known` is replaced, never changed."""
+
+    def __init__(self, agents: Served, path: Path, window_s: float) -> None:
+        """`path` is the store that the agents' server writes, `window_s` the length of its windows."""
+        self.window_s = window_s
+        self.known: Known = NOTHING
+        self.listeners: list[Listener] = []
+        self.connected = 0
+        """Agents, as of the last look."""
+        self.agents = agents
+        self._path = path
+        self._priors = Priors()
+        self._priors_s: float | None = None
+        self._seen: object = None
+        self._reading = asyncio.Lock()
+
+    async def read(self, work: Callable[[ProfileReader], T]) -> T:
+        """Ask the store something that may take long; one such question at a time. Raises ProfileStoreError."""
+        async with self._reading:
+            return await asyncio.to_thread(self._read, work)
+
+    def _read(self, work: Callable[[ProfileReader], T]) -> T:
+        with closing(ProfileReader.open(self._path)) as store:
+            try:
+                return work(store)
+            except sqlite3.Error as error:
+                raise ProfileStoreError(f"{self._path}: cannot be read: {error}; is the disk well?") from error
+
+    async def go_on(self, controller: Controlled) -> None:
+        """Look for news again and again, until cancelled."""
+        worker = Worker("contention")
+        try:
+            with closing(ProfileReader.open(self._path)) as store:
+                while True:
+                    await asyncio.sleep(_LOOK_EVERY_S)
+                    self.connected = sum(node.connected for node in self.agents.nodes.values())
+                    if controller.last is None:
+                        continue
+                    try:
+                        await self.look(worker, store, controller.last.observation.snapshot)
+                    except sqlite3.Error as error:
+                        log.error("contention_not_worked_out", problem=str(error))
+                    controller.know(self.known)
+        finally:
+            worker.end()
+
+    async def look(self, worker: Worker, store: ProfileReader, snapshot: SlurmSnapshot) -> None:
+        """Bring `known` up to date with the store."""
+        found = await worker.run(partial(self._newest, store, snapshot, time.time()))
+        if found is None:
+            return
+        if self._priors_s is None or time.monotonic() - self._priors_s > _PRIORS_EVERY_S:
+            self._priors = await worker.run(partial(_priors, store))
+            self._priors_s = time.monotonic() if found else None
+        known = {run: self.known[run] for run, item in found.items() if self._has(run, item)}
+        news = [run for run in found if run not in known]
+        for first in range(0, len(news), _AT_ONCE):
+            piece = news[first : first + _AT_ONCE]
+            begun_s = time.monotonic()
+            fresh = await worker.run(partial(_worked_out, store, [found[run] for run in piece], self._priors))
+            known.update(zip(piece, fresh, strict=True))
+            self._tell(fresh)
+            await asyncio.sleep((time.monotonic() - begun_s) * _PAUSES)
+        self.known = known
+
+    def _newest(self, store: ProfileReader, snapshot: SlurmSnapshot, now_s: float) -> Found | None:
+        """The windows that tell of now; None: nothing has changed since this was last asked."""
+        present = jobs_by_node(snapshot)
+        seen = present, store.newest_s(), now_s // self.window_s
+        if seen == self._seen:
+            return None
+        self._seen = seen
+        return newest(store, now_s - FRESH_WINDOWS * self.window_s, present)
+
+    def _has(self, run: RunKey, item: Observation) -> bool:
+        known = self.known.get(run)
+        return known is not None and known.window == item
+
+    def _tell(self, fresh: Iterable[Contention]) -> None:
+        for item in fresh:
+            for listener in self.listeners:
+                listener(item)
+
+
+def _worked_out(store: ProfileReader, windows: Sequence[Observation], priors: Priors) -> list[Contention]:
+    return [contention(store, item, priors) for item in windows]
+
+
+def _priors(store: ProfileReader) -> Priors:
+    return measured_priors(store, store.beginning_of_last(_PRIORS_FROM))
+
+
+@asynccontextmanager
+async def measure(controller: Controlled, agents: Served | None, window_s: float) -> AsyncIterator[None]:
+    """Tell the controller within what is measured; without agents nothing is."""
+    if agents is None:
+        yield
+        return
+    measuring = controller.measuring = Measuring(agents, controller.settings.profiles_path, window_s)
+    task = asyncio.create_task(measuring.go_on(controller), name="contention")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        controller.measuring = None

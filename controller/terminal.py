@@ -1,0 +1,78 @@
+"""How anything is put on a terminal: tables with colour there, plain lines elsewhere.
+
+Names of jobs and users and the reasons of policies were written by others: nothing in them reaches the terminal as a control
+sequence or as markup.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+_PLAIN_WIDTH = 10_000
+_RIGHT = frozenset({"GPUS", "NODES", "WAIT", "STEPS/S", "WINDOWS", "JOBS"})
+"""Columns of numbers."""
+
+
+def open_console() -> Console:
+    """Standard output: a terminal with colours, or anything else without."""
+    from rich.console import Console
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names may hold letters that this terminal cannot show
+    if sys.stdout.isatty():
+        return Console(file=sys.stdout, highlight=False)
+    return Console(file=sys.stdout, highlight=False, no_color=True, force_terminal=False, width=_PLAIN_WIDTH)
+
+
+def put(console: Console, *things: Table | Text) -> None:
+    """On a terminal as rich does it; elsewhere without the blanks that fill up lines."""
+    if console.is_terminal:
+        console.print(*things, sep="\n")
+        return
+    with console.capture() as captured:
+        console.print(*things, sep="\n")
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    sys.stdout.flush()
+
+
+def table_of(*columns: str) -> Table:
+    """A table with that heading."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in _RIGHT else "left", overflow="fold")
+    return table
+
+
+def pairs_of(lines: Iterable[tuple[str, str]], colours: Mapping[str, str]) -> Table:
+    """Names and values, one pair a line; `colours` by name."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in lines:
+        table.add_row(safe_text(name), safe_text(value, colours.get(name, "")))
+    return table
+
+
+def safe_text(value: str, colour: str = "") -> Text:
+    """Text with nothing in it but what can be seen, and no markup."""
+    from rich.text import Text
+
+    return Text("".join(sign if sign.isprintable() else "?" for sign in value), style=colour)
+
+
+def tell_rest(console: Console, left: int) -> None:
+    """That so many lines were not shown, if any."""
+    if left:
+        put(console, safe_text(f"{left} more; --limit 0 shows all"))

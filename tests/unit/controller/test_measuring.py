@@ -1,0 +1,179 @@
+"""From agents' reports over real streams to what policies see and people are told, beside an embedded Slurm."""
+
+from __future__ import annotations
+
+import csv
+import math
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import numpy as np
+import pytest
+
+from controller.metrics import make_registry
+from policies.wire import parse_state, serialize_state
+from protos.headway.v1 import admin_pb2 as pb
+from tests.unit.controller.measured import measured_world, share_nodes
+from tests.unit.controller.test_admin import asking, refused
+from tests.unit.controller.test_cli import headway
+from tests.unit.policies.processes import eventually
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Short, because of the sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="hw-") as path:
+        yield Path(path)
+
+
+async def test_two_jobs_share_nodes_and_everybody_is_told_how_much_they_slow_each_other_down(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with measured_world(folder, monkeypatch) as (world, fleet):
+        registry = make_registry(world)
+        # given two jobs on the same nodes, each half as fast as one of them was alone, and a third that waits
+        first, second = await share_nodes(world, fleet)
+        waiting = world.sbatch(gpus_per_node=8, nodes=4)
+        result = await world.turn()
+        # then the policy sees it, also beyond a socket
+        jobs = parse_state(serialize_state(result.observation.state)).jobs
+        assert jobs.ids == (first.job_id, second.job_id, waiting.job_id)
+        assert jobs.contention_sensitivity is not None
+        assert jobs.contention_confidence is not None
+        assert jobs.throughput_steps_per_s is not None
+        np.testing.assert_allclose(jobs.contention_sensitivity, [2.0, 2.0, math.nan], rtol=1e-6)
+        np.testing.assert_allclose(jobs.throughput_steps_per_s, [3.0, 3.0, math.nan], rtol=1e-6)
+        assert 0 < jobs.contention_confidence[1] < jobs.contention_confidence[0] < 1
+        assert jobs.contention_confidence[2] == 0
+        # and users are told, where they may ask
+        async with asking(folder / "status.sock") as status:
+            why = await status.Why(pb.WhyRequest(job_id=first.job_id))
+            assert (
+                f"2.00 times slower than alone beside job {second.job_id} (6 steps/s in 1 window alone" in why.sentence
+            )
+            assert why.facts["contention_sensitivity"] == "2"
+            assert why.facts["beside"] == second.job_id
+            other = await status.Why(pb.WhyRequest(job_id=second.job_id))
+            assert "(6 steps/s by 1 job of its kind alone; confidence" in other.sentence
+            for call in (
+                status.ListProfiles(pb.ListProfilesRequest()),
+                status.GetProfile(pb.GetProfileRequest(job_id=first.job_id)),
+            ):
+                code, text = await refused(call)
+                assert code is grpc.StatusCode.PERMISSION_DENIED
+                assert "only root" in text
+        # and operators see all of it
+        async with asking(folder / "admin.sock") as admin:
+            (kind,) = (await admin.ListProfiles(pb.ListProfilesRequest())).kinds
+            assert (kind.script, kind.gpus, kind.nodes, kind.windows, kind.windows_alone, kind.jobs) == (
+                "resnet.py", 8, 2, 3, 1, 2,
+            )  # fmt: skip
+            assert kind.alone_steps_per_s == pytest.approx(6.0)
+            now = {each.job_id: each for each in kind.running}
+            assert {job: each.source for job, each in now.items()} == {first.job_id: "alone", second.job_id: "store"}
+            assert now[second.job_id].sensitivity == pytest.approx(2.0)
+            assert list(now[second.job_id].beside) == [first.job_id]
+            told = await admin.GetProfile(pb.GetProfileRequest(job_id=first.job_id))
+            assert [round(window.steps_per_s, 6) for window in told.windows] == [3.0, 6.0]
+            assert [[other.job_id for other in window.beside] for window in told.windows] == [[second.job_id], []]
+            assert dict(told.steps[0].bytes) == {"all_reduce": 4e6, "all_gather": 1e6}
+            assert told.now.sensitivity == pytest.approx(2.0)
+        # and Prometheus counts it
+        assert registry.get_sample_value("headway_agents_connected") == 2
+        assert registry.get_sample_value("headway_agent_reports_total") == 12 + 24 + 1
+        bucket = {"source": "alone", "le": "2.0"}
+        assert registry.get_sample_value("headway_contention_sensitivity_bucket", bucket) == 1
+        assert registry.get_sample_value("headway_contention_sensitivity_count", {"source": "store"}) == 1
+
+
+async def test_when_a_neighbour_ends_what_was_measured_beside_it_tells_of_now_no_more(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with measured_world(folder, monkeypatch) as (world, fleet):
+        first, second = await share_nodes(world, fleet)
+        await world.slurm.client.signal([second], "KILL")
+        await world.go_on(10)
+        assert world.nodes(second) == {}
+
+        async def forgotten() -> bool:
+            return world.measuring is not None and not world.measuring.known and not world.cycle.measured
+
+        await eventually(forgotten)
+        result = await world.turn()
+        assert result.observation.state.jobs.contention_sensitivity is None
+        async with asking(folder / "admin.sock") as admin:
+            assert "steps/s" not in (await admin.Why(pb.WhyRequest(job_id=first.job_id))).sentence
+
+
+async def test_tasks_of_arrays_are_found_by_slurm_s_own_number(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with measured_world(folder, monkeypatch) as (world, fleet):
+        from controller.slurm.embedded import Submission, sbatch_request
+        from tests.unit.controller.measured import known, window_start
+        from tests.unit.controller.reports import Training
+
+        request = sbatch_request(gpus_per_node=8, nodes=1)
+        world.slurm.submit(Submission(request=request, duration_s=1e6, array=(0, 1)))
+        await world.go_on(30)
+        tasks = {job.key.job_id: job for job in (await world.slurm.client.snapshot()).jobs}
+        numbers = {name: job.raw_id for name, job in tasks.items()}
+        assert len(set(numbers.values())) == 2
+        name, job = next((name, job) for name, job in tasks.items() if job.allocated[0].node == "n1")
+        assert job.raw_id is not None
+        start_s = window_start(3)
+        fleet.report([Training(job.raw_id, ("n1",), 4.0, start_s=start_s - 1000, gpus=8, ranks=8)], start_s)
+        await fleet.said()
+        await known(world, 1)
+        async with asking(folder / "admin.sock") as admin:
+            await world.turn()
+            told = await admin.GetProfile(pb.GetProfileRequest(job_id=name))
+            assert (told.job_id, told.now.job_id, told.now.sensitivity) == (name, name, pytest.approx(1.0))
+            assert "as fast as alone, with nobody near" in (await admin.Why(pb.WhyRequest(job_id=name))).sentence
+
+
+async def test_the_command_line_tells_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with measured_world(folder, monkeypatch) as (world, fleet):
+        first, second = await share_nodes(world, fleet)
+        config = folder / "controller.toml"
+        config.write_text(f'partitions = ["dl"]\nruntime_dir = "{folder}"\n')
+        where = ("--config", str(config))
+        status = await headway("status", *where)
+        assert "agents      2 of 4 nodes connected; silent: n3 (not heard of), n4 (not heard of)" in status.out
+        agents = (await headway("status", "--json", *where)).json["agents"]
+        assert (agents["connected"], agents["nodes"]) == (2, 4)
+        assert agents["silent"] == [{"name": "n3", "since_s": 0.0}, {"name": "n4", "since_s": 0.0}]
+        listed = await headway("profile", "list", *where)
+        assert f"{first.job_id}: 2.00x (alone, " in listed.out
+        assert f"{second.job_id}: 2.00x (store, " in listed.out
+        (kind,) = (await headway("profile", "list", "--json", *where)).json["kinds"]
+        assert kind["signature"] == "ab" * 32
+        shown = await headway("profile", "show", first.job_id, *where)
+        assert "all_gather 1 MB, all_reduce 4 MB" in shown.out
+        assert "150 ms (45%)" in shown.out
+        assert f"{second.job_id} (resnet.py)" in shown.out
+        assert (await headway("profile", "show", second.job_id, "--json", *where)).json["now"]["source"] == "store"
+        unknown = await headway("profile", "show", "999", *where)
+        assert (unknown.code, "nothing was measured of job 999" in unknown.err) == (1, True)
+        written = await headway(
+            "profile", "export", "--to", str(folder / "here.json"), "--rows", str(folder / "rows"), *where
+        )
+        assert (written.code, written.err) == (0, "")
+        assert "here.json: 1 model, 1 pair" in written.out
+        with (folder / "rows" / "pairs.csv").open() as file:
+            ratios = [float(row["ratio"]) for row in csv.DictReader(file)]
+        assert ratios == [pytest.approx(0.5)] * 2
+
+
+async def test_without_agents_nothing_is_asked_of_them(folder: Path) -> None:
+    from tests.unit.controller.asked import world_in
+    from tests.unit.controller.test_admin import served
+
+    world = world_in(folder)
+    await world.turn()
+    async with served(world) as (admin, _):
+        assert not (await admin.GetStatus(pb.GetStatusRequest())).agents.served
+        code, text = await refused(admin.ListProfiles(pb.ListProfilesRequest()))
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert "agents_address" in text
