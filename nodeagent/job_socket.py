@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import itertools
 import os
 import select
 import socket
-import stat
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -27,7 +24,8 @@ from typing import Protocol
 import structlog
 
 from nodeagent import frames
-from nodeagent.errors import FrameError, IdentityError, SocketError
+from nodeagent.door import Door
+from nodeagent.errors import FrameError, IdentityError
 from nodeagent.frames import Frame, Hello, Unknown
 from nodeagent.identity import JobProcess, Peer, open_pidfd, peer_of
 from nodeagent.limits import Admission, Limits, TokenBucket
@@ -35,9 +33,6 @@ from nodeagent.report import SocketCounters
 
 log = structlog.get_logger(__name__)
 
-SOCKET_MODE = 0o666
-FOLDER_MODE = 0o755
-_BACKLOG = 1024
 _ACCEPTS_A_TURN = 16
 _GATHER_S = 0.25
 _ROUNDS = 20
@@ -126,13 +121,13 @@ class JobSocket:
         self._numbers = itertools.count(1)
         self._counters = _Counters()
         self._buffer = bytearray(frames.MAX_FRAME_BYTES + 1)
-        self._door: _Door | None = None
+        self._door: Door | None = None
         self._told_ns = 0
         self._paused: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
         """Listen, in the running event loop. Raises SocketError."""
-        self._door = _Door.open(self.path)
+        self._door = Door.open(self.path)
         self._poll = select.epoll()
         asyncio.get_running_loop().add_reader(self._door.sock, self._accept)
         asyncio.get_running_loop().add_reader(self._poll.fileno(), self._wake)
@@ -331,86 +326,3 @@ class JobSocket:
 
     def _count(self, reason: str) -> None:
         self._counters.reasons[reason] = self._counters.reasons.get(reason, 0) + 1
-
-
-@dataclass(slots=True)
-class _Door:
-    """The listening socket and its place in the file system.
-
-    Invariant: who holds the lock beside the socket is the one agent of that path; the kernel lets go of it when the agent dies.
-    """
-
-    path: Path
-    sock: socket.socket
-    lock: int
-
-    @classmethod
-    def open(cls, path: Path) -> _Door:
-        """Make the folder if need be, replace the socket of a dead agent, listen. Raises SocketError."""
-        _require_folder(path.parent)
-        lock = _lock(path)
-        try:
-            _remove_stale(path)
-            return cls(path, _listen(path), lock)
-        except BaseException:
-            os.close(lock)
-            raise
-
-    def close(self) -> None:
-        """Take the socket away; the lock's file stays, for it must not be removed while others may wait on it."""
-        with suppress(OSError):
-            self.path.unlink()
-        self.sock.close()
-        os.close(self.lock)
-
-
-def _require_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=FOLDER_MODE)
-        folder.chmod(FOLDER_MODE)  # whatever the umask is
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise SocketError(f"{folder}: cannot be made: {error.strerror}; make it, or set job_socket") from error
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        raise SocketError(f"{folder}: not a folder; remove it, or set job_socket")
-    if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022:
-        raise SocketError(
-            f"{folder}: others could put a socket of theirs there; `chown root {folder} && chmod 755 {folder}`"
-        )
-
-
-def _lock(path: Path) -> int:
-    name = path.with_name(f"{path.name}.lock")
-    try:
-        lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise SocketError(f"{name}: {error.strerror}; check owner and mode of the folder") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise SocketError(f"{path}: another agent listens there; end it first, or set job_socket") from None
-    return lock
-
-
-def _remove_stale(path: Path) -> None:
-    with suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise SocketError(
-                f"{path}: there is a file of that name, and it is no socket; remove it, or set job_socket"
-            )
-        path.unlink()
-
-
-def _listen(path: Path) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-    try:
-        sock.bind(str(path))
-        path.chmod(SOCKET_MODE)  # nobody connects before listen()
-        sock.listen(_BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise SocketError(f"{path}: cannot listen there: {error}; set job_socket to a short path") from error
-    return sock

@@ -1,0 +1,101 @@
+"""The place in the file system where the job socket is: made, locked, replaced when its agent is dead, taken away."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeagent.errors import SocketError
+
+SOCKET_MODE = 0o666
+"""Every user may connect."""
+FOLDER_MODE = 0o755
+_BACKLOG = 1024
+
+
+@dataclass(slots=True)
+class Door:
+    """The listening socket and its place in the file system.
+
+    Invariant: who holds the lock beside the socket is the one agent of that path; the kernel lets go of it when the agent dies.
+    """
+
+    path: Path
+    sock: socket.socket
+    lock: int
+
+    @classmethod
+    def open(cls, path: Path) -> Door:
+        """Make the folder if need be, replace the socket of a dead agent, listen. Raises SocketError."""
+        _require_folder(path.parent)
+        lock = _lock(path)
+        try:
+            _remove_stale(path)
+            return cls(path, _listen(path), lock)
+        except BaseException:
+            os.close(lock)
+            raise
+
+    def close(self) -> None:
+        """Take the socket away; the lock's file stays, for it must not be removed while others may wait on it."""
+        with suppress(OSError):
+            self.path.unlink()
+        self.sock.close()
+        os.close(self.lock)
+
+
+def _require_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=FOLDER_MODE)
+        folder.chmod(FOLDER_MODE)  # whatever the umask is
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise SocketError(f"{folder}: cannot be made: {error.strerror}; make it, or set job_socket") from error
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise SocketError(f"{folder}: not a folder; remove it, or set job_socket")
+    if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022:
+        raise SocketError(
+            f"{folder}: others could put a socket of theirs there; `chown root {folder} && chmod 755 {folder}`"
+        )
+
+
+def _lock(path: Path) -> int:
+    name = path.with_name(f"{path.name}.lock")
+    try:
+        lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SocketError(f"{name}: {error.strerror}; check owner and mode of the folder") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise SocketError(f"{path}: another agent listens there; end it first, or set job_socket") from None
+    return lock
+
+
+def _remove_stale(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise SocketError(
+                f"{path}: there is a file of that name, and it is no socket; remove it, or set job_socket"
+            )
+        path.unlink()
+
+
+def _listen(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    try:
+        sock.bind(str(path))
+        path.chmod(SOCKET_MODE)  # nobody connects before listen()
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise SocketError(f"{path}: cannot listen there: {error}; set job_socket to a short path") from error
+    return sock
