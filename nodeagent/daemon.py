@@ -209,7 +209,7 @@ def assemble(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Path =
     """The agent of this machine."""
     processes = ProcFiles(proc)
     cgroups = JobCgroups(processes, sys / "fs/cgroup")
-    jobs = Jobs(settings.throughput_window_s)
+    jobs = Jobs(settings.throughput_window_s, settings.steps_interval_s)
     limits = Limits(
         settings.max_connections,
         settings.max_connections_per_user,

@@ -72,8 +72,10 @@ class _Run:
 class Jobs:
     """All jobs of this node that have a process connected, or had within the last window."""
 
-    def __init__(self, window_s: float = 60.0) -> None:
+    def __init__(self, window_s: float = 60.0, interval_s: float = 1.0) -> None:
+        """`interval_s` is how often processes are asked for their steps."""
         self._window_s = window_s
+        self._interval_s = interval_s
         self._keep_ns = round(window_s * 1e9)
         self._runs: dict[int, _Run] = {}
         self._waiting: dict[int, _Process] = {}
@@ -84,7 +86,7 @@ class Jobs:
 
     def opened(self, connection: int, process: JobProcess, now_ns: int) -> None:
         """A process has connected."""
-        self._waiting[connection] = _Process(process, StepPace(self._window_s), now_ns)
+        self._waiting[connection] = _Process(process, StepPace(self._window_s, self._interval_s), now_ns)
 
     def received(self, connection: int, frame: Frame, now_ns: int) -> None:
         """A frame of a connection that is open."""

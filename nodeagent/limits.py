@@ -31,12 +31,13 @@ class TokenBucket:
 
     def take(self, now_s: float, amount: float = 1.0) -> bool:
         """Whether that much is left; then it is taken."""
-        self._left = min(self._burst, self._left + max(0.0, now_s - self._at_s) * self._per_s)
-        self._at_s = now_s
-        if self._left < amount:
-            return False
-        self._left -= amount
-        return True
+        left = self._left
+        if now_s > self._at_s:
+            left = min(self._burst, left + (now_s - self._at_s) * self._per_s)
+            self._at_s = now_s
+        taken = left >= amount
+        self._left = left - amount if taken else left
+        return taken
 
 
 @dataclass(slots=True)

@@ -6,9 +6,6 @@ from collections import deque
 
 from nodeagent.frames import Steps
 
-FRAME_INTERVAL_NS = 1_000_000_000
-"""Steps frames come at most once a second: between two, silence means nothing."""
-
 
 class StepPace:
     """The points (end of the newest step, steps so far) that a process told, as far back as the window.
@@ -16,8 +13,10 @@ class StepPace:
     Invariant: points rise in both; there are at most as many as seconds in the window, plus two.
     """
 
-    def __init__(self, window_s: float) -> None:
+    def __init__(self, window_s: float, interval_s: float = 1.0) -> None:
+        """`interval_s` is how often steps frames are asked for: between two, silence means nothing."""
         self._window_ns = round(window_s * 1e9)
+        self._interval_ns = round(interval_s * 1e9)
         self._points: deque[tuple[int, int]] = deque(maxlen=round(window_s) + 2)
 
     def told(self, frame: Steps) -> bool:
@@ -50,7 +49,7 @@ class StepPace:
             return None
         (begin_ns, begin_steps), (end_ns, end_steps) = points[0], points[-1]
         step_ns = (end_ns - begin_ns) / (end_steps - begin_steps)
-        end_ns = max(end_ns, round(now_ns - FRAME_INTERVAL_NS - 2 * step_ns))
-        if now_ns - points[-1][0] > self._window_ns + FRAME_INTERVAL_NS + 2 * step_ns:
+        end_ns = max(end_ns, round(now_ns - self._interval_ns - 2 * step_ns))
+        if now_ns - points[-1][0] > self._window_ns + self._interval_ns + 2 * step_ns:
             return 0.0
         return (end_steps - begin_steps) / (end_ns - begin_ns) * 1e9

@@ -123,6 +123,13 @@ def test_a_job_that_stands_still_falls_to_nothing(node):
     assert node.row().steps == 1000
 
 
+def test_silence_between_frames_that_come_seldom_means_nothing():
+    pace = StepPace(60, interval_s=20)
+    assert pace.told(Steps(0, 100, 0, 10 * S, 100, 10.0))
+    assert pace.steps_per_s(29 * S) == pytest.approx(9.9)
+    assert pace.steps_per_s(60 * S) < 9.9
+
+
 def test_steps_longer_than_the_window(node):
     rank = node.connect(rank=0)
     node.step(rank, 1)
