@@ -76,7 +76,8 @@ class Simulation:
         self._jobs = _JobMaker(trace, settings, self._sizes.of)
         self._sizes.divide(pool)
         self._loop = self._make_loop(pool)
-        self._view = cache(partial(StateView, trace, cluster, self._jobs.source, profiles))
+        empty = tuple(model.fork() for model in slowdown or ())
+        self._view = cache(partial(StateView, trace, cluster, self._jobs.source, profiles, empty))
         self._allocator = Allocator(trace, policy.spec if policy is not None else None)
         self._residents = Residents(trace, slowdown) if slowdown else None
         if self._residents is not None:
@@ -221,8 +222,8 @@ class Simulation:
         """An independent copy that goes on from here, under another policy if one is given.
 
         Costs time in proportion to active jobs, and a copy of a few numbers per node. What finished before stays with the
-        original (`finished.prefix`), and so do records of runs. Rows mean the same jobs in both until one of them advances. A
-        new policy is first asked at the next instant; `decide` asks it at once.
+        original (`finished.prefix`; a short log is copied), and so do records of runs. Rows mean the same jobs in both until
+        one of them advances. A new policy is first asked at the next instant; `decide` asks it at once.
         """
         twin = object.__new__(Simulation)
         twin.__dict__.update(self.__dict__)
