@@ -39,14 +39,12 @@ class InJob:
 
     def __init__(self, job_id: int | None = 7) -> None:
         self.job_id = job_id
-        self.uid_of: dict[int, int] = {}
-        """Processes that are another user's than they seem."""
 
     def identify(self, peer: Peer, pidfd: int) -> JobProcess:
         assert pidfd >= 0
         if self.job_id is None:
             raise IdentityError("in no job")
-        return JobProcess(peer.pid, self.uid_of.get(peer.pid, peer.uid), 1, self.job_id, "0", "cgroup")
+        return JobProcess(peer.pid, peer.uid, 1, self.job_id, "0", "cgroup")
 
 
 _open: set[socket.socket] = set()
