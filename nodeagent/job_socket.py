@@ -39,6 +39,10 @@ _ROUNDS = 20
 """Frames of one connection in one go: with _GATHER_S between, more than limits allow it for long."""
 _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _OUT_OF_FILES_PAUSE_S = 1.0
+_REFUSALS_PER_S = 500.0
+_REFUSALS_BURST = 1000.0
+_REFUSALS_PAUSE_S = 0.02
+"""Whoever knocks for ever costs so much of the agent's time, and others so much of theirs."""
 _HELLO_WITHIN_S = 30.0
 _TELL_REFUSALS_EVERY_S = 60.0
 
@@ -123,6 +127,7 @@ class JobSocket:
         self._buffer = bytearray(frames.MAX_FRAME_BYTES + 1)
         self._door: Door | None = None
         self._told_ns = 0
+        self._refusals = TokenBucket(_REFUSALS_PER_S, _REFUSALS_BURST, clock_ns() / 1e9)
         self._paused: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
@@ -189,7 +194,8 @@ class JobSocket:
                 return
             except OSError as error:
                 if error.errno in _OUT_OF_FILES:
-                    self._pause(error)
+                    log.error("job_socket_out_of_files", problem=error.strerror, open=len(self._connections))
+                    self._pause(_OUT_OF_FILES_PAUSE_S)
                     return
                 raise
             sock.setblocking(False)
@@ -200,6 +206,8 @@ class JobSocket:
                 self._refuse(sock, "not a process of a Slurm job")
             except OSError as error:  # it hung up meanwhile
                 self._refuse(sock, f"{type(error).__name__}")
+            if self._paused is not None:
+                return
 
     def _admit(self, sock: socket.socket) -> None:
         peer, now_ns = peer_of(sock), self._clock_ns()
@@ -225,14 +233,20 @@ class JobSocket:
         sock.close()
         self._counters.refused += 1
         self._count(reason)
+        if not self._refusals.take(self._clock_ns() / 1e9):
+            self._pause(_REFUSALS_PAUSE_S)
 
-    def _pause(self, error: OSError) -> None:
-        """Out of file descriptors: who waits at the door goes on waiting, and the loop does not spin."""
-        log.error("job_socket_out_of_files", problem=error.strerror, connections=len(self._connections))
-        loop = asyncio.get_running_loop()
+    def _pause(self, seconds: float) -> None:
+        """Who waits at the door goes on waiting for a moment, and the loop does not spin."""
         assert self._door is not None, "called by _accept"
+        loop = asyncio.get_running_loop()
         loop.remove_reader(self._door.sock)
-        self._paused = loop.call_later(_OUT_OF_FILES_PAUSE_S, loop.add_reader, self._door.sock, self._accept)
+        self._paused = loop.call_later(seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        assert self._door is not None, "closing cancels the timer"
+        self._paused = None
+        asyncio.get_running_loop().add_reader(self._door.sock, self._accept)
 
     # ---- reading and writing
 

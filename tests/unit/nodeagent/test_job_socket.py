@@ -240,6 +240,18 @@ async def test_frames_are_gathered(serve):
     ] * 3
 
 
+async def test_who_knocks_for_ever_is_answered_so_often(serve):
+    """With the clock standing still: what may be refused at once is refused, then one at a time with rests between."""
+    rests = []
+    server = serve(InJob(None), clock_ns=lambda: 0)
+    server._refusals = TokenBucket(1.0, 5, 0.0)
+    pause = server._pause
+    server._pause = lambda seconds: rests.append(server.counters().refused) or pause(seconds)
+    jobs = [Job(server.path) for _ in range(9)]
+    assert [await job.hear() for job in jobs] == [None] * 9
+    assert rests == [6, 7, 8, 9]  # one each time that it looks
+
+
 HOSTILE = """
 import socket, sys
 path, packet = sys.argv[1], bytes.fromhex(sys.stdin.read())
