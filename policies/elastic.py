@@ -21,34 +21,83 @@ Shares = Callable[[Sequence[int], int], dict[int, int]]
 """GPUs of each job that gets some: of these rows, in order of submission, and of so many GPUs. Within the ranges of `ranges`."""
 
 
-def resize(state: ClusterState, placing: Placing, round_s: float, shares: Shares, reason: str) -> Decision:
-    """Sizes by `shares`, then places.
+class Resizer:
+    """Carries out what a policy says about sizes, for state after state.
 
-    Who started or changed less than `round_s` ago, and who is not preemptible, keeps size and place. Who keeps its size keeps its
-    place; the others are placed in rising order of size. Who finds no place as decided stays as it is, and sizes are decided anew
-    for the others. `reason` says why a job has its size.
+    Invariant: the same state and shares give the same decision, whatever came before. The last decision is kept, because rounds
+    come at which nothing has changed but the time.
     """
-    jobs = state.jobs
-    own = held_placements(state, state.running)
-    young = state.time_s - jobs.start_time_s < round_s
-    still = state.running[~jobs.preemptible[state.running] | young[state.running]]
-    places = _Places(state, placing, own, still)
-    # Who needs more than there is gets nothing, and there will not be more: those who are kept only become more.
-    candidates = np.flatnonzero(ranges(state)[0] <= places.free_gpus)
-    order = candidates[~np.isin(candidates, still)].tolist()
-    while True:
-        sizes = shares(order, places.free_gpus)
-        coming, fits = places.try_out(sizes)
-        failed = {row for row, fit in zip(coming, fits, strict=True) if fit is None}
-        if not failed:
-            break
-        places.keep(failed & own.keys())
-        for row in failed:
-            order.remove(row)
-    allocation = {row: own[row] for row in sorted(places.kept)}
-    allocation.update((row, own[row]) for row in sizes if row in own)
-    allocation.update((row, placement_of(fit)) for row, fit in zip(coming, fits, strict=True) if fit is not None)
-    return Decision(allocation, _reasons(own, allocation, reason), tuple(state.pending.tolist()))
+
+    def __init__(self, placing: Placing, round_s: float, reason: str) -> None:
+        """Who started or changed less than `round_s` ago is left alone. `reason` says why a job has its size."""
+        self._placing = placing
+        self._round_s = round_s
+        self._reason = reason
+        self._last: tuple[tuple[object, ...], Decision] | None = None
+
+    def decide(self, state: ClusterState, shares: Shares, *, timeless: bool = False) -> Decision:
+        """Sizes by `shares`, then places.
+
+        Who is young or not preemptible keeps size and place. Who keeps its size keeps its place; the others are placed in rising
+        order of size. Who finds no place as decided stays as it is, and sizes are decided anew for the others. `timeless` says
+        that `shares` look at nothing that changes while jobs run or wait: times, work done, estimates and profiles.
+        """
+        running = state.running
+        young = state.time_s - state.jobs.start_time_s[running] < self._round_s
+        still = running[~state.jobs.preemptible[running] | young]
+        if not timeless:
+            return self._decide(state, shares, still)
+        key = _all_but_times(state, still)
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._decide(state, shares, still)
+        return self._last[1]
+
+    def _decide(self, state: ClusterState, shares: Shares, still: IntColumn) -> Decision:
+        own = held_placements(state, state.running)
+        places = _Places(state, self._placing, own, still)
+        # Who needs more than there is gets nothing, and there will not be more: those who are kept only become more.
+        candidates = np.flatnonzero(ranges(state)[0] <= places.free_gpus)
+        order = candidates[~np.isin(candidates, still)].tolist()
+        while True:
+            sizes = shares(order, places.free_gpus)
+            coming, fits = places.try_out(sizes)
+            failed = {row for row, fit in zip(coming, fits, strict=True) if fit is None}
+            if not failed:
+                break
+            places.keep(failed & own.keys())
+            for row in failed:
+                order.remove(row)
+        allocation = {row: own[row] for row in sorted(places.kept)}
+        allocation.update((row, own[row]) for row in sizes if row in own)
+        allocation.update((row, placement_of(fit)) for row, fit in zip(coming, fits, strict=True) if fit is not None)
+        return Decision(allocation, _reasons(own, allocation, self._reason), tuple(state.pending.tolist()))
+
+
+_TIMES = frozenset(
+    {
+        "submit_time_s",
+        "start_time_s",
+        "service_s",
+        "attained_gpu_s",
+        "duration_estimate_s",
+        "duration_spread_s",
+        "estimate_source",
+        "contention_sensitivity",
+        "contention_confidence",
+        "throughput_steps_per_s",
+    }
+)
+"""Columns that change while jobs run or wait."""
+
+
+def _all_but_times(state: ClusterState, still: IntColumn) -> tuple[object, ...]:
+    """Equal for two states between which nothing has changed but the time, with the same jobs left alone."""
+    columns = {
+        **vars(state.nodes),
+        **{f"job {name}": column for name, column in vars(state.jobs).items() if name not in _TIMES},
+    }
+    content = [column.tobytes() if isinstance(column, np.ndarray) else column for column in columns.values()]
+    return still.tobytes(), state.node_sets.tobytes(), *content
 
 
 def ranges(state: ClusterState) -> tuple[IntColumn, IntColumn]:

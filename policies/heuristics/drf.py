@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from policies.api import Decision, PolicySpec
-from policies.elastic import ranges, resize
+from policies.elastic import Resizer, ranges
 from policies.greedy import Greedy, fixed
 from policies.model import ClusterState, FloatColumn, IntColumn
 from policies.options import choice, layout_named, number, switch
@@ -49,9 +49,10 @@ class Drf:
         self._users = choice("between", between, ("jobs", "users")) == "users"
         self._placing = placing_of(layout_named(layout))
         self._elastic = switch("elastic", elastic)
-        self._round_s = number("round_s", round_s, unit="seconds")
+        seconds = number("round_s", round_s, unit="seconds")
+        self._resizer = Resizer(self._placing, seconds, "its dominant share was the smallest")
         if self._elastic:
-            self.spec = replace(self.spec, preempts=True, resizes=True, round_s=self._round_s)
+            self.spec = replace(self.spec, preempts=True, resizes=True, round_s=seconds)
 
     def decide(self, state: ClusterState) -> Decision:
         """Start whoever has the smallest dominant share and fits, and so on."""
@@ -88,7 +89,7 @@ class Drf:
                 held[claims.owner[row]] += own[row]
             return claims.fill(order, held, gpus)
 
-        return resize(state, self._placing, self._round_s, shares, "its dominant share was the smallest")
+        return self._resizer.decide(state, shares, timeless=True)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Claims:
         jobs: dict[int, list[tuple[float, int]]] = {}
         for row in order:
             jobs.setdefault(self.owner[row], []).append((0.0, row))
-        owners = [(_dominant(held[owner]), rows[0][1], owner) for owner, rows in jobs.items()]
+        owners = [(_dominant(held[owner]) if owner in held else 0.0, rows[0][1], owner) for owner, rows in jobs.items()]
         heapq.heapify(owners)
         sizes: dict[int, int] = {}
         while owners and gpus:

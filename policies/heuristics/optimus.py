@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from policies.api import Decision, PolicySpec
-from policies.elastic import ranges, resize
+from policies.elastic import Resizer, ranges
 from policies.model import ClusterState
 from policies.observed import ObservedSpeeds
 from policies.options import choice, layout_named, number
@@ -44,19 +44,19 @@ class Optimus:
         """
         online = choice("fit", fit, ("online", "profiles")) == "online"
         self._observed = ObservedSpeeds() if online else None
-        self._placing = placing_of(layout_named(layout))
-        self._round_s = number("round_s", round_s, unit="seconds")
+        seconds = number("round_s", round_s, unit="seconds")
+        self._resizer = Resizer(placing_of(layout_named(layout)), seconds, "they shorten its remaining time most")
         self.spec = PolicySpec(
             name="optimus",
             source="Optimus (Peng et al., EuroSys 2018; baseline of DL2)",
             preempts=True,
             resizes=True,
-            round_s=self._round_s,
+            round_s=seconds,
             needs=frozenset({"duration_estimate", "profile"}),
         )
 
     def decide(self, state: ClusterState) -> Decision:
-        """Sizes for all, then places for those who start or change (`policies.elastic.resize`)."""
+        """Sizes for all, then places for those who start or change (`policies.elastic`)."""
         low, high = ranges(state)
         least, most = low.tolist(), high.tolist()
         gains = _gains(state, least, most, self._observed.look(state) if self._observed is not None else {})
@@ -64,7 +64,8 @@ class Optimus:
         def shares(order: Sequence[int], gpus: int) -> dict[int, int]:
             return allot(order, least, most, gains, gpus)
 
-        return resize(state, self._placing, self._round_s, shares, "they shorten its remaining time most")
+        # Where everybody has one size, only the order of submission says who gets it.
+        return self._resizer.decide(state, shares, timeless=least == most)
 
 
 def allot(

@@ -23,7 +23,7 @@ from dataclasses import replace
 import numpy as np
 
 from policies.api import Decision, PolicySpec
-from policies.elastic import ranges, resize
+from policies.elastic import Resizer, ranges
 from policies.greedy import Greedy
 from policies.model import ClusterState, FloatColumn, IntColumn
 from policies.options import layout_named, number, switch, whole
@@ -57,9 +57,10 @@ class Tetris:
         self._placing = placing_of(layout_named(layout))
         self._elastic = switch("elastic", elastic)
         self._threshold = whole("threshold", threshold, least=1)
-        self._round_s = number("round_s", round_s, unit="seconds")
+        seconds = number("round_s", round_s, unit="seconds")
+        self._resizer = Resizer(self._placing, seconds, "it packs best and is soonest done")
         if self._elastic:
-            self.spec = replace(self.spec, preempts=True, resizes=True, round_s=self._round_s)
+            self.spec = replace(self.spec, preempts=True, resizes=True, round_s=seconds)
 
     def decide(self, state: ClusterState) -> Decision:
         """Start the best that fits, and so on; each start changes what the others align with."""
@@ -85,7 +86,7 @@ class Tetris:
                 rows = np.delete(rows, best)
             return sizes
 
-        return resize(state, self._placing, self._round_s, shares, "it packs best and is soonest done")
+        return self._resizer.decide(state, shares)
 
 
 def pack(state: ClusterState, placing: Placing, time_weight: float, window: int = 0) -> Decision:

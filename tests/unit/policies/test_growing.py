@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from policies.api import Policy, load_policy
 from policies.heuristics.drf import Claims, Drf
+from policies.heuristics.optimus import Optimus
 from policies.heuristics.tetris import Tetris
 from policies.model import ClusterState, JobState
 from simulator.cluster import parse_cluster
@@ -21,7 +23,7 @@ from simulator.settings import Settings
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S
-from tests.unit.policies.cluster import Job, Node, cluster
+from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.test_optimus import elastic_trace
 from tests.unit.policies.test_optimus_tries import STARTED_S, elastic_states
 from tests.unit.policies.valid import check_node
@@ -255,3 +257,34 @@ def test_in_runs_jobs_are_resized_within_their_ranges_and_finish(policy: Policy)
     finishes = dict(zip(log.index, log.finish, strict=True))
     ended_early = [span for span in spans(simulation) if span.end < finishes[span.job]]
     assert min(span.end - span.start for span in ended_early) >= 1200 * NS_PER_S
+
+
+@pytest.mark.parametrize("make", [Optimus, lambda: Drf(elastic=True), lambda: Tetris(elastic=True)])
+@settings(max_examples=60)
+@given(data=st.data())
+def test_what_was_decided_before_does_not_matter(make: Callable[[], Policy], data: st.DataObject) -> None:
+    """Not for the next state, be it the same but for the time or for one column."""
+    state = data.draw(states(max_jobs=8))
+    policy = make()
+    for _ in range(3):
+        assert policy.decide(state) == make().decide(state)
+        jobs, nodes = state.jobs, state.nodes
+        if not len(jobs):
+            break
+        row = data.draw(st.integers(0, len(jobs) - 1))
+        flipped = jobs.preemptible.copy()
+        flipped[row] = not flipped[row]
+        up = nodes.available.copy()
+        up[0] = not up[0]
+        smaller = jobs.num_gpus.copy()
+        smaller[row] = 1
+        state = data.draw(
+            st.sampled_from(
+                [
+                    replace(state, time_s=state.time_s + 300),
+                    replace(state, jobs=replace(jobs, preemptible=flipped)),
+                    replace(state, nodes=replace(nodes, available=up)),
+                    replace(state, jobs=replace(jobs, num_gpus=smaller)),
+                ]
+            )
+        )
