@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 
 import numpy as np
@@ -11,7 +12,9 @@ from simulator.cluster import Cluster
 from simulator.kernel.constants import NEVER, RUNNING
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
+from simulator.measured import MeasuredColumns
 from simulator.profile_columns import ProfileColumns
+from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.profiles import Profiles
 from simulator.traces.trace import NS_PER_S, Trace
 
@@ -22,13 +25,19 @@ class StateView:
     """Makes cluster states of one trace on one cluster; what never changes is worked out once."""
 
     def __init__(
-        self, trace: Trace, cluster: Cluster, source: EstimateSource, profiles: Profiles | None = None
+        self,
+        trace: Trace,
+        cluster: Cluster,
+        source: EstimateSource,
+        profiles: Profiles | None = None,
+        models: Sequence[SlowdownModel] = (),
     ) -> None:
-        """Estimates come from `source`; policies see `profiles`, if any."""
+        """Estimates come from `source`; policies see `profiles`, if any, and what `models`, which know of no job yet, would say."""
         self._trace = trace
         self._cluster = cluster
         self._source = source
         self._profiles = ProfileColumns(trace, profiles) if profiles is not None else None
+        self._measured = MeasuredColumns(trace, cluster, models, profiles)
         nodes = len(cluster.gpus)
         self._gpus = np.array(cluster.gpus, dtype=np.int64)
         self._racks = np.array(cluster.racks, dtype=np.int64)
@@ -101,6 +110,7 @@ class StateView:
             placement_gpu_mask=_no_masks(int(held.sum())),
             min_gpus=trace.min_gpus[rows] if elastic else None,
             max_gpus=trace.max_gpus[rows] if elastic else None,
+            **self._measured.of(active, rows, running),
         )
 
 
