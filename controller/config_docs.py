@@ -25,6 +25,7 @@ from controller.slurm.embedded.description import (
     NodeDescription,
     PartitionDescription,
 )
+from nodeagent.config import AgentSettings
 from policies.api import ENTRY_POINT_GROUP, load_policy
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,12 +43,13 @@ _HEAD = """\
 <!-- Made by `python -m controller.config_docs` from the settings classes; do not edit. -->
 # Configuration
 
-Headway reads two files. Both are small, and the examples below are complete.
+Headway reads three files. All are small, and the examples below are complete.
 
 | file | read by | says |
 |---|---|---|
 | `/etc/headway/controller.toml` | `headway-controller`, its watchdog, `headway` | which partitions, which Slurm, who decides |
 | `/etc/headway/policy.env` | `headway-policy.service` | which policy the policy server serves |
+| `/etc/headway/agent.toml` | `headway-agent`, on compute nodes; optional | where the controller is, what is measured |
 
 What Slurm itself needs is in slurm.conf; `headway-setup slurm --check` shows what yours lacks
 (see [operations](operations.md#installing)).
@@ -76,6 +78,15 @@ A job's duration is never known: "estimated" is the mean of past runs of the sam
 `history_min_runs`), or else the job's time limit. Running jobs cannot be stopped yet, so policies that would (`srtf`,
 `las`, `tiresias` and their kin) only order the queue. Nor are models profiled yet: policies that need profiles take all
 models for equal.
+
+## agent.toml
+
+{agent_example}
+
+`headway-agent check`, run as root on a compute node, reads the file and tells what would be measured there, what would not, and
+the mend. `systemctl restart headway-agent` takes changes over: jobs train on, and are seen again within seconds.
+
+{agent_keys}
 
 ## The embedded cluster
 
@@ -129,6 +140,8 @@ def render() -> str:
         controller_keys=_table(ControllerSettings, restart=RESTART_KEYS),
         policy_example=_fenced("sh", (ROOT / _EXAMPLES / "policy.env").read_text()),
         policies=_policies(),
+        agent_example=_fenced("toml", (ROOT / _EXAMPLES / "agent.toml").read_text()),
+        agent_keys=_table(AgentSettings),
         embedded_example=_fenced("toml", _EMBEDDED_EXAMPLE),
         embedded_keys="\n\n".join(
             f"### {title}\n\n{_sentence(model)}\n\n{_table(model)}" for title, model in _EMBEDDED

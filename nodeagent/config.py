@@ -49,11 +49,11 @@ class AgentSettings(BaseModel):
     """Frames that it may send at once."""
 
     report_interval_s: Annotated[float, Field(ge=0.1, le=300)] = 5.0
-    """How often this node reports to the controller."""
+    """How often this node reports, until the controller tells how often."""
     steps_interval_s: Annotated[float, Field(ge=1.0, le=300)] = 1.0
     """How often every process of a job reports its optimizer steps."""
     profile_steps: Annotated[int, Field(ge=0, le=1000)] = 20
-    """Optimizer steps that are profiled when a job starts; 0 = none."""
+    """Optimizer steps that are profiled when a job starts, until the controller tells how many; 0 = none."""
     throughput_window_s: Annotated[float, Field(ge=5, le=3600)] = 60.0
     """Time over which steps per second are counted."""
 

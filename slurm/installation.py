@@ -37,6 +37,8 @@ STOP_S = 10.0
 """How long a process may take to end by itself."""
 AGENTS_PORT = 9342
 AGENT_START_S = 30.0
+AGENT_CAPABILITIES = ("sys_ptrace", "dac_read_search")
+"""Of root's: all that the unit leaves an agent."""
 _AGENT = "headway-agent"
 
 
@@ -178,7 +180,9 @@ class Installation:
 
     def start_agent(self, cluster: RunningCluster, node: str, *, wait: bool = True) -> None:
         """Start a node's agent, which `start_agents` has done before. Raises InstallationError."""
-        argv = (*program(_AGENT), "run", "--config", str(self._agent_folder(node) / "agent.toml"))
+        bounds = f"--bounding-set=-all,{','.join(f'+{name}' for name in AGENT_CAPABILITIES)}"
+        as_its_unit = ("setpriv", bounds, "--inh-caps=-all", "--no-new-privs", "--")
+        argv = (*as_its_unit, *program(_AGENT), "run", "--config", str(self._agent_folder(node) / "agent.toml"))
         cluster.start_on(node, *argv, log=self._agent_folder(node) / "agent.log")
         if wait:
             self._await_agent(cluster, node)

@@ -25,6 +25,7 @@ from controller.lease import Lease, write_lease
 from controller.metrics import MeteredClient, make_registry
 from controller.plan import Plan, make_plan
 from controller.slurm.embedded.loading import load_cluster
+from nodeagent.config import load_settings as load_agent_settings
 from policies.api import PolicySpec
 from policies.client import PolicyClient
 from tests.unit.controller.asked import world_in
@@ -198,8 +199,11 @@ def test_every_toml_block_loads(page: Page, tmp_path: Path) -> None:
     path = tmp_path / "example.toml"
     for block in page.blocks("toml"):
         path.write_text(block)
-        partitions = tomllib.loads(block).get("partitions", ())
-        if all(isinstance(name, str) for name in partitions) and partitions:
+        keys = tomllib.loads(block)
+        partitions = keys.get("partitions", ())
+        if "controller_address" in keys:
+            load_agent_settings(path)
+        elif all(isinstance(name, str) for name in partitions) and partitions:
             load_settings(path)
         else:
             load_cluster(path)

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from controller import integration
+from nodeagent.config import AgentSettings
+from slurm.installation import AGENT_CAPABILITIES
+
 UNITS = Path(__file__).parents[3] / "systemd"
-SERVICES = ("headway-controller", "headway-policy", "headway-watchdog")
-MOST_EXPOSED = {"headway-controller": 5.0, "headway-policy": 3.0, "headway-watchdog": 5.0}
+SERVICES = ("headway-controller", "headway-policy", "headway-watchdog", "headway-agent")
+MOST_EXPOSED = {"headway-controller": 5.0, "headway-policy": 3.0, "headway-watchdog": 5.0, "headway-agent": 5.0}
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
 
@@ -48,7 +52,7 @@ def test_services_are_shut_in(name: str) -> None:
     assert float(exposure[1]) <= MOST_EXPOSED[name]
 
 
-@pytest.mark.parametrize("name", ["headway-controller", "headway-policy"])
+@pytest.mark.parametrize("name", ["headway-controller", "headway-policy", "headway-agent"])
 def test_daemons_tell_systemd_how_they_are(name: str) -> None:
     service = unit(f"{name}.service")["Service"]
 
@@ -70,6 +74,16 @@ def test_slurmctlds_user_reads_the_lease_and_only_the_controller_its_state() -> 
 
     assert (service["RuntimeDirectory"], service["RuntimeDirectoryMode"]) == ("headway", "0755")
     assert (service["StateDirectory"], service["StateDirectoryMode"]) == ("headway", "0700")
+
+
+def test_the_agent_listens_where_task_prolog_looks_and_may_do_no_more_than_look() -> None:
+    service = unit("headway-agent.service")["Service"]
+
+    assert integration.JOB_SOCKET.parent == Path("/run") / service["RuntimeDirectory"]
+    assert AgentSettings(controller_address="x:1").job_socket == integration.JOB_SOCKET
+    assert service["RuntimeDirectoryMode"] == "0755"
+    assert service["CapabilityBoundingSet"].split() == [f"CAP_{name.upper()}" for name in AGENT_CAPABILITIES]
+    assert "slurmd.service" in unit("headway-agent.service")["Unit"]["Before"]
 
 
 def test_the_controllers_user_may_enter_where_the_policy_server_listens() -> None:

@@ -1,0 +1,133 @@
+"""A real Slurm with Headway and its agents, jobs that train on it, and what they and the agents say of their steps."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from controller.profile_store import ProfileStore
+from controller.profile_tables import SIGHTS, sight
+from controller.windows import Observation, Sight
+from slurm.demo import jobpython
+from slurm.installation import Installation
+from slurm.minicluster.cluster import MiniCluster
+from tests.cluster.conftest import skip_unless_possible, unique_name
+from tests.cluster.live import USER, Live
+
+WINDOW_S = 6.0
+"""Over which throughputs are counted: some 16 steps of a job alone."""
+_PROGRAM = Path(__file__).with_name("ddp_job.py")
+
+SCRIPT = """#!/bin/bash
+#SBATCH --ntasks-per-node=1 --gpus-per-node=1 --time=10 --output={name}.log
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000)) GLOO_SOCKET_IFNAME=eth0
+{before}
+srun {how} python ddp_job.py {name} {megabytes} {pause_s}
+"""
+
+
+class Training(Live):
+    """Jobs by name. The agents' reports are read from a copy of the controller's store, as it is at that moment."""
+
+    def train(
+        self, name: str, nodes: str, *, megabytes: int, pause_s: float = 0.0, before: str = "", how: str = ""
+    ) -> int:
+        """Submit, as a user does who has activated an environment with torch; the job's id."""
+        script = SCRIPT.format(name=name, megabytes=megabytes, pause_s=pause_s, before=before, how=how)
+        where = ("--nodes", str(len(self.expand(nodes))), "--nodelist", nodes)
+        return int(self.submit(script, *where))
+
+    def submit(self, script: str, *options: str, **environment: str) -> str:
+        """sbatch with the script on its standard input, in an ordinary user's environment."""
+        values = {**jobpython.user_environment(), **self.cluster.env, **environment}
+        words = [f"{key}={value}" for key, value in values.items()]
+        argv = ("env", "-i", *words, "sbatch", "--parsable", *options)
+        return self.cluster.run(*argv, stdin=script, user=USER).stdout.strip()
+
+    def said(self, file: str) -> str:
+        """A file that a job has written."""
+        path = self.cluster.layout.work / file
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def ended_s(self, name: str) -> list[float]:
+        """When each step of a job ended, as it says itself."""
+        text = self.said(f"{name}.steps")
+        return [float(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def steps_by(self, name: str, time_s: float) -> int:
+        """Steps that had ended by then."""
+        return bisect_right(self.ended_s(name), time_s)
+
+    def step_s(self, name: str, windows: Sequence[Observation]) -> float:
+        """Mean length of a step in these windows, as the job says itself."""
+        ended_s = self.ended_s(name)
+        spans = [[at for at in ended_s if w.start_s <= at < w.start_s + WINDOW_S] for w in windows]
+        return sum(span[-1] - span[0] for span in spans) / sum(len(span) - 1 for span in spans)
+
+    @contextmanager
+    def store(self) -> Iterator[ProfileStore]:
+        """What is stored so far."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "profiles.sqlite"
+            kept = f"file:{self.headway.folder}/state/profiles.sqlite?mode=ro"
+            with closing(sqlite3.connect(kept, uri=True)) as source, closing(sqlite3.connect(path)) as copy:
+                source.backup(copy)
+            with closing(ProfileStore(path)) as store:
+                yield store
+
+    def windows(self, job_id: int, since_s: float = 0.0) -> list[Observation]:
+        """Throughputs of a job in windows that began since then."""
+        with self.store() as store:
+            return [item for item in store.observations(since_s) if item.run.job_id == job_id]
+
+    def sights(self, job_id: int, since_s: float = 0.0) -> list[Sight]:
+        """What nodes have reported of a job since then, oldest first."""
+        kept = f"file:{self.headway.folder}/state/profiles.sqlite?mode=ro"
+        with closing(sqlite3.connect(kept, uri=True)) as store:
+            rows = store.execute(f"{SIGHTS} WHERE job_id = ? AND time_s >= ? ORDER BY time_s", (job_id, since_s))
+            return [sight(row) for row in rows]
+
+    def lost_reports(self) -> dict[str, int]:
+        """By node: reports that never came, over all runs of its agent."""
+        kept = f"file:{self.headway.folder}/state/profiles.sqlite?mode=ro"
+        with closing(sqlite3.connect(kept, uri=True)) as store:
+            return dict(store.execute("SELECT node, sum(lost) FROM receipt GROUP BY node"))
+
+    def everything(self) -> str:
+        """For the report of a failed test."""
+        logs = [path.read_text(errors="replace")[-1500:] for path in self.cluster.layout.work.glob("*.log")]
+        agents = [f"{node}: {self.headway.agent_log(node)[-1500:]}" for node in self.cluster.node_names]
+        return "\n".join((super().everything(), *logs, *agents))
+
+
+@contextmanager
+def training(rate: str) -> Iterator[Training]:
+    """Boot four nodes with an agent each, on which every user may run this Python."""
+    skip_unless_possible()
+    name = unique_name()
+    with (
+        Installation.prepare(name, with_agents=True) as headway,
+        MiniCluster(headway.cluster_spec(name=name, gpus=4, rate=rate)) as cluster,
+    ):
+        jobpython.open_to_users(cluster)
+        shutil.copy(_PROGRAM, cluster.layout.work)
+        headway.configure(
+            cluster,
+            policy_deadline_s=5.0,
+            agents_report_interval_s=1.0,
+            agents_window_s=WINDOW_S,
+        )
+        headway.start_policy("fifo-skip")
+        headway.start_controller()
+        headway.start_agents(cluster)
+        try:
+            yield Training(cluster, headway)
+        finally:  # before the cluster goes: a Slurm command without a slurm.conf tries again for a minute
+            for process in reversed(list(headway.processes)):
+                headway.stop(process)
