@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from controller.contention import NOTHING, Known
 from controller.cycle import CycleResult
 from controller.decide import Decided
 from controller.follow import Changes
@@ -20,11 +21,17 @@ DL = frozenset({"dl"})
 
 
 def scene(
-    *jobs: SlurmJob, policy: str = "fifo", by: str = "", ledger: Ledger | None = None, problem: str = "", **cluster: Any
+    *jobs: SlurmJob,
+    policy: str = "fifo",
+    by: str = "",
+    ledger: Ledger | None = None,
+    problem: str = "",
+    measured: Known = NOTHING,
+    **cluster: Any,
 ) -> Scene:
     """One cycle over these jobs, decided by that policy (named `by`), and not carried out yet."""
     ledger = ledger or Ledger()
-    observation = Observer().observe(snapshot(*jobs, **cluster), ledger, DL)
+    observation = Observer().observe(snapshot(*jobs, **cluster), ledger, DL, measured)
     decider = load_policy(policy)
     plan = make_plan(observation.state, decider.decide(observation.state), decider.spec)
     assert isinstance(plan, Plan), plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ from controller import integration
 from controller.clock import VirtualClock
 from controller.config import ControllerSettings
 from controller.doctor import look
+from controller.doctor_agents import AgentsSeen, look_at_agents
 from controller.doctor_host import FileFacts, RealHost, UserFacts
 from controller.doctor_rules import WATCHDOG_TIMER, Finding, Level, PolicySeen, Seen, SlurmSeen, findings
 from controller.lease import Lease
 from controller.slurm.client import SlurmFacts, SlurmNode, SlurmPartition
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm
 from policies.api import PolicySpec
+from tests.unit.controller.measured import measured_world
 
 NOW = 1_700_000_000
 SLURM = UserFacts("slurm", 64030, frozenset({64030}))
@@ -323,3 +326,64 @@ def test_the_real_machine(tmp_path: Path) -> None:
     assert host.user("no-such-user-here") is None
     assert host.program("sh", None) is not None
     assert host.program("sh", tmp_path) is None
+
+
+# --- node agents
+
+
+def agents(told: AgentsSeen) -> list[tuple[str, Level, str]]:
+    installation = Installation()
+    installation.see(agents=told)
+    found = [finding for finding in installation.findings() if finding.check.startswith("agents")]
+    assert all(finding.mend or finding.level in {Level.OK, Level.SKIPPED} for finding in found)
+    return [(finding.check, finding.level, finding.what) for finding in found]
+
+
+def test_where_there_are_to_be_no_agents_nothing_is_said_of_them() -> None:
+    assert not [finding for finding in Installation().findings() if finding.check.startswith("agents")]
+
+
+def test_nodes_without_an_agent_are_named() -> None:
+    assert agents(AgentsSeen(nodes=2)) == [("agents", Level.OK, "agents of all 2 nodes are connected")]
+    silent = tuple((f"n{at}", NOW - 59.0 if at == 1 else 0.0) for at in range(1, 12))
+    ((check, level, what),) = agents(AgentsSeen(silent=silent, nodes=20))
+    assert (check, level) == ("agents", Level.WARNING)
+    assert what.startswith("11 nodes of 20 without an agent: n1 (for 60 s), n2 (not heard of), ")
+    assert what.endswith("n8 (not heard of) and 3 more: nothing is measured there")
+
+
+def test_clocks_that_differ_are_named_and_from_when_on_it_hurts() -> None:
+    ok, clocks = agents(AgentsSeen(skewed=(("n1", 3.0), ("n2", -2.5)), nodes=2))
+    assert ok[1] is Level.OK
+    assert clocks == ("agents-clocks", Level.WARNING, "clocks differ from this machine's: n1 -3.0 s, n2 +2.5 s")
+    assert agents(AgentsSeen(skewed=(("n1", 40.0),), nodes=1))[1][2].endswith("from 60 s on their agents are refused")
+
+
+def test_a_machine_without_munge_and_a_controller_that_serves_no_agents() -> None:
+    broken, unknown = agents(AgentsSeen(munge="MUNGE: no socket", problem="no controller answers"))
+    assert (broken[0], broken[1]) == ("agents-munge", Level.ERROR)
+    assert unknown[1] is Level.SKIPPED
+    assert agents(AgentsSeen(served=False))[0][1] is Level.ERROR
+
+
+async def test_the_controller_is_asked_for_its_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await look_at_agents(ControllerSettings(partitions=("gpu",))) is None
+    settings = ControllerSettings(
+        partitions=("gpu",), runtime_dir=tmp_path, agents_address=f"unix://{tmp_path}/agents.sock"
+    )
+    nobody = await look_at_agents(settings)
+    assert nobody is not None
+    assert "no controller answers" in nobody.problem
+    with TemporaryDirectory(prefix="hw-") as short:
+        async with measured_world(Path(short), monkeypatch) as (world, _):
+            told = await look_at_agents(world.settings)
+    assert told == AgentsSeen(silent=(("n3", 0.0), ("n4", 0.0)), nodes=4)
+
+
+async def test_munge_is_tried_where_it_is_needed(tmp_path: Path) -> None:
+    settings = ControllerSettings(
+        partitions=("gpu",), runtime_dir=tmp_path, agents_address="0.0.0.0:9342", munge_socket=tmp_path / "none"
+    )
+    told = await look_at_agents(settings)
+    assert told is not None
+    assert "MUNGE" in told.munge

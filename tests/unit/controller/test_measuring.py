@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import csv
 import math
+import sqlite3
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import grpc.aio
 import numpy as np
 import pytest
 
+from controller.measuring import Measuring
 from controller.metrics import make_registry
 from policies.wire import parse_state, serialize_state
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.measured import measured_world, share_nodes
 from tests.unit.controller.test_admin import asking, refused
+from tests.unit.controller.test_agents import Agent
 from tests.unit.controller.test_cli import headway
 from tests.unit.policies.processes import eventually
 
@@ -164,6 +170,58 @@ async def test_the_command_line_tells_the_same(folder: Path, monkeypatch: pytest
         with (folder / "rows" / "pairs.csv").open() as file:
             ratios = [float(row["ratio"]) for row in csv.DictReader(file)]
         assert ratios == [pytest.approx(0.5)] * 2
+
+
+async def test_agents_that_fall_silent_are_named_with_since_when(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with measured_world(folder, monkeypatch, nodes=()) as (world, _):
+        registry = make_registry(world)
+        begun_s = time.time()
+        async with Agent(world.settings.agents_address, "n2").running() as agent:
+            await agent.connected()
+        async with Agent(world.settings.agents_address, "stranger").running() as agent:
+            await agent.failed("there is no node stranger")
+        async with asking(folder / "status.sock") as status:
+
+            async def told() -> bool:
+                silent = {
+                    node.name: node.since_s for node in (await status.GetStatus(pb.GetStatusRequest())).agents.silent
+                }
+                return silent["n1"] == 0 and begun_s <= silent["n2"] <= time.time()
+
+            await eventually(told)
+            assert (await status.GetStatus(pb.GetStatusRequest())).agents.refused >= 1
+        refusals = registry.get_sample_value("headway_agent_streams_refused_total", {"code": "PERMISSION_DENIED"})
+        assert refusals is not None
+        assert refusals >= 1
+
+
+async def test_a_broken_store_costs_what_is_known_and_nothing_else(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = False
+    look = Measuring.look
+
+    async def fail(*arguments: Any) -> None:
+        if broken:
+            raise sqlite3.OperationalError("disk I/O error")
+        await look(*arguments)
+
+    monkeypatch.setattr(Measuring, "look", fail)
+    async with measured_world(folder, monkeypatch) as (world, fleet):
+        broken = True
+        monkeypatch.setattr(
+            "controller.measuring.log", SimpleNamespace(error=lambda *_, **said: complaints.append(said))
+        )
+        complaints: list[dict[str, str]] = []
+
+        async def complained() -> bool:
+            return len(complaints) > 1
+
+        await eventually(complained)
+        broken = False
+        first, _ = await share_nodes(world, fleet)
+        assert world.cycle.measured
+        assert first.job_id
 
 
 async def test_without_agents_nothing_is_asked_of_them(folder: Path) -> None:
