@@ -17,6 +17,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import threading  # noqa: F401 - whichever thread imports it first is the main thread to Python: not ours
 import time
 
 _LOOK_EVERY_S = 0.02

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import HOOK_VERSION
 from .tally import Tensor
@@ -20,9 +20,9 @@ _LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCA
 them: a batch script has it too, whose one process is not so many."""
 
 
-def hello(device: str) -> Dict[str, Any]:
-    """The fields of a hello frame. `device`: of the parameters, as far as they are known."""
-    rank, world_size = ranks()
+def hello(device: str, known: Optional[Tuple[int, int]]) -> Dict[str, Any]:
+    """The fields of a hello frame. `device`: of the parameters; `known`: rank and world size; both as far as they are known."""
+    rank, world_size = known or (_number(_RANK), _number(_WORLD))
     return {
         "pid": os.getpid(),
         "rank": rank,
@@ -37,7 +37,7 @@ def hello(device: str) -> Dict[str, Any]:
     }
 
 
-def model(parameters: Sequence[Tensor], optimizers: int) -> Dict[str, Any]:
+def model(parameters: Sequence[Tensor], optimizers: int, groups: List[Dict[str, Any]]) -> Dict[str, Any]:
     """The fields of a model frame."""
     digest = hashlib.sha256()
     for shape, dtype in sorted((shape, dtype) for shape, dtype, _, _ in parameters):
@@ -47,14 +47,14 @@ def model(parameters: Sequence[Tensor], optimizers: int) -> Dict[str, Any]:
         "num_tensors": len(parameters),
         "num_params": sum(elements for _, _, elements, _ in parameters),
         "optimizers": optimizers,
-        "groups": groups(),
+        "groups": groups,
         "signature": digest.hexdigest(),
         "batch_size": _UNKNOWN,
     }
 
 
-def ranks() -> Tuple[int, int]:
-    """Rank and world size: torch.distributed's once it has them, else the environment's."""
+def ranks() -> Optional[Tuple[int, int]]:
+    """Rank and world size by torch.distributed; None before it has them, and once it has been taken down."""
     try:
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
@@ -62,7 +62,7 @@ def ranks() -> Tuple[int, int]:
     except Exception:
         # Taken down by another thread meanwhile.
         pass
-    return _number(_RANK), _number(_WORLD)
+    return None
 
 
 def groups() -> List[Dict[str, Any]]:

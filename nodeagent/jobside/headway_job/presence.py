@@ -12,6 +12,7 @@ import atexit
 import os
 import signal
 import sys
+import threading  # noqa: F401 - whichever thread imports it first is the main thread to Python: not ours
 from typing import TYPE_CHECKING, Any, Optional
 
 from .guard import Guard

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import facts, kineto
 from .line import DEFAULT_PATH, Gone, Line
@@ -43,6 +43,9 @@ class Teller:
         self._next_try_s = 0.0
         self._pause_s = _FIRST_PAUSE_S
         self._interval_s = _TURN_S
+        self._ranks: Optional[Tuple[int, int]] = None
+        self._groups: List[Dict[str, Any]] = []
+        """By torch.distributed: kept when it is taken down, as the job does not become another one at its end."""
         self._hello: Dict[str, Any] = {}
         self._model_key: Any = None
         self._told = (0, 0)
@@ -148,7 +151,13 @@ class Teller:
             self._wanted_steps = 0
             return
         self._tries -= 1
-        self.window = Window(self._wanted_steps, self._window_over)
+        try:
+            recorder = kineto.Kineto()
+        except Exception:
+            # Another version's profiler, or one that cannot be kept quiet: no profile then.
+            self._wanted_steps = 0
+            return
+        self.window = Window(self._wanted_steps, self._window_over, recorder, with_queue=self._ranks is not None)
         self._tally.errand = self.window.at_step
 
     def _window_over(self, recorded: Optional[Recorded]) -> None:
@@ -173,7 +182,8 @@ class Teller:
             window.end()
 
     def _tell_hello(self, line: Line) -> None:
-        hello = facts.hello(self._tally.device)
+        self._ranks = facts.ranks() or self._ranks
+        hello = facts.hello(self._tally.device, self._ranks)
         if hello != self._hello and line.send("hello", hello):
             self._hello = hello
 
@@ -182,8 +192,9 @@ class Teller:
         if self._tally.mark[0] < 2:
             return
         parameters, optimizers = self._tally.parameters, self._tally.optimizers
-        key = (id(parameters), len(parameters), optimizers, len(facts.groups()))
-        if key != self._model_key and line.send("model", facts.model(list(parameters), optimizers)):
+        self._groups = facts.groups() or self._groups
+        key = (id(parameters), len(parameters), optimizers, len(self._groups))
+        if key != self._model_key and line.send("model", facts.model(list(parameters), optimizers, self._groups)):
             self._model_key = key
 
     def _tell_steps(self, line: Line, now_s: float) -> None:

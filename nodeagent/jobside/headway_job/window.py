@@ -23,11 +23,15 @@ class Recorded(NamedTuple):
 class Window:
     """Invariant: while `open`, the profiler runs in the thread `thread`, and only that thread may stop it."""
 
-    def __init__(self, steps: int, done: Callable[[Optional[Recorded]], None]) -> None:
+    def __init__(
+        self, steps: int, done: Callable[[Optional[Recorded]], None], kineto: Kineto, *, with_queue: bool
+    ) -> None:
+        """In any thread. `with_queue`: tell the time in the run queue too, which only communication needs."""
         self._steps = steps
+        self._kineto = kineto
+        self._with_queue = with_queue
         self._done = done
         self._marks: List[StepMark] = []
-        self._kineto: Optional[Kineto] = None
         self._begun_s = 0.0
         self.thread = 0
         self.open = False
@@ -43,7 +47,7 @@ class Window:
                 return
             if threading.get_ident() != self.thread:
                 return
-            self._marks.append(_mark())
+            self._marks.append(mark(self._with_queue))
             if len(self._marks) > self._steps or (
                 len(self._marks) > 1 and time.monotonic() - self._begun_s > _LONGEST_S
             ):
@@ -68,7 +72,7 @@ class Window:
         if self.open and threading.get_ident() != self.thread:
             return
         try:
-            if self.open and self._kineto is not None:
+            if self.open:
                 self.open = False
                 self._kineto.stop()
         except Exception:
@@ -80,18 +84,17 @@ class Window:
             raise RuntimeError("the program's own profiler runs")
         self.thread = threading.get_ident()
         self._begun_s = time.monotonic()
-        self._kineto = Kineto()
         self._kineto.start()
         self.open = True
 
     def _close(self) -> None:
-        assert self._kineto is not None
         self.open = False
         self._done(Recorded(self._marks, self._kineto.stop()))
 
 
-def _mark() -> StepMark:
-    return StepMark(time.time_ns(), time.thread_time_ns(), _queued_ns())
+def mark(with_queue: bool) -> StepMark:
+    """Now, in the calling thread."""
+    return StepMark(time.time_ns(), time.thread_time_ns(), _queued_ns() if with_queue else 0)
 
 
 def _queued_ns() -> int:

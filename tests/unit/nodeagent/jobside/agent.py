@@ -145,13 +145,35 @@ class Program:
             "OMP_NUM_THREADS": "1",
         }
 
-    def run(self, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, text: str) -> subprocess.CompletedProcess[str]:
+        return self.run_ranks(text, 1)[0]
+
+    def run_ranks(self, text: str, ranks: int) -> list[subprocess.CompletedProcess[str]]:
+        """As many at once, each with its rank as argument."""
         script = self._folder / "train.py"
         script.write_text(textwrap.dedent(text))
-        argv = [sys.executable, str(script), *arguments]
-        return subprocess.run(
-            argv, capture_output=True, text=True, timeout=60, env=self.environment, cwd=self._folder, check=False
-        )
+        running = [
+            subprocess.Popen(
+                [sys.executable, str(script), *([str(rank)] if ranks > 1 else [])],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=self.environment,
+                cwd=self._folder,
+            )
+            for rank in range(ranks)
+        ]
+        try:
+            return [_finish(process) for process in running]
+        finally:
+            for process in running:
+                process.kill()
+                process.communicate()
+
+
+def _finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def until(true: Callable[[], bool], what: str) -> None:

@@ -97,8 +97,8 @@ def test_what_is_no_optimizer_of_torch() -> None:
 
 def test_the_same_model_gives_the_same_signature_in_any_order() -> None:
     one = [((2, 3), "torch.float32", 6, 4), ((5,), "torch.float32", 5, 4)]
-    assert model(one, 1)["signature"] == model(list(reversed(one)), 2)["signature"]
-    assert model(one, 1)["signature"] != model([((2, 3), "torch.float16", 6, 2), one[1]], 1)["signature"]
-    assert model([((2,), "t", 2, 4)], 1)["signature"] != model([((2,), "t", 2, 4)] * 2, 1)["signature"]
-    assert model(one, 1)["param_bytes"] == 44
-    assert model(one, 1)["num_params"] == 11
+    assert model(one, 1, [])["signature"] == model(list(reversed(one)), 2, [])["signature"]
+    assert model(one, 1, [])["signature"] != model([((2, 3), "torch.float16", 6, 2), one[1]], 1, [])["signature"]
+    assert model([((2,), "t", 2, 4)], 1, [])["signature"] != model([((2,), "t", 2, 4)] * 2, 1, [])["signature"]
+    assert model(one, 1, [])["param_bytes"] == 44
+    assert model(one, 1, [])["num_params"] == 11

@@ -1,0 +1,76 @@
+"""torch before it had entry points (2.5), and before it had hooks for all optimizers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nodeagent.frames import Bye
+from tests.unit.nodeagent.jobside.agent import JOBSIDE, Agent, Program
+from tests.unit.nodeagent.jobside.small_torch import MODEL, make
+
+_DOOR = JOBSIDE / "before_2_5"
+_LOOP = MODEL + "import time\ntime.sleep(0.3)\nfor _ in range(20): step(); time.sleep(0.01)\nprint(torch.MONKEYTYPE)\n"
+
+
+@pytest.mark.parametrize("post_hooks", [True, False], ids=["2.4", "1.13"])
+def test_comes_in_by_the_door(tmp_path: Path, agent: Agent, post_hooks: bool) -> None:
+    torch = make(tmp_path, "2.4.1+cu121", entry_points=False, post_hooks=post_hooks)
+    done = Program(tmp_path, agent, JOBSIDE, _DOOR, torch).run(_LOOP)
+    agent.close()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "No module named 'monkeytype'\n"
+    (told,) = agent.connections
+    assert told.hello.torch == "2.4.1+cu121"
+    assert told.steps.steps == 20
+    assert isinstance(told.frames[-1], Bye)
+
+
+def test_monkeytype_itself_is_not_hidden(tmp_path: Path, agent: Agent) -> None:
+    real = tmp_path / "site" / "monkeytype"
+    real.mkdir(parents=True)
+    (real / "__init__.py").write_text("")
+    (real / "trace.py").write_text("")
+    torch = make(tmp_path, "1.13.1", entry_points=False)
+    done = Program(tmp_path, agent, JOBSIDE, _DOOR, torch, real.parent).run(_LOOP)
+    agent.close()
+    assert (done.stdout, done.stderr) == (f"{real / '__init__.py'}\n", "")
+    assert agent.connections[0].steps.steps == 20
+
+
+def test_one_presence_where_both_ways_are_open(tmp_path: Path, agent: Agent) -> None:
+    done = Program(tmp_path, agent, JOBSIDE, _DOOR, make(tmp_path, "2.5.0")).run(_LOOP)
+    agent.close()
+    assert done.stderr == ""
+    (told,) = agent.connections
+    assert told.steps.steps == 20
+
+
+def test_the_door_is_shut_where_torch_s_own_switch_is_off(tmp_path: Path, agent: Agent) -> None:
+    Program(tmp_path, agent, JOBSIDE, _DOOR, make(tmp_path, "2.13.0", entry_points=False)).run(_LOOP)
+    assert agent.connections == []
+
+
+def test_without_torch_it_is_no_door(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import monkeytype"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ, "PYTHONPATH": f"{JOBSIDE}{os.pathsep}{_DOOR}"},
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.endswith("ModuleNotFoundError: No module named 'monkeytype'\n")
+
+
+def test_python_3_8_can_read_it() -> None:
+    """The syntax only: what 3.8 lacks at run time was tried with torch 1.13 and 2.4 on Python 3.8."""
+    import ast
+
+    for path in JOBSIDE.rglob("*.py"):
+        ast.parse(path.read_text(), feature_version=(3, 8))

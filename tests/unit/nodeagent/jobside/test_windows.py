@@ -1,0 +1,162 @@
+"""Profile windows of programs of one process: quiet, out of the way of the program's own profiler, and of forks."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from nodeagent.frames import Bye, Profile
+from tests.unit.nodeagent.jobside.agent import HASTE, MODEL, Agent, Connection, Program, polite
+
+_HELPERS = """
+import sys, time
+def window():
+    presence = sys.modules["headway_job.presence"]._presence
+    return presence.teller.window if presence.teller else None
+def train_until(true):
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end
+        step()
+def in_a_window():
+    return window() is not None and window().open and len(window()._marks) > 2
+"""
+_PROGRAM = HASTE.replace("0.002", "0.02") + MODEL + _HELPERS
+
+
+def _asks(steps: int) -> object:
+    def manner(connection: Connection, peer: socket.socket) -> None:
+        polite(connection, peer, profile_steps=steps)
+
+    return manner
+
+
+@pytest.fixture
+def asking(tmp_path: Path, request: pytest.FixtureRequest) -> Agent:
+    agent = Agent(tmp_path, _asks(request.param))  # type: ignore[arg-type]
+    request.addfinalizer(agent.close)
+    return agent
+
+
+@pytest.mark.parametrize("asking", [7], indirect=True)
+def test_a_window_is_quiet(tmp_path: Path, asking: Agent) -> None:
+    """Where torch's profiler writes to stderr, ours does not; and the program's own does again afterwards."""
+    done = Program(tmp_path, asking).run(
+        _PROGRAM
+        + """
+train_until(in_a_window)
+train_until(lambda: window() is None)
+time.sleep(0.5)
+step()
+print("over", file=sys.stderr, flush=True)
+with torch.profiler.profile() as mine:
+    step()
+print(sum(event.key == "aten::addmm" for event in mine.key_averages()))
+"""
+    )
+    asking.close()
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert done.stderr.startswith("over\n")
+    profile = asking.connections[0].profile
+    assert profile.steps == 7
+    assert profile.compute_s == profile.step_s > 0
+    assert (profile.comm_exposed_s, profile.comm_hidden_s, profile.kinds) == (0, 0, ())
+    assert isinstance(asking.connections[0].frames[-1], Bye)
+
+
+@pytest.mark.parametrize("asking", [200], indirect=True)
+def test_gives_way_to_the_program_s_profiler(tmp_path: Path, asking: Agent) -> None:
+    done = Program(tmp_path, asking).run(
+        _PROGRAM
+        + """
+train_until(in_a_window)
+schedule = torch.profiler.schedule(wait=1, warmup=1, active=3)
+with torch.profiler.profile(schedule=schedule) as mine:
+    for _ in range(5):
+        step()
+        mine.step()
+assert window() is None
+print([event.count for event in mine.key_averages() if event.key == "aten::addmm"])
+for _ in range(100): step(); time.sleep(0.005)
+"""
+    )
+    asking.close()
+    assert (done.returncode, done.stdout) == (0, "[3]\n")
+    assert "Error" not in done.stderr
+    assert asking.connections[0].of(Profile) == []
+
+
+@pytest.mark.parametrize("asking", [3], indirect=True)
+def test_skips_where_the_program_profiles(tmp_path: Path, asking: Agent) -> None:
+    done = Program(tmp_path, asking).run(
+        _PROGRAM
+        + """
+with torch.profiler.profile() as mine:
+    for number in range(60): step(); time.sleep(0.01)
+print([event.count for event in mine.key_averages() if event.key == "aten::addmm"])
+for number in range(60): step(); time.sleep(0.01)
+"""
+    )
+    asking.close()
+    assert (done.returncode, done.stdout) == (0, "[60]\n")
+    assert asking.connections[0].of(Profile) == []
+
+
+@pytest.mark.parametrize("asking", [200], indirect=True)
+@pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit(5)", 5), ("import os; os._exit(6)", 6)])
+def test_the_end_in_the_midst_of_a_window(tmp_path: Path, asking: Agent, end: str, code: int) -> None:
+    done = Program(tmp_path, asking).run(_PROGRAM + f"train_until(in_a_window)\n{end}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+@pytest.mark.parametrize("asking", [30], indirect=True)
+def test_forks_cut_windows_short(tmp_path: Path, asking: Agent) -> None:
+    """The first forks come before the window has seen a step: it is tried again. The last one ends it with what it has."""
+    done = Program(tmp_path, asking).run(
+        _PROGRAM
+        + """
+import os
+def fork():
+    child = os.fork()
+    if child == 0:
+        torch.zeros(3).add_(1)
+        os._exit(torch._C._autograd._profiler_enabled())
+    print(os.waitpid(child, 0)[1], end=" ")
+for _ in range(3):
+    train_until(lambda: window() is not None)
+    fork()
+train_until(in_a_window)
+fork()
+for _ in range(100): step(); time.sleep(0.005)
+"""
+    )
+    asking.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 0 0 0 ", "")
+    assert 2 <= asking.connections[0].profile.steps < 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asking", [3], indirect=True)
+def test_a_compiled_step(tmp_path: Path, asking: Agent) -> None:
+    """dynamo traces what it finds in an optimizer's step: steps count, and it has nothing to say about us."""
+    text = (
+        _PROGRAM
+        + """
+compiled = torch.compile(optimizer.step, backend="eager")
+for number in range(40):
+    model(torch.ones(4, 8)).sum().backward()
+    compiled()
+    time.sleep(0.01)
+print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+"""
+    )
+    program = Program(tmp_path, asking)
+    done = program.run(text)
+    asking.close()
+    program.environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    without = program.run(text)
+    assert (done.returncode, done.stdout) == (0, without.stdout)
+    assert done.stderr.count("Warning") == without.stderr.count("Warning")
+    assert asking.connections[0].steps.steps == 40
