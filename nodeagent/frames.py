@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from nodeagent.errors import FrameError
 
