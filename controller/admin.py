@@ -31,7 +31,6 @@ from controller.asked import Asked
 from controller.contention import Known
 from controller.errors import PolicyUnavailableError
 from controller.explain import Past, explain
-from controller.fit_rows import rows
 from controller.measuring import Measuring
 from controller.profile_answers import Running, measurements, now, profile_list, slowdown_rows
 from controller.profile_reader import ProfileReader, ProfileStoreError
@@ -208,6 +207,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.ExportProfilesRequest, context: _Context
     ) -> AsyncIterator[admin_pb2.SlowdownRows]:
         """Everything, as rows to fit from."""
+        from controller.fit_rows import rows  # only here: the rows are the simulator's, which no other answer needs
+
         measuring = await self._measuring(context)
         racks = dict(request.racks)
         found = await _read(

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from controller.contention import Contention, Known
-from controller.fit_rows import FitRows
 from controller.profile_reader import Kind, ProfileReader
 from controller.sights import ProfileRow
 from controller.windows import Neighbour, Observation, RunKey
 from protos.headway.v1 import admin_pb2
+
+if TYPE_CHECKING:  # the simulator comes with it
+    from controller.fit_rows import FitRows
 
 MOST = 1000
 """Kinds, and windows of a job, that an answer has at most."""
