@@ -69,8 +69,7 @@ def jobs_by_node(snapshot: SlurmSnapshot) -> dict[str, list[int]]:
 def newest(store: ProfileReader, since_s: float, present: Mapping[str, Collection[int]]) -> dict[RunKey, Observation]:
     """The newest window since then of each run that is there, if those who are near are those that were near in it."""
     there = {job_id for jobs in present.values() for job_id in jobs}
-    found = {item.run: item for item in store.observations(since_s) if item.run.job_id in there}
-    return {run: item for run, item in found.items() if _as_it_was(item, present, there)}
+    return {item.run: item for item in store.newest_of_runs(since_s) if _as_it_was(item, present, there)}
 
 
 def _as_it_was(item: Observation, present: Mapping[str, Collection[int]], there: Collection[int]) -> bool:

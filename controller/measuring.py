@@ -22,7 +22,7 @@ from controller.config import ControllerSettings
 from controller.contention import FRESH_WINDOWS, NOTHING, Contention, Known, contention, jobs_by_node, newest
 from controller.cycle import CycleResult
 from controller.ideal import measured_priors
-from controller.profile_reader import ProfileReader, ProfileStoreError
+from controller.profile_reader import OneLook, ProfileReader, ProfileStoreError
 from controller.sensitivity import Priors
 from controller.slurm.client import SlurmSnapshot
 from controller.windows import Observation, RunKey
@@ -35,11 +35,11 @@ Found = dict[RunKey, Observation]
 
 _LOOK_EVERY_S = 2.0
 _AT_ONCE = 10
-"""Jobs that are worked out in one piece: some 10 ms."""
+"""Jobs that are worked out in one piece: some 10 to 50 ms."""
 _PAUSES = 4.0
 """After each piece it rests for so many times as long as that took: a cycle beside it is slowed down by a fifth at most."""
 _PRIORS_EVERY_S = 600.0
-_PRIORS_FROM = 5000
+_PRIORS_FROM = 3000
 """Windows, the newest, that say how such numbers spread."""
 
 Listener = Callable[[Contention], None]
@@ -133,10 +133,11 @@ class Measuring:
             self._priors_s = time.monotonic() if found else None
         known = {run: self.known[run] for run, item in found.items() if self._has(run, item)}
         news = [run for run in found if run not in known]
+        once = OneLook(store)
         for first in range(0, len(news), _AT_ONCE):
             piece = news[first : first + _AT_ONCE]
             begun_s = time.monotonic()
-            fresh = await worker.run(partial(_worked_out, store, [found[run] for run in piece], self._priors))
+            fresh = await worker.run(partial(_worked_out, once, [found[run] for run in piece], self._priors))
             known.update(zip(piece, fresh, strict=True))
             self._tell(fresh)
             await asyncio.sleep((time.monotonic() - begun_s) * _PAUSES)

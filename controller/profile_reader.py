@@ -64,6 +64,13 @@ class ProfileReader:
             )
         yield from map(tables.observation, rows)
 
+    def newest_of_runs(self, since_s: float) -> list[Observation]:
+        """The newest of each run, of those from then on."""
+        newest = tables.OBSERVATIONS.replace("start_s", "MAX(start_s)", 1)  # SQLite takes all else from the same row
+        # The plus keeps SQLite from reading the whole index of jobs: few windows are wanted.
+        rows = self._db.execute(f"{newest} WHERE start_s >= ? GROUP BY +job_id, restart", (since_s,))
+        return [tables.observation(row) for row in rows]
+
     def alone(self, trained: Trained, shape: Shape, limit: int) -> dict[int, list[float]]:
         """Throughputs of jobs of that kind and shape in windows in which they were alone, by job id; the newest so many."""
         rows = self._db.execute(
@@ -133,3 +140,18 @@ class ProfileReader:
             (limit,),
         )
         return [Kind(Trained(*row[:3]), Shape(*row[3:5]), *row[5:]) for row in rows]
+
+
+class OneLook(ProfileReader):
+    """A reader for one look over many jobs: what it has found of one kind of jobs stays as it was then."""
+
+    def __init__(self, store: ProfileReader) -> None:
+        super().__init__(store._db)
+        self._alone: dict[tuple[Trained, Shape, int], dict[int, list[float]]] = {}
+
+    def alone(self, trained: Trained, shape: Shape, limit: int) -> dict[int, list[float]]:
+        """See ProfileReader."""
+        key = trained, shape, limit
+        if key not in self._alone:
+            self._alone[key] = super().alone(trained, shape, limit)
+        return dict(self._alone[key])
