@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import Any, Callable, List, NamedTuple, Optional
@@ -30,6 +31,7 @@ class Window:
         self._steps = steps
         self._kineto = kineto
         self._with_queue = with_queue
+        self._queue: Optional[QueueClock] = None
         self._done = done
         self._marks: List[StepMark] = []
         self._begun_s = 0.0
@@ -47,7 +49,7 @@ class Window:
                 return
             if threading.get_ident() != self.thread:
                 return
-            self._marks.append(mark(self._with_queue))
+            self._marks.append(mark(self._queue))
             if len(self._marks) > self._steps or (
                 len(self._marks) > 1 and time.monotonic() - self._begun_s > _LONGEST_S
             ):
@@ -77,6 +79,7 @@ class Window:
                 self._kineto.stop()
         except Exception:
             pass
+        self._release()
         self._done(None)
 
     def _open(self) -> None:
@@ -84,23 +87,56 @@ class Window:
             raise RuntimeError("the program's own profiler runs")
         self.thread = threading.get_ident()
         self._begun_s = time.monotonic()
+        if self._with_queue:
+            self._queue = QueueClock()
         self._kineto.start()
         self.open = True
 
     def _close(self) -> None:
         self.open = False
-        self._done(Recorded(self._marks, self._kineto.stop()))
+        recorded = Recorded(self._marks, self._kineto.stop())
+        self._release()
+        self._done(recorded)
+
+    def _release(self) -> None:
+        if self._queue is not None:
+            self._queue.close()
 
 
-def mark(with_queue: bool) -> StepMark:
+class QueueClock:
+    """How long this thread has stood in the run queue so far, by the kernel.
+
+    The file is held open, as opening it costs ten times what reading it does. Its descriptor is another's once the program has
+    closed it and opened its own: to read from that place does no harm, to close it would.
+    """
+
+    def __init__(self) -> None:
+        """In the thread that it is of."""
+        self._number = -1
+        try:
+            number = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            self._file = os.fstat(number)
+            self._number = number
+        except OSError:
+            pass  # a kernel that does not tell
+
+    def ns(self) -> int:
+        """0 where it is not known."""
+        try:
+            return int(os.pread(self._number, 64, 0).split()[1])
+        except (OSError, IndexError, ValueError):
+            return 0
+
+    def close(self) -> None:
+        """In any thread."""
+        number, self._number = self._number, -1
+        try:
+            if number >= 0 and os.path.samestat(os.fstat(number), self._file):
+                os.close(number)
+        except OSError:
+            pass
+
+
+def mark(queue: Optional[QueueClock]) -> StepMark:
     """Now, in the calling thread."""
-    return StepMark(time.time_ns(), time.thread_time_ns(), _queued_ns() if with_queue else 0)
-
-
-def _queued_ns() -> int:
-    """Time of this thread in the run queue, by the kernel; 0 where it does not tell."""
-    try:
-        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
-            return int(file.read(64).split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
+    return StepMark(time.time_ns(), time.thread_time_ns(), 0 if queue is None else queue.ns())

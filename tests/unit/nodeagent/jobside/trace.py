@@ -22,10 +22,11 @@ for _ in range(5):
 recorder = kineto.Kineto()
 recorder._scopes = set()  # every operator
 recorder.start()
-marks = [window.mark(True)]
+queue = window.QueueClock()
+marks = [window.mark(queue)]
 for _ in range(STEPS):
     step()
-    marks.append(window.mark(True))
+    marks.append(window.mark(queue))
 recorded = recorder.stop()
 seen = kineto.read(recorded, lambda: False)
 profile = split.split(split.Recording(marks, seen.collectives, [], [], seen.data_waits))
