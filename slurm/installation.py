@@ -173,7 +173,8 @@ class Installation:
     def start_agents(self, cluster: RunningCluster) -> None:
         """Start an agent in every node, and wait until jobs can reach each. Raises InstallationError."""
         for node in cluster.node_names:
-            self._prepare_agent(cluster, node)
+            self._give_agent_a_folder(cluster, node)
+            self.configure_agent(cluster, node)
             self.start_agent(cluster, node, wait=False)
         for node in cluster.node_names:
             self._await_agent(cluster, node)
@@ -201,10 +202,13 @@ class Installation:
     def _agent_folder(self, node: str) -> Path:
         return self.folder / "agents" / node
 
-    def _prepare_agent(self, cluster: RunningCluster, node: str) -> None:
-        folder = self._agent_folder(node)
-        (folder / "run").mkdir(mode=0o755, parents=True)
-        cluster.run_on(node, "mount", "--bind", str(folder / "run"), str(self.job_socket.parent))
+    def _give_agent_a_folder(self, cluster: RunningCluster, node: str) -> None:
+        folder = self._agent_folder(node) / "run"
+        folder.mkdir(mode=0o755, parents=True)
+        cluster.run_on(node, "mount", "--bind", str(folder), str(self.job_socket.parent))
+
+    def configure_agent(self, cluster: RunningCluster, node: str) -> None:
+        """Write a node's agent.toml, from `agent_settings`."""
         values = {
             "controller_address": _agents_address(cluster),
             "node_name": node,
@@ -213,7 +217,7 @@ class Installation:
             "controller_uid": os.getuid(),
             "job_socket": str(self.job_socket),
         }
-        _write_toml(folder / "agent.toml", values | self.agent_settings)
+        _write_toml(self._agent_folder(node) / "agent.toml", values | self.agent_settings)
 
     def _await_agent(self, cluster: RunningCluster, node: str) -> None:
         def listens() -> bool:
