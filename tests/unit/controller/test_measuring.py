@@ -21,7 +21,7 @@ from controller.measuring import Measuring
 from controller.metrics import make_registry
 from policies.wire import parse_state, serialize_state
 from protos.headway.v1 import admin_pb2 as pb
-from tests.unit.controller.measured import measured_world, share_nodes
+from tests.unit.controller.measured import known, measured_world, share_nodes, window_start
 from tests.unit.controller.test_admin import asking, refused
 from tests.unit.controller.test_agents import Agent
 from tests.unit.controller.test_cli import headway
@@ -117,7 +117,6 @@ async def test_when_a_neighbour_ends_what_was_measured_beside_it_tells_of_now_no
 async def test_tasks_of_arrays_are_found_by_slurm_s_own_number(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with measured_world(folder, monkeypatch) as (world, fleet):
         from controller.slurm.embedded import Submission, sbatch_request
-        from tests.unit.controller.measured import known, window_start
         from tests.unit.controller.reports import Training
 
         request = sbatch_request(gpus_per_node=8, nodes=1)
@@ -195,11 +194,10 @@ async def test_agents_that_fall_silent_are_named_with_since_when(folder: Path, m
         assert refusals >= 1
 
 
-async def test_a_broken_store_costs_what_is_known_and_nothing_else(
+async def test_a_broken_store_costs_what_is_known_until_it_can_be_read_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = False
-    look = Measuring.look
+    look, broken, complaints = Measuring.look, False, []
 
     async def fail(*arguments: Any) -> None:
         if broken:
@@ -207,21 +205,19 @@ async def test_a_broken_store_costs_what_is_known_and_nothing_else(
         await look(*arguments)
 
     monkeypatch.setattr(Measuring, "look", fail)
+    monkeypatch.setattr("controller.measuring.log", SimpleNamespace(error=lambda *_, **said: complaints.append(said)))
     async with measured_world(folder, monkeypatch) as (world, fleet):
+        await share_nodes(world, fleet)
+        assert (len(world.cycle.measured), complaints) == (2, [])
         broken = True
-        monkeypatch.setattr(
-            "controller.measuring.log", SimpleNamespace(error=lambda *_, **said: complaints.append(said))
-        )
-        complaints: list[dict[str, str]] = []
 
-        async def complained() -> bool:
-            return len(complaints) > 1
+        async def forgotten() -> bool:
+            return not world.cycle.measured
 
-        await eventually(complained)
+        await eventually(forgotten)
+        assert "disk I/O error" in complaints[0]["problem"]
         broken = False
-        first, _ = await share_nodes(world, fleet)
-        assert world.cycle.measured
-        assert first.job_id
+        await known(world, 2)
 
 
 async def test_without_agents_nothing_is_asked_of_them(folder: Path) -> None:
