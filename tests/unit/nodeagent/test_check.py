@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import pytest
+import structlog
 from typer.testing import CliRunner, Result
 
 from nodeagent import check
@@ -19,6 +21,13 @@ from nodeagent.gpu import NoGpus
 from nodeagent.nic import interfaces
 from nodeagent.report import GpuReading
 from tests.unit.nodeagent.munged import running_munged
+
+
+@pytest.fixture(autouse=True)
+def logs() -> Iterator[None]:
+    """The command sets up logging for its own standard error, which is gone afterwards."""
+    yield
+    structlog.reset_defaults()
 
 
 def settings(**values: Any) -> AgentSettings:
