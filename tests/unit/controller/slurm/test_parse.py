@@ -104,7 +104,8 @@ def test_a_pending_array_is_one_job_for_each_task() -> None:
 
 
 def test_a_task_that_was_split_off_and_an_array_that_was_cancelled() -> None:
-    assert job(raw="11", array="ArrayJobId=9 ArrayTaskId=4 ").key.job_id == "9_4"
+    task = job(raw="11", array="ArrayJobId=9 ArrayTaskId=4 ")
+    assert (task.key.job_id, task.raw_id) == ("9_4", 11)
     gone = job(raw="9", array="ArrayJobId=9 ArrayTaskId=4294967294 ArrayTaskThrottle=5 ", state="CANCELLED")
     assert (gone.key.job_id, gone.array_job_id) == ("9", 9)
 

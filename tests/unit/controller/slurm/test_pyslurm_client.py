@@ -154,7 +154,9 @@ def test_gpus_asked_for(attributes: dict[str, Any], asked: tuple[object, ...]) -
     ],
 )
 def test_arrays(attributes: dict[str, Any], ids: list[str]) -> None:
-    assert [job.key.job_id for job in job_record(JobRow(**attributes)).jobs] == ids
+    jobs = job_record(JobRow(**attributes)).jobs
+    assert [job.key.job_id for job in jobs] == ids
+    assert {job.raw_id for job in jobs} == {JobRow(**attributes).id}
 
 
 def test_dependencies_as_sbatch_takes_them() -> None:
