@@ -16,9 +16,9 @@ from rich.table import Table
 from slurm.prerequisites import missing
 from tests.bench.figures import Figure, Findings, machine
 
-ALL = ("cycle", "sbatch", "latency", "burst", "large", "idle")
+ALL = ("cycle", "sbatch", "latency", "burst", "large", "idle", "jobside")
 """Modules of this package, each with `run(quick=...) -> Findings`."""
-_NO_SLURM = frozenset({"cycle"})
+_NO_SLURM = frozenset({"cycle", "jobside"})
 RESULTS = Path("bench-results")
 
 
