@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import signal
 import time
@@ -11,7 +12,8 @@ import pytest
 
 from controller.ideal import ideal_of
 from controller.sensitivity import IdealSource, Priors, sensitivity
-from controller.windows import Observation
+from controller.sights import ProfileRow
+from controller.windows import Observation, Sight
 from tests.cluster.training import Training, training
 
 pytestmark = pytest.mark.timeout(240)
@@ -28,6 +30,8 @@ SOON_S = 60.0
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Training]:
     """Everything, and one job, "first", that trains on n1 and n2 until the end."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("the jobs train with PyTorch: `make setup` installs it")
     with training(RATE) as found:
         yield found
         agents = [found.cluster.program_on(node, "headway-agent") for node in found.cluster.node_names]
@@ -94,7 +98,7 @@ def test_a_job_is_seen_with_its_pace_and_its_profile(cluster: Training, first: i
         assert profile.exposed_s > profile.compute_s
 
 
-def profiles_of(cluster: Training, job_id: int) -> list[object]:
+def profiles_of(cluster: Training, job_id: int) -> list[ProfileRow]:
     with cluster.store() as store:
         return [profile for profile in store.profiles() if profile.run.job_id == job_id]
 
@@ -169,7 +173,7 @@ def test_an_agent_that_is_killed_costs_the_job_nothing_and_sees_it_again(cluster
     cluster.headway.start_agent(cluster.cluster, "n1")
 
     # Then it is seen again, with all its steps: those of the meantime included
-    def seen_again() -> list[object]:
+    def seen_again() -> list[Sight]:
         return [s for s in cluster.sights(first, again_s) if s.node == "n1" and (s.steps or 0) > (before.steps or 0)]
 
     sights = cluster.until(seen_again, "the job is seen again", SOON_S)
@@ -198,7 +202,7 @@ def test_a_controller_that_is_killed_misses_nothing_and_counts_nothing_twice(clu
     check_counts(cluster, "first", [sight for sight in meanwhile if sight.steps is not None])
 
 
-def check_counts(cluster: Training, name: str, sights: list[object]) -> None:
+def check_counts(cluster: Training, name: str, sights: list[Sight]) -> None:
     """Every sight has the steps that the job had made when the last of them ended: give or take the one about to be written."""
     for sight in sights:
         ended_s = sight.time_s - (sight.monotonic_ns - sight.last_step_ns) / 1e9
