@@ -74,7 +74,9 @@ class Half:
         return 0.5 if len(self._jobs) > 1 else 1.0
 
     def fork(self) -> Half:
-        raise NotImplementedError
+        twin = Half()
+        twin._jobs = set(self._jobs)
+        return twin
 
 
 def test_contention_sensitivity_is_ideal_over_observed_throughput() -> None:
