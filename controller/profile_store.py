@@ -34,6 +34,11 @@ class StoreSettings:
     """Reports that come later than this (an agent was cut off for so long) add nothing to throughputs."""
     keep_days: float = 90.0
     """Of observations and profiles."""
+    keep_all_hours: float = 6.0
+    """Of older windows are kept: those with which a run began, `keep_first` alone and as many with neighbours, and one in
+    `keep_one_in`. So short runs keep all that there is, and a month of a long one does not fill the disk."""
+    keep_first: int = 20
+    keep_one_in: int = 20
     keep_receipts_days: float = 30.0
     """Of runs of agents that are heard of no more."""
 
@@ -48,6 +53,7 @@ class ProfileStore(ProfileReader):
         """
         self.settings = StoreSettings() if settings is None else settings
         self.links = links
+        self._thinned_s = 0.0
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
@@ -177,8 +183,17 @@ class ProfileStore(ProfileReader):
             db.execute("DELETE FROM present WHERE slot < ?", (self._slot(sights_s),))
             db.execute("DELETE FROM due WHERE slot <= ?", (self._slot(sights_s),))
             db.execute("DELETE FROM observation WHERE start_s < ?", (kept_s,))
+            self._thin(db, now_s - self.settings.keep_all_hours * 3600)
             db.execute("DELETE FROM profile WHERE time_s < ?", (kept_s,))
             db.execute("DELETE FROM receipt WHERE time_s < ?", (now_s - self.settings.keep_receipts_days * 86400,))
+
+    def _thin(self, db: sqlite3.Connection, until_s: float) -> None:
+        """Of windows before then, drop those that are not to be kept. What is kept once is kept by every later call."""
+        settings = self.settings
+        db.execute(
+            tables.THIN, (self._thinned_s, until_s, settings.window_s, settings.keep_one_in, settings.keep_first)
+        )
+        self._thinned_s = max(self._thinned_s, until_s - settings.keep_sights_s)  # so late may windows be worked out
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

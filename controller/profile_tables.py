@@ -49,6 +49,13 @@ OBSERVATIONS = (
     "SELECT start_s, job_id, restart, uid, script, signature, gpus, nodes, hosts, steps, steps_per_s, idle_gpus, sockets,"
     " neighbours FROM observation"
 )
+THIN = (
+    "DELETE FROM observation WHERE start_s >= ? AND start_s < ? AND CAST(round(start_s / ?) AS INTEGER) % ? != 0 AND ? <="
+    " (SELECT COUNT(*) FROM observation AS earlier WHERE earlier.job_id = observation.job_id"
+    " AND earlier.restart = observation.restart AND earlier.alone = observation.alone"
+    " AND earlier.start_s < observation.start_s)"
+)
+"""From, until, length of a window, one in how many is kept, and how many of the first of a run, alone and with neighbours."""
 PROFILES = (
     "SELECT time_s, node, job_id, restart, uid, script, signature, param_bytes, world_size, steps, step_s, compute_s, exposed_s,"
     " hidden_s, kinds, gpus, nodes FROM profile"

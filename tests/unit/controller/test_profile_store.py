@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller import profile_tables as tables
 from controller.ideal import ideal_of, measured_priors, sensitivity_of
 from controller.profile_store import ProfileStore, ProfileStoreError, StoreSettings
 from controller.sensitivity import IdealSource, Priors
 from controller.sights import Arrival
-from controller.windows import RunKey, Shape, Trained
+from controller.windows import Neighbour, Observation, RunKey, Shape, Trained
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.reports import SIGNATURE, Agents, Training
 
@@ -333,6 +334,34 @@ def test_old_things_are_dropped(store: ProfileStore) -> None:
     assert len(rates(store)) == 2
     store.prune(T0 + 91 * DAY_S)
     assert (rates(store), list(store.profiles()), store.highest("n1", agents.run_id)) == ([], [], 0)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_of_long_runs_old_windows_are_thinned_out(path: Path, at_once: bool) -> None:
+    # Given a run of two days that is alone in its first hour and every tenth, and a run of ten windows
+    kept = StoreSettings(window_s=30.0, keep_all_hours=6.0, keep_first=20, keep_one_in=20)
+    long = {T0 + 30 * slot: slot < 120 or slot % 1200 < 120 for slot in range(2 * 2880)}
+    short = {T0 + 30 * slot: True for slot in range(100, 110)}
+    neighbour = (Neighbour(RunKey(9, 0), None, None, None),)
+    with closing(ProfileStore(path, kept)) as store, closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for job_id, windows in ((1, long), (2, short)):
+            for start_s, alone in windows.items():
+                run, near = RunKey(job_id, 0), () if alone else neighbour
+                item = Observation(start_s, run, TRAINED, Shape(2, 2), ("n1", "n2"), 9, 0.3, 0, None, near)
+                tables.insert_observation(db, item)
+
+        # When two days have passed
+        end_s = T0 + 2 * DAY_S
+        for now_s in [end_s] if at_once else [T0 + 3600 * hour for hour in range(1, 49)]:
+            store.prune(now_s)
+
+        # Then of what is older than six hours the first twenty alone and beside others are there, and one in twenty
+        found = {run: [each.start_s for each in store.observations(run=RunKey(run, 0))] for run in (1, 2)}
+    old = [start_s for start_s in long if start_s < end_s - 6 * 3600]
+    first = {alone: [start_s for start_s in old if long[start_s] is alone][:20] for alone in (True, False)}
+    wanted = {*first[True], *first[False], *(start_s for start_s in old if start_s / 30 % 20 == 0)}
+    assert found[1] == [start_s for start_s in long if start_s in wanted or start_s >= end_s - 6 * 3600]
+    assert found[2] == list(short)
 
 
 def test_the_file_is_the_controller_s_alone(path: Path) -> None:
