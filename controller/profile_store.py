@@ -191,8 +191,12 @@ class ProfileStore(ProfileReader):
         """Of windows before then, drop those that are not to be kept. What is kept once is kept by every later call."""
         settings = self.settings
         db.execute(
-            tables.THIN, (self._thinned_s, until_s, settings.window_s, settings.keep_one_in, settings.keep_first)
-        )
+            tables.THIN,
+            {
+                "since": self._thinned_s, "until": until_s, "window": settings.window_s,
+                "first": settings.keep_first, "one_in": settings.keep_one_in,
+            },
+        )  # fmt: skip
         self._thinned_s = max(self._thinned_s, until_s - settings.keep_sights_s)  # so late may windows be worked out
 
     @contextmanager

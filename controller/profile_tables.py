@@ -50,12 +50,13 @@ OBSERVATIONS = (
     " neighbours FROM observation"
 )
 THIN = (
-    "DELETE FROM observation WHERE start_s >= ? AND start_s < ? AND CAST(round(start_s / ?) AS INTEGER) % ? != 0 AND ? <="
-    " (SELECT COUNT(*) FROM observation AS earlier WHERE earlier.job_id = observation.job_id"
-    " AND earlier.restart = observation.restart AND earlier.alone = observation.alone"
-    " AND earlier.start_s < observation.start_s)"
+    "DELETE FROM observation WHERE (start_s, job_id, restart) IN (SELECT start_s, job_id, restart FROM ("
+    " SELECT start_s, job_id, restart, ROW_NUMBER() OVER (PARTITION BY job_id, restart, alone ORDER BY start_s) AS place"
+    " FROM observation WHERE start_s < :until AND job_id IN"
+    "  (SELECT DISTINCT job_id FROM observation WHERE start_s >= :since AND start_s < :until)"
+    ") WHERE start_s >= :since AND place > :first AND CAST(round(start_s / :window) AS INTEGER) % :one_in != 0)"
 )
-"""From, until, length of a window, one in how many is kept, and how many of the first of a run, alone and with neighbours."""
+"""Of the windows between two times, drop all but the first of a run, alone and with neighbours, and one in so many."""
 PROFILES = (
     "SELECT time_s, node, job_id, restart, uid, script, signature, param_bytes, world_size, steps, step_s, compute_s, exposed_s,"
     " hidden_s, kinds, gpus, nodes FROM profile"
