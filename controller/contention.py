@@ -13,7 +13,7 @@ from math import nan
 
 from controller.ideal import ideal_of
 from controller.profile_reader import ProfileReader
-from controller.sensitivity import Priors, Sensitivity, sensitivity
+from controller.sensitivity import Ideal, IdealSource, Priors, Sensitivity, sensitivity
 from controller.slurm.client import SlurmJob, SlurmSnapshot
 from controller.windows import Observation, RunKey
 
@@ -80,6 +80,9 @@ def _as_it_was(item: Observation, present: Mapping[str, Collection[int]], there:
 
 
 def contention(store: ProfileReader, window: Observation, priors: Priors) -> Contention:
-    """Of one run in that window."""
+    """Of one run in that window. Alone it does what it would do alone, whatever slows it down besides: CS is 1."""
+    if window.alone:
+        own = Ideal(window.steps_per_s, IdealSource.ALONE, confidence=1.0, samples=1)
+        return Contention(window, sensitivity(window.steps_per_s, own))
     ideal = ideal_of(store, window.run.job_id, window.trained, window.shape, window.nodes, priors)
     return Contention(window, sensitivity(window.steps_per_s, ideal))

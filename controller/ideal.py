@@ -36,7 +36,8 @@ def ideal_of(
 ) -> Ideal | None:
     """Of a job on these nodes: by its own windows alone, those of jobs of its kind and shape, or its kind's profiles.
 
-    A job whose model is not known is only compared with itself: a script may train anything.
+    A job whose model is not known is only compared with itself: a script may train anything. For one on a single node nothing is
+    predicted.
     """
     alone = store.alone(trained, shape, _RECENT_WINDOWS)
     own = from_windows(alone.pop(job_id, []), priors)
@@ -45,6 +46,8 @@ def ideal_of(
     alike = from_jobs([median(rates) for rates in alone.values()], priors)
     if alike is not None:
         return alike
+    if shape.nodes < 2:
+        return None  # on one node it is hosts that jobs share, and a profile tells nothing of a free one
     profiles = [step_profile(row) for row in store.profiles_like(trained, shape, _RECENT_PROFILES)]
     return best_ideal(from_profiles(profiles, shape.nodes, store.link_bytes_per_s(nodes), priors))
 

@@ -55,8 +55,9 @@ offer_job_side() {
     case :${PYTHONPATH:-}: in
     *:"$JOB_SIDE":* | *"$newline"*) return ;;
     esac
-    [ "${#PYTHONPATH}" -lt 3000 ] || return
-    echo "export PYTHONPATH=$JOB_SIDE:$JOB_SIDE/before_2_5${PYTHONPATH:+:$PYTHONPATH}"
+    [ "$(printf %s "${PYTHONPATH:-}" | wc -c)" -lt 3000 ] || return
+    # Not echo, to which some shells' backslashes are commands.
+    printf '%s\n' "export PYTHONPATH=$JOB_SIDE:$JOB_SIDE/before_2_5${PYTHONPATH:+:$PYTHONPATH}"
 }
 
 correct_tasks

@@ -9,8 +9,6 @@ Where MonkeyType is installed it is loaded from where it is, as if this file wer
 would without this file. What is seen of it: importlib.util.find_spec("monkeytype") finds this file.
 """
 
-from __future__ import annotations
-
 import _thread
 import importlib
 import importlib.machinery

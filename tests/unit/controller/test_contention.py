@@ -63,6 +63,18 @@ def test_jobs_by_node_are_those_that_hold_something() -> None:
     assert jobs_by_node(shot) == {"n1": [1], "n2": [1, 11]}
 
 
+def test_who_is_alone_is_not_slowed_down_by_others_whatever_it_does(tmp_path: Path) -> None:
+    # Given a job that did six steps a second alone, and now evaluates for two thirds of a window, alone as before
+    with closing(ProfileStore(tmp_path / "alone.sqlite")) as store:
+        store.take((agents := Agents()).watch([training(1, 6.0)], T0, T0 + 60))
+        store.take(agents.watch([training(1, 2.0)], T0 + 90, T0 + 120))
+        store.work_out(T0 + 600)
+        *_, window = store.observations()
+        found = contention(store, window, Priors())
+    assert window.steps_per_s < 3
+    assert (found.value, found.source, found.confidence) == (1.0, "alone", 1.0)
+
+
 def test_the_newest_window_counts(store: ProfileStore) -> None:
     found = known(store)
     assert found[RunKey(1, 0)].value == pytest.approx(2.0)

@@ -285,6 +285,19 @@ def test_else_it_is_predicted_from_the_profile(store: ProfileStore) -> None:
     assert ideal_of(store, 1, TRAINED, Shape(2, 2), ("n1", "n9"), Priors()) is None
 
 
+def test_what_a_job_of_one_node_would_do_alone_is_not_predicted(store: ProfileStore) -> None:
+    # Given two jobs on one node, never alone, and a profile of one: it was taken beside the other
+    agents = Agents()
+    store.note_node("n1", 200_000_000)
+    one, two = training(1, ("n1",)), training(2, ("n1",), script="other.py")
+    store.take(agents.watch([one, two], T0, T0 + 60))
+    store.take([agents.arrival("n1", one.profile(T0 + 61, STEP, {"all_reduce": 4e6}))])
+    store.work_out(T0 + 600)
+    (seen, *_) = store.observations(run=RunKey(1, 0))
+    assert store.profiles_like(seen.trained, seen.shape, 1)
+    assert ideal_of(store, 1, seen.trained, seen.shape, ("n1",), Priors()) is None
+
+
 def test_a_model_that_is_not_known_is_only_compared_with_itself(store: ProfileStore) -> None:
     store.take(Agents().watch([training(1, signature="")], T0, T0 + 60))
     store.work_out(T0 + 600)

@@ -221,7 +221,14 @@ def test_jobs_with_gpus_load_what_tells_the_agent(node: Node, gpus: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("own", "behind"), [("", ""), ("/a", ":/a"), ("/a b:/c", ":/a b:/c"), ("$(date):'", ":$(date):'")]
+    ("own", "behind"),
+    [
+        ("", ""),
+        ("/a", ":/a"),
+        ("/a b:/c", ":/a b:/c"),
+        ("$(date):'", ":$(date):'"),
+        ("/a\\tb:/x\\c/y", ":/a\\tb:/x\\c/y"),
+    ],
 )
 def test_a_users_own_path_stays_behind_ours_as_it_was(node: Node, own: str, behind: str) -> None:
     assert node.told(SLURM_JOB_GPUS="0", PYTHONPATH=own)["PYTHONPATH"] == f"{node.ours}{behind}"
@@ -234,7 +241,7 @@ def test_a_task_that_inherits_ours_gets_it_once(node: Node) -> None:
     assert "PYTHONPATH" not in node.told(SLURM_STEP_GPUS="0", PYTHONPATH=f"/mine:{inherited}")
 
 
-@pytest.mark.parametrize("own", ["/a\n/b", "/" + 3000 * "x"])
+@pytest.mark.parametrize("own", ["/a\n/b", "/" + 3000 * "x", "/" + 1500 * "é"])
 def test_a_path_that_slurmstepd_would_misread_is_left_alone(node: Node, own: str) -> None:
     assert "PYTHONPATH" not in node.told(SLURM_JOB_GPUS="0", PYTHONPATH=own)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -15,6 +16,12 @@ from tests.unit.nodeagent.jobside.small_torch import MODEL, make
 
 _DOOR = JOBSIDE / "before_2_5"
 _LOOP = MODEL + "import time\ntime.sleep(0.3)\nfor _ in range(20): step(); time.sleep(0.01)\nprint(torch.MONKEYTYPE)\n"
+
+
+def test_the_door_is_read_by_the_oldest_python_that_torch_1_10_has() -> None:
+    # A SyntaxError there would be torch's: it goes on without MonkeyType for an ImportError only.
+    tree = ast.parse((_DOOR / "monkeytype.py").read_text(), feature_version=(3, 6))
+    assert not [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
 
 
 @pytest.mark.parametrize("post_hooks", [True, False], ids=["2.4", "1.13"])
