@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -19,9 +19,11 @@ import pytest
 import typer.main
 
 from controller import config_docs
+from controller.agents import NodeStatus
 from controller.config import load_settings
 from controller.journal import _SCHEMA
 from controller.lease import Lease, write_lease
+from controller.measuring import Measuring
 from controller.metrics import MeteredClient, make_registry
 from controller.plan import Plan, make_plan
 from controller.slurm.embedded.loading import load_cluster
@@ -215,9 +217,18 @@ def test_the_configuration_reference_is_up_to_date() -> None:
     assert written == config_docs.render(), "run `python -m controller.config_docs` and commit"
 
 
+class NoAgents:
+    """A server of agents that none has dialled."""
+
+    nodes: Mapping[str, NodeStatus] = {}
+    reports = 0
+    refused: Mapping[str, int] = {}
+
+
 async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) -> None:
     # Given a controller that has all there is to tell
     world = world_in(tmp_path)
+    world.measuring = Measuring(NoAgents(), tmp_path / "profiles.sqlite", window_s=30.0)
     await world.turn()
     write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
     world.client = MeteredClient(world.slurm.client, world.clock)
