@@ -5,9 +5,12 @@ every entry point of the group `torch.backends`; for older versions see the fold
 
 Everything here runs inside somebody else's program. It never raises, never prints, waits for nobody, and imports nothing but
 the standard library and what torch has loaded already. Where it cannot keep that it does nothing at all. Syntax: Python 3.8.
+The exception is `checkpoint`, which scripts call on purpose.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 HOOK_VERSION = "1"
 
@@ -21,3 +24,10 @@ def begin() -> None:
     except Exception:
         # torch makes an import error of whatever an entry point raises: the job matters, this does not.
         pass
+
+
+def checkpoint(url: Any = None, **options: Any) -> Any:
+    """Restores what there is to restore, and gives the run, which saves when asked: see checkpoints.checkpoint for the options."""
+    from . import checkpoints
+
+    return checkpoints.checkpoint(url, **options)

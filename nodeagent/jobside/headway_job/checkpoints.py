@@ -1,0 +1,183 @@
+"""Checkpoints of a training script, in three lines: see docs/checkpoints.md of Headway.
+
+    run = headway_job.checkpoint(model=model, optimizer=optimizer)
+    for step in run.steps(10_000):
+        ...
+
+Unlike the rest of this package this is called by the script, on purpose. So it tells the script what it was given wrong, with
+Refused, at once; later, in the middle of the training, it raises nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import time
+from typing import Any, Dict, Iterator, Optional, Union
+
+import torch
+
+from .agreement import Agreement
+from .asked import Asked, listen
+from .mishaps import Refused
+from .place import open_store
+from .restore import Found, newest_sound, put_back
+from .saver import Save, Saver
+from .shelf import Shelf, Store
+from .state import Parts
+from .together import Alone, Together, meet, most
+
+_log = logging.getLogger("headway_job")
+_EXIT_WAIT_S = 600.0
+
+
+class Run:
+    """A training run that can be saved and resumed. On all ranks, every method is called at the same steps.
+
+    Invariant: all ranks save at the same boundaries, and a save is a checkpoint on all ranks or on none.
+    """
+
+    def __init__(
+        self,
+        ranks: Together,
+        shelf: Shelf,
+        parts: Parts,
+        every_s: Optional[float],
+        every_steps: Optional[int],
+        seed: int,
+    ) -> None:
+        self.asked = Asked()
+        """Who wants a checkpoint says it here, in any thread."""
+        self.start = 0
+        """The number of the first step to do: 0, or where the restored checkpoint left off."""
+        self._ranks = ranks
+        self._parts = parts
+        self._every_s = every_s
+        self._every_steps = every_steps or 0
+        self._seed = seed
+        self._found: Optional[Found] = None
+        self._saver = Saver(shelf, ranks)
+        self._agreement = Agreement(ranks, self._wanted, lambda: self._saver.busy)
+        self._alone = isinstance(ranks, Alone)
+        self._next = 0
+        self._boundary = 0
+        self._number = 1
+        self._saved_s = time.monotonic()
+        self._closed = False
+        self._pid = os.getpid()
+
+    def steps(self, total: int) -> Iterator[int]:
+        """The numbers of the steps still to do, up to `total`. Between two steps it saves when that was asked for."""
+        if self._found is not None:
+            self._found.put_rng_back(self._ranks.rank)
+        for number in range(self.start, total):
+            yield number
+            self.step(number)
+        self.close()
+
+    def step(self, number: Optional[int] = None) -> None:
+        """The step of that number (from 0; the one after the last where not said) is done."""
+        self._next = (self._next if number is None else number) + 1
+        self._boundary += 1
+        if self._every_steps and self._next % self._every_steps == 0:
+            self.asked.ask()
+            self._exchange(now=True)
+        elif self._boundary >= self._agreement.due or (self._alone and self.asked.pending):
+            self._exchange(now=self._alone)
+
+    def save(self) -> None:
+        """Asks for a checkpoint, on any rank: it is saved at one of the next boundaries."""
+        self.asked.ask()
+
+    @property
+    def saved_step(self) -> Optional[int]:
+        """Steps done at the newest complete checkpoint that this process wrote or was restored from."""
+        return self._saver.saved_step
+
+    @property
+    def restored(self) -> bool:
+        """Whether a checkpoint was restored."""
+        return self._found is not None
+
+    def close(self, most_s: float = _EXIT_WAIT_S) -> None:
+        """The training is over: saves once more if that was asked for, and waits so long for what is being written.
+
+        Before torch.distributed is taken down. `steps` calls it.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._agreement.end():
+            self._saver.wait(None)
+            self._begin_save()
+        self._wait(most_s)
+
+    def _exchange(self, *, now: bool) -> None:
+        if self._agreement.at(self._boundary, now=now):
+            self._begin_save()
+        self._agreement.go_on(self._boundary)
+
+    def _wanted(self) -> bool:
+        """Time is rank 0's."""
+        if self._every_s is not None and self._ranks.rank == 0 and time.monotonic() - self._saved_s >= self._every_s:
+            self.asked.ask()
+        return self.asked.pending
+
+    def _begin_save(self) -> None:
+        self._saver.wait(None)  # busy only at the very end; all ranks wait alike
+        self.asked.answered()
+        begun_s = self._saved_s = time.monotonic()
+        state: Optional[Dict[str, Any]] = None
+        try:
+            state = self._parts.copy(self._ranks.rank)
+        except Exception as error:
+            # Memory that is not there, or what a user's object raises: the training goes on without this checkpoint.
+            _log.warning("The state at step %d could not be copied: %s", self._next, error)
+        self._saver.begin(Save(self._number, self._next, self._seed, state, time.monotonic() - begun_s))
+        self._number += 1
+
+    def _wait(self, most_s: float) -> None:
+        if os.getpid() == self._pid and not self._saver.wait(most_s):
+            _log.warning("A checkpoint was still being written after %.0f s: it is given up.", most_s)
+
+    def _restore(self, found: Optional[Found], number: int) -> None:
+        self._number = number
+        self._found = found
+        if found is not None:
+            put_back(found, self._parts, self._ranks)
+            self.start = self._next = found.manifest.step
+            self._saver.saved_step = found.manifest.step
+            _log.info("Restored %s: step %d is next.", found.folder, self.start)
+
+
+def checkpoint(
+    url: Union[str, Store, None] = None,
+    *,
+    model: Any = None,
+    optimizer: Any = None,
+    scheduler: Any = None,
+    name: Optional[str] = None,
+    every_s: Optional[float] = None,
+    every_steps: Optional[int] = None,
+    keep: int = 2,
+    **others: Any,
+) -> Run:
+    """Restores what there is to restore, and gives the run, which saves when it is asked. On all ranks. Raises Refused.
+
+    `url`: the run's own folder; where not given, one by the job's id. `name`: tells runs of one job apart, instead of the script's
+    name. `others`: whatever has state_dict and load_state_dict, and goes with the run; each rank keeps its own.
+    """
+    if keep < 1 or (every_steps is not None and every_steps < 1) or (every_s is not None and not every_s > 0):
+        raise Refused("keep and every_steps are at least 1, every_s is more than 0.")
+    parts = Parts({"model": model, "optimizer": optimizer, "scheduler": scheduler, **others})
+    ranks = meet()
+    store = open_store(url, name, alone=isinstance(ranks, Alone)) if url is None or isinstance(url, str) else url
+    shelf = Shelf(store, keep)
+    run = Run(ranks, shelf, parts, every_s, every_steps, torch.initial_seed() % (1 << 62))
+    found = newest_sound(shelf, ranks)
+    (number,) = most(ranks, shelf.next_number() if ranks.rank == 0 else 0)
+    run._restore(found, number)
+    listen(run.asked)
+    atexit.register(run._wait, _EXIT_WAIT_S)
+    return run

@@ -1,0 +1,141 @@
+"""Finds the newest checkpoint that is sound on all ranks, and puts it back."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional
+
+from . import state as states
+from .mishaps import CheckpointError, Damaged, Refused
+from .shelf import MANIFEST, Manifest, Shelf, rank_file
+from .together import Together, most
+
+_log = logging.getLogger("headway_job")
+_PIECE = 1 << 20
+_SOUND, _DAMAGED, _OUT_OF_REACH = 0, 1, 2
+
+
+class Found(NamedTuple):
+    """A checkpoint that was read and checked on this rank."""
+
+    folder: str
+    manifest: Manifest
+    shared: Dict[str, Any]
+    own: Dict[str, Any]
+    rng: Optional[Dict[str, Any]]
+    """None where the checkpoint has no such rank."""
+
+    def put_rng_back(self, rank: int) -> None:
+        """Once more, where the script has drawn numbers since."""
+        if self.rng is not None:
+            states.put_rng_back(self.rng)
+        else:
+            states.derive_rng(self.manifest.seed, self.manifest.step, rank)
+
+
+def newest_sound(shelf: Shelf, ranks: Together) -> Optional[Found]:
+    """The newest that every rank can read and finds as its manifest says. Rank 0's list counts. Raises Refused."""
+    folders = _listed(shelf, ranks)
+    for folder in folders:
+        found: Optional[Found] = None
+        verdict = _SOUND
+        try:
+            found = _read(shelf, folder, ranks)
+        except (Damaged, FileNotFoundError) as error:
+            verdict = _DAMAGED
+            _log.warning(
+                "Checkpoint %s in %s is not restored: %s. Trying the one before.", folder, shelf.store.where, error
+            )
+        except Exception as error:
+            # A store that cannot be reached, in whatever way an fsspec implementation tells it: no reason to call it damaged.
+            verdict = _OUT_OF_REACH
+            _log.warning(
+                "Checkpoint %s in %s cannot be read: %s. Trying the one before.", folder, shelf.store.where, error
+            )
+        (worst,) = most(ranks, verdict)
+        if worst == _SOUND:
+            return found
+        if worst == _DAMAGED and ranks.rank == 0:
+            _set_aside(shelf, folder)
+    if folders:
+        _log.warning(
+            "None of the %d checkpoints in %s can be used: the run begins anew.", len(folders), shelf.store.where
+        )
+    return None
+
+
+def put_back(found: Found, parts: states.Parts, ranks: Together) -> None:
+    """Loads it. Raises Refused where it does not fit."""
+    for name in parts.put_back(found.shared, found.own):
+        _log.warning("Checkpoint %s has no state of %s, which stays as it is.", found.folder, name)
+    if found.manifest.world_size != ranks.world_size and ranks.rank == 0:
+        _log.warning(
+            "Checkpoint %s was saved by %d ranks, and this run has %d: ranks that are new derive their random numbers from "
+            "the seed %d, and take other state of their own from rank 0.",
+            found.folder, found.manifest.world_size, ranks.world_size, found.manifest.seed,
+        )  # fmt: skip
+    found.put_rng_back(ranks.rank)
+
+
+def _listed(shelf: Shelf, ranks: Together) -> List[str]:
+    """Rank 0's list, told by attempt number; the other ranks find the folders by it."""
+    newest: List[str] = []
+    trouble = ""
+    try:
+        newest = shelf.newest_first()
+    except Exception as error:
+        # As in newest_sound. The other ranks must hear of it before this one gives up.
+        trouble = str(error) or type(error).__name__
+    if any(most(ranks, int(bool(trouble)))):
+        raise Refused(
+            f"The checkpoints in {shelf.store.where} cannot be listed{': ' + trouble if trouble else ' on another rank'}. Nothing "
+            "is begun anew while there may be some: start again when they can be reached."
+        )
+    (length,) = most(ranks, len(newest) if ranks.rank == 0 else -1)
+    listed = []
+    for place in range(length):
+        step, number = (int(part) for part in newest[place].split("-")[1:]) if ranks.rank == 0 else (-1, -1)
+        step, number = most(ranks, step, number)
+        listed.append(f"step-{step:09d}-{number:04d}")
+    return listed
+
+
+def _read(shelf: Shelf, folder: str, ranks: Together) -> Found:
+    """Rank 0 checks every file, so that a checkpoint is judged whole; the others what they read."""
+    manifest = shelf.manifest(folder)
+    needed = {rank_file(0), rank_file(ranks.rank)} if ranks.rank else set(manifest.files)
+    for name in sorted(needed & set(manifest.files)):
+        with shelf.store.read(folder, name) as file:
+            _check(file, name, manifest)
+    with shelf.store.read(folder, rank_file(0)) as file:
+        first = states.read(file)
+    own = first
+    if 0 < ranks.rank < manifest.world_size:
+        with shelf.store.read(folder, rank_file(ranks.rank)) as file:
+            own = states.read(file)
+    rng = own["rng"] if ranks.rank < manifest.world_size else None
+    return Found(folder, manifest, first.get("shared", {}), own["own"], rng)
+
+
+def _check(file: BinaryIO, name: str, manifest: Manifest) -> None:
+    digest = hashlib.sha256()
+    size_bytes = 0
+    while True:
+        piece = file.read(_PIECE)
+        if not piece:
+            break
+        digest.update(piece)
+        size_bytes += len(piece)
+    wanted = manifest.files[name]
+    if size_bytes != wanted.size_bytes:
+        raise Damaged(f"{name} has {size_bytes} bytes, not the {wanted.size_bytes} of {MANIFEST}")
+    if digest.digest() != wanted.digest:
+        raise Damaged(f"{name} has another SHA-256 than {MANIFEST} says")
+
+
+def _set_aside(shelf: Shelf, folder: str) -> None:
+    try:
+        shelf.set_aside(folder)
+    except (OSError, CheckpointError) as error:
+        _log.warning("Checkpoint %s could not be set aside: %s", folder, error)

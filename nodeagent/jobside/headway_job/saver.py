@@ -1,0 +1,142 @@
+"""Writes a checkpoint in a thread of its own, while the training goes on. One at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any, Dict, List, Optional
+
+import torch
+
+from . import state as states
+from .local_store import Receipt
+from .shelf import Manifest, Shelf, folder_name, rank_file
+from .together import Together
+
+_log = logging.getLogger("headway_job")
+_DIGEST_BYTES = 32
+_SIZE_BYTES = 8
+
+
+class Save:
+    """What is known of a save when its writing begins. `state` is None where it could not be copied."""
+
+    def __init__(self, number: int, step: int, seed: int, state: Optional[Dict[str, Any]], copy_s: float) -> None:
+        self.number = number
+        self.step = step
+        self.seed = seed
+        self.state = state
+        self.copy_s = copy_s
+        self.folder = folder_name(step, number)
+
+
+class Saver:
+    """Invariant: nothing that goes wrong with writing leaves this class; it is told on the log, and the save is none."""
+
+    def __init__(self, shelf: Shelf, ranks: Together) -> None:
+        self._shelf = shelf
+        self._ranks = ranks
+        self._thread: Optional[threading.Thread] = None
+        self.saved_step: Optional[int] = None
+        """Steps done at the newest checkpoint of this process that is known to be complete on all ranks."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def begin(self, save: Save) -> None:
+        """On all ranks. Only while not busy."""
+        self._thread = threading.Thread(target=self._write, args=(save,), name="headway-checkpoint", daemon=True)
+        self._thread.start()
+
+    def wait(self, most_s: Optional[float]) -> bool:
+        """Whether the writing has ended by then."""
+        if self._thread is not None:
+            self._thread.join(most_s)
+        return not self.busy
+
+    def _write(self, save: Save) -> None:
+        begun_s = time.monotonic()
+        try:
+            own = self._write_own(save)
+            receipts = [_unpacked(data) for data in self._ranks.exchange(_packed(own))]
+            complete = False
+            if self._ranks.rank == 0:
+                complete = self._complete(save, receipts, time.monotonic() - begun_s)
+            if any(self._ranks.exchange(bytes([complete]))[0]):
+                self.saved_step = save.step
+        except Exception as error:
+            # A rank that is gone, whatever way torch has of telling that: the training itself will notice.
+            _log.warning("Checkpoint of step %d is not complete: %s", save.step, error)
+
+    def _write_own(self, save: Save) -> Optional[Receipt]:
+        state, save.state = save.state, None
+        if state is None:
+            return None
+        try:
+            if self._ranks.rank == 0:
+                self._shelf.tidy(before=save.number)
+            self._shelf.store.make(save.folder)
+            return self._shelf.store.write(
+                save.folder, rank_file(self._ranks.rank), lambda file: states.write(state, file)
+            )
+        except Exception as error:
+            # A disk that is full, a store that cannot be reached, whatever an fsspec implementation raises.
+            _log.warning(
+                "Rank %d could not write its part of the checkpoint of step %d: %s", self._ranks.rank, save.step, error
+            )
+            return None
+
+    def _complete(self, save: Save, receipts: List[Optional[Receipt]], write_s: float) -> bool:
+        """On rank 0, when all ranks have written or failed to."""
+        try:
+            files = {rank_file(rank): receipt for rank, receipt in enumerate(receipts) if receipt is not None}
+            if len(files) < len(receipts):
+                missing = ", ".join(str(rank) for rank, receipt in enumerate(receipts) if receipt is None)
+                _log.warning(
+                    "No checkpoint of step %d: rank %s could not write. Tried again when asked again.",
+                    save.step,
+                    missing,
+                )
+                self._shelf.drop(save.folder)
+                return False
+            self._shelf.write_manifest(save.folder, _manifest(save, files, write_s))
+        except Exception as error:
+            # As above.
+            _log.warning("No checkpoint of step %d: %s. Tried again when asked again.", save.step, error)
+            return False
+        try:
+            self._shelf.tidy(before=save.number)
+        except Exception as error:
+            # As above; the checkpoint stands.
+            _log.warning("Older checkpoints could not be removed: %s", error)
+        _log.info("Checkpoint of step %d written in %.2f s.", save.step, write_s)
+        return True
+
+
+def _manifest(save: Save, files: Dict[str, Receipt], write_s: float) -> Manifest:
+    return Manifest(
+        step=save.step,
+        world_size=len(files),
+        seed=save.seed,
+        torch=str(torch.__version__),
+        saved_at_s=time.time(),
+        copy_s=save.copy_s,
+        write_s=write_s,
+        files=files,
+    )
+
+
+def _packed(receipt: Optional[Receipt]) -> bytes:
+    """Of one length, whatever it says."""
+    if receipt is None:
+        return bytes(1 + _SIZE_BYTES + _DIGEST_BYTES)
+    return b"\1" + receipt.size_bytes.to_bytes(_SIZE_BYTES, "big") + receipt.digest
+
+
+def _unpacked(data: bytes) -> Optional[Receipt]:
+    if not data[0]:
+        return None
+    return Receipt(int.from_bytes(data[1 : 1 + _SIZE_BYTES], "big"), data[1 + _SIZE_BYTES :])

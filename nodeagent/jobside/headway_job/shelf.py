@@ -1,0 +1,164 @@
+"""The checkpoints of one run: a folder each, complete once it has a manifest.
+
+step-000000041-0003 is the third attempt of this run to save, after 41 steps. Attempts are numbered through restarts, and
+no number is used twice: a folder is written once, and the highest number is the newest whatever the clock or the step says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, Protocol, Tuple
+
+from .local_store import Receipt
+from .mishaps import CheckpointError, Damaged
+
+MANIFEST = "manifest.json"
+_FORMAT = 1
+_FOLDER = re.compile(r"step-(\d{9,18})-(\d{4,12})\Z")
+_SET_ASIDE = re.compile(r"damaged-step-(\d{9,18})-(\d{4,12})\Z")
+_LARGEST_MANIFEST = 1 << 24
+
+
+class Store(Protocol):
+    """Where checkpoints are kept. OSError where it cannot be reached."""
+
+    where: str
+
+    def folders(self) -> List[str]:
+        """The names in the run's folder."""
+
+    def make(self, folder: str) -> None:
+        """A folder for a checkpoint; it may be there."""
+
+    def write(self, folder: str, name: str, fill: Callable[[BinaryIO], None]) -> Receipt:
+        """A file of what `fill` writes."""
+
+    def read(self, folder: str, name: str) -> BinaryIO:
+        """The file, open. Raises Damaged where it is missing, or no file of ours."""
+
+    def has(self, folder: str, name: str) -> bool:
+        """Whether the folder has such an entry."""
+
+    def rename(self, old: str, new: str) -> None:
+        """A checkpoint's folder."""
+
+    def remove(self, folder: str, last: str) -> None:
+        """A checkpoint's folder with what is in it, the file `last` first."""
+
+
+class Manifest(NamedTuple):
+    """What a checkpoint consists of."""
+
+    step: int
+    """Steps done; the next one has this number."""
+    world_size: int
+    seed: int
+    """Rank 0's, of which ranks that were not there before derive theirs."""
+    torch: str
+    saved_at_s: float
+    """By the wall clock of rank 0, for people: nothing is decided by it."""
+    copy_s: float
+    write_s: float
+    files: Dict[str, Receipt]
+
+
+def folder_name(step: int, number: int) -> str:
+    """Of the attempt with that number, after so many steps."""
+    return f"step-{step:09d}-{number:04d}"
+
+
+def rank_file(rank: int) -> str:
+    """What a rank wrote."""
+    return f"rank-{rank}.pt"
+
+
+class Shelf:
+    """Invariant: a complete checkpoint is removed only when `keep` newer ones are complete."""
+
+    def __init__(self, store: Store, keep: int) -> None:
+        self.store = store
+        self._keep = keep
+
+    def newest_first(self) -> List[str]:
+        """The folders with a manifest, be it sound or not."""
+        return [folder for _, folder in self._numbered(_FOLDER) if self.store.has(folder, MANIFEST)]
+
+    def next_number(self) -> int:
+        """Above every attempt's that left a trace."""
+        used = [number for number, _ in self._numbered(_FOLDER) + self._numbered(_SET_ASIDE)]
+        return max(used, default=0) + 1
+
+    def write_manifest(self, folder: str, manifest: Manifest) -> None:
+        """Makes a checkpoint of the folder."""
+        row: Dict[str, Any] = {"format": _FORMAT, **manifest._asdict()}
+        row["files"] = {
+            name: {"size_bytes": receipt.size_bytes, "sha256": receipt.digest.hex()}
+            for name, receipt in sorted(manifest.files.items())
+        }
+        text = json.dumps(row, indent=1) + "\n"
+        self.store.write(folder, MANIFEST, lambda file: _put(file, text.encode()))
+
+    def manifest(self, folder: str) -> Manifest:
+        """Raises Damaged where it is not what `write_manifest` writes."""
+        with self.store.read(folder, MANIFEST) as file:
+            text = file.read(_LARGEST_MANIFEST + 1)
+        try:
+            row = json.loads(text.decode())
+            files = {
+                str(name): Receipt(int(of["size_bytes"]), bytes.fromhex(of["sha256"]))
+                for name, of in row["files"].items()
+            }
+            found = Manifest(files=files, **{name: kind(row[name]) for name, kind in _FIELDS})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Damaged(f"{MANIFEST} cannot be read ({type(error).__name__}: {error})") from error
+        missing = {rank_file(rank) for rank in range(found.world_size)} - set(found.files)
+        if row.get("format") != _FORMAT or found.step < 0 or found.world_size < 1 or missing:
+            raise Damaged(f"{MANIFEST} is of another format, or names too few files")
+        return found
+
+    def tidy(self, before: int) -> None:
+        """Removes what is not needed of the attempts before that one: those never completed, and all but the newest `keep`."""
+        complete = 0
+        for number, folder in self._numbered(_FOLDER):
+            whole = self.store.has(folder, MANIFEST)
+            complete += whole
+            if number < before and (not whole or complete > self._keep):
+                self._remove(folder)
+        for _, folder in self._numbered(_SET_ASIDE)[self._keep :]:
+            self._remove(folder)
+
+    def drop(self, folder: str) -> None:
+        """An attempt that failed."""
+        if not self.store.has(folder, MANIFEST):
+            self._remove(folder)
+
+    def set_aside(self, folder: str) -> None:
+        """A damaged one: kept for a look, and neither restored again nor counted among those to keep."""
+        self.store.rename(folder, "damaged-" + folder)
+
+    def _remove(self, folder: str) -> None:
+        try:
+            self.store.remove(folder, MANIFEST)
+        except (OSError, CheckpointError):
+            pass  # gone already, or tried again at the next save
+
+    def _numbered(self, pattern: re.Pattern[str]) -> List[Tuple[int, str]]:
+        """The newest first."""
+        found = ((pattern.match(folder), folder) for folder in self.store.folders())
+        return sorted(((int(match.group(2)), folder) for match, folder in found if match), reverse=True)
+
+
+_FIELDS: Tuple[Tuple[str, Callable[[Any], Any]], ...] = (
+    ("step", int),
+    ("world_size", int),
+    ("seed", int),
+    ("torch", str),
+    ("saved_at_s", float),
+    ("copy_s", float),
+    ("write_s", float),
+)
+
+
+def _put(file: BinaryIO, data: bytes) -> None:
+    file.write(data)

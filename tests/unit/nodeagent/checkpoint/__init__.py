@@ -1,0 +1,1 @@
+"""Tests of checkpoints with the real torch."""

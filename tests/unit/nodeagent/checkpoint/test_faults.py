@@ -1,0 +1,197 @@
+"""Whatever happens to a save or to what was saved, the newest sound checkpoint is what a run goes on from."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.nodeagent.checkpoint.conftest import Ended, Hatchery
+from tests.unit.nodeagent.checkpoint.test_resume import KILLED, checkpoints
+
+
+@pytest.fixture
+def saved(hatchery: Hatchery, folder: Path) -> Path:
+    """Two checkpoints of two ranks, of steps 4 and 8."""
+    ended = hatchery.run("train", 2, folder=folder, steps=8, pause_s=0.02, options={"every_steps": 4})
+    assert ended.ends == [0, 0], ended.logs
+    return folder
+
+
+@pytest.mark.parametrize("third", [0, 1, 2])
+def test_killed_before_any_call_of_a_save_the_newest_whole_one_is_there(
+    hatchery: Hatchery, tmp_path: Path, third: int
+) -> None:
+    calls = hatchery.run("cut_off", folder=tmp_path / "whole", nth=0).told("calls")
+    assert calls > 15  # two saves: folders, files, syncs, renames
+
+    starts = []
+    for nth in range(1 + third, calls + 1, 3):
+        folder = tmp_path / f"cut-{nth}"
+        cut = hatchery.run("cut_off", folder=folder, nth=nth)
+        found = hatchery.run("train", folder=folder, steps=8, options={"every_steps": 8})
+
+        assert cut.ends == [KILLED]
+        assert found.ends == [0], found.logs
+        assert "not restored" not in found.logs[0]
+        starts.append(found.told("start"))
+        left = [path.name for path in folder.iterdir()]
+        assert len(left) <= 3  # what was cut off is swept by the next save
+        assert all((folder / name / "manifest.json").exists() for name in left)
+
+    assert starts == sorted(starts)
+    assert set(starts) == {3, 5, 6}
+
+
+@pytest.mark.parametrize("nth", [1, 4, 6])
+def test_a_rank_killed_while_all_save_leaves_the_checkpoint_before(hatchery: Hatchery, folder: Path, nth: int) -> None:
+    cut = hatchery.run("cut_off", 2, folder=folder, nth=nth)
+
+    found = hatchery.run("restored", 2, folder=folder)
+
+    assert cut.ends[1] == KILLED
+    assert cut.ends[0] == 1  # as its next collective fails, or the one of the save before
+    assert "Checkpoint of step 5 is not complete" in cut.logs[0]
+    assert found.told("start", 0) == found.told("start", 1) == 3
+
+
+def halve(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def relink(path: Path) -> None:
+    moved = path.rename(path.parent.parent.parent / "elsewhere")
+    path.symlink_to(moved)
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "told"),
+    [
+        ("rank-0.pt", flip, "another SHA-256"),
+        ("rank-1.pt", flip, "another SHA-256"),
+        ("rank-1.pt", halve, "bytes, not the"),
+        ("rank-1.pt", Path.unlink, "rank-1.pt is missing"),
+        ("rank-0.pt", relink, "rank-0.pt is a link"),
+        ("manifest.json", halve, "manifest.json cannot be read"),
+        ("manifest.json", relink, "manifest.json is a link"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else given.__name__,
+)
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    hatchery: Hatchery, saved: Path, name: str, harm: Callable[[Path], None], told: str
+) -> None:
+    newest = checkpoints(saved)[-1]
+    harm(newest / name)
+
+    found = hatchery.run("restored", 2, folder=saved)
+
+    assert found.ends == [0, 0], found.logs
+    assert found.told("start", 0) == found.told("start", 1) == 4
+    assert told in found.logs[0] + found.logs[1]
+    assert (saved / f"damaged-{newest.name}").exists()
+
+
+def test_a_link_in_place_of_a_checkpoint_is_not_followed(hatchery: Hatchery, saved: Path) -> None:
+    newest = checkpoints(saved)[-1]
+    newest.rename(saved.parent / "elsewhere")
+    newest.symlink_to(saved.parent / "elsewhere")
+
+    assert hatchery.run("restored", 2, folder=saved).told("start") == 4
+    assert (saved.parent / "elsewhere" / "manifest.json").exists()
+
+
+def test_a_link_in_place_of_the_folder_is_refused(hatchery: Hatchery, folder: Path) -> None:
+    (folder.parent / "elsewhere").mkdir()
+    folder.symlink_to(folder.parent / "elsewhere")
+
+    found = hatchery.run("restored", folder=folder)
+
+    assert found.ends == [1]
+    assert "is a link or no folder. Give the folder itself." in found.logs[0]
+    assert not list((folder.parent / "elsewhere").iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user, which only root can")
+def test_a_folder_of_another_user_is_refused(hatchery: Hatchery, folder: Path) -> None:
+    folder.mkdir()
+    os.chown(folder, 65534, 65534)
+
+    found = hatchery.run("restored", folder=folder)
+
+    assert found.ends == [1]
+    assert "belongs to another user" in found.logs[0]
+
+
+def test_where_none_is_sound_the_run_begins_anew_and_its_saves_count(hatchery: Hatchery, saved: Path) -> None:
+    for path in checkpoints(saved):
+        flip(path / "rank-0.pt")
+
+    anew = hatchery.run("train", 2, folder=saved, steps=3, options={"every_steps": 3})
+    again = hatchery.run("restored", 2, folder=saved)
+
+    assert anew.told("start") == 0
+    assert "None of the 2 checkpoints" in anew.logs[0]
+    assert again.told("start") == 3
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a disk of a known size has to be mounted, which only root can")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True, timeout=10)
+
+
+def test_a_full_disk_costs_a_checkpoint_and_nothing_else(hatchery: Hatchery, small_disk: Path) -> None:
+    ended = hatchery.run("full_disk", folder=small_disk / "run")
+
+    assert ended.ends == [0], ended.logs
+    assert ended.told("on_full_disk") == 2
+    assert ended.told("folders") == ["filler", "step-000000002-0001"]
+    assert "No space left on device" in ended.logs[0]
+    assert ended.told("afterwards") == 6
+
+
+def test_a_rank_that_cannot_write_costs_all_ranks_the_checkpoint(hatchery: Hatchery, folder: Path) -> None:
+    ended = hatchery.run("one_cannot_write", 2, folder=folder)
+
+    assert ended.ends == [0, 0], ended.logs
+    for rank in (0, 1):
+        assert [row["saved"] for row in ended.rows[rank] if "saved" in row] == [2, 2, 6]
+    assert "rank 1 could not write" in ended.logs[0]
+    assert [json.loads((path / "manifest.json").read_text())["step"] for path in checkpoints(folder)] == [2, 6]
+
+
+def refused(ended: Ended) -> str:
+    assert ended.ends == [1]
+    return ended.logs[0]
+
+
+def test_what_cannot_be_saved_is_refused_at_once(hatchery: Hatchery, folder: Path) -> None:
+    assert "cannot be read back without executing code" in refused(
+        hatchery.run("with_extra", folder=folder, extra="code")
+    )
+    assert "has no state_dict and load_state_dict" in refused(hatchery.run("with_extra", folder=folder, extra="none"))
+    assert "sharded over ranks (FSDP or DTensor)" in refused(hatchery.run("with_extra", folder=folder, extra="sharded"))
+    assert "need the package fsspec" in refused(hatchery.run("with_extra", folder="nowhere://at/all", extra="fine"))
+    assert not folder.exists()
+
+
+def test_a_model_that_the_checkpoint_does_not_fit_is_refused(hatchery: Hatchery, saved: Path) -> None:
+    assert "The checkpoint does not fit model" in refused(hatchery.run("with_extra", folder=saved, extra="wider"))
+    assert len(checkpoints(saved)) == 2
