@@ -114,8 +114,9 @@ class Cycle:
         found = changes(before, jobs)
         touched: set[JobKey] = set()
         for former, job in found.requeued:
-            self._ledger.succeed(former.key, job.key, served_after(former, self._ledger, snapshot.time_s))
-            self._events.add("held", job.key.job_id, f"requeued by Slurm ({former.state}); it is placed anew")
+            self._ledger.succeed(former.key, job.key, served_after(former, job, self._ledger, snapshot.time_s))
+            if job.restarts > former.restarts:
+                self._events.add("held", job.key.job_id, f"requeued by Slurm ({former.state}); it is placed anew")
             touched |= {former.key, job.key}
         for job in found.started:
             if self._ledger.refusals.pop(job.key, None) is not None:

@@ -1,6 +1,7 @@
 """What changed between two snapshots: jobs that started, ended, were requeued, or are gone. Pure functions.
 
-Runs are followed by job id and restart count, because a requeue gives a job a new submit time.
+Runs are followed by job id and restart count, because a requeue gives a job a new submit time: not at once, but when the last
+task has ended, while the count rises before that (seen on 22.05).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Changes:
     started: tuple[SlurmJob, ...] = ()
     ended: tuple[SlurmJob, ...] = ()
     requeued: tuple[tuple[SlurmJob, SlurmJob], ...] = ()
-    """(as it was, as it is now): same job id, more restarts."""
+    """(as it was, as it is now): same job id, and more restarts or, in a second step, a new identity."""
     gone: tuple[JobKey, ...] = field(default=())
     """No longer known to Slurm, or under a new identity."""
 
@@ -41,7 +42,7 @@ def changes(before: Mapping[JobKey, SlurmJob], after: Mapping[JobKey, SlurmJob])
             continue
         if old is None:
             former = old_by_id.get(key.job_id)
-            if former is not None and job.restarts > former.restarts:
+            if former is not None and _is_a_later_run(job, former):
                 requeued.append((former, job))
             else:
                 new.append(job)
@@ -53,6 +54,12 @@ def changes(before: Mapping[JobKey, SlurmJob], after: Mapping[JobKey, SlurmJob])
         if job.phase is Phase.ENDED and old is not None and old.phase is not Phase.ENDED:
             ended.append(job)
     return Changes(tuple(new), tuple(started), tuple(ended), tuple(requeued), tuple(gone))
+
+
+def _is_a_later_run(job: SlurmJob, former: SlurmJob) -> bool:
+    """Whether that id still means the same job: one that was issued again after a crash of slurmctld has not been restarted."""
+    ended_first = former.phase.holds_nodes and job.restarts == former.restarts > 0
+    return job.restarts > former.restarts or ended_first
 
 
 def scoped(
@@ -77,10 +84,11 @@ def held_gpus(job: SlurmJob) -> int:
     return sum(share.gpus for share in job.allocated)
 
 
-def served_after(former: SlurmJob, ledger: Ledger, now_s: float) -> Served:
-    """What a requeued job has used in all its runs so far."""
+def served_after(former: SlurmJob, job: SlurmJob, ledger: Ledger, now_s: float) -> Served:
+    """What a requeued job has used in all its runs so far. A run counts when its end shows, by the count of restarts."""
     earlier = ledger.served.get(former.key, Served(0.0, 0.0, former.key.submit_time_s))
-    run_s = run_time_s(former, now_s) if former.phase.holds_nodes else 0.0
+    counts = former.phase.holds_nodes and job.restarts > former.restarts
+    run_s = run_time_s(former, now_s) if counts else 0.0
     return Served(
         service_s=earlier.service_s + run_s,
         gpu_s=earlier.gpu_s + run_s * held_gpus(former),

@@ -70,11 +70,12 @@ class Ledger:
     """By (user, job name)."""
 
     def succeed(self, old: JobKey, new: JobKey, served: Served) -> None:
-        """A requeue gave the job a new identity: its request and its history go over, pins and refusals do not."""
-        self.served[new] = served
-        if old in self.originals:
-            self.originals[new] = self.originals[old]
+        """A requeue gave the job a new identity, or will: its request and its history go over, pins and refusals do not."""
+        original = self.originals.get(old)
         self.forget({old})
+        self.served[new] = served
+        if original is not None:
+            self.originals[new] = original
 
     def keys(self) -> set[JobKey]:
         """Every job that a fact is known of."""

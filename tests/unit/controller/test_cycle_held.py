@@ -84,6 +84,30 @@ async def test_a_requeue_while_nobody_looked_keeps_the_users_own_request(world):
     assert sorted(world.nodes(key).values()) == [6, 6]
 
 
+@pytest.mark.parametrize("restarts_meanwhile", [False, True])
+async def test_a_requeue_that_takes_its_time_keeps_the_users_own_request(world, restarts_meanwhile):
+    # Given a job of two nodes, pinned to them, whose tasks do not heed TERM
+    key = world.sbatch(1000.0, gpus_per_node=1, nodes=2, traps=("TERM",))
+    await world.go_on(5)
+    first = set(world.nodes(key))
+    # When an operator requeues it, one of its nodes takes no more jobs, and the controller looks while it still ends
+    world.slurm.node_drain(min(first))
+    world.slurm.requeue(key.job_id)
+    await world.go_on(2)
+    job = world.slurm.job(key.job_id)
+    assert (job.phase, job.restarts, job.submit_time_s) == (Phase.COMPLETING, 1, key.submit_time_s)
+    if restarts_meanwhile:
+        world.restart()
+    await world.go_on(30)
+    # Then it runs where there is room, and no run of it counts twice
+    assert world.phase(key) is Phase.RUNNING
+    assert min(first) not in world.nodes(key)
+    again = next(each for each in world.ledger.served if each.job_id == key.job_id)
+    assert again.submit_time_s != key.submit_time_s
+    assert world.ledger.served[again].first_submit_s == key.submit_time_s
+    assert 3 < world.ledger.served[again].service_s < 8
+
+
 async def test_a_requeued_job_that_no_policy_places_is_released_without_its_old_nodes(world):
     world.decider._fallback = BrokenPolicy()
     key = world.sbatch(1000.0, request=sbatch_request(gpus=12))
