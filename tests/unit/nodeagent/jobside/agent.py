@@ -39,6 +39,33 @@ presence._SETTLE_S = 0.0
 """
 """In front of a program: turns every 2 ms, not every second, so that a second shows what takes a day."""
 
+SOCKETS = """
+import os, time, _socket
+def sockets():
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        end = None
+        try:
+            end = _socket.socket(fileno=int(name))
+            found += end.getpeername() == os.environ["HEADWAY_JOB_SOCKET"]
+        except OSError:
+            pass
+        if end is not None:
+            end.detach()
+    return found
+def threads():
+    return len(os.listdir("/proc/self/task"))
+def comes_to(wanted):
+    end = time.monotonic() + 20
+    while threads() != wanted and time.monotonic() < end: time.sleep(0.01)
+    return threads()
+def connected():
+    end = time.monotonic() + 20
+    while not sockets() and time.monotonic() < end: time.sleep(0.01)
+    time.sleep(0.3)  # and welcomed
+"""
+"""In front of a program: its sockets to the agent, its threads, and waiting for them."""
+
 
 class Connection:
     """What one process sent."""

@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from nodeagent.frames import Group, Hello
-from tests.unit.nodeagent.jobside.agent import HASTE, Agent, Connection, Program, polite
+from tests.unit.nodeagent.jobside.agent import HASTE, SOCKETS, Agent, Connection, Program, polite
 
 _RANKS = (
     HASTE.replace("0.002", "0.02")
+    + SOCKETS
     + """
 import os, sys, time
 import torch, torch.distributed as dist
 torch.set_num_threads(1)
 torch.manual_seed(1)
 rank = int(sys.argv[1])
-time.sleep(0.3)
+connected()
 dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=2)
 """
 )

@@ -14,7 +14,7 @@ import pytest
 
 from nodeagent import frames
 from nodeagent.frames import Bye
-from tests.unit.nodeagent.jobside.agent import HASTE, JOBSIDE, Agent, Connection, Program, polite, until
+from tests.unit.nodeagent.jobside.agent import HASTE, JOBSIDE, SOCKETS, Agent, Connection, Program, polite, until
 from tests.unit.nodeagent.jobside.agent import MODEL as REAL_MODEL
 from tests.unit.nodeagent.jobside.small_torch import MODEL, make
 
@@ -181,10 +181,11 @@ def test_descriptors_closed_and_taken(agent: Agent, program: Program) -> None:
     """The program closes everything, and its own files and sockets take the numbers: no byte of ours goes there."""
     done = program.run(
         HASTE
+        + SOCKETS
         + MODEL
         + """
 import os, socket, time
-time.sleep(0.4)
+connected()
 for _ in range(20): step()
 os.closerange(3, 2000)
 files, pairs = [], []

@@ -7,27 +7,9 @@ from pathlib import Path
 import pytest
 
 from nodeagent.frames import Bye, Hello
-from tests.unit.nodeagent.jobside.agent import HASTE, JOBSIDE, Agent, Program
+from tests.unit.nodeagent.jobside.agent import HASTE, JOBSIDE, SOCKETS, Agent, Program
 from tests.unit.nodeagent.jobside.agent import MODEL as REAL_MODEL
 from tests.unit.nodeagent.jobside.small_torch import MODEL, make
-
-_SOCKETS = """
-import os, _socket
-def sockets():
-    found = 0
-    for name in os.listdir("/proc/self/fd"):
-        end = None
-        try:
-            end = _socket.socket(fileno=int(name))
-            found += end.getpeername() == os.environ["HEADWAY_JOB_SOCKET"]
-        except OSError:
-            pass
-        if end is not None:
-            end.detach()
-    return found
-def threads():
-    return len(os.listdir("/proc/self/task"))
-"""
 
 
 @pytest.fixture
@@ -39,7 +21,7 @@ def test_forks_in_the_midst_of_sending(agent: Agent, program: Program) -> None:
     """A hello at every turn, a turn every 2 ms, 200 forks: each child trains, sees no socket, and exits in every way."""
     done = program.run(
         HASTE
-        + _SOCKETS
+        + SOCKETS
         + MODEL
         + """
 import sys, time
@@ -47,7 +29,7 @@ from headway_job import facts
 numbers = iter(range(10**9))
 facts.ranks = lambda: (next(numbers), -1)
 for _ in range(10): step()
-time.sleep(0.3)
+connected()
 assert sockets() == 1, sockets()
 wrong = 0
 for number in range(200):
@@ -75,12 +57,12 @@ for _ in range(20): step(); time.sleep(0.01)
 def test_no_thread_of_ours_runs_at_a_fork(agent: Agent, program: Program) -> None:
     """Python 3.12 warns of forks beside other threads: what is an error for the program must not come from here."""
     done = program.run(
-        _SOCKETS
+        SOCKETS
         + MODEL
         + """
 import time
-time.sleep(0.4)
-assert threads() == 2, threads()
+connected()
+assert comes_to(2) == 2
 seen = []
 os.register_at_fork(before=lambda: seen.append(threads()))
 # registered first, called last: ours has been called by then only if it is called before, so look from the child too
@@ -88,11 +70,10 @@ child = os.fork()
 if child == 0:
     os._exit(threads())
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
-print(threads())
+print(comes_to(1))
 step()
 step()
-time.sleep(0.1)
-print(threads())
+print(comes_to(2))
 """
     )
     assert (done.stdout, done.stderr) == ("1\n2\n", "")
@@ -100,10 +81,10 @@ print(threads())
 
 def test_a_daemon_that_forks_twice(agent: Agent, program: Program) -> None:
     done = program.run(
-        MODEL
+        SOCKETS
+        + MODEL
         + """
-import os, time
-time.sleep(0.4)
+connected()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
@@ -123,7 +104,7 @@ def test_workers_of_a_data_loader(tmp_path: Path, agent: Agent) -> None:
     """Two workers an epoch, forked; a window is asked for all the same, and comes of an epoch that is long enough."""
     real = Program(tmp_path, agent)
     done = real.run(
-        _SOCKETS
+        SOCKETS
         + REAL_MODEL
         + """
 import time

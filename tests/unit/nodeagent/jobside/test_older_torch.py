@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 
 from nodeagent.frames import Bye
-from tests.unit.nodeagent.jobside.agent import JOBSIDE, Agent, Program
+from tests.unit.nodeagent.jobside.agent import JOBSIDE, SOCKETS, Agent, Program
 from tests.unit.nodeagent.jobside.small_torch import MODEL, make
 
 _DOOR = JOBSIDE / "before_2_5"
-_LOOP = MODEL + "import time\ntime.sleep(0.3)\nfor _ in range(20): step(); time.sleep(0.01)\nprint(torch.MONKEYTYPE)\n"
+_LOOP = (
+    SOCKETS
+    + MODEL
+    + "import time\nconnected()\nfor _ in range(20): step(); time.sleep(0.01)\nprint(torch.MONKEYTYPE)\n"
+)
 
 
 def test_the_door_is_read_by_the_oldest_python_that_torch_1_10_has() -> None:
@@ -58,7 +62,9 @@ def test_one_presence_where_both_ways_are_open(tmp_path: Path, agent: Agent) -> 
 
 
 def test_the_door_is_shut_where_torch_s_own_switch_is_off(tmp_path: Path, agent: Agent) -> None:
-    Program(tmp_path, agent, JOBSIDE, _DOOR, make(tmp_path, "2.13.0", entry_points=False)).run(_LOOP)
+    Program(tmp_path, agent, JOBSIDE, _DOOR, make(tmp_path, "2.13.0", entry_points=False)).run(
+        _LOOP.replace("connected()", "time.sleep(1.0)")
+    )
     assert agent.connections == []
 
 
