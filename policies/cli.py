@@ -97,26 +97,13 @@ def _as_dict(spec: PolicySpec) -> dict[str, object]:
 
 
 def _log_to_stderr(form: str) -> None:
-    import sys
+    from policies.logs import set_up_logging
 
-    import structlog
-
-    if form not in {"console", "json"}:
-        _fail(f"--log-format is {form!r}; give console or json")
-    last: structlog.types.Processor = (
-        structlog.processors.JSONRenderer()
-        if form == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([structlog.processors.format_exc_info] if form == "json" else []),
-            last,
-        ],
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-    )
+    match form:
+        case "console" | "json":
+            set_up_logging("debug", form)
+        case _:
+            _fail(f"--log-format is {form!r}; give console or json")
 
 
 def _fail(problem: str) -> NoReturn:
