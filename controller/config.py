@@ -5,13 +5,13 @@ Unknown keys are errors, and every error names the file, the key and the mend. d
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from controller.errors import ConfigurationError
+from policies.settings_file import read_settings
 
 DEFAULT_PATH = Path("/etc/headway/controller.toml")
 
@@ -138,32 +138,10 @@ class ControllerSettings(BaseModel):
 
 def load_settings(path: Path) -> ControllerSettings:
     """Read and check the file. Raises ConfigurationError that names file, key and mend."""
-    try:
-        values = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise ConfigurationError(
-            f"{path}: no such file; write one (docs/configuration.md has every key, `headway-setup slurm` an example)"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error}; check its owner and mode") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{path}: not valid TOML: {error}") from error
-    try:
-        return ControllerSettings.model_validate(values)
-    except ValidationError as error:
-        raise ConfigurationError(_explain(path, error)) from error
-
-
-def _explain(path: Path, error: ValidationError) -> str:
-    known = sorted(ControllerSettings.model_fields)
-    lines = []
-    for item in error.errors():
-        key = ".".join(str(part) for part in item["loc"])
-        match item["type"]:
-            case "extra_forbidden":
-                lines.append(f"{path}: {key}: no such key; keys are {', '.join(known)}")
-            case "missing":
-                lines.append(f'{path}: {key}: missing; add it, for example partitions = ["gpu"]')
-            case _:
-                lines.append(f"{path}: {key}: {item['msg']}, not {item['input']!r}")
-    return "\n".join(lines)
+    return read_settings(
+        ControllerSettings,
+        path,
+        ConfigurationError,
+        none_there="write one (docs/configuration.md has every key, `headway-setup slurm` an example)",
+        example='partitions = ["gpu"]',
+    )

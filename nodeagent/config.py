@@ -5,13 +5,13 @@ Unknown keys are errors, and every error names the file, the key and the mend.
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from nodeagent.errors import ConfigurationError
+from policies.settings_file import read_settings
 
 DEFAULT_PATH = Path("/etc/headway/agent.toml")
 
@@ -73,32 +73,10 @@ class AgentSettings(BaseModel):
 
 def load_settings(path: Path) -> AgentSettings:
     """Read and check the file. Raises ConfigurationError that names file, key and mend."""
-    try:
-        values = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise ConfigurationError(
-            f'{path}: no such file; write one with at least controller_address = "HOST:PORT"'
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error}; check its owner and mode") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{path}: not valid TOML: {error}") from error
-    try:
-        return AgentSettings.model_validate(values)
-    except ValidationError as error:
-        raise ConfigurationError(_explain(path, error)) from error
-
-
-def _explain(path: Path, error: ValidationError) -> str:
-    known = sorted(AgentSettings.model_fields)
-    lines = []
-    for item in error.errors():
-        key = ".".join(str(part) for part in item["loc"])
-        match item["type"]:
-            case "extra_forbidden":
-                lines.append(f"{path}: {key}: no such key; keys are {', '.join(known)}")
-            case "missing":
-                lines.append(f'{path}: {key}: missing; add it, for example {key} = "headnode:9342"')
-            case _:
-                lines.append(f"{path}: {key}: {item['msg']}, not {item['input']!r}")
-    return "\n".join(lines)
+    return read_settings(
+        AgentSettings,
+        path,
+        ConfigurationError,
+        none_there='write one with at least controller_address = "HOST:PORT"',
+        example='controller_address = "headnode:9342"',
+    )
