@@ -111,25 +111,25 @@ class Measuring:
 
     async def go_on(self, controller: Controlled) -> None:
         """Look for news again and again, until cancelled."""
+        store = ProfileReader.open(self._path)
         worker = Worker("contention")
         try:
-            with closing(ProfileReader.open(self._path)) as store:
-                while True:
-                    await asyncio.sleep(_LOOK_EVERY_S)
-                    self.connected = sum(node.connected for node in self.agents.nodes.values())
-                    if controller.last is None:
-                        continue
-                    try:
-                        await self.look(worker, store, controller.last.observation.snapshot)
-                    except sqlite3.Error as error:
-                        self.known, self._seen = NOTHING, None
-                        log.error("contention_not_worked_out", problem=str(error))
-                    except Exception:  # a bug here must not leave in snapshots what was known when it came
-                        self.known, self._seen = NOTHING, None
-                        log.exception("contention_not_worked_out")
-                    controller.know(self.known)
+            while True:
+                await asyncio.sleep(_LOOK_EVERY_S)
+                self.connected = sum(node.connected for node in self.agents.nodes.values())
+                if controller.last is None:
+                    continue
+                try:
+                    await self.look(worker, store, controller.last.observation.snapshot)
+                except sqlite3.Error as error:
+                    self.known, self._seen = NOTHING, None
+                    log.error("contention_not_worked_out", problem=str(error))
+                except Exception:  # a bug here must not leave in snapshots what was known when it came
+                    self.known, self._seen = NOTHING, None
+                    log.exception("contention_not_worked_out")
+                controller.know(self.known)
         finally:
-            worker.end()
+            worker.end(store.close)  # not from here: the thread may be reading, and SQLite dies of that
 
     async def look(self, worker: Worker, store: ProfileReader, snapshot: SlurmSnapshot) -> None:
         """Bring `known` up to date with the store."""

@@ -40,8 +40,14 @@ class Worker:
         self._queue.put((future, work))
         return await asyncio.wrap_future(future)
 
-    def end(self) -> None:
-        """No more work; what is in the queue is done before the thread ends."""
+    def end(self, last: Callable[[], object] = lambda: None) -> None:
+        """No more work: the thread ends when it has done what is in the queue, and `last`, which must not raise.
+
+        What only this thread may touch is closed so. A caller that was cancelled has left behind what it asked for: the thread
+        may still be at it.
+        """
+        future: Future[object] = Future()
+        self._queue.put((future, last))
         self._queue.put(None)
 
     def _work(self) -> None:
