@@ -821,6 +821,10 @@ class JobReport(_message.Message):
     NUM_ENDED_FIELD_NUMBER: _builtins.int
     NUM_LOST_FIELD_NUMBER: _builtins.int
     CLAIMED_JOB_IDS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    STARTED_NS_FIELD_NUMBER: _builtins.int
+    LOADED_NS_FIELD_NUMBER: _builtins.int
+    FIRST_STEP_NS_FIELD_NUMBER: _builtins.int
     script: _builtins.str
     """Base name of the program that trains; empty when not known."""
     world_size: _builtins.int
@@ -844,6 +848,12 @@ class JobReport(_message.Message):
     """Processes that report: now; gone in good order; gone without a word."""
     num_ended: _builtins.int
     num_lost: _builtins.int
+    started_ns: _builtins.int
+    """When the first process of it here that trains began, had loaded torch, and had made its first step, on the clock of
+    monotonic_ns; left out: not known, not yet.
+    """
+    loaded_ns: _builtins.int
+    first_step_ns: _builtins.int
     @_builtins.property
     def job(self) -> Global___JobName: ...
     @_builtins.property
@@ -863,6 +873,10 @@ class JobReport(_message.Message):
     @_builtins.property
     def claimed_job_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of other jobs that its processes claimed."""
+
+    @_builtins.property
+    def checkpoint(self) -> Global___JobCheckpoint:
+        """Left out: no rank here has called headway_job.checkpoint."""
 
     def __init__(
         self,
@@ -888,17 +902,27 @@ class JobReport(_message.Message):
         num_ended: _builtins.int = ...,
         num_lost: _builtins.int = ...,
         claimed_job_ids: _abc.Iterable[_builtins.str] | None = ...,
+        checkpoint: Global___JobCheckpoint | None = ...,
+        started_ns: _builtins.int | None = ...,
+        loaded_ns: _builtins.int | None = ...,
+        first_step_ns: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_last_step_ns", b"_last_step_ns", "_memory_bytes", b"_memory_bytes", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "cpu_s", b"cpu_s", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "memory_bytes", b"memory_bytes", "model", b"model", "steps", b"steps", "steps_per_s", b"steps_per_s", "world_size", b"world_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "cpu_s", b"cpu_s", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "started_ns", b"started_ns", "steps", b"steps", "steps_per_s", b"steps_per_s", "world_size", b"world_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_last_step_ns", b"_last_step_ns", "_memory_bytes", b"_memory_bytes", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "claimed_job_ids", b"claimed_job_ids", "counted_by_kernel", b"counted_by_kernel", "cpu_s", b"cpu_s", "device", b"device", "first_seen_ns", b"first_seen_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "memory_bytes", b"memory_bytes", "model", b"model", "monotonic_ns", b"monotonic_ns", "num_connected", b"num_connected", "num_ended", b"num_ended", "num_lost", b"num_lost", "ranks", b"ranks", "script", b"script", "steps", b"steps", "steps_per_s", b"steps_per_s", "torch", b"torch", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "claimed_job_ids", b"claimed_job_ids", "counted_by_kernel", b"counted_by_kernel", "cpu_s", b"cpu_s", "device", b"device", "first_seen_ns", b"first_seen_ns", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "monotonic_ns", b"monotonic_ns", "num_connected", b"num_connected", "num_ended", b"num_ended", "num_lost", b"num_lost", "ranks", b"ranks", "script", b"script", "started_ns", b"started_ns", "steps", b"steps", "steps_per_s", b"steps_per_s", "torch", b"torch", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpu_s: _TypeAlias = _typing.Literal["cpu_s"]  # noqa: Y015
     _WhichOneofArgType__cpu_s: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s"]  # noqa: Y015
+    _WhichOneofReturnType__first_step_ns: _TypeAlias = _typing.Literal["first_step_ns"]  # noqa: Y015
+    _WhichOneofArgType__first_step_ns: _TypeAlias = _typing.Literal["_first_step_ns", b"_first_step_ns"]  # noqa: Y015
     _WhichOneofReturnType__last_step_ns: _TypeAlias = _typing.Literal["last_step_ns"]  # noqa: Y015
     _WhichOneofArgType__last_step_ns: _TypeAlias = _typing.Literal["_last_step_ns", b"_last_step_ns"]  # noqa: Y015
+    _WhichOneofReturnType__loaded_ns: _TypeAlias = _typing.Literal["loaded_ns"]  # noqa: Y015
+    _WhichOneofArgType__loaded_ns: _TypeAlias = _typing.Literal["_loaded_ns", b"_loaded_ns"]  # noqa: Y015
     _WhichOneofReturnType__memory_bytes: _TypeAlias = _typing.Literal["memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__memory_bytes: _TypeAlias = _typing.Literal["_memory_bytes", b"_memory_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__started_ns: _TypeAlias = _typing.Literal["started_ns"]  # noqa: Y015
+    _WhichOneofArgType__started_ns: _TypeAlias = _typing.Literal["_started_ns", b"_started_ns"]  # noqa: Y015
     _WhichOneofReturnType__steps: _TypeAlias = _typing.Literal["steps"]  # noqa: Y015
     _WhichOneofArgType__steps: _TypeAlias = _typing.Literal["_steps", b"_steps"]  # noqa: Y015
     _WhichOneofReturnType__steps_per_s: _TypeAlias = _typing.Literal["steps_per_s"]  # noqa: Y015
@@ -908,9 +932,15 @@ class JobReport(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_s) -> _WhichOneofReturnType__cpu_s | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_step_ns) -> _WhichOneofReturnType__first_step_ns | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_step_ns) -> _WhichOneofReturnType__last_step_ns | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__loaded_ns) -> _WhichOneofReturnType__loaded_ns | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_bytes) -> _WhichOneofReturnType__memory_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__started_ns) -> _WhichOneofReturnType__started_ns | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__steps) -> _WhichOneofReturnType__steps | None: ...
     @_typing.overload
@@ -919,6 +949,49 @@ class JobReport(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__world_size) -> _WhichOneofReturnType__world_size | None: ...
 
 Global___JobReport: _TypeAlias = JobReport  # noqa: Y015
+
+@_typing.final
+class JobCheckpoint(_message.Message):
+    """How the job can come back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANKS_FIELD_NUMBER: _builtins.int
+    RESTORED_STEP_FIELD_NUMBER: _builtins.int
+    SAVED_STEP_FIELD_NUMBER: _builtins.int
+    SAVING_FIELD_NUMBER: _builtins.int
+    restored_step: _builtins.int
+    """Steps done at the checkpoint that this run began with; left out: it began anew."""
+    saved_step: _builtins.int
+    """Steps done at the newest checkpoint of this run that is complete on all ranks; left out: none yet."""
+    saving: _builtins.bool
+    """A save is being written, or ranks stand still after one."""
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ranks here that save when they are asked, ascending."""
+
+    def __init__(
+        self,
+        *,
+        ranks: _abc.Iterable[_builtins.int] | None = ...,
+        restored_step: _builtins.int | None = ...,
+        saved_step: _builtins.int | None = ...,
+        saving: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_restored_step", b"_restored_step", "_saved_step", b"_saved_step", "restored_step", b"restored_step", "saved_step", b"saved_step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_restored_step", b"_restored_step", "_saved_step", b"_saved_step", "ranks", b"ranks", "restored_step", b"restored_step", "saved_step", b"saved_step", "saving", b"saving"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__restored_step: _TypeAlias = _typing.Literal["restored_step"]  # noqa: Y015
+    _WhichOneofArgType__restored_step: _TypeAlias = _typing.Literal["_restored_step", b"_restored_step"]  # noqa: Y015
+    _WhichOneofReturnType__saved_step: _TypeAlias = _typing.Literal["saved_step"]  # noqa: Y015
+    _WhichOneofArgType__saved_step: _TypeAlias = _typing.Literal["_saved_step", b"_saved_step"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__restored_step) -> _WhichOneofReturnType__restored_step | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__saved_step) -> _WhichOneofReturnType__saved_step | None: ...
+
+Global___JobCheckpoint: _TypeAlias = JobCheckpoint  # noqa: Y015
 
 @_typing.final
 class GpuSet(_message.Message):
@@ -1134,25 +1207,62 @@ class CommandAnswer(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     ACCEPTED_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    SAVED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """AgentCommand.id."""
     accepted: _builtins.bool
     problem: _builtins.str
     """Why not."""
+    @_builtins.property
+    def saved(self) -> Global___SavedRanks:
+        """To a SaveRequest that was accepted."""
+
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         accepted: _builtins.bool = ...,
         problem: _builtins.str = ...,
+        saved: Global___SavedRanks | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["saved", b"saved"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "id", b"id", "problem", b"problem"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "id", b"id", "problem", b"problem", "saved", b"saved"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CommandAnswer: _TypeAlias = CommandAnswer  # noqa: Y015
+
+@_typing.final
+class SavedRanks(_message.Message):
+    """Every rank of the job on this node has taken part in a checkpoint that is complete on all ranks, and stands still since."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANKS_FIELD_NUMBER: _builtins.int
+    WORLD_SIZE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    world_size: _builtins.int
+    step: _builtins.int
+    """Steps done at that checkpoint: equal on all nodes."""
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ascending."""
+
+    def __init__(
+        self,
+        *,
+        ranks: _abc.Iterable[_builtins.int] | None = ...,
+        world_size: _builtins.int = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ranks", b"ranks", "step", b"step", "world_size", b"world_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SavedRanks: _TypeAlias = SavedRanks  # noqa: Y015
 
 @_typing.final
 class AgentWelcome(_message.Message):
@@ -1232,33 +1342,92 @@ Global___AgentSettings: _TypeAlias = AgentSettings  # noqa: Y015
 
 @_typing.final
 class AgentCommand(_message.Message):
+    """Commands may be sent again after a cut: one whose id was seen is carried out once, and answered again where it was answered."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     PROFILE_FIELD_NUMBER: _builtins.int
+    SAVE_FIELD_NUMBER: _builtins.int
+    GO_ON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Repeated in the answer."""
     @_builtins.property
     def job(self) -> Global___JobName: ...
     @_builtins.property
     def profile(self) -> Global___ProfileRequest: ...
+    @_builtins.property
+    def save(self) -> Global___SaveRequest: ...
+    @_builtins.property
+    def go_on(self) -> Global___GoOnRequest: ...
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         job: Global___JobName | None = ...,
         profile: Global___ProfileRequest | None = ...,
+        save: Global___SaveRequest | None = ...,
+        go_on: Global___GoOnRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "profile", b"profile", "what", b"what"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["go_on", b"go_on", "job", b"job", "profile", b"profile", "save", b"save", "what", b"what"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "job", b"job", "profile", b"profile", "what", b"what"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["go_on", b"go_on", "id", b"id", "job", b"job", "profile", b"profile", "save", b"save", "what", b"what"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["profile"]  # noqa: Y015
+    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["profile", "save", "go_on"]  # noqa: Y015
     _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_what) -> _WhichOneofReturnType_what | None: ...
 
 Global___AgentCommand: _TypeAlias = AgentCommand  # noqa: Y015
+
+@_typing.final
+class SaveRequest(_message.Message):
+    """All ranks of the job here are to save at the next step boundary, and then stand still: what they are stopped in is what
+    was saved. The answer comes when all have, or as soon as it is known that one will not.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WITHIN_S_FIELD_NUMBER: _builtins.int
+    STILL_S_FIELD_NUMBER: _builtins.int
+    within_s: _builtins.float
+    """Answered with a problem when this is over, counted from the receipt."""
+    still_s: _builtins.float
+    """Ranks stand still no longer than this after the save began: then they train on by themselves."""
+    def __init__(
+        self,
+        *,
+        within_s: _builtins.float = ...,
+        still_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["still_s", b"still_s", "within_s", b"within_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveRequest: _TypeAlias = SaveRequest  # noqa: Y015
+
+@_typing.final
+class GoOnRequest(_message.Message):
+    """Ranks that stand still, or would, for the save of that id train on: the job is not stopped."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAVE_ID_FIELD_NUMBER: _builtins.int
+    save_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        save_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["save_id", b"save_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GoOnRequest: _TypeAlias = GoOnRequest  # noqa: Y015
 
 @_typing.final
 class ProfileRequest(_message.Message):
