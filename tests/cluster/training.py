@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from controller.profile_store import ProfileStore
 from controller.profile_tables import SIGHTS, sight
@@ -107,8 +108,8 @@ class Training(Live):
 
 
 @contextmanager
-def training(rate: str) -> Iterator[Training]:
-    """Boot four nodes with an agent each, on which every user may run this Python."""
+def training(rate: str, **settings: Any) -> Iterator[Training]:
+    """Boot four nodes with an agent each, on which every user may run this Python; `settings`: of the controller."""
     skip_unless_possible()
     name = unique_name()
     with (
@@ -120,8 +121,7 @@ def training(rate: str) -> Iterator[Training]:
         headway.configure(
             cluster,
             policy_deadline_s=5.0,
-            agents_report_interval_s=1.0,
-            agents_window_s=WINDOW_S,
+            **{"agents_report_interval_s": 1.0, "agents_window_s": WINDOW_S} | settings,
         )
         headway.start_policy("fifo-skip")
         headway.start_controller()

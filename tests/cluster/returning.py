@@ -1,0 +1,98 @@
+"""Jobs that can come back, on a real Slurm with Headway: what they did, run by run, by their own account."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.training import Training, training
+
+STEPS = 120
+PAUSE_S = 0.1
+SCRIPT = """#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=1 --time=10 --output={name}.log --job-name={name} --requeue
+#SBATCH --open-mode=append
+trap '' USR1
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000)) GLOO_SOCKET_IFNAME=eth0
+{before}
+{srun} python returning_job.py {name} {steps} {pause_s}
+"""
+STARTS_S = 90.0
+"""Slurm, python, torch and ten steps, on a busy machine."""
+
+
+class Returning(Training):
+    """Jobs by name."""
+
+    def begin(
+        self,
+        name: str,
+        *options: str,
+        steps: int = STEPS,
+        pause_s: float = PAUSE_S,
+        before: str = "",
+        srun: str = "srun",
+        **environment: str,
+    ) -> str:
+        """Submit; the job's id."""
+        script = SCRIPT.format(name=name, steps=steps, pause_s=pause_s, before=before, srun=srun)
+        return self.submit(script, *options, **environment)
+
+    def losses(self, name: str) -> list[tuple[int, float]]:
+        """Step and loss, as the job wrote them, over all its runs."""
+        text = self.said(f"{name}.losses")
+        pairs = (line.split() for line in text[: text.rfind("\n") + 1].splitlines())
+        return [(int(step), float(loss)) for step, loss in pairs]
+
+    def began(self, name: str) -> list[int]:
+        """First step of each run."""
+        return [int(word) for word in self.said(f"{name}.began").split()]
+
+    def saved_steps(self, name: str) -> list[int]:
+        """Steps of which there is a complete checkpoint."""
+        found = self.cluster.layout.work.glob(f"checkpoints/*-{name}-*/step-*/manifest.json")
+        return sorted(json.loads(path.read_text())["step"] for path in found)
+
+    def until_trains(self, name: str, steps: int = 10) -> None:
+        """Until the job has made so many steps."""
+        self.until(lambda: len(self.losses(name)) >= steps, f"{steps} steps of {name}", STARTS_S)
+
+    def until_began(self, name: str, runs: int) -> None:
+        """Until the job has begun so many times."""
+        self.until(lambda: len(self.began(name)) >= runs, f"run {runs} of {name}", STARTS_S)
+
+    def preemption(self, job_id: str) -> dict[str, Any]:
+        """The newest of a job; empty: there was none."""
+        rows = [row for row in self.headway.ask("preemptions")["preemptions"] if row["job_id"] == job_id]
+        return dict(max(rows, key=lambda row: row["number"], default={}))
+
+    def until_stage(self, job_id: str, *stages: str, timeout_s: float = 90.0) -> dict[str, Any]:
+        """Until the newest preemption of the job is in one of these stages; the row."""
+
+        def there() -> dict[str, Any]:
+            row = self.preemption(job_id)
+            return row if row.get("stage") in stages else {}
+
+        return dict(self.until(there, f"preemption of {job_id}: {stages}", timeout_s))
+
+    def check_losses(self, name: str, whole: dict[int, float]) -> None:
+        """Every step was made, and each time, also where it was made again, with the loss of a job that was left alone."""
+        found = self.losses(name)
+        assert {step for step, _ in found} == set(whole)
+        for step, loss in found:
+            assert loss == pytest.approx(whole[step], abs=1e-6), step
+
+
+@contextmanager
+def returning(rate: str = "1gbit", **settings: Any) -> Iterator[Returning]:
+    """Four nodes with four GPUs and an agent each."""
+    with training(rate, **settings) as found:
+        shutil.copy(Path(__file__).with_name("returning_job.py"), found.cluster.layout.work)
+        yield Returning(found.cluster, found.headway)
