@@ -17,6 +17,8 @@ DEFAULT_PATH = Path("/etc/headway/controller.toml")
 
 PartitionName = Annotated[str, Field(pattern=r"^[^\s,=]+$")]
 """One partition: several are several strings, not one with commas."""
+Mode = Literal["off", "advise", "automatic"]
+"""What may come of a reason to stop a running job: nothing, words, or the stop."""
 
 
 class ControllerSettings(BaseModel):
@@ -90,6 +92,36 @@ class ControllerSettings(BaseModel):
     """Time over which a job's throughput is counted, at least five reports long: contention sensitivity is the ratio of two of
     them."""
 
+    preemption: Mode = "off"
+    """Whether running jobs that can come back are stopped to be placed anew: by the threshold below, and by policies that
+    preempt. `advise` says in `headway status`, `why` and `events` what the threshold would do, and stops nobody. Operators may
+    at any time."""
+    preemption_partitions: dict[PartitionName, Mode] = Field(default_factory=dict)
+    """The same for jobs in certain partitions, where it goes before `preemption`: `{ gpu = "automatic" }`."""
+    preemption_within_s: Annotated[float, Field(ge=1, le=3600)] = 60.0
+    """A job that has not saved by then trains on where it is."""
+    preemption_still_s: Annotated[float, Field(ge=2, le=7200, validate_default=True)] = 120.0
+    """How long ranks stand still at most from the beginning of the save on, until the job is stopped; then they train on. More than
+    preemption_within_s."""
+    preemption_min_run_s: Annotated[float, Field(ge=0, le=86400)] = 300.0
+    """A run is not stopped before it has lasted so long, nor when it is expected to end within that time."""
+    preemption_cooldown_s: Annotated[float, Field(ge=0, le=86400)] = 600.0
+    """A job that was stopped is left alone for so long; twice as long after each further time that it was to be stopped and did not
+    save."""
+    preemption_moves_per_hour: Annotated[int, Field(ge=0, le=1000)] = 2
+    """A job is stopped at most so often within an hour."""
+    preemption_budget_per_hour: Annotated[int, Field(ge=0, le=100_000)] = 20
+    """Jobs that threshold and policies together stop within an hour, in all partitions."""
+    contention_threshold: Annotated[float, Field(gt=1, le=100)] = 1.5
+    """Contention sensitivity from which on a job is in need of another place: 1.5 is a step that takes half as long again as with
+    the network and its nodes to itself. Numbers of less than 50 % confidence do not count."""
+    contention_clear: Annotated[float, Field(ge=1, le=100, validate_default=True)] = 1.2
+    """Contention sensitivity below which it no longer is; below contention_threshold, by more than windows differ by
+    themselves."""
+    contention_sustained_s: Annotated[float, Field(ge=0, le=86400)] = 120.0
+    """How long it has to last before one of the jobs that are in each other's way is moved: measured in windows of
+    agents_window_s."""
+
     metrics_address: str = "127.0.0.1:9341"
     """Where Prometheus metrics are served, host:port; empty = nowhere. Whoever reaches it can read them: loopback, or an IP address
     written out (0.0.0.0:9341 is every interface)."""
@@ -109,6 +141,39 @@ class ControllerSettings(BaseModel):
         if window_s < least_s:
             raise ValueError(f"must be {least_s:g} or more, five times agents_report_interval_s")
         return window_s
+
+    @field_validator("preemption_partitions")
+    @classmethod
+    def _managed(cls, modes: dict[str, Mode], others: ValidationInfo) -> dict[str, Mode]:
+        known = others.data.get("partitions", tuple(modes))
+        if unknown := sorted(set(modes) - set(known)):
+            raise ValueError(
+                f"{', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} not among partitions ({', '.join(known)}); add there "
+                "what Headway is to schedule, or leave out here what it is not"
+            )
+        return modes
+
+    @field_validator("preemption_still_s")
+    @classmethod
+    def _outlasts_saving(cls, still_s: float, others: ValidationInfo) -> float:
+        within_s = others.data.get("preemption_within_s", 0.0)
+        if still_s <= within_s:
+            raise ValueError(
+                f"must be more than preemption_within_s ({within_s:g}): ranks that saved first wait for the last, and then "
+                "for Slurm to stop them"
+            )
+        return still_s
+
+    @field_validator("contention_clear")
+    @classmethod
+    def _below_threshold(cls, clear: float, others: ValidationInfo) -> float:
+        threshold = others.data.get("contention_threshold", clear + 1)
+        if clear >= threshold:
+            raise ValueError(
+                f"must be less than contention_threshold ({threshold:g}): a job near both would be in need of a place with one "
+                "window and not with the next; lower it, or raise contention_threshold"
+            )
+        return clear
 
     @property
     def lease_path(self) -> Path:
