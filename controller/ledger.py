@@ -6,8 +6,9 @@ that `observe` needs besides the snapshot comes from here, so that observing sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from controller.preemption import Elsewhere
 from controller.slurm.client import JobKey, ResourceRequest
 
 
@@ -66,23 +67,45 @@ class Ledger:
     served: dict[JobKey, Served] = field(default_factory=dict)
     yielded: dict[JobKey, int] = field(default_factory=dict)
     """Jobs given to Slurm to place, with the restart count for which that holds."""
+    elsewhere: dict[JobKey, Elsewhere] = field(default_factory=dict)
+    """Where jobs are to go when they are placed again, and how many GPUs they have instead of those that they asked for."""
     estimates: dict[tuple[str, str], Estimate] = field(default_factory=dict)
     """By (user, job name)."""
 
     def succeed(self, old: JobKey, new: JobKey, served: Served) -> None:
         """A requeue gave the job a new identity, or will: its request and its history go over, pins and refusals do not."""
-        original = self.originals.get(old)
+        original, elsewhere = self.originals.get(old), self.elsewhere.get(old)
         self.forget({old})
         self.served[new] = served
         if original is not None:
             self.originals[new] = original
+        if elsewhere is not None:
+            self.elsewhere[new] = elsewhere
+
+    def send(self, key: JobKey, elsewhere: Elsewhere) -> None:
+        """Say where a job that was stopped is to go. Without a number of GPUs it keeps the one that it was given before."""
+        if elsewhere.gpus is None and (before := self.elsewhere.get(key)) is not None:
+            elsewhere = replace(elsewhere, gpus=before.gpus)
+        if elsewhere != Elsewhere():
+            self.elsewhere[key] = elsewhere
+        else:
+            self.elsewhere.pop(key, None)
+
+    def arrive(self, key: JobKey) -> bool:
+        """The job runs, or may go anywhere: only its number of GPUs stays. Returns whether anything has changed."""
+        elsewhere = self.elsewhere.get(key)
+        if elsewhere is None or not (elsewhere.avoid or elsewhere.only):
+            return False
+        self.elsewhere.pop(key)
+        self.send(key, Elsewhere(gpus=elsewhere.gpus))
+        return True
 
     def keys(self) -> set[JobKey]:
         """Every job that a fact is known of."""
-        return set().union(self.originals, self.pins, self.refusals, self.served, self.yielded)
+        return set().union(self.originals, self.pins, self.refusals, self.served, self.yielded, self.elsewhere)
 
     def forget(self, gone: set[JobKey]) -> None:
         """Drop every fact about these jobs."""
-        for facts in (self.originals, self.pins, self.refusals, self.served, self.yielded):
+        for facts in (self.originals, self.pins, self.refusals, self.served, self.yielded, self.elsewhere):
             for key in gone & facts.keys():
                 del facts[key]
