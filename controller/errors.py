@@ -29,3 +29,7 @@ class PolicyUnavailableError(HeadwayError):
 
 class JournalError(HeadwayError):
     """The journal cannot be read or written."""
+
+
+class PreemptionRefusedError(HeadwayError):
+    """A job cannot be taken off its nodes, or not now: the text says why."""

@@ -41,7 +41,7 @@ class Stage(StrEnum):
     STARTED = "started"
     """It runs again."""
     RESUMED = "resumed"
-    """It has made a step since. The end, where agents tell of steps."""
+    """It has made a step since. The end, where agents tell of steps; elsewhere STARTED is."""
     CALLED_OFF = "called off"
     """The job was left where it is; `problem` says why. An end."""
     OVER = "over"
@@ -77,6 +77,8 @@ class Preemption:
     """As users name it."""
     raw_id: int
     """As the job's processes know it."""
+    submit_time_s: int
+    """Of the run that is to be stopped; a requeue gives the job another."""
     restarts: int
     """Of the run that is to be stopped."""
     cause: Cause
@@ -98,5 +100,13 @@ class Preemption:
     resumed_s: float | None = None
     ended_s: float | None = None
     step: int | None = None
-    """Steps done at the checkpoint."""
+    """Steps done at the checkpoint; None: not told."""
+    attempt: int = 0
+    """How often its ranks were asked, or its processes signalled."""
     problem: str = ""
+    """Why it was called off, or is over; what is lost where it was forced."""
+
+    @property
+    def open(self) -> bool:
+        """Something may follow. A job of whose steps nobody tells is STARTED in the end."""
+        return self.ended_s is None
