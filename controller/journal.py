@@ -1,4 +1,4 @@
-"""What must survive a restart, in one SQLite file: originals, pins, refusals, steps under way, decisions, past runs.
+"""What must survive a restart, in one SQLite file: originals, pins, refusals, steps under way, preemptions, decisions, past runs.
 
 The journal is written before Slurm is asked (an intent) and after (its outcome), so that a controller that was killed in
 between finds, at its next start, every step whose end it does not know. The picture of the cluster is never read from
@@ -18,14 +18,15 @@ from statistics import fmean, stdev
 
 from controller.errors import JournalError
 from controller.ledger import Estimate, Ledger, PinRecord, Refusal, Served
+from controller.preemption_table import PREEMPTION_SCHEMA, PreemptionTable, prune_preemptions
 from controller.slurm.client import Failures, JobKey, ResourceRequest
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS job (
     job_id TEXT NOT NULL, submit_time_s INTEGER NOT NULL,
-    original TEXT, pin TEXT, refusal TEXT, served TEXT, yielded INTEGER,
+    original TEXT, pin TEXT, refusal TEXT, served TEXT, yielded INTEGER, elsewhere TEXT,
     PRIMARY KEY (job_id, submit_time_s)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS intent (
     id INTEGER PRIMARY KEY, time_s REAL NOT NULL, verb TEXT NOT NULL, job_id TEXT NOT NULL,
@@ -46,6 +47,8 @@ CREATE TABLE IF NOT EXISTS run (
     PRIMARY KEY (job_id, submit_time_s)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS run_name ON run (user, name, end_time_s);
 """
+_FROM_1 = "ALTER TABLE job ADD COLUMN elsewhere TEXT"
+"""What `_SCHEMA` does not add to a file of version 1 by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +127,23 @@ class Journal:
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute("PRAGMA foreign_keys = ON")
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version not in {0, SCHEMA_VERSION}:
+        if version not in {0, 1, SCHEMA_VERSION}:
             raise JournalError(
                 f"{path}: written by another version of Headway (schema {version}, this one reads {SCHEMA_VERSION}); "
                 "install that version, or move the file away"
             )
-        self._db.executescript(_SCHEMA)
-        self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        if version != SCHEMA_VERSION:
+            self._make(version)
+        self.preemptions = PreemptionTable(self._db, self._transaction)
+
+    def _make(self, version: int) -> None:
+        """All tables, in a new file or in one of an earlier version; all of it, or nothing."""
+        with self._transaction() as db:
+            if version == 1:
+                db.execute(_FROM_1)
+            for statement in (_SCHEMA + PREEMPTION_SCHEMA).split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def close(self) -> None:
         """Write everything back into the one file."""
@@ -170,7 +183,8 @@ class Journal:
                     )
                 else:
                     db.execute(
-                        "INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?, ?, ?)",
+                        "INSERT OR REPLACE INTO job (job_id, submit_time_s, original, pin, refusal, served, yielded)"
+                        " VALUES (?, ?, ?, ?, ?, ?, ?)",
                         (key.job_id, key.submit_time_s, *facts),
                     )
 
@@ -294,11 +308,12 @@ class Journal:
     # --- retention
 
     def prune(self, keep_decisions: int, older_than_s: float) -> None:
-        """Drop all but the newest decisions, and ended steps and runs from before that time."""
+        """Drop all but the newest decisions, and ended steps, preemptions and runs from before that time."""
         with self._transaction() as db:
             db.execute("DELETE FROM decision WHERE id <= (SELECT MAX(id) FROM decision) - ?", (keep_decisions,))
             db.execute("DELETE FROM intent WHERE done_time_s < ?", (older_than_s,))
             db.execute("DELETE FROM run WHERE end_time_s < ?", (older_than_s,))
+            prune_preemptions(db, older_than_s)
 
     def _transaction(self) -> _Transaction:
         return _Transaction(self._db)

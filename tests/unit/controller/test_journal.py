@@ -1,12 +1,16 @@
 """What the controller remembers over a restart."""
 
 import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from controller.errors import JournalError
 from controller.journal import DecisionEntry, Journal, RunRecord, read_originals
 from controller.ledger import Ledger, PinRecord, Refusal, Served
+from controller.preemption import Cause, Elsewhere, Preemption, Stage, Way
 from controller.slurm.client import Failure, JobKey
 from tests.unit.controller.build import request
 
@@ -128,3 +132,99 @@ def test_a_file_of_a_later_version_is_refused(path):
     db.close()
     with pytest.raises(JournalError, match="another version"):
         Journal(path)
+
+
+# --- files of earlier versions
+
+
+def test_a_file_of_version_1_is_taken_over_with_all_that_is_in_it(path):
+    # given what the journal of version 1 wrote
+    path.parent.mkdir()
+    old = sqlite3.connect(path)
+    old.executescript((Path(__file__).parent / "journal_version_1.sql").read_text())
+    old.close()
+    # when this version opens it
+    with closing(Journal(path)) as journal:
+        # then nothing of it is lost
+        ledger = journal.load_ledger()
+        assert ledger.originals[JobKey("12_3", 1000)].gpus_per_job == 12
+        assert ledger.pins[JobKey("12_3", 1000)].nodes == ("n1", "n3")
+        assert ledger.served[JobKey("13", 1001)] == Served(7.0, 8.0, 900)
+        assert [(intent.verb, intent.outcome) for intent in journal.open_intents()] == [("pin", None)]
+        assert [placed.placement for placed in journal.decisions_of(JobKey("12_3", 1000))] == ["n1:6,n3:6"]
+        last = journal.last_run("7")
+        assert last is not None
+        assert last.service_s == 50.0
+        # and there is room for what is new
+        assert journal.preemptions.open() == []
+        journal.save_jobs(ledger, ledger.keys())
+        assert journal.load_ledger() == ledger
+    # and the next start finds it as this one left it
+    with closing(Journal(path)) as journal:
+        assert journal.load_ledger() == ledger
+
+
+def test_a_takeover_that_fails_in_the_middle_changes_nothing(path):
+    # given a file of version 1 in which something stands in the way
+    path.parent.mkdir()
+    old = sqlite3.connect(path)
+    old.executescript((Path(__file__).parent / "journal_version_1.sql").read_text())
+    old.execute("CREATE TABLE preemption_job (here TEXT)")
+    old.commit()
+    # when it cannot be taken over
+    with pytest.raises(JournalError):
+        Journal(path)
+    # then it is what it was: the version that wrote it still reads it
+    assert old.execute("PRAGMA user_version").fetchone() == (1,)
+    columns = [name for _, name, *_ in old.execute("PRAGMA table_info(job)")]
+    assert "elsewhere" not in columns
+    old.close()
+
+
+def test_a_file_of_a_later_version_is_left_alone(path):
+    Journal(path).close()
+    later = sqlite3.connect(path)
+    later.execute("PRAGMA user_version = 3")
+    later.close()
+    with pytest.raises(JournalError, match="schema 3, this one reads 2"):
+        Journal(path)
+
+
+# --- preemptions
+
+
+def preemption(**changes):
+    values = {
+        "number": 0, "job_id": "12_3", "raw_id": 15, "submit_time_s": 1000, "restarts": 1, "cause": Cause.OPERATOR,
+        "why": "by hand", "way": Way.CHECKPOINT, "force": True, "nodes": ("n1", "n3"),
+        "elsewhere": Elsewhere(frozenset({"n1"}), frozenset({"n4", "n5"}), 4), "within_s": 60.0, "stage": Stage.ASKED,
+        "asked_s": 100.5,
+    }  # fmt: skip
+    return Preemption(**{**values, **changes})
+
+
+def test_preemptions_come_back_as_they_were(path):
+    journal = Journal(path)
+    first, second = journal.preemptions.add(preemption()), journal.preemptions.add(preemption(raw_id=16, asked_s=200.0))
+    assert (first.number, second.number) == (1, 2)
+    ended = replace(
+        first, stage=Stage.RESUMED, saved_s=101.0, stopped_s=102.0, started_s=103.0, resumed_s=104.0, ended_s=104.0, step=41,
+        attempt=2, problem="late",
+    )  # fmt: skip
+    journal.preemptions.save(ended)
+    journal.close()
+    found = Journal(path).preemptions
+    assert found.find(1) == ended
+    assert found.open() == [second]
+    assert (found.of_job(15, 5), found.newest(1), found.since(150.0)) == ([ended], [second], [second])
+
+
+def test_ended_preemptions_are_dropped_in_time_and_their_numbers_never_come_again(path):
+    journal = Journal(path)
+    first, second = journal.preemptions.add(preemption()), journal.preemptions.add(preemption(raw_id=16))
+    for one in (first, second):
+        journal.preemptions.save(replace(one, stage=Stage.OVER, ended_s=500.0 + one.number))
+    journal.prune(keep_decisions=10, older_than_s=502.0)
+    assert [one.number for one in journal.preemptions.newest(10)] == [2]
+    journal.prune(keep_decisions=10, older_than_s=600.0)
+    assert journal.preemptions.add(preemption()).number == 3
