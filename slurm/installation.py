@@ -6,7 +6,7 @@ with Installation.prepare("demo") as headway, MiniCluster(headway.cluster_spec(n
     headway.start_controller()
 
 With `prepare("demo", with_agents=True)` the controller waits for node agents, and `headway.start_agents(cluster)` starts one in
-every node, as that machine's init would.
+every node, as that machine's init would. With `with_spank=True` the cluster's sbatch, salloc and srun have Headway's options.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from controller.lease import is_stale, read_lease
 from slurm.minicluster.cluster import RunningCluster
 from slurm.minicluster.processes import wait_until
 from slurm.minicluster.spec import ClusterSpec
+from slurm.setup_build import PLUGIN_NAME, Toolchain, build, find_toolchain
 from slurm.setup_files import shipped_job_side, shipped_sources
 
 STOP_S = 10.0
@@ -62,6 +63,8 @@ class Installation:
     """Whether the controller waits for node agents, with MUNGE, at its address in the cluster's network."""
     agent_settings: dict[str, Any] = field(default_factory=dict)
     """Keys of every agent.toml besides addresses, names and paths."""
+    with_spank: bool = False
+    """Whether the SPANK plugin is built, and in the cluster's plugstack.conf."""
     wrap: Sequence[str] = ()
     """Put before every command line, for example to tie a process to the life of its parent."""
 
@@ -78,6 +81,8 @@ class Installation:
         made._install("task_prolog.sh", sources.task_prolog, 0o755)
         if made.with_agents:
             made._install_job_side()
+        if made.with_spank:
+            made._install_spank()
         return made
 
     def _install(self, name: str, text: str, mode: int) -> None:
@@ -90,6 +95,14 @@ class Installation:
         shutil.copytree(shipped_job_side(), self.job_side, ignore=shutil.ignore_patterns("__pycache__"))
         # A node's own folder is shown there inside the node, so that the path is the same on all, as on real machines.
         self.job_socket.parent.mkdir(mode=0o755)
+
+    def _install_spank(self) -> None:
+        tools = find_toolchain()
+        if not isinstance(tools, Toolchain):
+            raise InstallationError(f"the SPANK plugin cannot be built: {'; '.join(tools)}")
+        build(tools, self.spank_plugin)
+        self.plugstack.write_text(f"optional {self.spank_plugin}\n")
+        self.plugstack.chmod(0o644)
 
     @property
     def runtime_dir(self) -> Path:
@@ -112,19 +125,34 @@ class Installation:
         return self.folder / "agent" / "job.sock"
 
     @property
+    def spank_plugin(self) -> Path:
+        """The SPANK plugin."""
+        return self.folder / PLUGIN_NAME
+
+    @property
+    def plugstack(self) -> Path:
+        """The cluster's plugstack.conf: Slurm's programs read it at every start."""
+        return self.folder / "plugstack.conf"
+
+    @property
     def policy_address(self) -> str:
         """Where the policy server listens."""
         return f"unix://{self.runtime_dir}/policy.sock"
 
     def cluster_spec(self, **fields: Any) -> ClusterSpec:
-        """A mini-cluster with plugin and hooks in place."""
+        """A mini-cluster with plugins and hooks in place."""
+        spec = ClusterSpec(**fields)
         return replace(
-            ClusterSpec(**fields),
+            spec,
+            extra_conf=(*spec.extra_conf, *self._plugstack_lines()),
             job_submit_lua=self.folder / "job_submit.lua",
             prolog_slurmctld=self.folder / "event.sh",
             epilog_slurmctld=self.folder / "event.sh",
             task_prolog=self.folder / "task_prolog.sh",
         )
+
+    def _plugstack_lines(self) -> tuple[str, ...]:
+        return (f"PlugStackConfig={self.plugstack}",) if self.with_spank else ()
 
     def configure(self, cluster: RunningCluster | None = None, **settings: Any) -> None:
         """Write controller.toml for that cluster (none: the embedded one)."""

@@ -1,7 +1,8 @@
 -- Headway job_submit.lua, version 2
 --
 -- Loaded by slurmctld (JobSubmitPlugins=lua) from the folder of slurm.conf; installed by `headway-setup slurm --apply`.
--- Holds the batch jobs that Headway schedules until Headway has chosen their nodes, and keeps users from releasing them.
+-- Holds the batch jobs that Headway schedules until Headway has chosen their nodes, and keeps users from releasing them; and
+-- writes what users ask for by --headway-... options (the SPANK plugin's) into jobs' comments.
 --
 -- Fail-open: everything that this script knows, it reads from the controller's lease, a file that is rewritten every
 -- second. No lease, a stale one, one that makes no sense, or an error in here: the job passes as if Headway did not exist.
@@ -19,6 +20,7 @@ local LEASE_PATH = RUNTIME_DIR .. "/lease"
 local WAKE_PATH = RUNTIME_DIR .. "/wake"
 local HOLD_MARK = "headway:hold"
 local USER_HOLD_MARK = "headway:user-hold"
+local WISHES_MARK = "headway=" -- begins a word of a job's comment
 local PROFILE_OFF = "headway=off"
 local BEGIN_MARK = "headway:begin=" -- with the begin time of a job that its user submitted on hold
 
@@ -30,6 +32,9 @@ local REFUSED = slurm.ESLURM_JOB_HELD or 2042
 local USER_SEES_TEXT = slurm.ESLURM_JOB_HELD ~= nil
 local RELEASE_DELAY_S = 5 -- time for the controller to hold a job that its user has just released
 local MAX_LEASE_BYTES = 65536
+local MAX_COMMENT_BYTES = 1024 -- slurmctld refuses a job whose comment is longer
+-- An option of the SPANK plugin (slurm/spank/headway.c), as Slurm writes it into the job's SPANK environment.
+local OPTION_ENTRY = "^_SLURM_SPANK_OPTION_headway_headway_([%w_]+)=(.*)$"
 local WAKE_SHARE = 4 -- we fill at most this part of the room in the wake pipe: one fourth
 
 -- The lease --------------------------------------------------------------------------------------------------------
@@ -192,16 +197,90 @@ local function with_mark(comment, mark)
     return comment .. " " .. mark
 end
 
--- Submission -------------------------------------------------------------------------------------------------------
+-- Wishes -----------------------------------------------------------------------------------------------------------
+--
+-- A job's comment may hold words such as "headway=preemptible+max-gpus:8" among the user's own. What is asked for by an
+-- option of the SPANK plugin becomes such a word, whether the controller is there or not: all others read the comment alone.
 
--- A user who wants no profile writes headway=off into the job's comment. On the nodes no Slurm tells the comment, so
--- TaskProlog reads this variable, which srun's and salloc's users set by themselves.
+-- The wishes of a comment, as a set.
+local function wishes_in(comment)
+    local wishes = {}
+    for word in string.gmatch(comment or "", "%S+") do
+        if string.sub(word, 1, #WISHES_MARK) == WISHES_MARK then
+            for wish in string.gmatch(string.sub(word, #WISHES_MARK + 1), "[^+]+") do
+                wishes[wish] = true
+            end
+        end
+    end
+    return wishes
+end
+
+-- The wishes that options ask for, as a list. The plugin has looked at the values, but anybody can write that environment:
+-- what is no value of ours is left out.
+local function wishes_by_options(job)
+    local given, wishes = {}, {}
+    for _, entry in pairs(job.spank_job_env or {}) do
+        local option, value = string.match(entry, OPTION_ENTRY)
+        if option then
+            given[option] = value
+        end
+    end
+    if given.profile == "off" then
+        table.insert(wishes, "off")
+    end
+    if given.preemptible then
+        table.insert(wishes, "preemptible")
+    end
+    for _, bound in ipairs({ "min", "max" }) do
+        local gpus = string.match(given[bound .. "_gpus"] or "", "^0*([1-9]%d*)$")
+        if gpus and #gpus <= 6 then
+            table.insert(wishes, bound .. "-gpus:" .. gpus)
+        end
+    end
+    return wishes
+end
+
+local function note_options(job)
+    local there, missing = wishes_in(job.comment), {}
+    for _, wish in ipairs(wishes_by_options(job)) do
+        if not there[wish] then
+            table.insert(missing, wish)
+        end
+    end
+    if #missing == 0 then
+        return slurm.SUCCESS
+    end
+    local comment = WISHES_MARK .. table.concat(missing, "+")
+    if job.comment ~= nil and job.comment ~= "" then
+        comment = job.comment .. " " .. comment
+    end
+    if #comment > MAX_COMMENT_BYTES then
+        slurm.log_user(
+            "%s",
+            string.format(
+                "Headway: the job is submitted without %s, for which there is no room in its comment: shorten --comment by %d bytes.",
+                table.concat(missing, ", "), #comment - MAX_COMMENT_BYTES
+            )
+        )
+        return slurm.SUCCESS
+    end
+    job.comment = comment
+    return slurm.SUCCESS
+end
+
+-- Who wants no profile: on the nodes no Slurm tells the comment, so TaskProlog reads this variable. For srun and salloc,
+-- whose environment does not come by here, the plugin or the user sets it.
 local function pass_on_opt_out(job)
-    if is_batch(job) and string.find(job.comment or "", PROFILE_OFF, 1, true) and job.environment then
+    local off = string.find(job.comment or "", PROFILE_OFF, 1, true)
+        or wishes_in(job.comment).off
+        or wishes_by_options(job)[1] == "off"
+    if off and is_batch(job) and job.environment then
         job.environment.HEADWAY_PROFILE = "off"
     end
     return slurm.SUCCESS
 end
+
+-- Submission -------------------------------------------------------------------------------------------------------
 
 local function submit(job, part_list)
     local lease = fresh_lease()
@@ -348,6 +427,7 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
             return result
         end
     end
+    guarded("options", note_options, job_desc)
     guarded("opt-out", pass_on_opt_out, job_desc)
     return guarded("job_submit", submit, job_desc, part_list)
 end

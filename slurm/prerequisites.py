@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from slurm import setup_build
 from slurm.minicluster.errors import CommandError
 from slurm.minicluster.processes import run, search_path
 
@@ -21,6 +22,9 @@ PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "m
 
 ACCOUNTING_PACKAGES = ("slurmdbd", "mariadb-server-core")
 """Those that accounting (limits) needs too. Slurm's MySQL plugin comes with slurmdbd; the full MariaDB package is not needed."""
+
+BUILD_PACKAGES = setup_build.BUILD_PACKAGES
+"""Those that the SPANK plugin is built with."""
 
 _PROGRAMS = ("slurmctld", "slurmd", "scontrol", "sinfo", "sbatch", "srun", "munged", "ip", "tc")
 _ACCOUNTING_PROGRAMS = ("slurmdbd", "sacctmgr", "mariadbd")
@@ -32,9 +36,12 @@ _POLICY_MARK = "# put here by headway for the time of an installation"
 _INSTALL_TIMEOUT_S = 1200.0
 
 
-def missing(*, accounting: bool = False) -> list[str]:
-    """Reasons, each with its mend, why no mini-cluster (with accounting) can be booted here; empty if one can."""
-    reasons = []
+def missing(*, accounting: bool = False, spank: bool = False) -> list[str]:
+    """Reasons, each with its mend, why no mini-cluster can be booted here; empty if one can.
+
+    `accounting`, `spank`: one with accounting, one for which the SPANK plugin is built.
+    """
+    reasons = _missing_to_build() if spank else []
     if not sys.platform.startswith("linux"):
         reasons.append("the mini-cluster needs Linux: it is made of namespaces")
     elif os.geteuid() != 0:
@@ -55,6 +62,11 @@ def missing(*, accounting: bool = False) -> list[str]:
 def _absent(programs: Sequence[str]) -> list[str]:
     path = search_path(os.environ.get("PATH", ""))
     return [program for program in programs if shutil.which(program, path=path) is None]
+
+
+def _missing_to_build() -> list[str]:
+    tools = setup_build.find_toolchain()
+    return tools if isinstance(tools, list) else []
 
 
 def _missing_capabilities() -> list[str]:
@@ -103,7 +115,9 @@ def no_service_starts(policy: Path = _POLICY) -> Iterator[None]:
 
 def _install_if_root() -> list[str]:
     """Install what is missing where that is possible. Returns what failed."""
-    absent = [packages for programs, packages in _GROUPS if _absent(programs)]
+    absent: list[Sequence[str]] = [packages for programs, packages in _GROUPS if _absent(programs)]
+    if _missing_to_build():
+        absent.append(BUILD_PACKAGES)
     if not absent or os.geteuid() != 0:
         return []
     if _absent(("apt-get",)):
@@ -133,6 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("a real-Slurm mini-cluster can be booted here")
         for reason in missing(accounting=True):
             _say(f"tests of limits on a real Slurm will be skipped: {reason}")
+        for reason in _missing_to_build():
+            _say(f"tests of the SPANK plugin will be skipped: {reason}")
     return 0
 
 

@@ -10,7 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from slurm.setup_files import Written
-    from slurm.setup_plan import SetupPlan
+    from slurm.setup_plan import FileChange, SetupPlan
+    from slurm.setup_spank import SpankPlan
 
 app = typer.Typer(
     help="Put Headway's side of things into an installation.",
@@ -62,6 +63,38 @@ def slurm(
         raise typer.Exit(2) from error
 
 
+@app.command()
+def spank(
+    check: Annotated[bool, typer.Option("--check", help="Only look: exit status 1 when something is missing.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Build and write; without it nothing is ever written.")
+    ] = False,
+    plugstack: Annotated[
+        bool, typer.Option("--plugstack", help="Also have plugstack.conf name the plugin, as optional.")
+    ] = False,
+    slurm_conf: Annotated[Path | None, typer.Option(help="slurm.conf; default: the one that Slurm uses.")] = None,
+    plugin_dir: Annotated[Path | None, typer.Option(help="Folder of Slurm's plugins; default: Slurm's own.")] = None,
+    include: Annotated[
+        Path | None, typer.Option(help="Folder that has slurm/spank.h below it; default: where packages put it.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Build the plugin that gives sbatch, salloc and srun the --headway-... options, for this machine's Slurm.
+
+    Machines where jobs are submitted and compute nodes need it, each. Exit status: 0 nothing (more) to do, 1 something is
+    missing or needs your decision, 2 it cannot be told, or the build failed.
+    """
+    from controller.errors import ConfigurationError
+
+    if check and apply:
+        raise typer.BadParameter("choose one", param_hint="--check / --apply")
+    try:
+        raise typer.Exit(_spank(apply, plugstack, slurm_conf, plugin_dir, include, as_json))
+    except ConfigurationError as error:
+        typer.echo(json.dumps({"error": str(error)}) if as_json else f"headway-setup: {error}", err=not as_json)
+        raise typer.Exit(2) from error
+
+
 class _Places(NamedTuple):
     """Where things are, as told on the command line."""
 
@@ -94,21 +127,43 @@ def _slurm(apply: bool, places: _Places, as_json: bool) -> int:
     return 1 if plan.conflicts or (plan.changes and not apply) else 0
 
 
+def _spank(
+    apply: bool,
+    with_line: bool,
+    slurm_conf: Path | None,
+    plugin_dir: Path | None,
+    include: Path | None,
+    as_json: bool,
+) -> int:
+    from controller import integration
+    from controller.errors import ConfigurationError
+    from controller.slurm_conf import read_slurm_conf
+    from slurm.setup_files import (
+        apply_spank_plan,
+        default_slurm_conf,
+        included_files,
+        look_at_machine,
+        read_installed,
+    )
+    from slurm.setup_spank import make_spank_plan
+
+    if plugin_dir is not None and not integration.is_plain(plugin_dir):
+        raise ConfigurationError(
+            f"--plugin-dir {plugin_dir}: give an absolute path of letters, digits and . _ - + @ , = only"
+        )
+    conf = read_slurm_conf((slurm_conf or default_slurm_conf()).absolute())
+    machine = look_at_machine(conf, plugin_dir, include)
+    plan = make_spank_plan(machine, read_installed, included_files, with_line=with_line)
+    written = apply_spank_plan(plan) if apply else []
+    typer.echo(_spank_json(plan, written, apply) if as_json else _spank_text(plan, written, apply))
+    return 1 if plan.conflicts or (plan.changes and not apply) else 0
+
+
 def _json(plan: SetupPlan, written: list[Written], applied: bool) -> str:
-    backups = {item.path: item.backup for item in written}
-    changes = [
-        {
-            "path": str(change.path),
-            "new": change.before is None,
-            "diff": change.diff,
-            "backup": str(backups[change.path]) if backups.get(change.path) else None,
-        }
-        for change in plan.changes
-    ]
     document = {
         "complete": plan.complete,
         "applied": applied,
-        "changes": changes,
+        "changes": _change_rows(plan.changes, written),
         "conflicts": [{"key": conflict.key, "text": conflict.text} for conflict in plan.conflicts],
         "notes": list(plan.notes),
         "next_steps": list(plan.next_steps),
@@ -116,20 +171,69 @@ def _json(plan: SetupPlan, written: list[Written], applied: bool) -> str:
     return json.dumps(document, indent=2)
 
 
+def _spank_json(plan: SpankPlan, written: list[Written], applied: bool) -> str:
+    build = plan.build
+    document = {
+        "complete": plan.complete,
+        "applied": applied,
+        "plugin": str(plan.plugin),
+        "build": build
+        and {"compiler": " ".join(build.compiler), "include": str(build.include), "slurm": build.release},
+        "changes": _change_rows((plan.plugstack,) if plan.plugstack else (), written),
+        "conflicts": [{"key": conflict.key, "text": conflict.text} for conflict in plan.conflicts],
+        "notes": list(plan.notes),
+        "next_steps": list(plan.next_steps),
+    }
+    return json.dumps(document, indent=2)
+
+
+def _change_rows(changes: tuple[FileChange, ...], written: list[Written]) -> list[dict[str, object]]:
+    backups = {item.path: item.backup for item in written}
+    return [
+        {
+            "path": str(change.path),
+            "new": change.before is None,
+            "diff": change.diff,
+            "backup": str(backups[change.path]) if backups.get(change.path) else None,
+        }
+        for change in changes
+    ]
+
+
 def _text(plan: SetupPlan, written: list[Written], applied: bool) -> str:
     blocks = [change.diff if change.before is not None else f"new file: {change.path}\n" for change in plan.changes]
+    return _report(blocks, plan, bool(plan.changes), written, applied)
+
+
+def _spank_text(plan: SpankPlan, written: list[Written], applied: bool) -> str:
+    blocks = []
+    if build := plan.build:
+        compiler = " ".join(build.compiler)
+        blocks.append(
+            f"to build: {plan.plugin}, by {compiler}, with the headers of Slurm {build.release} in {build.include}\n"
+        )
+    if plan.plugstack:
+        blocks.append(plan.plugstack.diff)
+    return _report(blocks, plan, plan.changes, written, applied)
+
+
+def _report(
+    blocks: list[str], plan: SetupPlan | SpankPlan, changes: bool, written: list[Written], applied: bool
+) -> str:
+    """The changes of a plan, and all that there is to say beside them."""
+    blocks = [*blocks]
     blocks += [f"needs you: {conflict.key}: {conflict.text}\n" for conflict in plan.conflicts]
     blocks += [f"note: {note}\n" for note in plan.notes]
     if applied:
         blocks += [
             f"written: {item.path}" + (f" (before: {item.backup})\n" if item.backup else "\n") for item in written
         ]
-    if plan.changes and plan.next_steps:
+    if changes and plan.next_steps:
         heading = "now:" if applied else "after --apply:"
         blocks.append("\n".join([heading, *(f"  {n}. {step}" for n, step in enumerate(plan.next_steps, 1))]) + "\n")
     if plan.complete:
         blocks.append("everything is in place\n")
-    elif plan.changes and not applied:
+    elif changes and not applied:
         blocks.append("nothing was written; --apply writes it\n")
     return "\n".join(block.rstrip("\n") for block in blocks)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 from dataclasses import dataclass
@@ -10,7 +11,10 @@ from pathlib import Path
 
 from controller import integration
 from controller.errors import ConfigurationError
+from controller.slurm_conf import SlurmConf
+from slurm import setup_build
 from slurm.setup_plan import FileChange, SetupPlan, Sources
+from slurm.setup_spank import PLUGIN_FOLDERS, Machine, SpankPlan, plugin_folder
 
 USUAL_PLACES = (Path("/etc/slurm/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"), Path("/usr/local/etc/slurm.conf"))
 
@@ -48,6 +52,32 @@ def read_installed(path: Path) -> str | None:
         raise ConfigurationError(f"{path}: cannot be read: {error}; run as root") from error
 
 
+def included_files(folder: Path, pattern: str) -> list[Path]:
+    """The files that an include line of a file in that folder names."""
+    return [Path(found) for found in sorted(glob.glob(str(folder / pattern)))]  # noqa: PTH207 (the pattern may be absolute)
+
+
+def look_at_machine(conf: SlurmConf, plugin_dir: Path | None, include: Path | None) -> Machine:
+    """What the SPANK plugin of this machine could be built with, and whether it is there. Raises ConfigurationError."""
+    usual = plugin_folder(conf)
+    folder = plugin_dir or usual
+    if folder is None:
+        raise ConfigurationError(
+            f"Slurm's plugins are in none or several of /{', /'.join(PLUGIN_FOLDERS)}: name their folder (PluginDir in "
+            "`scontrol show config`): --plugin-dir FOLDER"
+        )
+    plugin = folder / setup_build.PLUGIN_NAME
+    return Machine(
+        conf=conf,
+        digest=setup_build.source_digest(),
+        slurm=setup_build.installed_release(conf.path),
+        tools=setup_build.find_toolchain(include),
+        plugin=plugin,
+        found_by_name=usual is not None and folder.resolve() == usual.resolve(),
+        there=setup_build.mark_of(plugin),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """One file that was written, and the copy of what was there before."""
@@ -62,6 +92,17 @@ def apply_plan(plan: SetupPlan) -> list[Written]:
     Raises ConfigurationError that names the file; files written before it stay written, and running again goes on.
     """
     return [_write(change) for change in plan.changes]
+
+
+def apply_spank_plan(plan: SpankPlan) -> list[Written]:
+    """Build the plugin, then write its line: plugstack.conf never names a plugin that is not there. Raises ConfigurationError."""
+    written = []
+    if plan.build is not None:
+        setup_build.build(plan.build, plan.plugin)
+        written.append(Written(plan.plugin, None))
+    if plan.plugstack is not None:
+        written.append(_write(plan.plugstack))
+    return written
 
 
 def _write(change: FileChange) -> Written:
