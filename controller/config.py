@@ -104,18 +104,18 @@ class ControllerSettings(BaseModel):
     """How long ranks stand still at most from the beginning of the save on, until the job is stopped; then they train on. More than
     preemption_within_s."""
     preemption_min_run_s: Annotated[float, Field(ge=0, le=86400)] = 300.0
-    """A run is not stopped before it has lasted so long, nor when it is expected to end within that time."""
+    """A run is not stopped before it has lasted so long; nor by the threshold when it is expected to end within that time."""
     preemption_cooldown_s: Annotated[float, Field(ge=0, le=86400)] = 600.0
     """A job that was stopped is left alone for so long; twice as long after each further time that it was to be stopped and did not
     save."""
     preemption_moves_per_hour: Annotated[int, Field(ge=0, le=1000)] = 2
-    """A job is stopped at most so often within an hour."""
+    """A job is stopped at most so often within an hour, tries that were called off included."""
     preemption_budget_per_hour: Annotated[int, Field(ge=0, le=100_000)] = 20
-    """Jobs that threshold and policies together stop within an hour, in all partitions."""
+    """Jobs that threshold and policies together stop within an hour at most, in all partitions; tries count here too."""
     contention_threshold: Annotated[float, Field(gt=1, le=100)] = 1.5
     """Contention sensitivity from which on a job is in need of another place: 1.5 is a step that takes half as long again as with
     the network and its nodes to itself. Numbers of less than 50 % confidence do not count."""
-    contention_clear: Annotated[float, Field(ge=1, le=100, validate_default=True)] = 1.2
+    contention_clear: Annotated[float, Field(gt=1, le=100, validate_default=True)] = 1.2
     """Contention sensitivity below which it no longer is; below contention_threshold, by more than windows differ by
     themselves."""
     contention_sustained_s: Annotated[float, Field(ge=0, le=86400)] = 120.0

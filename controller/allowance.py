@@ -1,0 +1,111 @@
+"""Whether a running job may be stopped to be placed anew: an operator's bounds, over what was done before. Pure.
+
+They hold for threshold and policies. Operators by hand are not bound, but what they stop counts for the job.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from controller.comeback import Comeback
+from controller.config import ControllerSettings, Mode
+from controller.preemption import Cause, Preemption, Stage
+from controller.slurm.client import Phase, SlurmJob
+from controller.words import count, duration
+
+HOUR_S = 3600.0
+_MOST_DOUBLINGS = 5
+UNDER_WAY = frozenset({Stage.ASKED, Stage.SAVED, Stage.STOPPED})
+"""Of a job that is about to leave, or has not come back."""
+_BY_ITSELF = frozenset({Cause.THRESHOLD, Cause.POLICY})
+
+
+def mode_of(settings: ControllerSettings, partition: str) -> Mode:
+    """What may come of it in that partition. Of a job in several ("a,b") the strictest counts."""
+    modes: list[Mode] = [settings.preemption_partitions.get(name, settings.preemption) for name in partition.split(",")]
+    return next(mode for mode in ("off", "advise", "automatic") if mode in modes)
+
+
+def reach_s(settings: ControllerSettings) -> float:
+    """How far back preemptions matter."""
+    return max(HOUR_S, settings.preemption_cooldown_s * float(2**_MOST_DOUBLINGS))
+
+
+class Allowance:
+    """The bounds as of one moment. Invariant: however many are taken, none is exceeded within any hour.
+
+    A preemption counts from when it was asked for, one that was called off too: the ranks have stood still for it.
+    """
+
+    def __init__(self, settings: ControllerSettings, history: Iterable[Preemption], now_s: float) -> None:
+        """`history`: all that was asked for within `reach_s`, and what is open."""
+        self._settings = settings
+        self._now_s = now_s
+        self._of_job: dict[int, list[Preemption]] = defaultdict(list)
+        for item in sorted(history, key=lambda item: item.number):
+            self._of_job[item.raw_id].append(item)
+        lately = [item for items in self._of_job.values() for item in items if now_s - item.asked_s < HOUR_S]
+        self._moves = Counter(item.raw_id for item in lately)
+        self._spent = sum(item.cause in _BY_ITSELF for item in lately)
+
+    def take(self, job: SlurmJob) -> None:
+        """One more, now."""
+        self._spent += 1
+        if job.raw_id is not None:
+            self._moves[job.raw_id] += 1
+
+    def may_be_preempted(self, job: SlurmJob, comeback: Comeback) -> bool:
+        """Whether a policy may stop it now."""
+        return mode_of(self._settings, job.partition) == "automatic" and comeback.may and not self.refusal(job)
+
+    def refusal(self, job: SlurmJob) -> str:
+        """Why it may not be stopped now, in words that go behind "job 12 "; empty: it may. The mode is not looked at."""
+        if job.raw_id is None or job.phase is not Phase.RUNNING or job.start_time_s is None:
+            return "does not run"
+        if any(item.stage in UNDER_WAY for item in self._of_job.get(job.raw_id, ())):
+            return "is being preempted"
+        return self._too_early(self._now_s - job.start_time_s, job.raw_id) or self._too_often(self._moves[job.raw_id])
+
+    def _too_early(self, ran_s: float, raw_id: int) -> str:
+        least_s = self._settings.preemption_min_run_s
+        if ran_s < least_s:
+            return f"has run for {ran_s:.0f} s only (preemption_min_run_s is {least_s:g} s)"
+        rests_s = self.rests_until_s(raw_id) - self._now_s
+        if rests_s > 0:
+            return f"was preempted a short while ago, and is left alone for {duration(rests_s)} more"
+        return ""
+
+    def _too_often(self, moves: int) -> str:
+        settings = self._settings
+        if moves >= settings.preemption_moves_per_hour:
+            most = settings.preemption_moves_per_hour
+            return f"was preempted {count(moves, 'time')} within an hour (preemption_moves_per_hour is {most})"
+        if self._spent >= settings.preemption_budget_per_hour:
+            most = settings.preemption_budget_per_hour
+            return f"has to wait: {self._spent} were preempted within an hour (preemption_budget_per_hour is {most})"
+        return ""
+
+    def rests_until_s(self, raw_id: int) -> float:
+        """End of its cool-down; in the past where there is none."""
+        items = self._of_job.get(raw_id)
+        if not items:
+            return float("-inf")
+        doublings = max(min(_called_off_in_a_row(items) - 1, _MOST_DOUBLINGS), 0)
+        return _newest_s(items[-1]) + self._settings.preemption_cooldown_s * float(2**doublings)
+
+
+def _called_off_in_a_row(items: Sequence[Preemption]) -> int:
+    """Of the newest ones."""
+    number = 0
+    for item in reversed(items):
+        if item.stage is not Stage.CALLED_OFF:
+            break
+        number += 1
+    return number
+
+
+def _newest_s(item: Preemption) -> float:
+    """When it last went on."""
+    times = (item.asked_s, item.saved_s, item.stopped_s, item.started_s, item.resumed_s, item.ended_s)
+    return max(time_s for time_s in times if time_s is not None)
