@@ -81,11 +81,10 @@ def test_noise_between_the_two_changes_nothing(values: list[float], above: bool)
 def test_it_changes_only_by_crossing_both(values: list[float | None]) -> None:
     slow, silent = False, 0
     for value, lasted_s in zip(values, passes(values), strict=True):
+        slow = slow and silent < FRESH_WINDOWS
         silent = silent + 1 if value is None else 0
-        if value is not None and value >= 1.5:
-            slow = True
-        elif (value is not None and value < 1.2) or silent > FRESH_WINDOWS:
-            slow = False
+        if value is not None and not 1.2 <= value < 1.5:
+            slow = value >= 1.5
         assert (lasted_s > 0) == slow
 
 
