@@ -66,6 +66,7 @@ class Status(_message.Message):
     LEASE_TIME_S_FIELD_NUMBER: _builtins.int
     LEASE_STALE_FIELD_NUMBER: _builtins.int
     AGENTS_FIELD_NUMBER: _builtins.int
+    ADVICE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     uptime_s: _builtins.float
     """Seconds since the controller started."""
@@ -104,6 +105,12 @@ class Status(_message.Message):
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeUse]: ...
     @_builtins.property
     def agents(self) -> Global___AgentsStatus: ...
+    @_builtins.property
+    def advice(self) -> _containers.RepeatedCompositeFieldContainer[Global___MoveAdvice]:
+        """What the contention threshold would do now, the most urgent first. Where preemption is automatic it is done at once, and
+        what stands here is about to be.
+        """
+
     def __init__(
         self,
         *,
@@ -133,14 +140,56 @@ class Status(_message.Message):
         lease_time_s: _builtins.float = ...,
         lease_stale: _builtins.bool = ...,
         agents: Global___AgentsStatus | None = ...,
+        advice: _abc.Iterable[Global___MoveAdvice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "policy", b"policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "partitions", b"partitions", "policy", b"policy", "rejects", b"rejects", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "uptime_s", b"uptime_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "agents", b"agents", "decisions", b"decisions", "fallbacks", b"fallbacks", "gpus_total", b"gpus_total", "gpus_used", b"gpus_used", "jobs_ineligible", b"jobs_ineligible", "jobs_running", b"jobs_running", "jobs_starting", b"jobs_starting", "jobs_waiting", b"jobs_waiting", "jobs_yielded", b"jobs_yielded", "last_error", b"last_error", "lease_stale", b"lease_stale", "lease_time_s", b"lease_time_s", "nodes", b"nodes", "nodes_available", b"nodes_available", "nodes_total", b"nodes_total", "partitions", b"partitions", "policy", b"policy", "rejects", b"rejects", "slurm_client", b"slurm_client", "slurm_errors", b"slurm_errors", "slurm_version", b"slurm_version", "snapshot_read_s", b"snapshot_read_s", "snapshot_time_s", b"snapshot_time_s", "uptime_s", b"uptime_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Status: _TypeAlias = Status  # noqa: Y015
+
+@_typing.final
+class MoveAdvice(_message.Message):
+    """That one running job should be placed anew, elsewhere."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    AVOID_FIELD_NUMBER: _builtins.int
+    SINCE_S_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    why: _builtins.str
+    """A sentence, with the numbers."""
+    since_s: _builtins.float
+    """When this was first advised, seconds since the Unix epoch."""
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where there is room for it now."""
+
+    @_builtins.property
+    def avoid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes that it is to be kept off."""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        why: _builtins.str = ...,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
+        avoid: _abc.Iterable[_builtins.str] | None = ...,
+        since_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["avoid", b"avoid", "job_id", b"job_id", "nodes", b"nodes", "since_s", b"since_s", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveAdvice: _TypeAlias = MoveAdvice  # noqa: Y015
 
 @_typing.final
 class AgentsStatus(_message.Message):
