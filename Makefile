@@ -24,7 +24,9 @@ demo: setup
 ## make test       every check and every test (those on a real Slurm where root allows)
 test: setup check
 	$(BIN)/python -m slurm.prerequisites --install-if-root
-	$(BIN)/python -m pytest -m "not slow"
+	# Those on a real Slurm by themselves: they have nodes, processes and clocks of their own.
+	$(BIN)/python -m pytest -m "not slow and not cluster" --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -m "cluster and not slow" --durations 15
 
 test-slow: setup
 	$(BIN)/python -m slurm.prerequisites --install-if-root

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from tests.bench import cycle
 
 
 @pytest.mark.parametrize("scenario", cycle.SCENARIOS)
-async def test_every_phase_is_measured_and_the_policy_server_decides(scenario: cycle.Scenario, tmp_path: Path) -> None:
-    with Installation.prepare("bench-toy", parent=tmp_path) as headway:
+async def test_every_phase_is_measured_and_the_policy_server_decides(scenario: cycle.Scenario) -> None:
+    # Not in pytest's own folder: a socket's path has to be short.
+    with Installation.prepare("bench-toy", parent=Path(tempfile.gettempdir())) as headway:
         headway.start_policy("srtf")
         small = cycle.Scenario(scenario.name, running=5, full=scenario.full)
         times = await cycle.measure(small, headway, cycles=2, pending=150, nodes=60)

