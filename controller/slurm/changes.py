@@ -11,6 +11,9 @@ What Slurm 22.05 does with an update, measured:
   than its tasks need ends up in BadConstraints.
 - An upper bound of nodes can be raised but not taken away, and "2" is refused where "2-2" is not: a job whose user gave none
   gets a bound no cluster reaches. It may then start on the least number of nodes where Slurm would first have tried more.
+- A job in another size gets its tasks and CPUs after its nodes, in an update of their own: with `NumNodes` Slurm would work them
+  out itself. More tasks without `NumCPUs` start on too few CPUs. `CPUsPerTask` needs `MinCPUsNode` beside it, or the job is
+  given as many CPUs on a node as before; SLURM_CPUS_PER_TASK of its next run follows.
 - `TresPerJob=` with nothing takes --gpus away, and --gpus-per-node must name the type again if the user gave one. A request
   that mixes several types, or GPUs with other generic resources, is never rewritten.
 """
@@ -54,10 +57,14 @@ def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
         return refusal
     request, original, count = job.request, pin.original, len(pin.nodes)
     words = _gpu_words(found, _wanted_gpus(pin))
-    words += _task_words(request, _wanted_tasks_per_node(pin))
-    if not _node_count_is_bound(found, count):
+    words += _task_words(request, _wanted_tasks_per_node(pin), original)
+    bound = _node_count_is_bound(found, count)
+    # After the nodes, as far as these show before the tasks are right.
+    sizes = _size_words(request, original, count) if pin.resized and (bound or found.told) else []
+    words += sizes
+    if not bound and not sizes:
         words.append(f"NumNodes={count}-{count}")
-        if request.num_cpus != original.num_cpus:
+        if request.num_cpus != original.num_cpus and not pin.resized:
             words.append(f"NumCPUs={original.num_cpus}")
     if set(request.required_nodes) != set(pin.nodes):
         words.append(f"ReqNodeList={','.join(pin.nodes)}")
@@ -76,7 +83,7 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
     words = _gpu_words(found, original)
     if words and found.record.mixed_gres:
         return Failure("asks for generic resources that cannot be written anew")
-    words += _task_words(request, original.tasks_per_node)
+    words += _task_words(request, original.tasks_per_node, original)
     nodes_restored = _same_range(found, original)
     if not nodes_restored:
         words.append(f"NumNodes={original.min_nodes}-{original.max_nodes or MANY_NODES}")
@@ -84,6 +91,7 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
         words.append(f"NumTasks={original.num_tasks}")
     if request.num_cpus != original.num_cpus:
         words.append(f"NumCPUs={original.num_cpus}")
+    words += _share_words(request, original)
     if set(request.required_nodes) != set(original.required_nodes):
         words.append(f"ReqNodeList={','.join(original.required_nodes)}")
     return _update(job, words)
@@ -228,13 +236,43 @@ def _gpu_words(found: Found, wanted: _GpuWish | ResourceRequest) -> list[str]:
 
 def _wanted_tasks_per_node(pin: Pin) -> int | None:
     """GPUs that come with tasks lie evenly only if the tasks do: Slurm would put 3 and 1 of 4 tasks on two nodes."""
+    here, rest = divmod(pin.original.num_tasks, len(pin.nodes))
     if pin.original.gpus_per_task and pin.gpus_per_node is not None:
-        return pin.original.num_tasks // len(pin.nodes)
-    return pin.original.tasks_per_node
+        return here
+    return here if pin.resized and here > 1 and not rest else pin.original.tasks_per_node
 
 
-def _task_words(request: ResourceRequest, tasks_per_node: int | None) -> list[str]:
-    return [] if request.tasks_per_node == tasks_per_node else [f"TasksPerNode={tasks_per_node or 0}"]
+def _task_words(request: ResourceRequest, tasks_per_node: int | None, original: ResourceRequest) -> list[str]:
+    if request.tasks_per_node == tasks_per_node:
+        return []
+    words = [f"TasksPerNode={tasks_per_node or 0}"]
+    if tasks_per_node and original.tasks_per_node and original.cpus_per_task:
+        words.append(f"MinCPUsNode={tasks_per_node * original.cpus_per_task}")
+    return words
+
+
+def _size_words(request: ResourceRequest, wanted: ResourceRequest, nodes: int) -> list[str]:
+    """Tasks, CPUs and memory of a job in another size on so many nodes."""
+    tasks = max(wanted.num_tasks, nodes)
+    words = [] if request.num_tasks == tasks else [f"NumTasks={tasks}"]
+    each = wanted.cpus_per_task
+    # Of more tasks than its user named each has a node to itself, and the CPUs of one.
+    cpus = wanted.num_cpus if each is None or tasks == wanted.num_tasks else tasks * each
+    if request.num_cpus != max(cpus, nodes):
+        words.append(f"NumCPUs={max(cpus, nodes)}")
+    return words + _share_words(request, wanted)
+
+
+def _share_words(request: ResourceRequest, wanted: ResourceRequest) -> list[str]:
+    """CPUs of a task, and memory of a node."""
+    words = []
+    each = wanted.cpus_per_task
+    if each is not None and request.cpus_per_task is not None and request.cpus_per_task != each:
+        words += [f"CPUsPerTask={each}", f"MinCPUsNode={each * (wanted.tasks_per_node or 1)}"]
+    memory_mib = wanted.memory_mib_per_node
+    if memory_mib is not None and request.memory_mib_per_node not in {None, memory_mib}:
+        words.append(f"MinMemoryNode={memory_mib}")
+    return words
 
 
 def _gres(prefix: str, count: int | None, gpu_type: str) -> str:

@@ -70,6 +70,8 @@ class ResourceRequest:
     excluded_nodes: tuple[str, ...] = ()
     tasks_per_node: int | None = None
     """--ntasks-per-node; None: the user gave none."""
+    cpus_per_task: int | None = None
+    """None: not known, and never changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,9 @@ class Pin:
     nodes: tuple[str, ...]
     gpus_per_node: int | None
     original: ResourceRequest
-    """What the user asked for, before Headway changed anything."""
+    """What the user asked for, before Headway changed anything; or the same in another size."""
+    resized: bool = False
+    """It is in another size: tasks, CPUs and memory change with the GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

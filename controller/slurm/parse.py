@@ -302,6 +302,7 @@ def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
         expand_nodes(fields.get("ReqNodeList", "")),
         expand_nodes(fields.get("ExcNodeList", "")),
         tasks_per_node,
+        _cpus_per_task(fields),
     )
 
 
@@ -322,6 +323,11 @@ def _node_range(fields: dict[str, str], gpus_per_job: int | None) -> tuple[int, 
     least = int(asked[1]) if asked else least
     unbounded = most >= MANY_NODES or (gpus_per_job is not None and most >= gpus_per_job and most > least)
     return least, 0 if unbounded else most
+
+
+def _cpus_per_task(fields: dict[str, str]) -> int | None:
+    text = fields.get("CPUs/Task", "")
+    return (int(text) or None) if text.isdecimal() else None
 
 
 def _tasks_per_node(fields: dict[str, str]) -> int | None:

@@ -260,6 +260,7 @@ def _request(
         required_nodes=expand_nodes(job.required_nodes or ""),
         excluded_nodes=expand_nodes(job.excluded_nodes or ""),
         tasks_per_node=job.ntasks_per_node,
+        cpus_per_task=getattr(job, "cpus_per_task", None) or None,
     )
 
 

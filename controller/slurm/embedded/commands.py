@@ -134,7 +134,7 @@ def update(ctld: Slurmctld, job: Job, changes: Mapping[str, str]) -> str | None:
     """scontrol update. As with Slurm, an error leaves the changes before it in place: read the job again.
 
     Keys are scontrol's, and are carried out in this order: Requeue, AdminComment, TresPerJob, TresPerNode, TasksPerNode, NumNodes,
-    NumTasks, NumCPUs, ExcNodeList, ReqNodeList, StartTime (seconds since the Unix epoch, or "now").
+    NumTasks, NumCPUs, MinMemoryNode, ExcNodeList, ReqNodeList, StartTime (seconds since the Unix epoch, or "now").
     """
     if job.phase is Phase.ENDED:
         return "Job/step already completing or completed"
@@ -154,6 +154,7 @@ _ORDER = (
     "NumNodes",
     "NumTasks",
     "NumCPUs",
+    "MinMemoryNode",
     "ExcNodeList",
     "ReqNodeList",
     "StartTime",
@@ -189,12 +190,13 @@ def _changed_request(ctld: Slurmctld, request: ResourceRequest, key: str, value:
             return _with_gpus(request, value, per_job=key == "TresPerJob")
         case "NumNodes":
             return _with_node_count(request, value)
-        case "TasksPerNode":
-            return replace(request, tasks_per_node=int(value) or None)
         case "NumTasks":
             return replace(request, num_tasks=int(value))
         case "NumCPUs":
             return replace(request, num_cpus=int(value))
+        case "TasksPerNode" | "MinMemoryNode":
+            name = "tasks_per_node" if key == "TasksPerNode" else "memory_mib_per_node"
+            return replace(request, **{name: int(value) or None})
         case _:
             return _with_node_list(ctld, request, key, value)
 

@@ -25,6 +25,8 @@ def pin(ctld: Slurmctld, job: Job, order: Pin) -> str | None:
         "ReqNodeList": ",".join(order.nodes),
         "StartTime": "now",
     }
+    if order.resized:
+        changes |= _memory_change(job.request, order.original)
     return commands.update(ctld, job, changes) or (None if _is_pinned(job, order) else _NOT_SHOWN)
 
 
@@ -37,14 +39,18 @@ def unpin(ctld: Slurmctld, job: Job, original: ResourceRequest) -> str | None:
     if error := _cannot_change(job):
         return error
     most = original.max_nodes or (original.min_nodes if original.gpus_per_node is not None else len(ctld.nodes))
-    changes = _gpu_changes(original, None) | {
-        "TasksPerNode": str(original.tasks_per_node or 0),
-        "NumNodes": f"{original.min_nodes}-{most}",
-        "NumTasks": str(original.num_tasks),
-        "NumCPUs": str(original.num_cpus),
-        "ReqNodeList": ",".join(original.required_nodes),
-        "ExcNodeList": ",".join(original.excluded_nodes),
-    }
+    changes = (
+        _gpu_changes(original, None)
+        | {
+            "TasksPerNode": str(original.tasks_per_node or 0),
+            "NumNodes": f"{original.min_nodes}-{most}",
+            "NumTasks": str(original.num_tasks),
+            "NumCPUs": str(original.num_cpus),
+            "ReqNodeList": ",".join(original.required_nodes),
+            "ExcNodeList": ",".join(original.excluded_nodes),
+        }
+        | _memory_change(job.request, original)
+    )
     refusal = commands.update(ctld, job, changes)
     same = replace(job.request, max_nodes=0) == replace(original, max_nodes=0)
     return refusal or (None if same else _NOT_SHOWN)
@@ -93,6 +99,11 @@ def _gpu_changes(original: ResourceRequest, gpus_per_node: int | None) -> dict[s
     if original.gpus_per_job is not None:
         return {"TresPerNode": "", "TresPerJob": f"gres:gpu{kind}:{original.gpus_per_job}"}
     return {}
+
+
+def _memory_change(request: ResourceRequest, wanted: ResourceRequest) -> dict[str, str]:
+    memory_mib = wanted.memory_mib_per_node
+    return {} if memory_mib == request.memory_mib_per_node else {"MinMemoryNode": str(memory_mib or 0)}
 
 
 def _is_pinned(job: Job, order: Pin) -> bool:

@@ -28,7 +28,7 @@ def test_a_held_job() -> None:
     assert (seen.phase, seen.held, seen.batch, seen.requeue, seen.restarts) == (Phase.PENDING, True, True, True, 0)
     assert (seen.eligible_time_s, seen.start_time_s, seen.end_time_s, seen.time_limit_s) == (None, None, None, None)
     assert (seen.admin_comment, seen.comment, seen.account, seen.features, seen.dependency) == ("", "", "", "", "")
-    assert seen.request == ResourceRequest(1, 0, 1, 1, gpus_per_node=2, memory_mib_per_cpu=1000)
+    assert seen.request == ResourceRequest(1, 0, 1, 1, gpus_per_node=2, memory_mib_per_cpu=1000, cpus_per_task=1)
     assert seen.allocated == ()
 
 
