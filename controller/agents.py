@@ -30,6 +30,7 @@ from controller.agent_stream import AgentStream, Bucket
 from controller.errors import ConfigurationError
 from controller.profile_store import ProfileStore, ProfileStoreError
 from controller.sights import Arrival
+from controller.windows import SlurmRun
 from nodeagent.endpoint import Endpoint, parse_endpoint, require_local
 from nodeagent.errors import AgentError
 from nodeagent.link import MAX_MESSAGE_BYTES
@@ -179,9 +180,11 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         """Do something with the store, in the thread that it belongs to."""
         return await self._worker.run(lambda: work(self._store))
 
-    async def note_present(self, time_s: float, jobs_by_node: Mapping[str, Iterable[int]]) -> None:
+    async def note_present(
+        self, time_s: float, jobs_by_node: Mapping[str, Iterable[int]], runs: Iterable[SlurmRun]
+    ) -> None:
         """What Slurm has running where; see ProfileStore. Raises ProfileStoreError."""
-        await self._worker.run(partial(self._store.note_present, time_s, jobs_by_node))
+        await self._worker.run(partial(self._store.note_present, time_s, jobs_by_node, runs))
 
     # --- life
 

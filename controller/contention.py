@@ -14,11 +14,12 @@ from math import nan
 from controller.ideal import ideal_of
 from controller.profile_reader import ProfileReader
 from controller.sensitivity import Ideal, IdealSource, Priors, Sensitivity, sensitivity
-from controller.slurm.client import SlurmJob, SlurmSnapshot
-from controller.windows import Observation, RunKey
+from controller.slurm.client import Phase, SlurmJob, SlurmSnapshot
+from controller.windows import Observation, RunKey, SlurmRun
 
 FRESH_WINDOWS = 5
 """A window tells of now for so many times its length, the time until it is worked out included."""
+_AT_A_RUN = frozenset({Phase.RUNNING, Phase.SUSPENDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ NOTHING: Known = {}
 
 
 def run_of(job: SlurmJob) -> RunKey | None:
-    """How agents name the present run of a job; None where Slurm did not tell its number."""
+    """The present run of a job, as the store names it; None where Slurm did not tell its number."""
     return None if job.raw_id is None else RunKey(job.raw_id, job.restarts)
 
 
@@ -64,6 +65,16 @@ def jobs_by_node(snapshot: SlurmSnapshot) -> dict[str, list[int]]:
             for share in job.allocated:
                 found[share.node].append(job.raw_id)
     return dict(found)
+
+
+def runs_now(snapshot: SlurmSnapshot) -> list[SlurmRun]:
+    """The runs that Slurm's jobs are at. One that is completing may count its next restart already, with this one's start."""
+    found = []
+    for job in snapshot.jobs:
+        run = run_of(job) if job.phase in _AT_A_RUN else None
+        if run is not None and job.start_time_s is not None:
+            found.append(SlurmRun(run, job.start_time_s))
+    return found
 
 
 def newest(store: ProfileReader, since_s: float, present: Mapping[str, Collection[int]]) -> dict[RunKey, Observation]:

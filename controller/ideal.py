@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 
 from controller.profile_reader import ProfileReader
@@ -27,6 +27,8 @@ from controller.windows import RunKey, Shape, Trained
 _RECENT_WINDOWS = 2000
 """An ideal is made of so many windows at most, the newest: of 30 s each, most of a day."""
 _RECENT_PROFILES = 50
+_SAME_BUSY = 1.2
+"""Times that kernels take may differ by so much: clocks of GPUs of one model do, by heat and power."""
 _FEW = 3
 """Runs, kinds of jobs or predictions that it takes to say how such things spread."""
 
@@ -36,20 +38,39 @@ def ideal_of(
 ) -> Ideal | None:
     """Of a job on these nodes: by its own windows alone, those of jobs of its kind and shape, or its kind's profiles.
 
-    A job whose model is not known is only compared with itself: a script may train anything. For one on a single node nothing is
-    predicted.
+    A job whose model is not known is only compared with itself: a script may train anything. So is one whose GPUs compute for
+    another time in a step than those of the others, as with another batch size. For one on a single node nothing is predicted.
     """
     alone = store.alone(trained, shape, _RECENT_WINDOWS)
     own = from_windows(alone.pop(job_id, []), priors)
     if own is not None or not trained.signature:
         return own
-    alike = from_jobs([median(rates) for rates in alone.values()], priors)
+    busy = store.busy(trained, shape)
+    alike = from_jobs([median(alone[other]) for other in _alike(job_id, alone, busy)], priors)
     if alike is not None:
         return alike
     if shape.nodes < 2:
         return None  # on one node it is hosts that jobs share, and a profile tells nothing of a free one
-    profiles = [step_profile(row) for row in store.profiles_like(trained, shape, _RECENT_PROFILES)]
+    rows = store.profiles_like(trained, shape, _RECENT_PROFILES)
+    others = _alike(job_id, {row.run.job_id for row in rows}, busy)
+    profiles = [step_profile(row) for row in rows if row.run.job_id in others]
     return best_ideal(from_profiles(profiles, shape.nodes, store.link_bytes_per_s(nodes), priors))
+
+
+def _alike(job_id: int, others: Collection[int], busy: Mapping[int, float]) -> set[int]:
+    """Those of one kind whose GPUs compute for about as long in a step as the job's; of which it is not known, all.
+
+    Where it is not known of the job itself, they are all or none: as they are alike, or differ among each other.
+    """
+    own_s = busy.get(job_id)
+    if own_s is not None:
+        return {other for other in others if _is_about(own_s, busy.get(other, own_s))}
+    known = [busy[other] for other in others if other in busy]
+    return set(others) if not known or _is_about(min(known), max(known)) else set()
+
+
+def _is_about(one_s: float, other_s: float) -> bool:
+    return max(one_s, other_s) <= _SAME_BUSY * min(one_s, other_s)
 
 
 def sensitivity_of(store: ProfileReader, run: RunKey, since_s: float, priors: Priors) -> Sensitivity | None:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from urllib.parse import quote
 
 from controller import profile_tables as tables
@@ -21,7 +22,7 @@ class ProfileStoreError(HeadwayError):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Everything that was seen of jobs of one user, script and model at one shape."""
+    """Everything that was seen of jobs of one user, script, model and batch size at one shape."""
 
     trained: Trained
     shape: Shape
@@ -74,14 +75,24 @@ class ProfileReader:
     def alone(self, trained: Trained, shape: Shape, limit: int) -> dict[int, list[float]]:
         """Throughputs of jobs of that kind and shape in windows in which they were alone, by job id; the newest so many."""
         rows = self._db.execute(
-            "SELECT job_id, steps_per_s FROM observation WHERE uid = ? AND script = ? AND signature = ? AND gpus = ?"
-            " AND nodes = ? AND alone = 1 ORDER BY start_s DESC LIMIT ?",
-            (trained.uid, trained.script, trained.signature, shape.gpus, shape.nodes, limit),
+            f"{tables.RATES} WHERE {tables.OF_KIND} AND alone = 1 ORDER BY start_s DESC LIMIT ?",
+            (*tables.kind(trained, shape), limit),
         )
         found: dict[int, list[float]] = defaultdict(list)
         for job_id, steps_per_s in rows:
             found[job_id].append(steps_per_s)
         return dict(found)
+
+    def busy(self, trained: Trained, shape: Shape) -> dict[int, float]:
+        """Seconds of a step in which the GPUs of jobs of that kind and shape compute, by job id: medians of their profiles."""
+        rows = self._db.execute(
+            f"{tables.BUSY} WHERE {tables.OF_KIND} AND busy_s IS NOT NULL",
+            tables.kind(trained, shape),
+        )
+        found: dict[int, list[float]] = defaultdict(list)
+        for job_id, busy_s in rows:
+            found[job_id].append(busy_s)
+        return {job_id: median(values) for job_id, values in found.items()}
 
     def profiles(self, since_s: float = 0.0) -> Iterator[ProfileRow]:
         """All profiles from then on, oldest first."""
@@ -92,9 +103,8 @@ class ProfileReader:
     def profiles_like(self, trained: Trained, shape: Shape, limit: int) -> list[ProfileRow]:
         """Profiles of jobs of that kind and shape, newest first."""
         rows = self._db.execute(
-            f"{tables.PROFILES} WHERE uid = ? AND script = ? AND signature = ? AND gpus = ? AND nodes = ?"
-            " ORDER BY time_s DESC, id DESC LIMIT ?",
-            (trained.uid, trained.script, trained.signature, shape.gpus, shape.nodes, limit),
+            f"{tables.PROFILES} WHERE {tables.OF_KIND} ORDER BY time_s DESC, id DESC LIMIT ?",
+            (*tables.kind(trained, shape), limit),
         )
         return [tables.profile(row) for row in rows]
 
@@ -135,11 +145,12 @@ class ProfileReader:
     def kinds(self, limit: int) -> list[Kind]:
         """The kinds of jobs that were seen, the newest first."""
         rows = self._db.execute(
-            "SELECT uid, script, signature, gpus, nodes, COUNT(*), SUM(alone), COUNT(DISTINCT job_id), MAX(start_s)"
-            " FROM observation GROUP BY uid, script, signature, gpus, nodes ORDER BY MAX(start_s) DESC LIMIT ?",
+            "SELECT uid, script, signature, batch_size, gpus, nodes, gpu_model, COUNT(*), SUM(alone), COUNT(DISTINCT job_id),"
+            " MAX(start_s) FROM observation GROUP BY uid, script, signature, batch_size, gpus, nodes, gpu_model"
+            " ORDER BY MAX(start_s) DESC LIMIT ?",
             (limit,),
         )
-        return [Kind(Trained(*row[:3]), Shape(*row[3:5]), *row[5:]) for row in rows]
+        return [Kind(Trained(*row[:4]), Shape(*row[4:7]), *row[7:]) for row in rows]
 
 
 class OneLook(ProfileReader):

@@ -7,6 +7,7 @@ Everything is kept for a bounded time. One process writes.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections import defaultdict
@@ -17,8 +18,8 @@ from pathlib import Path
 
 from controller import profile_tables as tables
 from controller.profile_reader import ProfileReader, ProfileStoreError
-from controller.sights import Arrival, profile_of, sighting_of
-from controller.windows import Links, Observation, observe_window, own_nodes
+from controller.sights import Arrival, gpu_models, profile_of, sighting_of
+from controller.windows import Links, Observation, SlurmRun, observe_window, own_nodes
 
 __all__ = ["ProfileStore", "ProfileStoreError", "StoreSettings"]
 
@@ -54,6 +55,9 @@ class ProfileStore(ProfileReader):
         self.settings = StoreSettings() if settings is None else settings
         self.links = links
         self._thinned_s = 0.0
+        self._gpu_models: dict[str, dict[int, str]] = {}
+        self._runs: dict[int, SlurmRun] = {}
+        """As last noted, by job."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
@@ -73,13 +77,15 @@ class ProfileStore(ProfileReader):
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version not in {0, tables.SCHEMA_VERSION}:
+        if not 0 <= version <= tables.SCHEMA_VERSION:
             raise ProfileStoreError(
-                f"{path}: written by another version of Headway (schema {version}, this one reads {tables.SCHEMA_VERSION}); "
+                f"{path}: written by a later version of Headway (schema {version}, this one reads {tables.SCHEMA_VERSION}); "
                 "install that version, or move the file away"
             )
-        self._db.executescript(tables.SCHEMA)
-        self._db.execute(f"PRAGMA user_version = {tables.SCHEMA_VERSION}")
+        steps = "" if version == 0 else "".join(tables.MIGRATIONS[old] for old in range(version, tables.SCHEMA_VERSION))
+        self._db.executescript(  # all of it or nothing: a controller that dies here finds the old file again
+            f"BEGIN IMMEDIATE; {steps} {tables.SCHEMA} PRAGMA user_version = {tables.SCHEMA_VERSION}; COMMIT;"
+        )
 
     def close(self) -> None:
         """Write everything back into the one file."""
@@ -122,7 +128,8 @@ class ProfileStore(ProfileReader):
         profile = profile_of(arrival)
         if profile is not None:
             tables.insert_profile(db, profile)
-        found = sighting_of(arrival)
+        self._note_gpus(db, arrival)
+        found = sighting_of(arrival, self._gpu_models_of(arrival.node))
         if found is None or found.time_s < arrival.time_s - self.settings.keep_sights_s:
             return  # what else was seen in that window may be forgotten: half of it would be worse than none
         slot = self._slot(found.time_s)
@@ -133,17 +140,48 @@ class ProfileStore(ProfileReader):
             "INSERT OR IGNORE INTO present VALUES (?, ?, ?)", [(slot, found.node, job_id) for job_id in found.present]
         )
 
-    def note_present(self, time_s: float, jobs_by_node: Mapping[str, Iterable[int]]) -> None:
-        """Numeric ids of jobs that Slurm has on nodes now: those that report nothing are neighbours all the same."""
+    def _note_gpus(self, db: sqlite3.Connection, arrival: Arrival) -> None:
+        if arrival.report.WhichOneof("kind") != "telemetry":
+            return
+        models = gpu_models(arrival.report.telemetry)
+        if models is not None and models != self._gpu_models_of(arrival.node):
+            db.execute(
+                "INSERT INTO node (name, gpu_models) VALUES (?, ?) ON CONFLICT DO UPDATE SET gpu_models = excluded.gpu_models",
+                (arrival.node, json.dumps(models)),
+            )
+            self._gpu_models[arrival.node] = models
+
+    def _gpu_models_of(self, node: str) -> dict[int, str]:
+        """As last told: also by an agent that ran before this one, or reported to the controller before."""
+        if node not in self._gpu_models:
+            row = self._db.execute("SELECT gpu_models FROM node WHERE name = ?", (node,)).fetchone()
+            self._gpu_models[node] = {int(index): model for index, model in json.loads(row[0] if row else "{}").items()}
+        return self._gpu_models[node]
+
+    def note_present(
+        self, time_s: float, jobs_by_node: Mapping[str, Iterable[int]], runs: Iterable[SlurmRun] = ()
+    ) -> None:
+        """Numeric ids of jobs that Slurm has on nodes now: those that report nothing are neighbours all the same. And `runs`, which
+        its jobs are at: to which of them a report belongs is for Slurm to say, not for the job.
+        """
         slot = self._slot(time_s)
         rows = [(slot, node, job_id) for node, jobs in jobs_by_node.items() for job_id in jobs]
+        noted = {told.run.job_id: told for told in runs}
         with self._writing() as db:
             db.executemany("INSERT OR IGNORE INTO present VALUES (?, ?, ?)", rows)
+            for job_id, told in noted.items():
+                if self._runs.get(job_id) != told:
+                    tables.insert_run(db, told)
+        self._runs = noted
 
     def note_node(self, name: str, link_bits_per_s: int | None) -> None:
         """The rate of the node's fastest network interface."""
         with self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO node VALUES (?, ?)", (name, link_bits_per_s))
+            db.execute(
+                "INSERT INTO node (name, link_bits_per_s) VALUES (?, ?)"
+                " ON CONFLICT DO UPDATE SET link_bits_per_s = excluded.link_bits_per_s",
+                (name, link_bits_per_s),
+            )
 
     def _slot(self, time_s: float) -> int:
         return int(time_s // self.settings.window_s)
@@ -166,10 +204,12 @@ class ProfileStore(ProfileReader):
     def _observe(self, slot: int) -> list[Observation]:
         start_s, length_s = slot * self.settings.window_s, self.settings.window_s
         rows = self._db.execute(f"{tables.SIGHTS} WHERE time_s >= ? AND time_s < ?", (start_s, start_s + length_s))
+        sights = [tables.sight(row) for row in rows]
         present: dict[str, list[int]] = defaultdict(list)
         for node, job_id in self._db.execute("SELECT node, job_id FROM present WHERE slot = ?", (slot,)):
             present[node].append(job_id)
-        return observe_window([tables.sight(row) for row in rows], start_s, length_s, present, self.links)
+        runs = tables.runs_of(self._db, (sight.job_id for sight in sights))
+        return observe_window(sights, start_s, length_s, present, self.links, runs)
 
     # --- retention
 
@@ -185,6 +225,7 @@ class ProfileStore(ProfileReader):
             db.execute("DELETE FROM observation WHERE start_s < ?", (kept_s,))
             self._thin(db, now_s - self.settings.keep_all_hours * 3600)
             db.execute("DELETE FROM profile WHERE time_s < ?", (kept_s,))
+            db.execute("DELETE FROM run WHERE start_s < ? AND job_id NOT IN (SELECT job_id FROM present)", (kept_s,))
             db.execute("DELETE FROM receipt WHERE time_s < ?", (now_s - self.settings.keep_receipts_days * 86400,))
 
     def _thin(self, db: sqlite3.Connection, until_s: float) -> None:

@@ -13,7 +13,7 @@ import structlog
 
 from controller.agents import AgentsServer, AgentsSettings
 from controller.config import ControllerSettings
-from controller.contention import jobs_by_node
+from controller.contention import jobs_by_node, runs_now
 from controller.cycle import CycleResult
 from controller.errors import ConfigurationError
 from controller.profile_store import ProfileStore, ProfileStoreError, StoreSettings
@@ -83,8 +83,8 @@ async def _note_present(controller: Watched, server: AgentsServer) -> None:
         await asyncio.sleep(pause_s)
         if controller.last is None:
             continue
-        jobs, now_s = jobs_by_node(controller.last.observation.snapshot), time.time()
+        snapshot, now_s = controller.last.observation.snapshot, time.time()
         try:
-            await server.note_present(now_s, jobs)
+            await server.note_present(now_s, jobs_by_node(snapshot), runs_now(snapshot))
         except ProfileStoreError as error:
             log.error("present_not_noted", problem=str(error))

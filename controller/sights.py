@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
+from types import MappingProxyType
 
 from controller.sensitivity import RING_SHARES
 from controller.windows import RunKey, Shape, Sight, Trained
@@ -28,11 +30,13 @@ class Arrival:
     """What is to be added to the node's clock to have the controller's."""
     numa_of_gpu: tuple[tuple[int, int], ...] = ()
     """(GPU index, NUMA node) of the node's GPUs, where both are known."""
+    made_s: float | None = None
+    """When the report was made, by the controller's clock, found without the node's; None: the agent did not tell its age."""
 
     @property
     def reported_s(self) -> float:
         """When the report was made, by the controller's clock; never later than it came."""
-        made_s = self.report.time_s + self.offset_s
+        made_s = self.report.time_s + self.offset_s if self.made_s is None else self.made_s
         return min(made_s, self.time_s) if isfinite(made_s) else self.time_s
 
 
@@ -54,6 +58,7 @@ class ProfileRow:
     time_s: float
     node: str
     run: RunKey
+    """As the job says, until Slurm has told of it."""
     trained: Trained
     param_bytes: int | None
     world_size: int | None
@@ -66,15 +71,24 @@ class ProfileRow:
     """Bytes of a step by kind of communication."""
     shape: Shape | None = None
     """Of the whole job; None: not known yet."""
+    busy_s: float | None = None
+    """In which a kernel that computes ran on the GPU; None: not told, or not on GPUs."""
 
 
-def sighting_of(arrival: Arrival) -> Sighting | None:
-    """What a job report, or the processes on the GPUs, say of jobs; None where nothing."""
+def gpu_models(telemetry: agent_pb2.NodeTelemetry) -> dict[int, str] | None:
+    """Models of a node's GPUs by index; None: they could not be read."""
+    if not telemetry.gpus_read:
+        return None
+    return {gpu.index: gpu.name[:_MAX_TEXT] for gpu in telemetry.gpus if gpu.name}
+
+
+def sighting_of(arrival: Arrival, models: Mapping[int, str] = MappingProxyType({})) -> Sighting | None:
+    """What a job report, or the processes on the GPUs, say of jobs; None where nothing. `models`: of the node's GPUs."""
     report = arrival.report
     match report.WhichOneof("kind"):
         case "job":
-            sight = _sight(arrival, report.job)
-            return Sighting(sight.time_s, sight.node, sight, (sight.run.job_id,)) if sight else None
+            sight = _sight(arrival, report.job, models)
+            return Sighting(sight.time_s, sight.node, sight, (sight.job_id,)) if sight else None
         case "telemetry":
             jobs = {
                 process.job_id
@@ -101,7 +115,7 @@ def profile_of(arrival: Arrival) -> ProfileRow | None:
     return ProfileRow(
         time_s=arrival.reported_s,
         node=arrival.node,
-        run=_run(told.job),
+        run=RunKey(told.job.job_id, told.job.restart),
         trained=_trained(told.job, told.script, told.model),
         param_bytes=min(told.model.param_bytes, _MAX_INT) if told.HasField("model") else None,
         world_size=told.world_size if told.HasField("world_size") else None,
@@ -111,18 +125,20 @@ def profile_of(arrival: Arrival) -> ProfileRow | None:
         exposed_s=told.comm_exposed_s,
         hidden_s=told.comm_hidden_s,
         kinds=sizes,
+        busy_s=told.busy_s if told.HasField("busy_s") and isfinite(told.busy_s) and told.busy_s > 0 else None,
     )
 
 
-def _sight(arrival: Arrival, told: agent_pb2.JobReport) -> Sight | None:
-    if max(told.job.job_id, told.steps, told.last_step_ns, told.monotonic_ns) > _MAX_INT:
+def _sight(arrival: Arrival, told: agent_pb2.JobReport, models: Mapping[int, str]) -> Sight | None:
+    if max(told.job.job_id, told.steps, told.last_step_ns, told.monotonic_ns, told.first_seen_ns) > _MAX_INT:
         return None
     numa = dict(arrival.numa_of_gpu)
     places = [numa.get(index) for index in told.gpus.index]
     return Sight(
         time_s=arrival.reported_s,
         node=arrival.node,
-        run=_run(told.job),
+        job_id=told.job.job_id,
+        said=told.job.restart,
         trained=_trained(told.job, told.script, told.model),
         num_ranks=len(told.ranks),
         world_size=told.world_size if told.HasField("world_size") else None,
@@ -132,12 +148,21 @@ def _sight(arrival: Arrival, told: agent_pb2.JobReport) -> Sight | None:
         steps=told.steps if told.HasField("steps") else None,
         last_step_ns=told.last_step_ns if told.HasField("last_step_ns") else None,
         monotonic_ns=told.monotonic_ns,
+        first_seen_ns=told.first_seen_ns or None,
+        gpu_model=_gpu_model(told, models),
+        several=len(set(told.ranks)) < len(told.ranks),
     )
 
 
-def _run(job: agent_pb2.JobName) -> RunKey:
-    return RunKey(job.job_id, job.restart)
+def _gpu_model(told: agent_pb2.JobReport, models: Mapping[int, str]) -> str:
+    """Of the GPUs that the job has; where it is not known which, of the node's if they are all of one model."""
+    if told.device == "cpu":
+        return ""
+    its = set(told.gpus.index) if told.HasField("gpus") else set(models)
+    found = sorted({models[index] for index in its if index in models})
+    return " + ".join(found) if told.HasField("gpus") or len(found) == 1 else ""
 
 
 def _trained(job: agent_pb2.JobName, script: str, model: agent_pb2.JobModel) -> Trained:
-    return Trained(job.uid, script[:_MAX_TEXT], model.signature[:_MAX_TEXT])
+    batch_size = model.batch_size if model.HasField("batch_size") and 0 < model.batch_size <= _MAX_INT else None
+    return Trained(job.uid, script[:_MAX_TEXT], model.signature[:_MAX_TEXT], batch_size)

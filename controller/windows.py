@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 NS = 1e-9
 COVERED = 0.8
 """A job counts as there for the whole of a window when it was seen over this share of it."""
+_CLOCKS_S = 5.0
+"""Slurm's clock and what is known of a node's differ by less; a requeued job is away for longer."""
 
 Links = Callable[[Collection[str]], Collection[str]]
 """The links and hosts that a job on these nodes uses: jobs that have one in common are neighbours."""
@@ -28,6 +31,15 @@ class RunKey:
 
 
 @dataclass(frozen=True, slots=True)
+class SlurmRun:
+    """A run that Slurm told of."""
+
+    run: RunKey
+    start_s: float
+    """By Slurm's clock, in whole seconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trained:
     """What a run trains: the key of profiles, with the shape besides."""
 
@@ -35,15 +47,19 @@ class Trained:
     script: str
     signature: str
     """Of the model; empty when not known."""
+    batch_size: int | None = None
+    """Examples of a rank and step; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One run of a job as one node saw it at one moment. Times on the controller's clock, but for those in `_ns`."""
+    """One job as one node saw it at one moment. Times on the controller's clock, but for those in `_ns`."""
 
     time_s: float
     node: str
-    run: RunKey
+    job_id: int
+    said: int
+    """Which run this is, as the job says, which may inherit it, or lie: of use only where Slurm has told of no run."""
     trained: Trained
     num_ranks: int
     """Ranks that have stepped there."""
@@ -58,6 +74,18 @@ class Sight:
     """CLOCK_MONOTONIC of the node."""
     monotonic_ns: int
     """The moment of the sight on that clock."""
+    first_seen_ns: int | None = None
+    """When the agent first saw what it counts these steps of."""
+    gpu_model: str = ""
+    """Of the GPUs that it holds there; empty: none, or not known."""
+    several: bool = False
+    """Two processes there are of one rank: more than one program trains."""
+
+    @property
+    def first_seen_s(self) -> float:
+        """On the controller's clock."""
+        seen_ns = self.monotonic_ns if self.first_seen_ns is None else self.first_seen_ns
+        return self.time_s - (self.monotonic_ns - seen_ns) * NS
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -66,6 +94,8 @@ class Shape:
 
     gpus: int
     nodes: int
+    gpu_model: str = ""
+    """As the driver calls it; of different ones all, joined by " + "; empty: not known, or it trains on CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +133,18 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One run in one window, over all nodes."""
+    """One job in one window, over all nodes."""
 
     run: RunKey
     trained: Trained
     nodes: tuple[str, ...]
     shape: Shape | None
-    """None: not all of it was seen."""
+    """None: not all of it was seen, or it is not known of which run."""
     covered: bool
-    """On all of its nodes, for the whole window."""
+    """On all of its nodes, for the whole window, by one run."""
     steps: int
     steps_per_s: float | None
+    """None: not known, or of more than one training."""
     idle_gpus: int
     sockets: int | None
 
@@ -129,17 +160,19 @@ def observe_window(
     length_s: float,
     present: Mapping[str, Collection[int]],
     links: Links = own_nodes,
+    runs: Mapping[int, Sequence[SlurmRun]] = MappingProxyType({}),
 ) -> list[Observation]:
-    """What jobs achieved from `start_s` on; `present`: numeric ids of jobs known to be on a node, whether they report or not.
+    """What jobs achieved from `start_s` on. `present`: numeric ids of jobs known to be on a node, whether they report or not;
+    `runs`: those that Slurm told of, by job.
 
-    Left out are jobs of which a node is missing, those that made no two steps, and windows in which the job or a neighbour came
-    or went: what they would tell is a mixture.
+    Left out are jobs of which a node is missing, those that made no two steps, those that went from one training to another, and
+    windows in which the job or a neighbour came or went: what they would tell is a mixture.
     """
-    by_run: dict[RunKey, dict[str, list[Sight]]] = defaultdict(lambda: defaultdict(list))
+    by_job: dict[int, dict[str, list[Sight]]] = defaultdict(lambda: defaultdict(list))
     for sight in sights:
-        if start_s <= sight.time_s < start_s + length_s:
-            by_run[sight.run][sight.node].append(sight)
-    seen = [_seen(run, by_node, start_s, length_s) for run, by_node in sorted(by_run.items())]
+        if start_s <= sight.time_s < start_s + length_s and not _is_left_over(sight, runs.get(sight.job_id, ())):
+            by_job[sight.job_id][sight.node].append(sight)
+    seen = [_seen(by_node, runs.get(job_id, ()), length_s, start_s) for job_id, by_node in sorted(by_job.items())]
     used = {item.run: frozenset(links(item.nodes)) for item in seen}
     silent = _silent(present, seen)
     found = []
@@ -173,17 +206,34 @@ def _silent(present: Mapping[str, Collection[int]], seen: Sequence[_Seen]) -> di
     return silent
 
 
-def _seen(run: RunKey, by_node: Mapping[str, Sequence[Sight]], start_s: float, length_s: float) -> _Seen:
+def _run_of(sight: Sight, runs: Sequence[SlurmRun]) -> SlurmRun | None:
+    """The last that had begun when the agent first saw it; None: one before all of these.
+
+    When, not what the job says: a job that is submitted by a requeued one inherits its count of restarts.
+    """
+    begun = [run for run in runs if run.run.restart == 0 or run.start_s <= sight.first_seen_s + _CLOCKS_S]
+    return max(begun, key=lambda run: run.start_s, default=None)
+
+
+def _is_left_over(sight: Sight, runs: Sequence[SlurmRun]) -> bool:
+    """Whether it is of a run before the one that there was by then: a node that it has left may remember it for a while."""
+    its = _run_of(sight, runs)
+    return any(run.start_s <= sight.time_s and (its is None or run.start_s > its.start_s) for run in runs)
+
+
+def _seen(by_node: Mapping[str, Sequence[Sight]], runs: Sequence[SlurmRun], length_s: float, start_s: float) -> _Seen:
     ordered = {node: sorted(sights, key=lambda sight: sight.time_s) for node, sights in sorted(by_node.items())}
     newest = [sights[-1] for sights in ordered.values()]
     rates = [_rate(sights, start_s) for sights in ordered.values()]
     known = [rate for rate in rates if rate is not None]
+    found = {_run_of(sight, runs) for sights in ordered.values() for sight in sights}
+    run = next(iter(found)) if len(found) == 1 else None
     return _Seen(
-        run=run,
+        run=RunKey(newest[0].job_id, max(sight.said for sight in newest)) if run is None else run.run,
         trained=_trained(newest),
         nodes=tuple(ordered),
-        shape=_shape(newest),
-        covered=all(_covered(sights, length_s) for sights in ordered.values()),
+        shape=_shape(newest) if run is not None or not runs else None,
+        covered=len(found) == 1 and all(_covered(sights, length_s) for sights in ordered.values()),
         steps=min((steps for steps, _ in known), default=0),
         steps_per_s=min(rate for _, rate in known) if len(known) == len(rates) else None,
         idle_gpus=sum(sight.idle_gpus or 0 for sight in newest),
@@ -200,7 +250,9 @@ def _covered(sights: Sequence[Sight], length_s: float) -> bool:
 
 
 def _rate(sights: Sequence[Sight], start_s: float) -> tuple[int, float] | None:
-    """Steps and steps/s between the first and the last step that are known to have ended in the window."""
+    """Steps and steps/s between the first and the last step that are known to have ended in the window; of one training."""
+    if len({(sight.said, sight.first_seen_ns) for sight in sights}) > 1 or _is_mixture(sights):
+        return None
     ended = [
         (sight.steps, sight.last_step_ns)
         for sight in sights
@@ -217,6 +269,17 @@ def _rate(sights: Sequence[Sight], start_s: float) -> tuple[int, float] | None:
     return steps, steps / ((last_ns - first_ns) * NS)
 
 
+def _is_mixture(sights: Sequence[Sight]) -> bool:
+    """Whether a node saw more than one training. (Nodes may differ: of a pipeline each has its part of the model.)"""
+    told = [sight.trained for sight in sights]
+    known = (
+        {one.script for one in told if one.script},
+        {one.signature for one in told if one.signature},
+        {one.batch_size for one in told if one.batch_size is not None},
+    )
+    return any(sight.several for sight in sights) or any(len(values) > 1 for values in known)
+
+
 def _trained(newest: Sequence[Sight]) -> Trained:
     """What most of its nodes that know the model say."""
     known = [sight.trained for sight in newest if sight.trained.signature] or [sight.trained for sight in newest]
@@ -231,4 +294,5 @@ def _shape(newest: Sequence[Sight]) -> Shape | None:
         return None
     gpus = [sight.gpus for sight in newest]
     known = [count for count in gpus if count]
-    return Shape(sum(known) if len(known) == len(gpus) else ranks, len(newest))
+    models = sorted({sight.gpu_model for sight in newest if sight.gpu_model})
+    return Shape(sum(known) if len(known) == len(gpus) else ranks, len(newest), " + ".join(models))

@@ -109,6 +109,8 @@ class Profile:
     comm_hidden_s: float
     kinds: tuple[Collective, ...]
     """By name of the kind."""
+    busy_s: float | None = None
+    """In which kernels that compute ran on the GPU; None: it trains on CPUs, or the hook is one that does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,9 @@ class _Fields:
         except KeyError:
             raise FrameError(f"{key}: missing") from None
 
+    def has(self, key: str) -> bool:
+        return key in self._map
+
     def whole(self, key: str, least: int = 0, most: int = _MAX_INT) -> int:
         value = self._take(key)
         if type(value) is not int or not least <= value <= most:
@@ -322,6 +327,7 @@ def _profile(seq: int, fields: _Fields) -> Profile:
             Collective(kind, row.amount("count"), row.amount("bytes", 2.0**63), row.amount("seconds"))
             for kind, row in sorted(fields.named("kinds"), key=lambda item: item[0])
         ),
+        busy_s=fields.amount("busy_s") if fields.has("busy_s") else None,
     )
 
 

@@ -208,7 +208,8 @@ class Link:
                 async with asyncio.timeout(self._settings.beat_s):
                     reports = await self._outbox.wait_after(sent)
                     sent = reports[-1].number
-                    body = agent_pb2.AgentBody(reports=agent_pb2.AgentReports(reports=reports))
+                    now_ns = time.monotonic_ns()
+                    body = agent_pb2.AgentBody(reports=agent_pb2.AgentReports(reports=reports, monotonic_ns=now_ns))
             await _write(call, signer, body.SerializeToString())
 
     async def _receive(self, call: _Call, verifier: Verifier) -> None:

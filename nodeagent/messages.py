@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nodeagent.frames import Model, Profile
-from nodeagent.report import GpuProcess, GpuReading, JobReport, NicReading, NodeReport, Topology
+from nodeagent.report import CheckpointReport, GpuProcess, GpuReading, JobReport, NicReading, NodeReport, Topology
+from nodeagent.saves import SaveAnswer
 from protos.headway.v1 import agent_pb2
 
 
@@ -52,7 +53,7 @@ def telemetry_message(report: NodeReport) -> agent_pb2.AgentReport:
             dropped_sends=report.socket.dropped_sends,
         ),
     )
-    return agent_pb2.AgentReport(time_s=report.time_s, telemetry=telemetry)
+    return agent_pb2.AgentReport(time_s=report.time_s, monotonic_ns=report.monotonic_ns, telemetry=telemetry)
 
 
 def job_message(job: JobReport, report: NodeReport) -> agent_pb2.AgentReport:
@@ -76,18 +77,23 @@ def job_message(job: JobReport, report: NodeReport) -> agent_pb2.AgentReport:
         num_ended=job.num_ended,
         num_lost=job.num_lost,
         claimed_job_ids=job.claimed_job_ids,
+        checkpoint=_checkpoint(job.checkpoint),
+        started_ns=job.started_ns,
+        loaded_ns=job.loaded_ns,
+        first_step_ns=job.first_step_ns,
     )
     if job.usage is not None:
         _set(message, cpu_s=job.usage.cpu_s, memory_bytes=job.usage.memory_bytes)
         message.counted_by_kernel = job.usage.source == "cgroup"
-    return agent_pb2.AgentReport(time_s=report.time_s, job=message)
+    return agent_pb2.AgentReport(time_s=report.time_s, monotonic_ns=report.monotonic_ns, job=message)
 
 
-def profile_message(job: JobReport, profile: Profile, time_s: float) -> agent_pb2.AgentReport:
-    """A profile of the job."""
+def profile_message(job: JobReport, profile: Profile, report: NodeReport) -> agent_pb2.AgentReport:
+    """A profile of the job, first seen in that report."""
     ranks = [rank.rank for rank in job.ranks if rank.profile == profile and rank.rank >= 0]
     return agent_pb2.AgentReport(
-        time_s=time_s,
+        time_s=report.time_s,
+        monotonic_ns=report.monotonic_ns,
         profile=agent_pb2.JobProfile(
             job=_name(job),
             script=job.script or "",
@@ -104,6 +110,7 @@ def profile_message(job: JobReport, profile: Profile, time_s: float) -> agent_pb
                 for use in profile.kinds
             ],
             gpus=_indices(job.gpus),
+            busy_s=profile.busy_s,
         ),
     )
 
@@ -121,10 +128,11 @@ class JobHistory:
             key = (job.job_id, job.restart)
             before = self._told.get(key, (None, None))[1]
             if job.profile is not None and job.profile != before:
-                yield profile_message(job, job.profile, report.time_s)
+                yield profile_message(job, job.profile, report)
             here[key] = (_name(job), job.profile or before)
         for key in self._told.keys() - here.keys():
-            yield agent_pb2.AgentReport(time_s=report.time_s, ended=agent_pb2.JobEnded(job=self._told[key][0]))
+            ended = agent_pb2.JobEnded(job=self._told[key][0])
+            yield agent_pb2.AgentReport(time_s=report.time_s, monotonic_ns=report.monotonic_ns, ended=ended)
         self._told = here
 
 
@@ -136,6 +144,27 @@ def _ranks(job: JobReport) -> list[int]:
     """Ranks that step here now; those of a job that has no ranks are counted from 0."""
     ranks = [rank.rank for rank in job.ranks if rank.state == "connected"]
     return sorted(ranks) if min(ranks, default=0) >= 0 else list(range(len(ranks)))
+
+
+def _checkpoint(checkpoint: CheckpointReport | None) -> agent_pb2.JobCheckpoint | None:
+    if checkpoint is None:
+        return None
+    return agent_pb2.JobCheckpoint(
+        ranks=checkpoint.ranks,
+        restored_step=checkpoint.restored_step,
+        saved_step=checkpoint.saved_step,
+        saving=checkpoint.saving,
+    )
+
+
+def answer_message(answer: SaveAnswer, time_s: float) -> agent_pb2.AgentReport:
+    """What came of a save."""
+    message = agent_pb2.CommandAnswer(id=answer.id, accepted=not answer.problem, problem=answer.problem)
+    if message.accepted:
+        message.saved.CopyFrom(
+            agent_pb2.SavedRanks(ranks=answer.ranks, world_size=answer.world_size, step=answer.step)
+        )
+    return agent_pb2.AgentReport(time_s=time_s, answer=message)
 
 
 def _model(model: Model | None) -> agent_pb2.JobModel | None:

@@ -12,7 +12,8 @@ under way, and not while it waited for a worker of its DataLoader, which the pro
 What it slept for other reasons beside communication (a disk, a pool of threads) is told as exposed too: an upper bound there.
 
 Everything that is not exposed communication is compute_s, data loading and Python included: what would be left of the step
-if the network were infinitely fast.
+if the network were infinitely fast. Of that busy_s, where there is a GPU, is the time in which a kernel or copy ran: what the
+model and its batch take, whoever else is on the host.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ def split(recording: Recording) -> Dict[str, Any]:
     exposed_ns, under_way_ns = _on_gpu(recording, begin, end) if recording.on_gpu else _on_cpu(recording)
     step_s = (end - begin) / steps / _NS
     exposed_s = exposed_ns / steps / _NS
+    busy = {"busy_s": total(clip(union(recording.kernels), begin, end)) / steps / _NS} if recording.kernels else {}
     return {
+        **busy,
         "steps": steps,
         "step_s": step_s,
         "compute_s": max(step_s - exposed_s, 0.0),

@@ -222,18 +222,24 @@ class AgentReports(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REPORTS_FIELD_NUMBER: _builtins.int
+    MONOTONIC_NS_FIELD_NUMBER: _builtins.int
+    monotonic_ns: _builtins.int
+    """CLOCK_MONOTONIC of the node when these were sent."""
     @_builtins.property
     def reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentReport]: ...
     def __init__(
         self,
         *,
         reports: _abc.Iterable[Global___AgentReport] | None = ...,
+        monotonic_ns: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_monotonic_ns", b"_monotonic_ns", "monotonic_ns", b"monotonic_ns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reports", b"reports"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_monotonic_ns", b"_monotonic_ns", "monotonic_ns", b"monotonic_ns", "reports", b"reports"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__monotonic_ns: _TypeAlias = _typing.Literal["monotonic_ns"]  # noqa: Y015
+    _WhichOneofArgType__monotonic_ns: _TypeAlias = _typing.Literal["_monotonic_ns", b"_monotonic_ns"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__monotonic_ns) -> _WhichOneofReturnType__monotonic_ns | None: ...
 
 Global___AgentReports: _TypeAlias = AgentReports  # noqa: Y015
 
@@ -392,11 +398,14 @@ class AgentReport(_message.Message):
     PROFILE_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     ANSWER_FIELD_NUMBER: _builtins.int
+    MONOTONIC_NS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """From 1, rising by one over the whole run of the agent."""
     time_s: _builtins.float
     dropped: _builtins.int
     """How many reports of this run were given up for want of room, so far."""
+    monotonic_ns: _builtins.int
+    """When it was made, on the clock of AgentReports.monotonic_ns: nobody sets that one, and their difference is its age."""
     @_builtins.property
     def telemetry(self) -> Global___NodeTelemetry: ...
     @_builtins.property
@@ -418,13 +427,19 @@ class AgentReport(_message.Message):
         profile: Global___JobProfile | None = ...,
         ended: Global___JobEnded | None = ...,
         answer: Global___CommandAnswer | None = ...,
+        monotonic_ns: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "ended", b"ended", "job", b"job", "kind", b"kind", "profile", b"profile", "telemetry", b"telemetry"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_monotonic_ns", b"_monotonic_ns", "answer", b"answer", "ended", b"ended", "job", b"job", "kind", b"kind", "monotonic_ns", b"monotonic_ns", "profile", b"profile", "telemetry", b"telemetry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "dropped", b"dropped", "ended", b"ended", "job", b"job", "kind", b"kind", "number", b"number", "profile", b"profile", "telemetry", b"telemetry", "time_s", b"time_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_monotonic_ns", b"_monotonic_ns", "answer", b"answer", "dropped", b"dropped", "ended", b"ended", "job", b"job", "kind", b"kind", "monotonic_ns", b"monotonic_ns", "number", b"number", "profile", b"profile", "telemetry", b"telemetry", "time_s", b"time_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__monotonic_ns: _TypeAlias = _typing.Literal["monotonic_ns"]  # noqa: Y015
+    _WhichOneofArgType__monotonic_ns: _TypeAlias = _typing.Literal["_monotonic_ns", b"_monotonic_ns"]  # noqa: Y015
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["telemetry", "job", "profile", "ended", "answer"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__monotonic_ns) -> _WhichOneofReturnType__monotonic_ns | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___AgentReport: _TypeAlias = AgentReport  # noqa: Y015
@@ -1099,6 +1114,7 @@ class JobProfile(_message.Message):
     COMM_HIDDEN_S_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
+    BUSY_S_FIELD_NUMBER: _builtins.int
     script: _builtins.str
     rank: _builtins.int
     world_size: _builtins.int
@@ -1109,6 +1125,8 @@ class JobProfile(_message.Message):
     """Busy computing; waiting for communication with nothing to compute; communicating behind computing."""
     comm_exposed_s: _builtins.float
     comm_hidden_s: _builtins.float
+    busy_s: _builtins.float
+    """On GPUs: time of a step in which a kernel ran that computes. Unlike compute_s it is the same beside whomever."""
     @_builtins.property
     def job(self) -> Global___JobName: ...
     @_builtins.property
@@ -1132,15 +1150,20 @@ class JobProfile(_message.Message):
         comm_hidden_s: _builtins.float = ...,
         kinds: _abc.Iterable[Global___CollectiveUse] | None = ...,
         gpus: Global___GpuSet | None = ...,
+        busy_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "_world_size", b"_world_size", "gpus", b"gpus", "job", b"job", "model", b"model", "rank", b"rank", "world_size", b"world_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_busy_s", b"_busy_s", "_rank", b"_rank", "_world_size", b"_world_size", "busy_s", b"busy_s", "gpus", b"gpus", "job", b"job", "model", b"model", "rank", b"rank", "world_size", b"world_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "_world_size", b"_world_size", "comm_exposed_s", b"comm_exposed_s", "comm_hidden_s", b"comm_hidden_s", "compute_s", b"compute_s", "gpus", b"gpus", "job", b"job", "kinds", b"kinds", "model", b"model", "rank", b"rank", "script", b"script", "step_s", b"step_s", "steps", b"steps", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_busy_s", b"_busy_s", "_rank", b"_rank", "_world_size", b"_world_size", "busy_s", b"busy_s", "comm_exposed_s", b"comm_exposed_s", "comm_hidden_s", b"comm_hidden_s", "compute_s", b"compute_s", "gpus", b"gpus", "job", b"job", "kinds", b"kinds", "model", b"model", "rank", b"rank", "script", b"script", "step_s", b"step_s", "steps", b"steps", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__busy_s: _TypeAlias = _typing.Literal["busy_s"]  # noqa: Y015
+    _WhichOneofArgType__busy_s: _TypeAlias = _typing.Literal["_busy_s", b"_busy_s"]  # noqa: Y015
     _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
     _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
     _WhichOneofReturnType__world_size: _TypeAlias = _typing.Literal["world_size"]  # noqa: Y015
     _WhichOneofArgType__world_size: _TypeAlias = _typing.Literal["_world_size", b"_world_size"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__busy_s) -> _WhichOneofReturnType__busy_s | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
     @_typing.overload

@@ -30,6 +30,9 @@ class Training:
     """On each node."""
     ranks: int = 1
     world_size: int | None = None
+    batch_size: int | None = None
+    first_seen_s: float | None = None
+    """By the agent; None: it does not tell."""
 
     def report(self, node: str, at_s: float) -> agent_pb2.AgentReport:
         """What the agent of that node says then; steps ended exactly when they are due."""
@@ -40,8 +43,9 @@ class Training:
             script=self.script,
             ranks=range(at * self.ranks, (at + 1) * self.ranks),
             world_size=self.ranks * len(self.nodes) if self.world_size is None else self.world_size,
-            model=agent_pb2.JobModel(signature=self.signature, param_bytes=4_000_000),
+            model=self._model(),
             monotonic_ns=int(at_s * NS),
+            first_seen_ns=0 if self.first_seen_s is None else int(self.first_seen_s * NS),
         )
         if steps:
             job.steps = steps
@@ -51,6 +55,9 @@ class Training:
             job.idle_gpus.CopyFrom(agent_pb2.GpuSet())
         return agent_pb2.AgentReport(time_s=at_s, job=job)
 
+    def _model(self) -> agent_pb2.JobModel:
+        return agent_pb2.JobModel(signature=self.signature, param_bytes=4_000_000, batch_size=self.batch_size)
+
     def profile(self, at_s: float, step: Mapping[str, float], kinds: Mapping[str, float]) -> agent_pb2.AgentReport:
         """A profile; `step` has the times, `kinds` bytes by kind."""
         return agent_pb2.AgentReport(
@@ -58,7 +65,7 @@ class Training:
             profile=agent_pb2.JobProfile(
                 job=agent_pb2.JobName(job_id=self.job_id, uid=self.uid, restart=self.restart),
                 script=self.script,
-                model=agent_pb2.JobModel(signature=self.signature, param_bytes=4_000_000),
+                model=self._model(),
                 steps=20,
                 kinds=[agent_pb2.CollectiveUse(kind=kind, count=1, bytes=size) for kind, size in kinds.items()],
                 **step,

@@ -6,12 +6,13 @@ import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from controller.contention import Contention, contention, jobs_by_node, newest, run_of
+from controller.contention import Contention, contention, jobs_by_node, newest, run_of, runs_now
 from controller.contention_words import contention_facts, pace_words
 from controller.ideal import measured_priors
 from controller.ledger import Ledger
@@ -19,7 +20,8 @@ from controller.observe import Observer
 from controller.profile_reader import ProfileReader
 from controller.profile_store import ProfileStore
 from controller.sensitivity import Priors
-from controller.windows import RunKey
+from controller.slurm.client import JobKey, Phase
+from controller.windows import RunKey, SlurmRun
 from tests.unit.controller.build import job, running, snapshot
 from tests.unit.controller.reports import Agents, Training
 from tests.unit.controller.scenes import scene
@@ -61,6 +63,17 @@ def test_jobs_by_node_are_those_that_hold_something() -> None:
         job("5", raw_id=5),
     )
     assert jobs_by_node(shot) == {"n1": [1], "n2": [1, 11]}
+
+
+def test_a_run_that_completes_may_count_as_the_next_and_is_not_noted() -> None:
+    at = running("1", on={"n1": 2}, raw_id=1, restarts=1, start_time_s=50.0)
+    shot = snapshot(
+        at,
+        replace(at, key=JobKey("2", 1), raw_id=2, phase=Phase.COMPLETING),
+        replace(at, key=JobKey("3", 1), raw_id=None),
+        replace(at, key=JobKey("4", 1), raw_id=4, start_time_s=None),
+    )
+    assert runs_now(shot) == [SlurmRun(RunKey(1, 1), 50.0)]
 
 
 def test_who_is_alone_is_not_slowed_down_by_others_whatever_it_does(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.fit_rows import model_name, rows
+from controller.fit_rows import Names, model_name, rows
 from controller.profile_store import ProfileStore
-from controller.windows import Trained
+from controller.windows import Shape, Trained
 from simulator.slowdown import locality, pair_table, scaling, step_fit
 from tests.unit.controller.reports import SIGNATURE, Agents, Training
 
@@ -33,6 +33,15 @@ def test_names_have_no_commas_and_tell_models_apart() -> None:
     assert model_name(Trained(1, "train.py", SIGNATURE)) == NAME
     assert model_name(Trained(2, "a,b c.py", "cd" * 32)) == "a_b_c-cdcdcdcd"
     assert model_name(Trained(1, "", SIGNATURE)) == f"unknown-{SIGNATURE[:8]}"
+
+
+def test_batch_sizes_and_gpus_are_in_the_name_where_several_were_seen() -> None:
+    small, large = Trained(1, "train.py", SIGNATURE, 32), Trained(1, "train.py", SIGNATURE, 64)
+    here, there = Shape(2, 1, "NVIDIA H100 PCIe"), Shape(2, 1, "Tesla V100")
+    assert Names([(small, here), (small, None)]).of(small, here) == NAME
+    assert Names([(small, here), (large, here)]).of(small, here) == f"{NAME}-b32"
+    assert Names([(small, here), (small, there)]).of(small, there) == f"{NAME}-Tesla_V100"
+    assert Names([(small, here), (large, there)]).of(large, here) == f"{NAME}-b64-NVIDIA_H100_PCIe"
 
 
 def test_the_pair_table_is_fitted_from_meetings_of_two(store: ProfileStore) -> None:

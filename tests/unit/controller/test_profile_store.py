@@ -18,7 +18,7 @@ from controller.ideal import ideal_of, measured_priors, sensitivity_of
 from controller.profile_store import ProfileStore, ProfileStoreError, StoreSettings
 from controller.sensitivity import IdealSource, Priors
 from controller.sights import Arrival
-from controller.windows import Neighbour, Observation, RunKey, Shape, Trained
+from controller.windows import Neighbour, Observation, RunKey, Shape, SlurmRun, Trained
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.reports import SIGNATURE, Agents, Training
 
@@ -27,6 +27,42 @@ DAY_S = 86400.0
 T0 = 1_000_000 * 30.0
 """A window begins here."""
 STEP = {"step_s": 0.33, "compute_s": 0.01, "comm_exposed_s": 0.32, "comm_hidden_s": 0.0}
+
+
+VERSION_1 = f"""
+CREATE TABLE receipt (node TEXT NOT NULL, run_id TEXT NOT NULL, number INTEGER NOT NULL, lost INTEGER NOT NULL,
+    time_s REAL NOT NULL, PRIMARY KEY (node, run_id)) WITHOUT ROWID;
+CREATE TABLE node (name TEXT PRIMARY KEY, link_bits_per_s INTEGER) WITHOUT ROWID;
+CREATE TABLE sight (
+    time_s REAL NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, restart INTEGER NOT NULL,
+    uid INTEGER NOT NULL, script TEXT NOT NULL, signature TEXT NOT NULL, num_ranks INTEGER NOT NULL, world_size INTEGER,
+    gpus INTEGER, idle_gpus INTEGER, sockets INTEGER, steps INTEGER, last_step_ns INTEGER, monotonic_ns INTEGER NOT NULL);
+CREATE INDEX sight_time ON sight (time_s);
+CREATE TABLE present (
+    slot INTEGER NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, PRIMARY KEY (slot, node, job_id)) WITHOUT ROWID;
+CREATE TABLE due (slot INTEGER PRIMARY KEY);
+CREATE TABLE observation (
+    start_s REAL NOT NULL, job_id INTEGER NOT NULL, restart INTEGER NOT NULL,
+    uid INTEGER NOT NULL, script TEXT NOT NULL, signature TEXT NOT NULL, gpus INTEGER NOT NULL, nodes INTEGER NOT NULL,
+    hosts TEXT NOT NULL, steps INTEGER NOT NULL, steps_per_s REAL NOT NULL, idle_gpus INTEGER NOT NULL, sockets INTEGER,
+    alone INTEGER NOT NULL, neighbours TEXT NOT NULL, PRIMARY KEY (start_s, job_id, restart)) WITHOUT ROWID;
+CREATE INDEX observation_kind ON observation (uid, script, signature, gpus, nodes, alone);
+CREATE INDEX observation_job ON observation (job_id, start_s);
+CREATE TABLE profile (
+    id INTEGER PRIMARY KEY, time_s REAL NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, restart INTEGER NOT NULL,
+    uid INTEGER NOT NULL, script TEXT NOT NULL, signature TEXT NOT NULL, param_bytes INTEGER, world_size INTEGER,
+    steps INTEGER NOT NULL, step_s REAL NOT NULL, compute_s REAL NOT NULL, exposed_s REAL NOT NULL, hidden_s REAL NOT NULL,
+    kinds TEXT NOT NULL, gpus INTEGER, nodes INTEGER);
+CREATE INDEX profile_kind ON profile (uid, script, signature);
+CREATE INDEX profile_job ON profile (job_id, restart);
+INSERT INTO node VALUES ('n1', 1000000000);
+INSERT INTO observation VALUES ({T0}, 1, 0, 1000, 'train.py', '{SIGNATURE}', 2, 2, '["n1", "n2"]', 9, 0.3, 0, NULL, 0,
+    '[[[2, 0], [1000, "b.py", "cd"], [4, 2], 3.5]]');
+INSERT INTO profile VALUES (1, {T0}, 'n1', 1, 0, 1000, 'train.py', '{SIGNATURE}', 4, 2, 20, 0.3, 0.1, 0.2, 0.0,
+    '{{"all_reduce": 4000000.0}}', 2, 2);
+PRAGMA user_version = 1;
+"""
+"""What the first version of the store wrote."""
 
 
 @pytest.fixture
@@ -198,11 +234,13 @@ def test_processes_on_gpus_are_neighbours(store: ProfileStore) -> None:
 
 
 def test_observations_of_one_run(store: ProfileStore) -> None:
-    store.take(Agents().watch([training(1), training(2, ("n3",)), training(1, ("n4",), restart=1)], T0, T0 + 60))
+    agents = Agents()
+    store.take(agents.watch([training(1), training(2, ("n3",))], T0, T0 + 60))
+    store.take(agents.watch([training(1, ("n4",), restart=1), training(2, ("n3",))], T0 + 60, T0 + 120))
     store.work_out(T0 + 600)
-    assert len(list(store.observations())) == 6
-    found = list(store.observations(T0 + 30, RunKey(1, 1)))
-    assert [(item.start_s, item.nodes) for item in found] == [(T0 + 30, ("n4",))]
+    assert len(list(store.observations())) == 8
+    found = list(store.observations(T0 + 90, RunKey(1, 1)))
+    assert [(item.start_s, item.nodes) for item in found] == [(T0 + 90, ("n4",))]
 
 
 def test_clocks_of_nodes_are_set_right(store: ProfileStore) -> None:
@@ -212,6 +250,47 @@ def test_clocks_of_nodes_are_set_right(store: ProfileStore) -> None:
         store.take([Arrival("n1", arrival.run_id, arrival.report, arrival.time_s, offset_s=40.0)])
     store.work_out(T0 + 600)
     assert [item.start_s for item in store.observations()] == [T0, T0 + 30]
+
+
+# --- runs, by Slurm's word
+
+
+def test_a_late_report_of_an_earlier_run_counts_to_that(store: ProfileStore) -> None:
+    # Given a job that Slurm started twice, which says of both that they are its third
+    earlier, later = training(1, restart=2), training(1, ("n3", "n4"), 3.0, restart=2, start_s=T0 + 60)
+    store.note_present(T0, {"n1": [1], "n2": [1]}, [SlurmRun(RunKey(1, 0), T0 - 300)])
+    store.note_present(T0 + 61, {"n3": [1], "n4": [1]}, [SlurmRun(RunKey(1, 1), T0 + 60)])
+    store.take(Agents("1" * 32).watch([later], T0 + 60, T0 + 90))
+    store.work_out(T0 + 600)
+
+    # When the agents of its first nodes report at last
+    late = Agents("2" * 32)
+    store.take(late.watch([earlier], T0, T0 + 30, late_s=1000))
+    store.take([late.arrival("n1", earlier.profile(T0 + 20, STEP, {}), late_s=1000)])
+    store.work_out(T0 + 2000)
+
+    # Then each run has its own
+    found = [(item.run, item.nodes, round(item.steps_per_s, 3)) for item in store.observations()]
+    assert found == [(RunKey(1, 0), ("n1", "n2"), 6.0), (RunKey(1, 1), ("n3", "n4"), 3.0)]
+    assert [row.run for row in store.profiles()] == [RunKey(1, 0)]
+
+
+def test_what_came_before_slurm_s_word_is_filed_by_it(store: ProfileStore) -> None:
+    agents, job = Agents(), training(1, restart=7)
+    store.take(agents.watch([job], T0, T0 + 30))
+    store.take([agents.arrival("n1", job.profile(T0 + 10, STEP, {}))])
+    store.work_out(T0 + 600)
+    assert [item.run for item in store.observations()] == [RunKey(1, 7)]
+    store.note_present(T0 + 601, {"n1": [1]}, [SlurmRun(RunKey(1, 0), T0 - 300)])
+    assert [item.run for item in store.observations()] == [RunKey(1, 0)]
+    assert [(row.run, row.shape) for row in store.profiles()] == [(RunKey(1, 0), Shape(2, 2))]
+
+
+def test_old_runs_are_dropped_and_those_that_still_run_are_not(store: ProfileStore) -> None:
+    store.note_present(T0, {}, [SlurmRun(RunKey(job, 0), T0) for job in (1, 2)])
+    store.note_present(T0 + 91 * DAY_S, {"n1": [2]}, [SlurmRun(RunKey(2, 0), T0)])
+    store.prune(T0 + 91 * DAY_S)
+    assert store._db.execute("SELECT job_id FROM run").fetchall() == [(2,)]
 
 
 # --- what a job would do alone
@@ -260,11 +339,65 @@ def test_else_that_of_jobs_of_its_kind_and_shape(store: ProfileStore) -> None:
         (Trained(1001, "train.py", SIGNATURE), Shape(2, 2)),
         (Trained(1000, "train.py", "cd" * 32), Shape(2, 2)),
         (Trained(1000, "other.py", SIGNATURE), Shape(2, 2)),
+        (Trained(1000, "train.py", SIGNATURE, 64), Shape(2, 2)),
+        (TRAINED, Shape(2, 2, "H100")),
     ],
 )
 def test_of_another_kind_or_shape_nothing_is_known(store: ProfileStore, trained: Trained, shape: Shape) -> None:
     alone_and_together(store)
     assert ideal_of(store, 7, trained, shape, ("n1", "n2"), Priors()) is None
+
+
+def gpus_of(model: str) -> agent_pb2.NodeTelemetry:
+    return agent_pb2.NodeTelemetry(gpus_read=True, gpus=[agent_pb2.GpuTelemetry(index=0, name=model)])
+
+
+def test_gpus_of_other_models_are_not_compared(open_store: Callable[..., ProfileStore]) -> None:
+    # Given one script on H100s at 6 steps/s and on V100s at 2; which node has which is remembered over a restart
+    agents, store = Agents(), open_store()
+    for node, model in (("n1", "H100"), ("n2", "H100"), ("n3", "V100"), ("n4", "V100")):
+        store.take([agents.arrival(node, agent_pb2.AgentReport(time_s=T0, telemetry=gpus_of(model)))])
+    store = open_store()
+    store.take(agents.watch([training(1), training(2, ("n3", "n4"), 2.0)], T0, T0 + 60))
+    store.work_out(T0 + 600)
+    ideals = {
+        model: ideal_of(store, 7, TRAINED, Shape(2, 2, model), ("n1", "n2"), Priors()) for model in ("H100", "V100")
+    }
+    assert {model: ideal and round(ideal.steps_per_s, 3) for model, ideal in ideals.items()} == {
+        "H100": 6.0,
+        "V100": 2.0,
+    }
+    assert sorted((kind.shape.gpu_model, kind.windows) for kind in store.kinds(9)) == [("H100", 2), ("V100", 2)]
+
+
+def test_a_node_keeps_the_rate_of_its_link_when_its_gpus_are_told_and_the_other_way_round(store: ProfileStore) -> None:
+    store.note_node("n1", 10**9)
+    store.take([Agents().arrival("n1", agent_pb2.AgentReport(time_s=T0, telemetry=gpus_of("H100")))])
+    assert store.link_bytes_per_s(["n1"]) == 125e6
+    store.note_node("n1", 2 * 10**9)
+    assert store._db.execute("SELECT * FROM node").fetchall() == [("n1", 2 * 10**9, '{"0": "H100"}')]
+
+
+def test_jobs_whose_gpus_compute_for_another_time_are_not_compared(store: ProfileStore) -> None:
+    # Given a script that is run with two batch sizes, which nobody tells: its GPUs take 10 ms for one, and 40 for the other
+    agents = Agents()
+    for job_id, steps_per_s, busy_s in ((1, 6.0, 0.010), (2, 6.1, 0.011), (3, 2.0, 0.040)):
+        job = training(job_id, (f"a{job_id}", f"b{job_id}"), steps_per_s)
+        store.take([agents.arrival(job.nodes[0], job.profile(T0 - 1, {**STEP, "busy_s": busy_s}, {}))])
+        store.take(agents.watch([job], T0, T0 + 60))
+    # and two that were never alone, of which one has told how long its GPUs take
+    together = [training(job_id, ("n1", "n2"), 1.5) for job_id in (7, 8)]
+    store.take(agents.watch(together, T0, T0 + 60))
+    store.take([agents.arrival("n1", together[0].profile(T0 + 10, {**STEP, "busy_s": 0.041}, {}))])
+    store.work_out(T0 + 600)
+
+    def ideal(job_id: int) -> tuple[float, int] | None:
+        found = ideal_of(store, job_id, TRAINED, Shape(2, 2), ("n1", "n2"), Priors())
+        return found and (round(found.steps_per_s, 3), found.samples)
+
+    # Then it is compared with those of its own; and of the other it is not known with whom it could be
+    assert ideal(7) == (2.0, 1)
+    assert ideal(8) is None
 
 
 def test_else_it_is_predicted_from_the_profile(store: ProfileStore) -> None:
@@ -335,6 +468,43 @@ def test_errors_are_those_that_were_measured(store: ProfileStore) -> None:
 
 
 # --- the file
+
+
+def test_a_file_of_the_first_version_is_taken_over(path: Path) -> None:
+    # Given a file as version 1 left it
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.executescript(VERSION_1)
+    # When this version opens it, and again
+    for _ in range(2):
+        with closing(ProfileStore(path)) as store:
+            # Then all of it is there
+            (seen,) = store.observations()
+            near = Neighbour(RunKey(2, 0), Trained(1000, "b.py", "cd"), Shape(4, 2), 3.5)
+            assert (seen.run, seen.trained, seen.shape) == (RunKey(1, 0), TRAINED, Shape(2, 2))
+            assert (seen.nodes, seen.steps, seen.steps_per_s, seen.neighbours) == (("n1", "n2"), 9, 0.3, (near,))
+            (row,) = store.profiles()
+            assert (row.shape, row.kinds, row.busy_s) == (Shape(2, 2), {"all_reduce": 4e6}, None)
+            assert store.link_bytes_per_s(["n1"]) == 125e6
+    # and new windows come beside the old
+    with closing(ProfileStore(path)) as store:
+        store.take(Agents().watch([training(1)], T0 + 30, T0 + 60))
+        store.work_out(T0 + 600)
+        assert [item.start_s for item in store.observations()] == [T0, T0 + 30]
+
+
+def test_a_controller_that_dies_while_it_takes_over_a_file_leaves_the_old(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.executescript(VERSION_1)
+    with monkeypatch.context() as broken:
+        broken.setattr(tables, "SCHEMA", "CREATE NONSENSE;")
+        with pytest.raises(ProfileStoreError):
+            ProfileStore(path)
+    with closing(ProfileStore(path)) as store:
+        assert len(list(store.observations())) == 1
 
 
 def test_old_things_are_dropped(store: ProfileStore) -> None:

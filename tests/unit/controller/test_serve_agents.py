@@ -12,6 +12,7 @@ from controller.contention import jobs_by_node
 from controller.errors import ConfigurationError
 from controller.profile_store import ProfileStore
 from controller.serve_agents import serve_agents
+from controller.windows import RunKey, SlurmRun
 from tests.unit.controller.test_agents import Agent
 from tests.unit.controller.world import World
 from tests.unit.policies.processes import eventually
@@ -75,8 +76,8 @@ async def test_jobs_by_node_are_those_that_hold_something(tmp_path: Path) -> Non
 
 async def test_the_store_learns_whom_slurm_runs_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.serve_agents._PRESENT_EVERY_S", 0.01)
-    told: list[dict[str, list[int]]] = []
-    monkeypatch.setattr(ProfileStore, "note_present", lambda _store, _time_s, jobs: told.append(jobs))
+    told: list[tuple[dict[str, list[int]], list[SlurmRun]]] = []
+    monkeypatch.setattr(ProfileStore, "note_present", lambda _store, _time_s, jobs, runs: told.append((jobs, runs)))
     world = World(tmp_path)
     key = world.sbatch(nodes=1, gpus_per_node=1)
     await world.go_on(30)
@@ -88,4 +89,7 @@ async def test_the_store_learns_whom_slurm_runs_where(tmp_path: Path, monkeypatc
 
     async with serve_agents(beside):
         await eventually(noted)
-    assert list(told[0].values()) == [[int(key.job_id)]]
+    jobs, runs = told[0]
+    (started,) = (job for job in beside.last.observation.snapshot.jobs if job.key == key)
+    assert list(jobs.values()) == [[int(key.job_id)]]
+    assert runs == [SlurmRun(RunKey(int(key.job_id), 0), started.start_time_s)]

@@ -43,6 +43,13 @@ def test_what_is_not_known_is_ignored():
     assert parse(packet("profile", kinds=kinds)).kinds == (Collective("other", 1.0, 2.0, 0.0),)
 
 
+def test_a_profile_may_tell_how_long_the_gpu_computes():
+    assert parse(packet("profile", busy_s=0.05)).busy_s == 0.05
+    assert parse(packet("profile")).busy_s is None
+    with pytest.raises(FrameError, match="busy_s"):
+        parse(packet("profile", busy_s=float("nan")))
+
+
 def test_the_job_id_may_be_text():
     assert parse(packet("hello", job_id="12_3")).job_id == "12_3"
 

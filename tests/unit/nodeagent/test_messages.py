@@ -31,7 +31,7 @@ MODEL = Model(
 )  # fmt: skip
 PROFILE = Profile(
     seq=3, steps=2**62, step_s=0.3, compute_s=0.1, comm_exposed_s=0.2, comm_hidden_s=0.05,
-    kinds=(Collective("all_reduce", 2.0, 4e6, 0.25),),
+    kinds=(Collective("all_reduce", 2.0, 4e6, 0.25),), busy_s=0.09,
 )  # fmt: skip
 
 
@@ -90,6 +90,13 @@ def test_a_job() -> None:
         False,
     )
     assert told.model.groups[0] == agent_pb2.ProcessGroup(name="g", size=4, backend="nccl")
+
+
+def test_every_message_tells_when_it_was_made_on_a_clock_that_nobody_sets() -> None:
+    history, row = JobHistory(), job(profile=PROFILE)
+    made = [telemetry_message(node()), job_message(row, node()), *history.news(node(row)), *history.news(node())]
+    assert [message.WhichOneof("kind") for message in made] == ["telemetry", "job", "profile", "ended"]
+    assert {message.monotonic_ns for message in made} == {99}
 
 
 def test_what_is_not_known_is_left_out() -> None:
@@ -158,6 +165,7 @@ def test_a_profile_is_told_once_and_a_new_one_again() -> None:
     (message,) = history.news(node(with_profile))
     told = message.profile
     assert (told.rank, told.step_s, told.comm_hidden_s, told.kinds[0].bytes, told.steps) == (1, 0.3, 0.05, 4e6, 2**62)
+    assert told.busy_s == 0.09
     assert kinds(history, node(with_profile)) == []
     assert kinds(history, node(job())) == []  # nobody tells it any more
     assert kinds(history, node(with_profile)) == []

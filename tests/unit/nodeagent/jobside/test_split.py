@@ -74,6 +74,7 @@ def test_every_step_for_itself() -> None:
 def test_a_step_without_communication_is_compute() -> None:
     found = split(_recording(_marks((0, 0, 0), (10, 1, 0))))
     assert (found["compute_s"], found["comm_exposed_s"], found["kinds"]) == (pytest.approx(0.010), 0, {})
+    assert "busy_s" not in found  # on a CPU nothing tells it
 
 
 def test_on_a_gpu_streams_overlap() -> None:
@@ -89,6 +90,7 @@ def test_on_a_gpu_streams_overlap() -> None:
     assert found["comm_exposed_s"] == pytest.approx(0.002)
     assert found["comm_hidden_s"] == pytest.approx(0.002)
     assert found["compute_s"] == pytest.approx(0.008)
+    assert found["busy_s"] == pytest.approx(0.007)
     assert found["kinds"] == {"all_reduce": {"count": 1.0, "bytes": 4096.0, "seconds": pytest.approx(0.004)}}
 
 
