@@ -6,12 +6,14 @@ They hold for threshold and policies. Operators by hand are not bound, but what 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from controller.comeback import Comeback
 from controller.config import ControllerSettings, Mode
+from controller.contention import run_of
 from controller.preemption import Cause, Preemption, Stage
 from controller.slurm.client import Phase, SlurmJob
+from controller.windows import RunKey
 from controller.words import count, duration
 
 HOUR_S = 3600.0
@@ -55,9 +57,10 @@ class Allowance:
         if job.raw_id is not None:
             self._moves[job.raw_id] += 1
 
-    def may_be_preempted(self, job: SlurmJob, comeback: Comeback) -> bool:
+    def may_be_preempted(self, job: SlurmJob, comeback: Callable[[SlurmJob], Comeback]) -> bool:
         """Whether a policy may stop it now."""
-        return mode_of(self._settings, job.partition) == "automatic" and comeback.may and not self.refusal(job)
+        automatic = mode_of(self._settings, job.partition) == "automatic"
+        return automatic and not self.refusal(job) and comeback(job).may
 
     def refusal(self, job: SlurmJob) -> str:
         """Why it may not be stopped now, in words that go behind "job 12 "; empty: it may. The mode is not looked at."""
@@ -109,3 +112,21 @@ def _newest_s(item: Preemption) -> float:
     """When it last went on."""
     times = (item.asked_s, item.saved_s, item.stopped_s, item.started_s, item.resumed_s, item.ended_s)
     return max(time_s for time_s in times if time_s is not None)
+
+
+def may_be_preempted(
+    jobs: Iterable[SlurmJob],
+    settings: ControllerSettings,
+    history: Iterable[Preemption],
+    comeback: Callable[[SlurmJob], Comeback],
+    now_s: float,
+) -> frozenset[RunKey]:
+    """The runs among these jobs that policies may stop now."""
+    if "automatic" not in {settings.preemption, *settings.preemption_partitions.values()}:
+        return frozenset()
+    bounds = Allowance(settings, history, now_s)
+    return frozenset(
+        run
+        for job in jobs
+        if job.allocated and (run := run_of(job)) is not None and bounds.may_be_preempted(job, comeback)
+    )

@@ -16,7 +16,7 @@ from controller.feasible import Feasibility, UnsupportedRequestError
 from controller.observe import Observation
 from controller.preemption import Elsewhere
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
-from policies.model import BoolColumn, ClusterState, Placement
+from policies.model import BoolColumn, ClusterState, JobState, Placement
 from policies.packing import Capacity, placement_of
 
 
@@ -31,6 +31,8 @@ class Relocation:
     """Keeps it off every node that it may use but those among which this place was looked for."""
     empty: bool
     """Nobody else is on these nodes."""
+    what_if: ClusterState
+    """The cluster as it would be, had the job been stopped by now and were kept off those nodes."""
 
 
 class Relocations:
@@ -61,7 +63,7 @@ class Relocations:
             found = kept & ~self._others(row, job, least_nodes)
             placement = self._room(row, found)
             if placement is not None:
-                return self._relocation(row, placement, usable & ~found, empty=least_nodes == 1)
+                return self._relocation(row, placement, usable, found, empty=least_nodes == 1)
         return None
 
     def take(self, found: Relocation) -> None:
@@ -88,10 +90,14 @@ class Relocations:
             capacity.give_back(row, own)
         return capacity.place(row)
 
-    def _relocation(self, row: int, placement: Placement, avoid: BoolColumn, *, empty: bool) -> Relocation:
+    def _relocation(
+        self, row: int, placement: Placement, usable: BoolColumn, found: BoolColumn, *, empty: bool
+    ) -> Relocation:
         names = self._state.nodes.names
-        elsewhere = Elsewhere(avoid=frozenset(names[node] for node in np.flatnonzero(avoid).tolist()))
-        return Relocation(row, placement, tuple(names[node] for node in placement.nodes), elsewhere, empty)
+        avoid = frozenset(names[node] for node in np.flatnonzero(usable & ~found).tolist())
+        nodes = tuple(names[node] for node in placement.nodes)
+        stopped = _stopped(_asking(self._state, row, found), row)
+        return Relocation(row, placement, nodes, Elsewhere(avoid=avoid), empty, stopped)
 
     def _others(self, row: int, job: SlurmJob, least_nodes: int) -> BoolColumn:
         """Nodes of jobs besides this one that hold so many nodes or more: those that Slurm places and those to come too."""
@@ -120,3 +126,27 @@ def _asking(state: ClusterState, row: int, mask: BoolColumn) -> ClusterState:
     node_set[row] = len(state.node_sets)
     sets = np.vstack((state.node_sets.reshape(-1, len(mask)), mask[None]))
     return replace(state, jobs=replace(state.jobs, node_set=node_set), node_sets=sets)
+
+
+def _stopped(state: ClusterState, row: int) -> ClusterState:
+    """The state in which the job of that row waits."""
+    jobs = state.jobs
+    begin, end = jobs.placement_offset[row : row + 2].tolist()
+    offset = jobs.placement_offset.copy()
+    offset[row + 1 :] -= end - begin
+    held = np.r_[0:begin, end : len(jobs.placement_node)]
+    phase, start_time_s, preemptible = jobs.state.copy(), jobs.start_time_s.copy(), jobs.preemptible.copy()
+    phase[row], start_time_s[row], preemptible[row] = JobState.PENDING, np.nan, False
+    return replace(
+        state,
+        jobs=replace(
+            jobs,
+            state=phase,
+            start_time_s=start_time_s,
+            preemptible=preemptible,
+            placement_offset=offset,
+            placement_node=jobs.placement_node[held],
+            placement_gpus=jobs.placement_gpus[held],
+            placement_gpu_mask=jobs.placement_gpu_mask[held],
+        ),
+    )

@@ -18,7 +18,7 @@ from controller.config import ControllerSettings, Mode
 from controller.contention import FRESH_WINDOWS, Contention, Known, run_of
 from controller.contention_words import number
 from controller.observe import Observation
-from controller.preemption import Elsewhere, Preemption, Way
+from controller.preemption import Preemption, Way
 from controller.relocation import Relocation, Relocations
 from controller.scope import Role
 from controller.slurm.client import SlurmJob
@@ -58,8 +58,7 @@ class Advice:
     """advise or automatic."""
     why: str
     """A sentence, with the numbers."""
-    elsewhere: Elsewhere
-    nodes: tuple[str, ...]
+    place: Relocation
     """Where there is room now."""
 
 
@@ -230,7 +229,7 @@ class _Judge:
                 f"job {self._name(first)} {pace}; this one, {own:.2f} times slower, is in its way {beside}, and costs less to "
                 f"move or can be moved at all; {there}"
             )
-        return Advice(job, run, self._mode(run), why, place.elsewhere, place.nodes)
+        return Advice(job, run, self._mode(run), why, place)
 
     # --- what is known of a run
 

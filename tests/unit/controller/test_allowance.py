@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.allowance import HOUR_S, Allowance, mode_of, reach_s
+from controller.allowance import HOUR_S, Allowance, may_be_preempted, mode_of, reach_s
 from controller.comeback import Comeback
 from controller.preemption import Cause, Preemption, Stage, Way
-from controller.slurm.client import Phase
+from controller.slurm.client import Phase, SlurmJob
+from controller.windows import RunKey
 from tests.unit.controller.build import NOW_S, job
 from tests.unit.controller.slowed import ALWAYS, preemption, settings, training
 
@@ -35,15 +36,32 @@ def test_a_partition_s_own_word_goes_before_the_common_one(
     assert mode_of(settings(preemption=whole, preemption_partitions=parts), partition) == mode
 
 
+def always(_: SlurmJob) -> Comeback:
+    return ALWAYS
+
+
 def allowance(*history: Preemption, **changes: object) -> Allowance:
     return Allowance(settings(**changes), history, NOW_S)
 
 
 def test_a_job_that_has_run_long_enough_and_was_left_alone_may_be_stopped() -> None:
     assert allowance().refusal(JOB) == ""
-    assert allowance().may_be_preempted(JOB, ALWAYS)
-    assert not allowance(preemption="advise").may_be_preempted(JOB, ALWAYS)
-    assert not allowance().may_be_preempted(JOB, Comeback(Way.NONE, "cannot come back"))
+    assert allowance().may_be_preempted(JOB, always)
+    assert not allowance(preemption="advise").may_be_preempted(JOB, always)
+    assert not allowance().may_be_preempted(JOB, lambda _: Comeback(Way.NONE, "cannot come back"))
+
+
+def test_the_runs_that_policies_may_stop() -> None:
+    again = training(8, "n2", restarts=2)
+    jobs = [JOB, again, training(9, "n3", since=NOW_S - 10), training(10, "n3", partition="cpu"), job("11", raw_id=11)]
+    history = [preemption(1, 7, NOW_S - 60)]
+    parts = settings(preemption_partitions={"cpu": "off"})
+    assert may_be_preempted(jobs, parts, [], always, NOW_S) == {RunKey(7, 0), RunKey(8, 2)}
+    assert may_be_preempted(jobs, parts, history, always, NOW_S) == {RunKey(8, 2)}
+    # nobody is asked where nothing is automatic
+    assert (
+        may_be_preempted(jobs, settings(preemption="advise"), [], lambda _: pytest.fail("asked"), NOW_S) == frozenset()
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +131,7 @@ def test_no_bound_is_exceeded_in_any_hour_whatever_is_wished(
     for raw_id, later_s, stage in wishes:
         now_s += later_s
         candidate = training(raw_id, "n1", since=began_s[raw_id])
-        if Allowance(limits, done, now_s).may_be_preempted(candidate, ALWAYS):
+        if Allowance(limits, done, now_s).may_be_preempted(candidate, always):
             assert now_s - began_s[raw_id] >= 200
             done.append(preemption(len(done), raw_id, now_s, stage, ended_s=now_s + 20))
             began_s[raw_id] = now_s if stage is Stage.CALLED_OFF else now_s + 20

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from controller.ledger import Ledger
 from controller.observe import Observer
+from controller.plan import Plan, make_plan
 from controller.relocation import Relocation, Relocations
 from controller.slurm.client import SlurmJob
+from policies.api import load_policy
+from policies.model import Placement
 from tests.unit.controller.build import NOW_S, job, node, request, running, snapshot
 from tests.unit.controller.slowed import DL, training
 
@@ -75,7 +77,9 @@ def test_what_was_found_for_one_is_not_found_for_another() -> None:
     found, rows = relocations(A, B)
     first = found.find(rows["1"], A, SHARED)
     assert first is not None
-    assert found.find(rows["2"], B, SHARED) == replace(first, row=rows["2"])
+    other = found.find(rows["2"], B, SHARED)
+    assert other is not None
+    assert other.placement == first.placement
     found.take(first)
     assert found.find(rows["2"], B, SHARED) is None
 
@@ -108,3 +112,15 @@ def test_exclusive_jobs_take_whole_nodes() -> None:
     found = place(whole, training(2, "n2", gpus=1), moving=whole, off=frozenset({"n1"}), nodes=3)
     assert found is not None
     assert found.nodes == ("n3",)
+
+
+def test_what_if_it_had_been_stopped() -> None:
+    found = place(A, B)
+    assert found is not None
+    then = found.what_if
+    assert then.pending.tolist() == [0]
+    assert [then.jobs.placement(row) for row in (0, 1)] == [None, Placement((0, 1), (2, 2))]
+    # a policy places it there
+    decision = load_policy("fifo").decide(then)
+    assert decision.allocation[0] == found.placement == Placement((2, 3), (2, 2))
+    assert isinstance(make_plan(then, decision, load_policy("fifo").spec), Plan)

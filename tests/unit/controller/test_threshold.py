@@ -103,8 +103,8 @@ def only(found: Judgement) -> Advice:
 def test_of_two_that_disturb_each_other_the_more_affected_moves_off_the_shared_nodes() -> None:
     found = judge(case(PAIR, PACES), BOTH)
     advice = only(found)
-    assert (advice.job.key.job_id, advice.nodes, advice.mode) == ("2", ("n3", "n4"), "automatic")
-    assert advice.elsewhere.avoid == {"n1", "n2"}
+    assert (advice.job.key.job_id, advice.place.nodes, advice.mode) == ("2", ("n3", "n4"), "automatic")
+    assert advice.place.elsewhere.avoid == {"n1", "n2"}
     assert advice.why == (
         "it makes 3 steps/s, 2.10 times slower than alone (confidence 90%), for 3 min by now, on n1,n2 beside job 1; "
         "n3,n4 are free"
@@ -186,8 +186,8 @@ def test_only_one_of_a_circle_moves() -> None:
         pace(1, 1.6, 2), pace(2, 2.4, 1, 3, nodes=("n2", "n3")), pace(3, 1.7, 2, nodes=("n3", "n4"))
     )  # fmt: skip
     advice = only(judge(case(three, paces, nodes=8), {ONE: LONG, TWO: LONG, THREE: LONG}))
-    assert (advice.job.key.job_id, advice.nodes) == ("2", ("n5", "n6"))
-    assert advice.elsewhere.avoid == {"n1", "n2", "n3", "n4"}
+    assert (advice.job.key.job_id, advice.place.nodes) == ("2", ("n5", "n6"))
+    assert advice.place.elsewhere.avoid == {"n1", "n2", "n3", "n4"}
 
 
 def test_two_circles_do_not_get_the_same_place() -> None:
@@ -196,10 +196,10 @@ def test_two_circles_do_not_get_the_same_place() -> None:
     slow = dict.fromkeys((RunKey(number, 0) for number in range(1, 5)), LONG)
     # the one that is in need of it most comes first
     found = judge(case(four, paces, nodes=6), slow)
-    assert [(advice.job.key.job_id, advice.nodes) for advice in found.advice] == [("3", ("n5", "n6"))]
+    assert [(advice.job.key.job_id, advice.place.nodes) for advice in found.advice] == [("3", ("n5", "n6"))]
     assert "job 2 has no room now" in found.stays[TWO]
     found = judge(case(four, paces, nodes=8), slow)
-    assert [(advice.job.key.job_id, advice.nodes) for advice in found.advice] == [
+    assert [(advice.job.key.job_id, advice.place.nodes) for advice in found.advice] == [
         ("3", ("n5", "n6")),
         ("2", ("n7", "n8")),
     ]
@@ -235,13 +235,13 @@ def test_others_that_report_nothing_are_escaped_from() -> None:
     paces = known(pace(1, 2.0, 77))
     silent = training(77, "n1 n2", partition="other")
     advice = only(judge(case((PAIR[0], silent), paces), {ONE: LONG}))
-    assert (advice.job.key.job_id, advice.nodes) == ("1", ("n3", "n4"))
+    assert (advice.job.key.job_id, advice.place.nodes) == ("1", ("n3", "n4"))
 
 
 def test_links_between_nodes_are_escaped_from_by_leaving_all_nodes() -> None:
     paces = known(pace(1, 2.0, 2), pace(2, 2.0, 1, nodes=("n3", "n4")))
     advice = only(judge(case((PAIR[0], training(2, "n3 n4")), paces, nodes=6), BOTH))
-    assert advice.elsewhere.avoid == {"n1", "n2", "n3", "n4"}
+    assert advice.place.elsewhere.avoid == {"n1", "n2", "n3", "n4"}
 
 
 def test_an_earlier_run_of_a_job_says_nothing_of_this_one() -> None:
@@ -295,10 +295,10 @@ def test_whatever_is_measured_no_bound_is_exceeded_and_all_find_room(
         assert paces[advice.run].confidence >= 0.5
         # to nodes where nobody is that communicates, nor anybody else who moves, and off those that it shares
         others = {name for other, names in on.items() if other != number for name in names}
-        assert not set(advice.nodes) & (others | taken)
-        assert not set(advice.nodes) & advice.elsewhere.avoid
-        assert advice.elsewhere.avoid >= on[number] & others
-        taken |= set(advice.nodes)
+        assert not set(advice.place.nodes) & (others | taken)
+        assert not set(advice.place.nodes) & advice.place.elsewhere.avoid
+        assert advice.place.elsewhere.avoid >= on[number] & others
+        taken |= set(advice.place.nodes)
     # and no two of them were neighbours
     runs = {advice.run.job_id for advice in judged.advice}
     assert all(not (on[a] & on[b]) for a in runs for b in runs if a != b)
