@@ -13,6 +13,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from controller.agent_admission import Admitted, RefusedError
+from controller.agent_clock import AgentClock
 from controller.sights import Arrival
 from nodeagent.session import Direction, SessionError, Signer
 from protos.headway.v1 import agent_pb2
@@ -46,7 +47,7 @@ class AgentStream:
     """A stream that has been admitted. Invariant: an acknowledgement goes out only for what `stored` was called with."""
 
     def __init__(self, admitted: Admitted, context: Context, offset_s: float, bucket: Bucket) -> None:
-        """`offset_s` is what the node's clock lacks to the controller's."""
+        """`offset_s` is what the node's clock lacks to the controller's, as it says hello."""
         hello = admitted.hello
         self.node = hello.node
         self.run_id = hello.run_id
@@ -59,6 +60,7 @@ class AgentStream:
             if gpu.HasField("index") and gpu.HasField("numa_node")
         )
         self._context = context
+        self._clock = AgentClock()
         self._verifier = admitted.verifier
         self._signer = Signer(admitted.key, Direction.FROM_CONTROLLER)
         self._bucket = bucket
@@ -159,10 +161,14 @@ class AgentStream:
             self.last_seen_s = time.time()
             for report in reports:
                 await self._room.acquire()
-                await hand_on(self, Arrival(self.node, self.run_id, report, time.time(), self.offset_s, self._numa))
+                await hand_on(self, self._arrival(report))
             delay_s = self._bucket.delay_s(time.monotonic())
             if delay_s > 0:
                 await asyncio.sleep(delay_s)
+
+    def _arrival(self, report: agent_pb2.AgentReport) -> Arrival:
+        made_s = self._clock.when(report.monotonic_ns) if report.HasField("monotonic_ns") else None
+        return Arrival(self.node, self.run_id, report, time.time(), self.offset_s, self._numa, made_s)
 
     def _reports(self, message: agent_pb2.AgentMessage) -> Sequence[agent_pb2.AgentReport]:
         """What is reported; nothing by a sign of life. Raises RefusedError."""
@@ -179,6 +185,8 @@ class AgentStream:
                     if not self._last_report < report.number <= _MAX_NUMBER:
                         raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "numbers of reports must rise")
                     self._last_report = report.number
+                if body.reports.HasField("monotonic_ns"):
+                    self._clock.arrived(body.reports.monotonic_ns)
                 return body.reports.reports
             case "hello":
                 raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "a second hello")

@@ -108,7 +108,7 @@ class NodeStatus:
     boot_id: str
     run_id: str
     clock_behind_s: float
-    """What the node's clock lacks to the controller's, as of its hello (the time of dialling included)."""
+    """What the node's clock lacks to the controller's, as of its newest report; before it, of its hello (with the dialling)."""
     streams: int = 0
     reports: int = 0
     """Stored since the controller started."""
@@ -372,6 +372,8 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
             status.reports += 1
             if arrival.run_id == status.run_id:
                 status.dropped = arrival.report.dropped
+                if arrival.made_s is not None:
+                    status.clock_behind_s = arrival.made_s - arrival.report.time_s
             if arrival.report.WhichOneof("kind") == "telemetry":
                 status.telemetry = arrival.report.telemetry
         try:

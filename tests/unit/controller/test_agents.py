@@ -169,6 +169,26 @@ async def test_reports_arrive_once_and_are_acknowledged(store: ProfileStore, add
     assert store.link_bytes_per_s(["n1"]) == 125e6
 
 
+async def test_a_clock_that_is_set_on_a_node_moves_nothing_that_it_reports(store: ProfileStore, address: str) -> None:
+    # Given an agent whose node's clock is set back by an hour after its hello, and a report that waited for two minutes
+    settings = AgentsSettings(address, **PATIENT)
+    async with serving(AgentsServer(settings, store, None)) as server, Agent(address).running() as agent:
+        await agent.connected()
+        begun_s = time.time()
+        for waited_s in (120, 0):
+            made_ns = time.monotonic_ns() - waited_s * 10**9
+            report = Training(7, ("n1",), 4.0).report("n1", begun_s)
+            report.time_s, report.monotonic_ns = begun_s - waited_s - 3600, made_ns
+            agent.outbox.put(report)
+        await agent.emptied()
+        ended_s = time.time()
+        # Then both are in the windows in which they were made, and the clock is seen to be behind
+        old_s, new_s = (row[0] for row in store._db.execute("SELECT time_s FROM sight ORDER BY time_s"))
+        assert begun_s - 120 <= old_s <= ended_s - 120
+        assert begun_s <= new_s <= ended_s
+        assert 3600 <= server.nodes["n1"].clock_behind_s <= 3600 + ended_s - begun_s
+
+
 async def test_the_socket_is_the_controller_s_alone_and_goes_with_it(store: ProfileStore, address: str) -> None:
     path = Path(address.removeprefix("unix://"))
     async with serving(AgentsServer(AgentsSettings(address), store, None)):
