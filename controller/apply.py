@@ -20,6 +20,7 @@ from controller.journal import Journal
 from controller.ledger import Ledger, PinRecord, Refusal
 from controller.observe import Observation
 from controller.plan import Start
+from controller.resize import request_now
 from controller.scope import LAST_RETRY_S
 from controller.slurm.client import (
     HOLD_MARK,
@@ -128,6 +129,7 @@ class Applier:
         keys = list(why)
         for key in keys:
             self._ledger.yielded[key] = jobs[key].restarts
+            self._ledger.elsewhere.pop(key, None)  # Slurm knows nothing of it, and gets the user's own request
         self._journal.save_jobs(self._ledger, keys)
         failed = dict(await self._unpin(keys))
         free = [key for key in keys if key not in failed]
@@ -194,7 +196,7 @@ class Applier:
 
     def _remember(self, observation: Observation, start: Start, pin: Pin, policy: str) -> None:
         job = observation.rows[start.row]
-        self._ledger.originals.setdefault(pin.key, pin.original)
+        self._ledger.originals.setdefault(pin.key, job.request)
         self._ledger.pins[pin.key] = PinRecord(
             nodes=pin.nodes,
             gpus=start.placement.gpus,
@@ -232,11 +234,13 @@ def _pin(observation: Observation, start: Start, ledger: Ledger) -> Pin:
     placement: Placement = start.placement
     names = observation.state.nodes.names
     even = len(set(placement.gpus)) == 1
+    sent = ledger.elsewhere.get(job.key)
     return Pin(
         key=job.key,
         nodes=tuple(names[node] for node in placement.nodes),
         gpus_per_node=placement.gpus[0] if even else None,
-        original=ledger.originals.get(job.key, job.request),
+        original=request_now(job, ledger),
+        resized=sent is not None and sent.gpus is not None,
     )
 
 

@@ -16,8 +16,9 @@ from controller.clock import Clock
 from controller.config import ControllerSettings
 from controller.contention import NOTHING, Known
 from controller.decide import Decided, Decider
+from controller.elsewhere import stranded
 from controller.events import EventLog
-from controller.follow import Changes, changes, run_record, scoped, served_after
+from controller.follow import Changes, changes, held_gpus, run_record, scoped, served_after
 from controller.journal import DecisionEntry, Journal, RunRecord
 from controller.ledger import Ledger, Refusal, Served
 from controller.limits import may_let_go, put_off
@@ -130,6 +131,7 @@ class Cycle:
             self._ledger.forget(forgotten)
             touched |= forgotten
         self._record_ended(found, runs, snapshot.time_s, touched)
+        touched |= {key for key in list(self._ledger.elsewhere) if self._has_arrived(key)}
         if touched:
             self._journal.save_jobs(self._ledger, touched)
         if self._first:
@@ -175,6 +177,17 @@ class Cycle:
             self._ledger.refusals[key] = replace(refusal, retry_at_s=now_s)
             touched.add(key)
 
+    def _has_arrived(self, key: JobKey) -> bool:
+        """Of a job that is to go elsewhere: whether it runs, so that the ledger has changed."""
+        job = self._jobs.get(key)
+        return job is not None and job.phase is Phase.RUNNING and self._ledger.arrive(key, held_gpus(job))
+
+    def _let_go(self, reasons: dict[JobKey, str]) -> None:
+        for key, why in reasons.items():
+            self._ledger.let_go(key)
+            self._events.add("preempt", key.job_id, why)
+        self._journal.save_jobs(self._ledger, reasons)
+
     def _may_go(self, key: JobKey, refusal: Refusal, ended: Iterable[SlurmJob]) -> bool:
         job = self._jobs.get(key)
         return job is not None and any(may_let_go(other, job, refusal.reason) for other in ended)
@@ -209,7 +222,10 @@ class Cycle:
         if holds:
             await self._applier.hold_for_user(holds)
             changed += [job.key for job in holds]
-        if not changed:
+        let_go = stranded(observation, self._ledger)
+        if let_go:
+            self._let_go(let_go)
+        if not changed and not let_go:
             return observation
         snapshot = await self._reread(observation.snapshot, changed)
         return self._observer.observe(snapshot, self._ledger, self._partitions, observation.measured)

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from controller.preemption import Elsewhere
 from controller.slurm.client import SlurmJob, SlurmReservation, SlurmSnapshot
 
 Mask = npt.NDArray[np.bool_]
 _FEATURE = re.compile(r"[\w.\-:/@]+")
+ANYWHERE = Elsewhere()
 
 
 class UnsupportedRequestError(Exception):
@@ -34,6 +36,8 @@ class _Demand:
     """Reservations of others that overlap the job's time limit."""
     required: tuple[str, ...]
     excluded: tuple[str, ...]
+    avoid: frozenset[str]
+    only: frozenset[str]
 
 
 class Feasibility:
@@ -59,16 +63,16 @@ class Feasibility:
             tuple(self._reservations.values()),
         )
 
-    def node_set(self, job: SlurmJob, holds: Callable[[Mask], bool]) -> int:
-        """Row of the job's node set. Raises UnsupportedRequestError for what only Slurm can place.
+    def node_set(self, job: SlurmJob, holds: Callable[[Mask], bool], elsewhere: Elsewhere = ANYWHERE) -> int:
+        """Row of the job's node set, as far as it is sent there. Raises UnsupportedRequestError for what only Slurm can place.
 
         Of several partitions, the first counts that is up and whose nodes can hold the job: Slurm tries them in that order.
         """
         names = job.partition.split(",")
         if len(names) == 1:
-            return self._row(job, names[0])
+            return self._row(job, names[0], elsewhere)
         for name in names:
-            row = self._row(job, name) if self._up(name) else None
+            row = self._row(job, name, elsewhere) if self._up(name) else None
             if row is not None and (row < 0 or holds(self.masks[row])):
                 return row
         raise UnsupportedRequestError(
@@ -79,7 +83,7 @@ class Feasibility:
         partition = self._partitions.get(name)
         return partition is not None and partition.up
 
-    def _row(self, job: SlurmJob, partition: str) -> int:
+    def _row(self, job: SlurmJob, partition: str, elsewhere: Elsewhere) -> int:
         demand = _Demand(
             partition=partition,
             features=job.features,
@@ -88,6 +92,8 @@ class Feasibility:
             barred=self._barred(job),
             required=job.request.required_nodes,
             excluded=job.request.excluded_nodes,
+            avoid=elsewhere.avoid,
+            only=elsewhere.only,
         )
         row = self._rows.get(demand)
         if row is None:
@@ -136,6 +142,9 @@ class Feasibility:
             allowed &= reservation.nodes if reservation is not None and active else frozenset()
         for name in demand.barred:
             allowed -= self._reservations[name].nodes
+        allowed -= demand.avoid
+        if demand.only:
+            allowed &= demand.only
         return self._matching(allowed, demand.features, demand.gpu_type, demand.required, demand.excluded)
 
     def _matching(

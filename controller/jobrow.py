@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.columns import STATIC
-from controller.feasible import Feasibility, UnsupportedRequestError
+from controller.feasible import ANYWHERE, Feasibility, UnsupportedRequestError
 from controller.ledger import Ledger
+from controller.preemption import Elsewhere
+from controller.resize import request_now
 from controller.scope import WAITING, Standing, in_scope, lasting_standing
 from controller.shape import Shape, shape_of
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
@@ -24,7 +26,8 @@ Held = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """Invariant: nothing in it depends on the time, nor on what the ledger learns while the job stays as it is."""
+    """Invariant: nothing in it depends on the time, nor on what the ledger learns while the job stays as it is, but for where
+    the job is sent."""
 
     job: SlurmJob
     key: JobKey
@@ -45,6 +48,8 @@ class JobRow:
     """Why no placement can ever suit it; empty when one can."""
     waits: bool
     """It waits for the policy, whatever else is in the queue, unless the ledger has a refusal of it."""
+    anywhere: int | None = None
+    """Row of the node set that it would have if it were not sent to certain nodes, or away from some; None: it is not."""
 
 
 Column = npt.NDArray[np.int64]
@@ -90,13 +95,16 @@ _MOST_ROOMS = 500
 
 
 def job_row(job: SlurmJob, ledger: Ledger, nodes: Nodes, partitions: frozenset[str]) -> JobRow:
-    """Work it out. The request that counts is the user's own, not what Headway made of it."""
-    request = ledger.originals.get(job.key, job.request)
+    """Work it out. The request that counts is the user's own, in the size that the job has now, not what Headway made of it."""
+    request = request_now(job, ledger)
     shape = shape_of(request, nodes.most_gpus)
-    node_set, unsupported, problem = -1, "", ""
+    node_set, unsupported, problem, anywhere = -1, "", "", None
     if job.phase is Phase.PENDING and in_scope(job, partitions):
         asking = job if request is job.request else replace(job, request=request)
         node_set, unsupported, problem = _nodes_for(asking, shape, nodes)
+        sent = ledger.elsewhere.get(job.key, ANYWHERE)
+        if shape is not None and (sent.avoid or sent.only) and not unsupported and not problem:
+            anywhere, node_set = node_set, _nodes_sent_to(asking, shape, nodes, sent, node_set)
     lasting = lasting_standing(job, partitions)
     return JobRow(
         job=job,
@@ -111,6 +119,7 @@ def job_row(job: SlurmJob, ledger: Ledger, nodes: Nodes, partitions: frozenset[s
         unsupported=unsupported,
         problem=problem,
         waits=lasting is WAITING and not (job.dependency or unsupported or problem),
+        anywhere=anywhere,
     )
 
 
@@ -130,6 +139,15 @@ def _nodes_for(job: SlurmJob, shape: Shape | None, nodes: Nodes) -> tuple[int, s
     except UnsupportedRequestError as error:
         return -1, str(error), ""
     return node_set, "", "asks for more GPUs, CPUs or memory than the nodes that it may use have"
+
+
+def _nodes_sent_to(job: SlurmJob, shape: Shape, nodes: Nodes, sent: Elsewhere, otherwise: int) -> int:
+    """Row of its node set where it is sent; of several partitions, none of which can hold it there, the first is left as it is."""
+    room = nodes.room(*_per_gpu(job, job.request, shape))
+    try:
+        return nodes.feasibility.node_set(job, lambda mask: _enough(shape, room[mask]), sent)
+    except UnsupportedRequestError:
+        return otherwise
 
 
 def _enough(shape: Shape, room: Column) -> bool:

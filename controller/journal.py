@@ -18,7 +18,13 @@ from statistics import fmean, stdev
 
 from controller.errors import JournalError
 from controller.ledger import Estimate, Ledger, PinRecord, Refusal, Served
-from controller.preemption_table import PREEMPTION_SCHEMA, PreemptionTable, prune_preemptions
+from controller.preemption_table import (
+    PREEMPTION_SCHEMA,
+    PreemptionTable,
+    elsewhere_from_json,
+    elsewhere_to_json,
+    prune_preemptions,
+)
 from controller.slurm.client import Failures, JobKey, ResourceRequest
 
 SCHEMA_VERSION = 2
@@ -49,6 +55,7 @@ CREATE INDEX IF NOT EXISTS run_name ON run (user, name, end_time_s);
 """
 _FROM_1 = "ALTER TABLE job ADD COLUMN elsewhere TEXT"
 """What `_SCHEMA` does not add to a file of version 1 by itself."""
+_JOB_COLUMNS = "job_id, submit_time_s, original, pin, refusal, served, yielded, elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +161,8 @@ class Journal:
     def load_ledger(self) -> Ledger:
         """The ledger as of the last write."""
         ledger = Ledger()
-        rows = self._db.execute("SELECT job_id, submit_time_s, original, pin, refusal, served, yielded FROM job")
-        for job_id, submit_time_s, original, pin, refusal, served, yielded in rows:
+        rows = self._db.execute(f"SELECT {_JOB_COLUMNS} FROM job")  # noqa: S608
+        for job_id, submit_time_s, original, pin, refusal, served, yielded, elsewhere in rows:
             key = JobKey(job_id, submit_time_s)
             if original:
                 ledger.originals[key] = request_from_json(original)
@@ -170,6 +177,8 @@ class Journal:
                 ledger.served[key] = Served(**json.loads(served))
             if yielded is not None:
                 ledger.yielded[key] = yielded
+            if elsewhere:
+                ledger.elsewhere[key] = elsewhere_from_json(elsewhere)
         return ledger
 
     def save_jobs(self, ledger: Ledger, keys: Iterable[JobKey]) -> None:
@@ -183,8 +192,7 @@ class Journal:
                     )
                 else:
                     db.execute(
-                        "INSERT OR REPLACE INTO job (job_id, submit_time_s, original, pin, refusal, served, yielded)"
-                        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                        f"INSERT OR REPLACE INTO job ({_JOB_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
                         (key.job_id, key.submit_time_s, *facts),
                     )
 
@@ -355,12 +363,14 @@ def _unusable(path: Path, error: Exception) -> JournalError:
 def _facts(ledger: Ledger, key: JobKey) -> tuple[str | int | None, ...]:
     original, pin = ledger.originals.get(key), ledger.pins.get(key)
     refusal, served = ledger.refusals.get(key), ledger.served.get(key)
+    elsewhere = ledger.elsewhere.get(key)
     return (
         request_to_json(original) if original else None,
         json.dumps(asdict(pin)) if pin else None,
         json.dumps(asdict(refusal)) if refusal else None,
         json.dumps(asdict(served)) if served else None,
         ledger.yielded.get(key),
+        elsewhere_to_json(elsewhere) if elsewhere else None,
     )
 
 

@@ -91,13 +91,22 @@ class Ledger:
         else:
             self.elsewhere.pop(key, None)
 
-    def arrive(self, key: JobKey) -> bool:
-        """The job runs, or may go anywhere: only its number of GPUs stays. Returns whether anything has changed."""
+    def let_go(self, key: JobKey) -> bool:
+        """The job may go anywhere; its number of GPUs stays. Returns whether anything has changed."""
         elsewhere = self.elsewhere.get(key)
         if elsewhere is None or not (elsewhere.avoid or elsewhere.only):
             return False
         self.elsewhere.pop(key)
         self.send(key, Elsewhere(gpus=elsewhere.gpus))
+        return True
+
+    def arrive(self, key: JobKey, num_gpus: int) -> bool:
+        """The job runs on that many GPUs: next time it may go anywhere. Returns whether anything has changed."""
+        changed = self.let_go(key)
+        elsewhere = self.elsewhere.get(key)
+        if elsewhere is None or elsewhere.gpus == num_gpus:
+            return changed
+        del self.elsewhere[key]  # somebody else started it, as its user had asked
         return True
 
     def keys(self) -> set[JobKey]:

@@ -8,11 +8,12 @@ users would wait for them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from controller.ledger import Ledger
 from controller.observe import Observation
+from controller.resize import request_now
 from controller.slurm.client import JobKey, ResourceRequest, SlurmJob
 
 
@@ -65,17 +66,12 @@ def _asks_no_less(job: SlurmJob, like: SlurmJob, ledger: Ledger) -> bool:
     reason = like.reason
     if not reason.startswith(("Assoc", "QOS")):
         return True
-    one = _request(job, ledger.originals)
-    other = _request(like, ledger.originals)
+    one, other = request_now(job, ledger), request_now(like, ledger)
     if _gpus(one) < _gpus(other) or one.min_nodes < other.min_nodes or one.num_cpus < other.num_cpus:
         return False
     if "Mem" in reason and _memory(one) != _memory(other):
         return False
     return not ("Minutes" in reason or "Wall" in reason) or _limit_s(job) >= _limit_s(like)
-
-
-def _request(job: SlurmJob, originals: Mapping[JobKey, ResourceRequest]) -> ResourceRequest:
-    return originals.get(job.key, job.request)
 
 
 def _gpus(request: ResourceRequest) -> int:

@@ -20,6 +20,7 @@ from controller.dependency import Dependencies, Met
 from controller.feasible import Feasibility
 from controller.jobrow import Held, JobRow, Nodes, job_row
 from controller.ledger import Ledger
+from controller.preemption import Elsewhere
 from controller.scope import WAITING, Role, Standing, standing
 from controller.slurm.client import JobKey, NodeShare, SlurmJob, SlurmNode, SlurmSnapshot
 from policies.model import ClusterState
@@ -52,6 +53,8 @@ class Observation:
     """Held jobs with the mark of their user's hold and ours: a change of hands that was interrupted."""
     measured: Known = field(default_factory=dict)
     """What is known of how running jobs do."""
+    sent: Mapping[int, int] = field(default_factory=dict)
+    """Rows of waiting jobs that are sent to certain nodes, or away from some, and the node set that they would have otherwise."""
 
     def with_role(self, role: Role) -> list[SlurmJob]:
         """Jobs in that role."""
@@ -67,6 +70,8 @@ class Observer:
 
         A row keeps its job alive, so that no other job gets that identity while the row is here.
         """
+        self._sent: dict[JobKey, Elsewhere] = {}
+        """What the rows know of where jobs are sent."""
         self._nodes: Nodes | None = None
         self._signature: object = None
         self._users: dict[str, int] = {}
@@ -79,6 +84,7 @@ class Observer:
         self._sequence += 1
         managed = [node for node in snapshot.nodes if node.partitions & partitions]
         nodes = self._nodes_of(snapshot, managed, partitions)
+        self._forget_sent(ledger)
         sight = _Sight(snapshot, ledger, partitions, nodes)
         rows = self._rows
         known = list(map(rows.get, map(id, snapshot.jobs)))
@@ -105,7 +111,17 @@ class Observer:
             to_yield=sight.to_yield,
             twice_marked=tuple(sight.twice_marked),
             measured=measured,
+            sent=_sent(sight.visible, ledger),
         )
+
+    def _forget_sent(self, ledger: Ledger) -> None:
+        """Rows of jobs that are sent elsewhere than before are worked out anew."""
+        if ledger.elsewhere == self._sent:
+            return
+        before, now = self._sent, dict(ledger.elsewhere)
+        changed = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
+        self._rows = {number: row for number, row in self._rows.items() if row.key not in changed}
+        self._sent = now
 
     def _nodes_of(self, snapshot: SlurmSnapshot, managed: list[SlurmNode], partitions: frozenset[str]) -> Nodes:
         """Those of last time while nodes, partitions and reservations have not changed; else everything is worked out anew."""
@@ -152,6 +168,12 @@ class Observer:
             rows=rows,
             node_sets=nodes.feasibility.masks,
         )
+
+
+def _sent(visible: list[JobRow], ledger: Ledger) -> dict[int, int]:
+    if not ledger.elsewhere:
+        return {}
+    return {place: row.anywhere for place, row in enumerate(visible) if row.anywhere is not None}
 
 
 def _never(_row: JobRow) -> bool:

@@ -13,6 +13,7 @@ from controller.apply import describe_placement
 from controller.contention import Contention, run_of
 from controller.cycle import CycleResult
 from controller.ledger import Ledger, PinRecord
+from controller.resize import request_now
 from controller.room import Room
 from controller.scope import Role, Standing
 from controller.shape import shape_of
@@ -128,7 +129,7 @@ class Scene:
         row = self.rows.get(job.key)
         if held or row is not None:
             return held or int(self.state.jobs.num_gpus[row])
-        request = self.ledger.originals.get(job.key, job.request)
+        request = request_now(job, self.ledger)
         shape = shape_of(request, self.node_gpus)
         if shape is not None:
             return shape.num_gpus

@@ -34,6 +34,7 @@ def full_ledger():
     ledger.refusals[KEY] = Refusal("AssocGrpGRES", 1.0, 2.0, 3)
     ledger.served[KEY] = Served(7.0, 8.0, 900)
     ledger.yielded[KEY] = 2
+    ledger.elsewhere[KEY] = Elsewhere(frozenset({"n4"}), frozenset({"n1", "n3"}), 12)
     return ledger
 
 
