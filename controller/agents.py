@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import resource
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ import grpc.aio
 import structlog
 
 from controller.agent_admission import Admission, Admitted, RefusedError
+from controller.agent_gate import QUIET_CONNECTIONS, Gate, Refusals
 from controller.agent_stream import AgentStream, Bucket
 from controller.errors import ConfigurationError
 from controller.profile_store import ProfileStore, ProfileStoreError
@@ -80,7 +80,9 @@ class AgentsSettings:
     max_nodes: int = 4096
     """Agents that may be connected."""
     max_opening: int = 256
-    """Calls that may be between their beginning and their hello."""
+    """Calls that may be between their beginning and their hello,"""
+    max_opening_a_host: int = 16
+    """and those of one machine among them."""
     hello_timeout_s: float = 10.0
     beat_s: float = 8.0
     """The last acknowledgement is said again after so long without one."""
@@ -147,10 +149,11 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         self._arrivals: asyncio.Queue[tuple[AgentStream, Arrival]] = asyncio.Queue(_MAX_WAITING)
         self._streams: dict[str, AgentStream] = {}
         self._nodes: dict[str, NodeStatus] = {}
-        self._opening = 0
+        self._gate = Gate(settings.max_opening, settings.max_opening_a_host)
+        self._refusals = Refusals()
         self.reports = 0
         """Stored since the start."""
-        self.refused: Counter[str] = Counter()
+        self.refused: Mapping[str, int] = self._refusals.counted
         """Streams that were refused, or ended for a cause, since the start: by gRPC's word for why."""
         self._server = grpc.aio.server(
             options=(
@@ -158,6 +161,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.max_metadata_size", 32 << 10),
                 ("grpc.max_allowed_incoming_connections", settings.max_nodes + _SPARE_CONNECTIONS),
+                *QUIET_CONNECTIONS,
             )
         )
         self._tasks: list[asyncio.Task[None]] = []
@@ -245,8 +249,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
             await self._serve(context)
         except RefusedError as error:
             if error.code is not grpc.StatusCode.OK:
-                self.refused[error.code.name] += 1
-                log.info("agent_refused", peer=context.peer(), code=error.code.name, reason=str(error))
+                self._refusals.note(context.peer(), error)
                 await context.abort(error.code, str(error))
         except grpc.aio.BaseError as error:  # the connection broke while something was written
             log.info("agent_cut_off", peer=context.peer(), reason=str(error))
@@ -267,17 +270,13 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
 
     async def _admitted(self, context: Context) -> Admitted:
         """Let it in, or raise RefusedError."""
-        if self._opening >= self._settings.max_opening:
-            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many agents dial at once; dial again")
-        self._opening += 1
-        try:
-            async with asyncio.timeout(self._settings.hello_timeout_s):
-                ticket = await self._admission.ticket(context.invocation_metadata() or ())
-                first = await context.read()
-        except TimeoutError:
-            raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, "no hello in time") from None
-        finally:
-            self._opening -= 1
+        with self._gate.opening(context.peer()):
+            try:
+                async with asyncio.timeout(self._settings.hello_timeout_s):
+                    ticket = await self._admission.ticket(context.invocation_metadata() or ())
+                    first = await context.read()
+            except TimeoutError:
+                raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, "no hello in time") from None
         if not isinstance(first, agent_pb2.AgentMessage):
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "the call ended without a hello")
         return self._admission.admit(ticket, first)

@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from controller.agent_gate import QUIET_CONNECTIONS
 from controller.agents import AgentsServer, AgentsSettings
 from controller.errors import ConfigurationError
 from controller.profile_store import ProfileStore, ProfileStoreError
@@ -527,6 +528,56 @@ async def test_who_says_nothing_is_not_waited_for(hostile: Callable[[], Hostile]
     client.metadata = ((METADATA_KEY, await client._seal.encode(ticket.pack())),)  # type: ignore[union-attr]
     client.call = client._stub.Connect(metadata=client.metadata)
     assert "DEADLINE_EXCEEDED: no hello in time" in await client.refused()
+
+
+async def test_who_holds_calls_open_finds_no_more_room_and_takes_nobody_s_for_long(store: ProfileStore) -> None:
+    # Given a machine with as many calls that say nothing as it may have
+    seal = PaperSeal()
+    settings = AgentsSettings("127.0.0.1:0", max_opening_a_host=3, hello_timeout_s=1.0, silence_s=30.0)
+    async with (
+        serving(AgentsServer(settings, store, seal)) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        silent = []
+        for _ in range(3):
+            client = Hostile(channel, seal)
+            ticket = make_ticket(b"never said", time.time(), client.key)
+            metadata = ((METADATA_KEY, await seal.encode(ticket.pack())),)
+            silent.append(client._stub.Connect(metadata=metadata))
+
+        async def turned_away() -> bool:
+            one = Hostile(channel, seal)
+            await one.dial(good_hello(node="n2"))
+            try:
+                first = await one.call.read()
+            except grpc.aio.AioRpcError as error:
+                return "too many calls of 127.0.0.1" in (error.details() or "")
+            one.call.cancel()
+            return first is grpc.aio.EOF and "too many calls" in await one.call.details()
+
+        await eventually(turned_away)
+        # then an agent there comes in when these have been given up
+        async with Agent(server.address, "n1", seal).running() as agent:
+            await agent.connected()
+        assert server.refused["RESOURCE_EXHAUSTED"] >= 1
+
+
+async def test_a_connection_that_carries_no_call_is_closed(
+    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = dict(QUIET_CONNECTIONS) | {"grpc.max_connection_idle_ms": 200, "grpc.server_handshake_timeout_ms": 200}
+    monkeypatch.setattr("controller.agents.QUIET_CONNECTIONS", tuple(options.items()))
+    seal = PaperSeal()
+    async with serving(AgentsServer(AgentsSettings("127.0.0.1:0", **PATIENT), store, seal)) as server:
+        host, _, port = server.address.rpartition(":")
+        # Given one that says nothing, and one that speaks HTTP/2 and calls nobody
+        for first in (b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(first)
+            async with asyncio.timeout(8):
+                while await reader.read(4096):
+                    pass
+            writer.close()
 
 
 async def test_who_reads_nothing_holds_up_nobody(store: ProfileStore) -> None:
