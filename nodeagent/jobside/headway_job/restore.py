@@ -8,7 +8,9 @@ from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional
 
 from . import state as states
 from .mishaps import CheckpointError, Damaged, Refused
-from .shelf import MANIFEST, Manifest, Shelf, rank_file
+from .pieces import Pieces, read_index
+from .sharded import pieces_from
+from .shelf import MANIFEST, Manifest, Shelf, rank_file, shard_file
 from .together import Together, most
 
 _log = logging.getLogger("headway_job")
@@ -25,6 +27,8 @@ class Found(NamedTuple):
     own: Dict[str, Any]
     rng: Optional[Dict[str, Any]]
     """None where the checkpoint has no such rank."""
+    pieces: Optional[Pieces]
+    """None where nothing was sharded."""
 
     def put_rng_back(self, rank: int) -> None:
         """Once more, where the script has drawn numbers since."""
@@ -35,8 +39,12 @@ class Found(NamedTuple):
 
 
 def newest_sound(shelf: Shelf, ranks: Together) -> Optional[Found]:
-    """The newest that every rank can read and finds as its manifest says. Rank 0's list counts. Raises Refused."""
+    """The newest that every rank can read and finds as its manifest says. Rank 0's list counts. Raises Refused.
+
+    None where there is none, or all are damaged; not where there are some that cannot be reached.
+    """
     folders = _listed(shelf, ranks)
+    out_of_reach = False
     for folder in folders:
         found: Optional[Found] = None
         verdict = _SOUND
@@ -56,8 +64,14 @@ def newest_sound(shelf: Shelf, ranks: Together) -> Optional[Found]:
         (worst,) = most(ranks, verdict)
         if worst == _SOUND:
             return found
+        out_of_reach = out_of_reach or worst == _OUT_OF_REACH
         if worst == _DAMAGED and ranks.rank == 0:
             _set_aside(shelf, folder)
+    if out_of_reach:
+        raise Refused(
+            f"No checkpoint in {shelf.store.where} could be read, and some could not be reached. Nothing is begun anew: start "
+            "again when they can be reached."
+        )
     if folders:
         _log.warning(
             "None of the %d checkpoints in %s can be used: the run begins anew.", len(folders), shelf.store.where
@@ -67,7 +81,7 @@ def newest_sound(shelf: Shelf, ranks: Together) -> Optional[Found]:
 
 def put_back(found: Found, parts: states.Parts, ranks: Together) -> None:
     """Loads it. Raises Refused where it does not fit."""
-    for name in parts.put_back(found.shared, found.own):
+    for name in parts.put_back(_fitted(found, parts, ranks)):
         _log.warning("Checkpoint %s has no state of %s, which stays as it is.", found.folder, name)
     if found.manifest.world_size != ranks.world_size and ranks.rank == 0:
         _log.warning(
@@ -76,6 +90,24 @@ def put_back(found: Found, parts: states.Parts, ranks: Together) -> None:
             found.folder, found.manifest.world_size, ranks.world_size, found.manifest.seed,
         )  # fmt: skip
     found.put_rng_back(ranks.rank)
+
+
+def _fitted(found: Found, parts: states.Parts, ranks: Together) -> Dict[str, Any]:
+    """On all ranks or on none, as loading what is sharded waits for the others."""
+    fitted: Dict[str, Any] = {}
+    trouble: Optional[Exception] = None
+    try:
+        fitted = parts.fit(found.shared, found.own, found.pieces)
+    except Exception as error:
+        # As in newest_sound; and what torch raises where the model has changed.
+        trouble = error
+    (troubled,) = most(ranks, int(trouble is not None))
+    if isinstance(trouble, Refused):
+        raise trouble
+    if troubled:
+        why = f": {trouble}" if trouble else " on another rank"
+        raise Refused(f"Checkpoint {found.folder} could not be read{why}. Start again when it can.") from trouble
+    return fitted
 
 
 def _listed(shelf: Shelf, ranks: Together) -> List[str]:
@@ -102,20 +134,32 @@ def _listed(shelf: Shelf, ranks: Together) -> List[str]:
 
 
 def _read(shelf: Shelf, folder: str, ranks: Together) -> Found:
-    """Rank 0 checks every file, so that a checkpoint is judged whole; the others what they read."""
+    """The ranks share the checking among them, so that a checkpoint is judged whole; each checks what it reads whole, too."""
     manifest = shelf.manifest(folder)
-    needed = {rank_file(0), rank_file(ranks.rank)} if ranks.rank else set(manifest.files)
-    for name in sorted(needed & set(manifest.files)):
-        with shelf.store.read(folder, name) as file:
-            _check(file, name, manifest)
+    own_file = rank_file(ranks.rank if ranks.rank < manifest.world_size else 0)
+    for place, name in enumerate(sorted(manifest.files)):
+        if place % ranks.world_size == ranks.rank or name in (rank_file(0), own_file):
+            with shelf.store.read(folder, name) as file:
+                _check(file, name, manifest)
     with shelf.store.read(folder, rank_file(0)) as file:
         first = states.read(file)
     own = first
-    if 0 < ranks.rank < manifest.world_size:
-        with shelf.store.read(folder, rank_file(ranks.rank)) as file:
+    if own_file != rank_file(0):
+        with shelf.store.read(folder, own_file) as file:
             own = states.read(file)
     rng = own["rng"] if ranks.rank < manifest.world_size else None
-    return Found(folder, manifest, first.get("shared", {}), own["own"], rng)
+    return Found(folder, manifest, first.get("shared", {}), own["own"], rng, _pieces(shelf, folder, manifest))
+
+
+def _pieces(shelf: Shelf, folder: str, manifest: Manifest) -> Optional[Pieces]:
+    """Of all ranks. Another rank may be checking their files meanwhile; they are read further once all have been."""
+    if not manifest.sharded:
+        return None
+    found = {}
+    for rank in range(manifest.world_size):
+        with shelf.store.read(folder, shard_file(rank)) as file:
+            found[shard_file(rank)] = read_index(file, shard_file(rank))
+    return pieces_from(found, lambda name: shelf.store.read(folder, name))
 
 
 def _check(file: BinaryIO, name: str, manifest: Manifest) -> None:

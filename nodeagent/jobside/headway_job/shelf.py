@@ -14,7 +14,8 @@ from .local_store import Receipt
 from .mishaps import CheckpointError, Damaged
 
 MANIFEST = "manifest.json"
-_FORMAT = 1
+_WHOLE, _SHARDED = 1, 2
+"""The format that the manifest names; the second has a file of shards for each rank as well."""
 _FOLDER = re.compile(r"step-(\d{9,18})-(\d{4,12})\Z")
 _SET_ASIDE = re.compile(r"damaged-step-(\d{9,18})-(\d{4,12})\Z")
 _LARGEST_MANIFEST = 1 << 24
@@ -62,6 +63,11 @@ class Manifest(NamedTuple):
     write_s: float
     files: Dict[str, Receipt]
 
+    @property
+    def sharded(self) -> bool:
+        """Whether each rank wrote a file of shards too."""
+        return shard_file(0) in self.files
+
 
 def folder_name(step: int, number: int) -> str:
     """Of the attempt with that number, after so many steps."""
@@ -71,6 +77,11 @@ def folder_name(step: int, number: int) -> str:
 def rank_file(rank: int) -> str:
     """What a rank wrote."""
     return f"rank-{rank}.pt"
+
+
+def shard_file(rank: int) -> str:
+    """What a rank wrote of the tensors that are sharded over ranks."""
+    return f"rank-{rank}.shards"
 
 
 class Shelf:
@@ -91,7 +102,7 @@ class Shelf:
 
     def write_manifest(self, folder: str, manifest: Manifest) -> None:
         """Makes a checkpoint of the folder."""
-        row: Dict[str, Any] = {"format": _FORMAT, **manifest._asdict()}
+        row: Dict[str, Any] = {"format": _SHARDED if manifest.sharded else _WHOLE, **manifest._asdict()}
         row["files"] = {
             name: {"size_bytes": receipt.size_bytes, "sha256": receipt.digest.hex()}
             for name, receipt in sorted(manifest.files.items())
@@ -112,8 +123,9 @@ class Shelf:
             found = Manifest(files=files, **{name: kind(row[name]) for name, kind in _FIELDS})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(f"{MANIFEST} cannot be read ({type(error).__name__}: {error})") from error
-        missing = {rank_file(rank) for rank in range(found.world_size)} - set(found.files)
-        if row.get("format") != _FORMAT or found.step < 0 or found.world_size < 1 or missing:
+        kinds = {_WHOLE: (rank_file,), _SHARDED: (rank_file, shard_file)}.get(row.get("format"), ())
+        missing = {kind(rank) for kind in kinds for rank in range(found.world_size)} - set(found.files)
+        if not kinds or found.step < 0 or found.world_size < 1 or missing:
             raise Damaged(f"{MANIFEST} is of another format, or names too few files")
         return found
 

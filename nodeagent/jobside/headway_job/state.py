@@ -5,15 +5,16 @@ from __future__ import annotations
 import io
 import random
 import sys
-from typing import Any, BinaryIO, Dict, List, Mapping, Tuple
+from typing import Any, BinaryIO, Dict, List, Mapping, Optional
 
 import torch
 
-from .mishaps import Damaged, Refused
+from .mishaps import CheckpointError, Damaged, Refused
+from .pieces import Piece, Pieces
+from .sharded import Part, joined, parts_of, signature, split
+from .trees import copied, hollow
 
 _SHARED_NAMES = ("model", "optimizer", "scheduler")
-_TOO_SMALL = 2
-"""Stands for a tensor's size where only the kinds of things in a state are tried."""
 
 
 class Parts:
@@ -21,45 +22,64 @@ class Parts:
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
         """Raises Refused where one of them cannot be saved and read back."""
-        self._objects: Dict[str, Any] = {}
+        given_by_name: Dict[str, Any] = {}
         for name, given in objects.items():
             if isinstance(given, (list, tuple)):
-                self._objects.update({f"{name}.{place}": _unwrapped(one) for place, one in enumerate(given)})
+                given_by_name.update({f"{name}.{place}": _unwrapped(one) for place, one in enumerate(given)})
             elif given is not None:
-                self._objects[name] = _unwrapped(given)
-        for name, part in self._objects.items():
-            _check(name, part)
+                given_by_name[name] = _unwrapped(given)
+        for name, given in given_by_name.items():
+            _check_methods(name, given)
+        self._parts = parts_of(given_by_name)
+        for part in self._parts:
+            _check_state(part)
+        self.signature = signature(self._parts)
+        """The same on all ranks whose sharded models have the same tensors; 0 where no model is sharded."""
+        self._sharded = any(part.is_sharded for part in self._parts)
 
     def copy(self, rank: int) -> Dict[str, Any]:
-        """The state here and now, apart from the objects."""
+        """The state here and now, apart from the objects. `pieces` are there if and only if something is sharded."""
         state: Dict[str, Any] = {"own": {}, "rng": _rng()}
+        pieces: List[Piece] = []
+        shared = {}
+        for part in self._parts:
+            if not _is_shared(part):
+                state["own"][part.name] = copied(part.state())
+            elif rank == 0 or self._sharded:
+                shared[part.name] = split(part, part.state(), pieces, keep=rank == 0)
         if rank == 0:
-            state["shared"] = {}
-        for name, part in self._objects.items():
-            if not _is_shared(name, part):
-                state["own"][name] = _copied(part.state_dict())
-            elif rank == 0:
-                state["shared"][name] = _copied(part.state_dict())
+            state["shared"] = shared
+        if self._sharded:
+            state["pieces"] = pieces
         if _cuda_is_used():
             torch.cuda.current_stream().synchronize()  # copies to pinned memory are under way until then
         return state
 
-    def put_back(self, shared: Mapping[str, Any], own: Mapping[str, Any]) -> List[str]:
-        """Loads what there is; the names that the checkpoint does not have. Raises Refused where a state does not fit."""
-        lacking = []
-        for name, part in self._objects.items():
-            state = (shared if _is_shared(name, part) else own).get(name)
+    def fit(self, shared: Mapping[str, Any], own: Mapping[str, Any], pieces: Optional[Pieces]) -> Dict[str, Any]:
+        """By name, what `put_back` loads. Raises Refused where a state does not fit, Damaged, and what the store raises."""
+        found = {}
+        for part in self._parts:
+            state = (shared if _is_shared(part) else own).get(part.name)
             if state is None:
-                lacking.append(name)
                 continue
             try:
-                part.load_state_dict(state)
+                found[part.name] = joined(part, state, pieces) if _is_shared(part) else state
+            except Refused as error:
+                raise _does_not_fit(part.name, error) from error
+        return found
+
+    def put_back(self, fitted: Mapping[str, Any]) -> List[str]:
+        """Loads what there is; the names that the checkpoint does not have. Raises Refused where a state does not fit."""
+        lacking = []
+        for part in self._parts:
+            if part.name not in fitted:
+                lacking.append(part.name)
+                continue
+            try:
+                part.load(fitted[part.name])
             except Exception as error:
                 # What a user's own object raises is not ours to know.
-                raise Refused(
-                    f"The checkpoint does not fit {name}: {error}. Give the run the objects that it was saved with, or "
-                    "another folder to begin anew."
-                ) from error
+                raise _does_not_fit(part.name, error) from error
         return lacking
 
 
@@ -141,69 +161,37 @@ def _unwrapped(given: Any) -> Any:
             return given
 
 
-def _is_shared(name: str, part: Any) -> bool:
-    return name.split(".", maxsplit=1)[0] in _SHARED_NAMES or isinstance(part, (torch.nn.Module, torch.optim.Optimizer))
+def _is_shared(part: Part) -> bool:
+    known = part.name.split(".", maxsplit=1)[0] in _SHARED_NAMES
+    return known or isinstance(part.given, (torch.nn.Module, torch.optim.Optimizer))
 
 
-def _check(name: str, part: Any) -> None:
-    """Raises Refused now, rather than when the checkpoint is needed."""
-    if not callable(getattr(part, "state_dict", None)) or not callable(getattr(part, "load_state_dict", None)):
+def _check_methods(name: str, given: Any) -> None:
+    if not callable(getattr(given, "state_dict", None)) or not callable(getattr(given, "load_state_dict", None)):
         raise Refused(f"{name} has no state_dict and load_state_dict. Leave it out, or give it both.")
-    if isinstance(part, torch.nn.Module):
-        _check_whole(name, part)
+
+
+def _check_state(part: Part) -> None:
+    """Raises Refused now, rather than when the checkpoint is needed."""
     buffer = io.BytesIO()
     try:
-        torch.save(_hollow(part.state_dict()), buffer)
+        torch.save(hollow(part.state_to_try()), buffer)
         buffer.seek(0)
         torch.load(buffer, map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
     except Exception as error:
         # What a user's own object raises is not ours to know.
         raise Refused(
-            f"The state of {name} cannot be read back without executing code ({type(error).__name__}: "
+            f"The state of {part.name} cannot be read back without executing code ({type(error).__name__}: "
             f"{str(error).splitlines()[0] if str(error) else ''}). Give it a state_dict of tensors, numbers, text, lists and dicts."
         ) from error
+    if part.is_sharded:
+        split(part, part.state_to_try(), [], keep=False)  # how its tensors are placed
 
 
-def _check_whole(name: str, module: torch.nn.Module) -> None:
-    kinds = {type(each).__name__ for each in module.modules()} | {type(each).__name__ for each in module.parameters()}
-    if any(kind.startswith("FSDP") or kind in ("FullyShardedDataParallel", "DTensor") for kind in kinds):
-        raise Refused(
-            f"{name} is sharded over ranks (FSDP or DTensor), which headway_job.checkpoint does not save. Use "
-            "torch.distributed.checkpoint in the script."
-        )
-
-
-def _copied(value: Any) -> Any:
-    """The same without a tensor in common; tensors on the CPU, from a GPU by way of pinned memory."""
-    if isinstance(value, torch.Tensor):
-        if type(value).__name__ == "DTensor":
-            raise Refused("A tensor is sharded over ranks (DTensor), which headway_job.checkpoint does not save.")
-        value = value.detach()
-        if not value.is_cuda:
-            return value.to("cpu", copy=True)
-        pinned = torch.empty(value.shape, dtype=value.dtype, device="cpu", pin_memory=True)
-        return pinned.copy_(value, non_blocking=True)
-    return _rebuilt(value, _copied)
-
-
-def _hollow(value: Any) -> Any:
-    """The same with next to nothing in place of its tensors."""
-    if isinstance(value, torch.Tensor):
-        return torch.zeros(_TOO_SMALL, dtype=value.dtype, device="cpu")
-    return _rebuilt(value, _hollow)
-
-
-def _rebuilt(value: Any, each: Any) -> Any:
-    kind = type(value)
-    if isinstance(value, dict):
-        pairs: List[Tuple[Any, Any]] = [(key, each(of)) for key, of in value.items()]
-        return dict(pairs) if kind.__name__ in ("dict", "OrderedDict") else _like(value, pairs)
-    if kind in (list, tuple, set):
-        return kind(each(one) for one in value)
-    return value
-
-
-def _like(value: Any, pairs: List[Tuple[Any, Any]]) -> Any:
-    copy = value.copy()
-    copy.update(pairs)
-    return copy
+def _does_not_fit(name: str, error: Exception) -> Refused:
+    return Refused(
+        f"The checkpoint does not fit {name}: {error}. Give the run the objects that it was saved with, or another folder to begin "
+        "anew."
+    )

@@ -187,7 +187,6 @@ def test_what_cannot_be_saved_is_refused_at_once(hatchery: Hatchery, folder: Pat
         hatchery.run("with_extra", folder=folder, extra="code")
     )
     assert "has no state_dict and load_state_dict" in refused(hatchery.run("with_extra", folder=folder, extra="none"))
-    assert "sharded over ranks (FSDP or DTensor)" in refused(hatchery.run("with_extra", folder=folder, extra="sharded"))
     assert "need the package fsspec" in refused(hatchery.run("with_extra", folder="nowhere://at/all", extra="fine"))
     assert not folder.exists()
 

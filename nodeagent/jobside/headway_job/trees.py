@@ -1,0 +1,78 @@
+"""State dicts as trees: lists and dicts in each other, with tensors as leaves among others."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Optional, Tuple
+
+import torch
+
+from .mishaps import Refused
+
+Path = Tuple[Any, ...]
+"""The keys and places on the way from a tree's root."""
+
+_TOO_SMALL = 2
+"""Stands for a tensor's size where only the kinds of things in a state are tried."""
+
+
+def is_shard(value: Any) -> bool:
+    """Whether this is a tensor of which each rank has a part. By name: nothing is imported that the job does not have."""
+    return type(value).__name__ in ("DTensor", "ShardedTensor")
+
+
+def copied(value: Any) -> Any:
+    """The same without a tensor in common; tensors on the CPU, from a GPU by way of pinned memory."""
+    return rebuilt(value, lambda _, leaf: copied_leaf(leaf))
+
+
+def copied_leaf(value: Any) -> Any:
+    """A leaf's copy. From a GPU it is under way until the current stream is synchronized."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if is_shard(value):
+        raise Refused("A tensor is sharded over ranks, outside of a model and its optimizer.")
+    value = value.detach()
+    if not value.is_cuda:
+        return value.to("cpu", copy=True)
+    pinned = torch.empty(value.shape, dtype=value.dtype, device="cpu", pin_memory=True)
+    return pinned.copy_(value, non_blocking=True)
+
+
+def hollow(value: Any) -> Any:
+    """The same with next to nothing in place of its tensors."""
+
+    def emptied(_: Path, leaf: Any) -> Any:
+        return torch.zeros(_TOO_SMALL, dtype=leaf.dtype, device="cpu") if isinstance(leaf, torch.Tensor) else leaf
+
+    return rebuilt(value, emptied)
+
+
+def rebuilt(
+    value: Any, each: Callable[[Path, Any], Any], path: Path = (), stop: Optional[Callable[[Any], bool]] = None
+) -> Any:
+    """The same tree of what `each` makes of its leaves. What `stop` says yes to is a leaf, whatever it is."""
+    kind = type(value)
+    if isinstance(value, torch.Tensor) or (stop is not None and stop(value)):
+        return each(path, value)
+    if isinstance(value, dict):
+        pairs: List[Tuple[Any, Any]] = [(key, rebuilt(of, each, (*path, key), stop)) for key, of in value.items()]
+        return dict(pairs) if kind.__name__ in ("dict", "OrderedDict") else _like(value, pairs)
+    if kind in (list, tuple):
+        return kind(rebuilt(one, each, (*path, place), stop) for place, one in enumerate(value))
+    return set(value) if kind is set else each(path, value)
+
+
+def at(tree: Any, path: Path) -> Any:
+    """What is there; None where nothing is."""
+    for step in path:
+        try:
+            tree = tree[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return tree
+
+
+def _like(value: Any, pairs: List[Tuple[Any, Any]]) -> Any:
+    copy = value.copy()
+    copy.update(pairs)
+    return copy
