@@ -139,6 +139,18 @@ class Decider:
             return None
         return Decided(decided, f"fallback:{self.fallback_name}", self._clock.now() - begun_s, problem)
 
+    async def rehearse(self, state: ClusterState) -> Plan | None:
+        """What whoever decides now would decide on a state that is not; None: no answer. Nothing is counted."""
+        if self._spec is None or self._failures:
+            plan = self._ask_fallback(state)
+        else:
+            try:
+                plan = make_plan(state, await self._endpoint.decide(state, self.deadline_s), self._spec)
+            except PolicyError as error:
+                log.info("not_rehearsed", problem=str(error))
+                return None
+        return None if isinstance(plan, Rejection) else plan
+
     async def use(self, endpoint: PolicyEndpoint, state: ClusterState | None) -> PolicySpec:
         """Swap the policy server. Describe, health and a dry-run decision come first; on any failure the old one stays.
 

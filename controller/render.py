@@ -79,6 +79,9 @@ def show_status(status: admin_pb2.Status, limit: int) -> None:
     ]
     if status.agents.served:
         lines.append(("agents", agents_line(status.agents)))
+    lines += [("advice", _advice_line(advice)) for advice in status.advice[:_NAMED]]
+    if len(status.advice) > _NAMED:
+        lines.append(("advice", f"and {len(status.advice) - _NAMED} more"))
     if status.last_error:
         lines.append(("last error", status.last_error))
     put(console, pairs_of(lines, {"last error": "red", "lease": "red" if status.lease_stale else ""}))
@@ -86,6 +89,10 @@ def show_status(status: admin_pb2.Status, limit: int) -> None:
         shown = status.nodes[:limit] if limit else status.nodes
         put(console, _node_table(shown))
         tell_rest(console, len(status.nodes) - len(shown))
+
+
+def _advice_line(advice: admin_pb2.MoveAdvice) -> str:
+    return f"move job {advice.job_id} to {','.join(advice.nodes)}: {advice.why}"
 
 
 def _slurm_line(status: admin_pb2.Status) -> str:

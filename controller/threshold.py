@@ -138,7 +138,7 @@ class _Judge:
                 continue
             circle = self._circle(run)
             seen |= circle
-            found, why_not = self._of_circle(run, circle, long[run])
+            found, why_not = self._of_circle(run, circle, long)
             if found is None:
                 stays |= {other: why_not for other in known if other in circle}
             else:
@@ -159,7 +159,7 @@ class _Judge:
         near = (other.run for other in self._measured[run].window.neighbours)
         return {other for other in near if self._telling(other) and self._measured[other].value >= clear}
 
-    def _of_circle(self, first: RunKey, circle: set[RunKey], slow: Slow) -> tuple[Advice | None, str]:
+    def _of_circle(self, first: RunKey, circle: set[RunKey], long: SlowRuns) -> tuple[Advice | None, str]:
         """Who of them moves; else why `first`, which needs it most, stays."""
         near = circle | {other.run for run in circle for other in self._measured[run].window.neighbours}
         going = sorted(self._name(run) for run in near if run.job_id in self._going)
@@ -174,7 +174,7 @@ class _Judge:
                 continue
             self._allowance.take(self._job(run))
             self._case.relocations.take(place)
-            return self._advice(run, first, slow, place), ""
+            return self._advice(run, run if run in long else first, long, place), ""
         words = [f"job {self._name(run)} {refused[run]}" for run in (first, *sorted(circle - {first}))]
         return None, "; ".join(words[:_NAMED])
 
@@ -211,24 +211,21 @@ class _Judge:
             run,
         )
 
-    def _advice(self, run: RunKey, first: RunKey, slow: Slow, place: Relocation) -> Advice:
-        job, worst = self._job(run), self._measured[first]
+    def _advice(self, run: RunKey, slow: RunKey, long: SlowRuns, place: Relocation) -> Advice:
+        job, worst = self._job(run), self._measured[slow]
         pace = (
             f"makes {number(worst.window.steps_per_s)} steps/s, {worst.value:.2f} times slower than alone (confidence "
-            f"{worst.confidence:.0%}), for {duration(slow.lasted_s)} by now"
+            f"{worst.confidence:.0%}), for {duration(long[slow].lasted_s)} by now"
         )
         beside = f"on {','.join(sorted(self._shared_nodes(run)))} beside {self._names(run)}"
         there = f"{','.join(place.nodes)} {'is' if len(place.nodes) == 1 else 'are'} free"
         if not place.empty:
             there = f"{','.join(place.nodes)} have room, beside jobs of one node each"
-        if run == first:
+        if run == slow:
             why = f"it {pace}, {beside}; {there}"
         else:
             own = self._measured[run].value
-            why = (
-                f"job {self._name(first)} {pace}; this one, {own:.2f} times slower, is in its way {beside}, and costs less to "
-                f"move or can be moved at all; {there}"
-            )
+            why = f"job {self._name(slow)} {pace}; this one, {own:.2f} times slower, is in its way {beside}; {there}"
         return Advice(job, run, self._mode(run), why, place)
 
     # --- what is known of a run

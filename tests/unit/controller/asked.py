@@ -10,6 +10,7 @@ from controller.contention import Known
 from controller.cycle import CycleResult
 from controller.daemon import CycleListener, Health
 from controller.errors import PolicyUnavailableError
+from controller.judging import Judging
 from controller.measuring import Measuring
 from controller.slurm.client import SlurmClient, SlurmFacts
 from policies.api import PolicySpec
@@ -27,6 +28,7 @@ class AskedWorld(World):
     slurm_errors: int = 0
     new_endpoints: dict[str, Any] = field(default_factory=dict)
     measuring: Measuring | None = None
+    judging: Judging | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -129,6 +129,10 @@ def test_the_smaller_one_moves_even_if_less_affected() -> None:
     pair = (training(1, "n1 n2", gpus=1), PAIR[1])
     advice = only(judge(case(pair, PACES), BOTH))
     assert advice.job.key.job_id == "1"
+    assert "it makes 3 steps/s, 1.90 times slower" in advice.why
+    # also one that is not in need of it itself, but in another's way
+    advice = only(judge(case(pair, PACES), {TWO: LONG}))
+    assert advice.job.key.job_id == "1"
     assert "job 2 makes 3 steps/s, 2.10 times slower" in advice.why
     assert "this one, 1.90 times slower, is in its way on n1,n2 beside job 2" in advice.why
 

@@ -1,0 +1,187 @@
+"""Beside the controller's cycles: what agents measured is judged by the contention threshold, and what follows is done, or said.
+
+Judged is after each cycle, by what that cycle saw. The state is in memory alone: after a restart a job has to be slow for as long
+again before it is moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from controller.allowance import reach_s
+from controller.clock import Clock
+from controller.config import ControllerSettings
+from controller.cycle import CycleResult
+from controller.daemon import CycleListener
+from controller.errors import HeadwayError
+from controller.events import EventLog
+from controller.ledger import Ledger
+from controller.plan import Plan
+from controller.preempting import Preempting
+from controller.preemption import Cause
+from controller.relocation import Relocations
+from controller.threshold import Advice, Case, SlowRuns, judge, still_slow
+from controller.windows import RunKey
+from policies.model import ClusterState
+
+log = structlog.get_logger(__name__)
+
+
+class Rehearsing(Protocol):
+    """Who decides, asked what would be."""
+
+    async def rehearse(self, state: ClusterState) -> Plan | None:
+        """What it would decide on a state that is not; None: no answer."""
+
+
+class Judged(Protocol):
+    """What is asked of the controller."""
+
+    settings: ControllerSettings
+    ledger: Ledger
+    events: EventLog
+    clock: Clock
+    listeners: list[CycleListener]
+    judging: Judging | None
+
+    @property
+    def decider(self) -> Rehearsing:
+        """Who decides."""
+
+    @property
+    def preempting(self) -> Preempting:
+        """Who carries it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An advice that holds."""
+
+    advice: Advice
+    since_s: float
+
+
+class Judging:
+    """What the threshold says of now. Invariant: `advice` and `stays` are replaced, never changed, and share no run."""
+
+    def __init__(self, controller: Judged, window_s: float) -> None:
+        """`window_s`: length of the windows that are measured."""
+        self.advice: Mapping[RunKey, Standing] = {}
+        """What should be done, the most urgent first."""
+        self.stays: Mapping[RunKey, str] = {}
+        """Runs in need of another place that get none now, and why."""
+        self._controller = controller
+        self._window_s = window_s
+        self._slow: SlowRuns = {}
+        self._result: CycleResult | None = None
+        self._news = asyncio.Event()
+
+    def tell(self, result: CycleResult) -> None:
+        """A good cycle."""
+        self._result = result
+        self._news.set()
+
+    async def go_on(self) -> None:
+        """Judge after each cycle, until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if self._result is None:
+                continue
+            try:
+                await self.look(self._result)
+            except Exception:  # a bug here must not leave advice of the past, nor end the judging
+                self.advice, self.stays = {}, {}
+                log.exception("contention_not_judged")
+
+    async def look(self, result: CycleResult) -> None:
+        """Judge what that cycle saw, and do what is called for."""
+        settings, measured = self._controller.settings, result.observation.measured
+        now_s = self._controller.clock.now()
+        self._slow = still_slow(self._slow, measured, settings, now_s, self._window_s)
+        if not any(slow.lasted_s >= settings.contention_sustained_s for slow in self._slow.values()):
+            self.advice, self.stays = {}, {}
+            return
+        judged = judge(self._case(result, now_s), self._slow, self.advice.keys())
+        stays = dict(judged.stays)
+        kept: list[Advice] = []
+        for advice in judged.advice:
+            why_not = await self._rehearsed(result, advice) or self._done(advice)
+            if why_not:
+                stays[advice.run] = why_not
+            else:
+                kept.append(advice)
+        self._keep(kept, now_s)
+        self.stays = stays
+
+    def _case(self, result: CycleResult, now_s: float) -> Case:
+        controller, preempting = self._controller, self._controller.preempting
+        history = {item.number: item for item in preempting.since(now_s - reach_s(controller.settings))}
+        history |= {item.number: item for item in preempting.open.values()}
+        line = () if result.decided is None else result.decided.plan.queue
+        return Case(
+            settings=controller.settings,
+            observation=result.observation,
+            relocations=Relocations(result.observation, controller.ledger.originals, line),
+            history=tuple(history.values()),
+            comeback=preempting.comeback,
+            now_s=now_s,
+            window_s=self._window_s,
+        )
+
+    async def _rehearsed(self, result: CycleResult, advice: Advice) -> str:
+        """Whether the policy, too, would place it elsewhere at once, and nobody later for it; else why not, in words."""
+        name, place = advice.job.key.job_id, advice.place
+        plan = await self._controller.decider.rehearse(place.what_if)
+        if plan is None:
+            return f"job {name} would be placed anew, but the policy does not say where"
+        starts = {start.row for start in plan.starts}
+        if place.row not in starts:
+            return f"job {name} has room elsewhere, but by the policy it would have to wait"
+        now = () if result.decided is None else result.decided.plan.starts
+        if any(start.row not in starts for start in now):
+            return f"job {name} would go before jobs that are being started"
+        return ""
+
+    def _done(self, advice: Advice) -> str:
+        """Have it carried out where that is automatic; else why it is not, in words."""
+        if advice.mode != "automatic":
+            return ""
+        try:
+            self._controller.preempting.begin(advice.job, Cause.THRESHOLD, advice.why, advice.place.elsewhere)
+        except HeadwayError as error:
+            log.warning("not_preempted", job=advice.job.key.job_id, problem=str(error))
+            return str(error)
+        return ""
+
+    def _keep(self, kept: list[Advice], now_s: float) -> None:
+        """What holds from now on; who was not advised before is told of."""
+        before = self.advice
+        self.advice = {
+            item.run: Standing(item, before[item.run].since_s if item.run in before else now_s) for item in kept
+        }
+        for item in kept:
+            if item.run not in before and item.mode == "advise":
+                where = f"to {','.join(item.place.nodes)}"
+                self._controller.events.add("advice", item.job.key.job_id, f"should be moved {where}: {item.why}")
+
+
+@asynccontextmanager
+async def judge_contention(controller: Judged, window_s: float) -> AsyncIterator[None]:
+    """Judge the controller's cycles within; `window_s` is the length of the windows that are measured."""
+    judging = controller.judging = Judging(controller, window_s)
+    controller.listeners.append(judging.tell)
+    task = asyncio.create_task(judging.go_on(), name="threshold")
+    try:
+        yield
+    finally:
+        controller.listeners.remove(judging.tell)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        controller.judging = None
