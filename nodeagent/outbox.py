@@ -16,20 +16,28 @@ BATCH_BYTES = 64 << 10
 """Reports that are sent at once."""
 _OVERHEAD_BYTES = 200
 """What Python needs for a report besides its content, roughly."""
+_SHARES = 16
+"""What is kept of one job takes at most one part in so many."""
+
+_Slot = tuple[str, int, int]
+"""Kind of report, job and run: of what is to be kept, only the newest of each is."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     report: agent_pb2.AgentReport
     size_bytes: int
+    slot: _Slot | None
 
 
 class Outbox:
     """Reports that are not acknowledged, by number.
 
     Invariants: numbers rise by one from 1, over all streams of one run of the agent; what is kept never takes more than
-    `limit_bytes`; for want of room reports are given up oldest first, but never one that was put in with `keep`, and each that
-    was given up is counted in `dropped`. To be used from one event loop.
+    `limit_bytes`; for want of room reports are given up oldest first, and each that was given up is counted in `dropped`. One
+    that was put in with `keep` is not, but for what jobs have a part in, profiles and ends: of these a newer one of the same run
+    takes the place of the older, one job's never take more than its share (the newest may), and where they fill all, the job
+    that takes most gives way. To be used from one event loop.
     """
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -47,6 +55,9 @@ class Outbox:
         """The keys of `_entries`, ascending."""
         self._droppable: deque[int] = deque()
         """Those that may be given up, ascending; numbers that are gone already are skipped."""
+        self._slots: dict[_Slot, int] = {}
+        self._of_job: dict[int, dict[int, int]] = {}
+        """Size by number of what is kept of a job, ascending."""
         self._news = asyncio.Event()
 
     def __len__(self) -> int:
@@ -62,15 +73,21 @@ class Outbox:
         self._last += 1
         report.number = self._last
         size_bytes = report.ByteSize() + _OVERHEAD_BYTES
-        while self._size_bytes + size_bytes > self._limit_bytes and self._drop_oldest():
+        slot = _slot(report) if keep else None
+        if slot is not None:
+            self._make_way(slot, size_bytes)
+        while self._size_bytes + size_bytes > self._limit_bytes and (self._drop_oldest() or self._drop_of_largest()):
             pass
         if self._size_bytes + size_bytes > self._limit_bytes:
             self.dropped += 1
             return False
-        self._entries[self._last] = _Entry(report, size_bytes)
+        self._entries[self._last] = _Entry(report, size_bytes, slot)
         self._numbers.append(self._last)
         self._size_bytes += size_bytes
-        if not keep:
+        if slot is not None:
+            self._slots[slot] = self._last
+            self._of_job.setdefault(slot[1], {})[self._last] = size_bytes
+        elif not keep:
             self._droppable.append(self._last)
         self._news.set()
         return True
@@ -101,17 +118,56 @@ class Outbox:
         """The controller has stored all up to this number."""
         gone = bisect_right(self._numbers, number)
         for old in self._numbers[:gone]:
-            self._size_bytes -= self._entries.pop(old).size_bytes
+            self._forget(old)
         del self._numbers[:gone]
         self.acknowledged = max(self.acknowledged, min(number, self._last))
         while self._droppable and self._droppable[0] <= self.acknowledged:
             self._droppable.popleft()
 
+    def _make_way(self, slot: _Slot, size_bytes: int) -> None:
+        """Give up what the newest of its job takes the place of."""
+        if slot in self._slots:
+            self._drop(self._slots[slot])
+        share_bytes = self._limit_bytes // _SHARES
+        while (its := self._of_job.get(slot[1])) and sum(its.values()) + size_bytes > share_bytes:
+            self._drop(next(iter(its)))
+
     def _drop_oldest(self) -> bool:
         if not self._droppable:
             return False
-        number = self._droppable.popleft()
-        self._size_bytes -= self._entries.pop(number).size_bytes
+        self._drop(self._droppable.popleft())
+        return True
+
+    def _drop_of_largest(self) -> bool:
+        """The oldest of the job of which most is kept."""
+        if not self._of_job:
+            return False
+        largest = max(self._of_job.values(), key=lambda its: sum(its.values()))
+        self._drop(next(iter(largest)))
+        return True
+
+    def _drop(self, number: int) -> None:
+        self._forget(number)
         del self._numbers[bisect_right(self._numbers, number) - 1]
         self.dropped += 1
-        return True
+
+    def _forget(self, number: int) -> None:
+        entry = self._entries.pop(number)
+        self._size_bytes -= entry.size_bytes
+        if entry.slot is not None:
+            del self._slots[entry.slot]
+            its = self._of_job[entry.slot[1]]
+            del its[number]
+            if not its:
+                del self._of_job[entry.slot[1]]
+
+
+def _slot(report: agent_pb2.AgentReport) -> _Slot | None:
+    """None for what no job has a part in."""
+    match report.WhichOneof("kind"):
+        case "profile":
+            return "profile", report.profile.job.job_id, report.profile.job.restart
+        case "ended":
+            return "ended", report.ended.job.job_id, report.ended.job.restart
+        case _:
+            return None

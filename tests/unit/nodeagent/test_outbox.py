@@ -12,7 +12,16 @@ from protos.headway.v1 import agent_pb2
 
 
 def report(size: int = 0) -> agent_pb2.AgentReport:
-    return agent_pb2.AgentReport(profile=agent_pb2.JobProfile(script="x" * size))
+    return agent_pb2.AgentReport(answer=agent_pb2.CommandAnswer(problem="x" * size))
+
+
+def profile(job_id: int, restart: int = 0, size: int = 1000) -> agent_pb2.AgentReport:
+    job = agent_pb2.JobName(job_id=job_id, restart=restart)
+    return agent_pb2.AgentReport(profile=agent_pb2.JobProfile(job=job, script="x" * size))
+
+
+def ended(job_id: int, restart: int = 0) -> agent_pb2.AgentReport:
+    return agent_pb2.AgentReport(ended=agent_pb2.JobEnded(job=agent_pb2.JobName(job_id=job_id, restart=restart)))
 
 
 def pending(outbox: Outbox) -> list[int]:
@@ -54,6 +63,52 @@ def test_where_all_is_to_be_kept_a_new_one_finds_no_room_and_is_counted() -> Non
     assert not outbox.put(report(1000), keep=True)
     assert not outbox.put(report(1000))
     assert (pending(outbox), outbox.dropped, outbox.last) == ([1, 2], 2, 4)
+
+
+# --- what jobs have a part in
+
+
+def test_of_one_run_the_newest_profile_is_kept() -> None:
+    outbox = Outbox()
+    for item in (profile(1), profile(2), profile(1, restart=1), ended(1), profile(1), ended(1, restart=1)):
+        assert outbox.put(item, keep=True)
+    assert pending(outbox) == [2, 3, 4, 5, 6]
+    assert outbox.dropped == 1
+    outbox.acknowledge(5)
+    assert outbox.put(profile(1), keep=True)  # those before are stored: nothing is given up for it
+    assert (pending(outbox), outbox.dropped) == ([6, 7], 1)
+
+
+def test_a_job_that_makes_up_runs_and_profiles_takes_its_share_and_no_more() -> None:
+    # Given a controller that is away, an agent with something to tell of all its jobs, and one job that never stops
+    limit = 16 * 10_000
+    outbox = Outbox(limit_bytes=limit)
+    for job_id in range(2, 8):
+        outbox.put(profile(job_id), keep=True)
+        outbox.put(ended(job_id), keep=True)
+    outbox.put(report(1000), keep=True)
+    others = pending(outbox)
+    for restart in range(500):
+        assert outbox.put(profile(1, restart, size=3000), keep=True)
+        assert outbox.put(ended(1, restart), keep=True)
+        outbox.put(report(500))
+    # then what it has there is new, and everything of the others is there
+    left = [item for number in pending(outbox) if (item := outbox.after(number - 1))]
+    assert set(others) <= {item.number for item in left}
+    its = [item for item in left if 1 in (item.profile.job.job_id, item.ended.job.job_id)]
+    assert sum(item.ByteSize() for item in its) <= limit / 16
+    assert its[-1].ended.job.restart == 499
+
+
+def test_where_profiles_fill_all_the_job_that_takes_most_gives_way() -> None:
+    outbox = Outbox(limit_bytes=20_000)
+    outbox.put(report(1000), keep=True)
+    for job_id in range(1, 30):
+        assert outbox.put(profile(job_id, size=2000), keep=True)
+    assert outbox.put(report(9000), keep=True)
+    kept = pending(outbox)
+    assert (kept[0], kept[-1]) == (1, 31)
+    assert len(kept) + outbox.dropped == 31
 
 
 ACTIONS = st.lists(
