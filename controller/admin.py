@@ -1,9 +1,9 @@
 """The Admin service: what operators and users ask the controller, over two Unix sockets of the runtime folder.
 
 - `admin.sock`, mode 0600: every call. Only the controller's own user and root can open it; the kernel sees to that.
-- `status.sock`: every call but UsePolicy and those about profiles. Open to the group `admin_group` (mode 0660), or to every
-  user of the machine (0666) when none is set; then, on clusters whose slurm.conf keeps jobs private (PrivateData=jobs), it tells
-  nothing about jobs.
+- `status.sock`: every call but UsePolicy, Preempt and those about profiles. Open to the group `admin_group` (mode 0660), or to
+  every user of the machine (0666) when none is set; then, on clusters whose slurm.conf keeps jobs private (PrivateData=jobs),
+  it tells nothing about jobs.
 
 Two sockets, because gRPC does not tell a server which user is at the other end of a Unix socket: what a caller may do is
 decided by which file the kernel let it open. Both are for users logged in on the controller's machine.
@@ -29,9 +29,18 @@ from controller.admin_socket import bind, group_id
 from controller.answers import agents_status, cluster, decision_records, explanation, policy_info, queue_entries, status
 from controller.asked import Asked
 from controller.contention import Known
-from controller.errors import PolicyUnavailableError
+from controller.errors import JournalError, PolicyUnavailableError, PreemptionRefusedError
 from controller.explain import Past, explain
 from controller.measuring import Measuring
+from controller.preemption import Cause
+from controller.preemption_answers import (
+    MOST,
+    WrongWishError,
+    elsewhere_of,
+    preemption_list,
+    preemption_record,
+    within_of,
+)
 from controller.profile_answers import Running, measurements, now, profile_list, slowdown_rows
 from controller.profile_reader import ProfileReader, ProfileStoreError
 from controller.scene import Scene
@@ -109,7 +118,7 @@ class Viewer:
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
-    """Answers the calls of one socket. Invariant: only UsePolicy changes anything, and only where `may_change` is set."""
+    """Answers the calls of one socket. Invariant: only UsePolicy and Preempt change anything, where `may_change` is set."""
 
     def __init__(self, viewer: Viewer, *, may_change: bool, everybody: bool) -> None:
         """`everybody`: any user of the machine can open the socket."""
@@ -164,6 +173,43 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         except PolicyError as error:
             await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return policy_info(self._controller.decider)
+
+    async def Preempt(self, request: admin_pb2.PreemptRequest, context: _Context) -> admin_pb2.PreemptionRecord:
+        """Have a job save, and stop it."""
+        if not self._may_change:
+            await _abort(
+                context,
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"only root and the controller's user may preempt jobs, through {ADMIN_SOCKET}",
+            )
+        await _check_id(context, request.job_id)
+        scene = await self._scene(context)
+        job = scene.find(request.job_id)
+        if job is None:
+            await _abort(context, grpc.StatusCode.NOT_FOUND, f"job {request.job_id} is not known to Slurm")
+        try:
+            elsewhere, within_s = elsewhere_of(request, job, scene.state.nodes.names), within_of(request)
+            found = self._controller.preempting.begin(
+                job, Cause.OPERATOR, "by hand", elsewhere, force=request.force, within_s=within_s
+            )
+        except WrongWishError as error:
+            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except PreemptionRefusedError as error:
+            await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except JournalError as error:
+            await _abort(context, grpc.StatusCode.INTERNAL, str(error))
+        return preemption_record(found)
+
+    async def ListPreemptions(
+        self, request: admin_pb2.ListPreemptionsRequest, context: _Context
+    ) -> admin_pb2.PreemptionList:
+        """Those of the present and the past."""
+        await self._check_private(context)
+        preempting = self._controller.preempting
+        if request.number:
+            found = preempting.find(request.number)
+            return preemption_list([] if found is None else [found])
+        return preemption_list(preempting.newest(min(request.limit or MOST, MOST)))
 
     async def ListProfiles(self, request: admin_pb2.ListProfilesRequest, context: _Context) -> admin_pb2.ProfileList:
         """What was measured, by kind of job."""

@@ -142,6 +142,14 @@ class AdminClient:
         """Let another policy server decide."""
         return self._ask(self._stub.UsePolicy, admin_pb2.UsePolicyRequest(address=address), _SWAP_DEADLINE_S)
 
+    def preempt(self, request: admin_pb2.PreemptRequest) -> admin_pb2.PreemptionRecord:
+        """Have a job save, and stop it."""
+        return self._ask(self._stub.Preempt, request)
+
+    def preemptions(self, limit: int = 0, number: int = 0) -> admin_pb2.PreemptionList:
+        """The newest, at most so many (0: as many as the controller tells); or the one of that number."""
+        return self._ask(self._stub.ListPreemptions, admin_pb2.ListPreemptionsRequest(limit=limit, number=number))
+
     def profiles(self, limit: int) -> admin_pb2.ProfileList:
         """What was measured, by kind of job; of at most so many kinds (0: as many as the controller tells)."""
         return self._ask(self._stub.ListProfiles, admin_pb2.ListProfilesRequest(limit=limit), _STORE_DEADLINE_S)

@@ -63,6 +63,8 @@ _GRACE_S = 0.5
 
 Listener = Callable[[str, agent_pb2.AgentReport], None]
 """Told of every report once, when it is stored; in the event loop, so it must not wait, and must not raise."""
+Greeter = Callable[[str], None]
+"""Told of every node whose stream begins, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,8 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         if (settings.certificate is None) != (settings.private_key is None):
             raise ConfigurationError("TLS needs both a certificate and its private key; give both, or none")
         self._store = store
-        self._listener = listener
+        self.listeners: list[Listener] = [listener]
+        self.greeters: list[Greeter] = []
         self._admission = Admission(seal, settings.uids, knows)
         self._worker = Worker("profile-store")
         self._arrivals: asyncio.Queue[tuple[AgentStream, Arrival]] = asyncio.Queue(_MAX_WAITING)
@@ -262,6 +265,8 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         bucket = Bucket(self._settings.rate_per_s, self._settings.burst)
         stream = AgentStream(admitted, context, offset_s, bucket)
         self._enter(stream, hello)
+        for greet in self.greeters:
+            greet(stream.node)
         await self._note_node(hello)
         try:
             await stream.run(self._welcome(highest), self._hand_on, self._settings.beat_s, self._settings.silence_s)
@@ -375,10 +380,11 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
                     status.clock_behind_s = arrival.made_s - arrival.report.time_s
             if arrival.report.WhichOneof("kind") == "telemetry":
                 status.telemetry = arrival.report.telemetry
-        try:
-            self._listener(arrival.node, arrival.report)
-        except Exception:  # a bug there must not keep reports from being acknowledged
-            log.exception("listener_failed", node=arrival.node)
+        for listener in self.listeners:
+            try:
+                listener(arrival.node, arrival.report)
+            except Exception:  # a bug there must not keep reports from being acknowledged
+                log.exception("listener_failed", node=arrival.node)
 
     async def _working_out(self) -> None:
         pruned_s = 0.0

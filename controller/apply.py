@@ -158,6 +158,16 @@ class Applier:
         """The second half of `hold_for_user`, for jobs in which it was interrupted after the first."""
         await self._unmark(keys)
 
+    async def stop(self, why: Mapping[JobKey, str]) -> Failures:
+        """Take running jobs off their nodes, back into the queue, held. The verb itself looks whether each is as it was."""
+        keys = list(why)
+        return await self._step("requeue_hold", why, lambda: self._client.requeue_hold(keys))
+
+    async def signal(self, why: Mapping[JobKey, str], signal: str) -> Failures:
+        """Send running jobs a signal, once."""
+        keys = list(why)
+        return await self._step("signal", why, lambda: self._client.signal(keys, signal))
+
     async def _unmark(self, keys: Sequence[JobKey], mark: str = HOLD_MARK) -> Failures:
         """What is released is not ours to hold: a hold that comes later is somebody else's."""
         if not keys:

@@ -13,6 +13,7 @@ from controller.events import EventLog
 from controller.journal import Intent, PlacedEntry, RunRecord
 from controller.ledger import Ledger
 from controller.measuring import Measuring
+from controller.preempting import Preempting
 from controller.slurm.client import JobKey, SlurmFacts
 from policies.api import PolicySpec
 
@@ -100,6 +101,10 @@ class Asked(Protocol):
     @property
     def measuring(self) -> Measuring | None:
         """What agents report; None where they are not served."""
+
+    @property
+    def preempting(self) -> Preempting:
+        """Preemptions under way, and those of the past."""
 
     @property
     def slurm_errors(self) -> int:

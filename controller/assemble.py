@@ -17,6 +17,7 @@ from controller.errors import ConfigurationError, HeadwayError
 from controller.journal import Journal
 from controller.measuring import measure
 from controller.metrics import MeteredClient, serve_metrics
+from controller.preempting import drive_preemptions
 from controller.serve_agents import serve_agents
 from controller.slurm.select import open_client
 from controller.wake import WakePipe
@@ -57,6 +58,7 @@ async def run_controller(path: Path) -> None:
         await stack.enter_async_context(serve_admin(controller, settings.runtime_dir, settings.admin_group))
         agents = await stack.enter_async_context(serve_agents(controller))
         await stack.enter_async_context(measure(controller, agents, settings.agents_window_s))
+        await stack.enter_async_context(drive_preemptions(controller.preempting, agents))
         stack.enter_context(serve_metrics(controller, settings.metrics_address))
         notifier = Notifier()
         stack.enter_context(stop_signals(controller, lambda: _reload(path, controller, notifier)))

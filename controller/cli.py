@@ -7,8 +7,9 @@ Exit codes: 0 done; 1 refused, not found, or doctor found errors; 2 wrong usage;
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
@@ -38,9 +39,23 @@ profile_app = typer.Typer(
 )
 app.add_typer(profile_app, name="profile")
 
+_LOOK_EVERY_S = 0.2
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
 JobId = Annotated[str, typer.Argument(metavar="JOBID", help="123, or 123_4 for one task of an array.")]
 Limit = Annotated[int, typer.Option(min=0, help="Most lines to show; 0 = all. JSON always has all.")]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Stop it even where it does not save in time, or cannot: what it has not saved is lost."
+    ),
+]
+Within = Annotated[
+    float | None, typer.Option(metavar="S", help="Seconds that it has to save.", show_default="preemption_within_s")
+]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Until it trains again, or was left where it is (then the exit status is 1).")
+]
 Config = Annotated[
     Path | None,
     typer.Option("--config", "-c", help="The controller's settings file.", show_default="/etc/headway/controller.toml"),
@@ -74,6 +89,28 @@ def why(
     """Why a job waits, or runs where it runs, and the numbers behind it."""
     with _asking(config, socket, as_json) as client:
         _show(client.why(job_id), as_json, lambda found: _render().show_explanation(found))
+
+
+@app.command()
+def preempt(
+    job_id: JobId,
+    force: Force = False,
+    within: Within = None,
+    wait: Wait = False,
+    as_json: Json = False,
+    config: Config = None,
+    socket: SocketPath = None,
+) -> None:
+    """Have a running job save, stop it, and let the policy place it again."""
+    _preempt(_Asked(job_id, force, within, wait), as_json, config, socket)
+
+
+@app.command()
+def preemptions(as_json: Json = False, limit: Limit = 20, config: Config = None, socket: SocketPath = None) -> None:
+    """Jobs that were taken off their nodes to come back, or are about to be; the newest first."""
+    with _asking(config, socket, as_json) as client:
+        found = client.preemptions(0 if as_json else limit)
+        _show(found, as_json, lambda found: _render_preemptions().show_preemptions(found))
 
 
 @policy_app.command("show")
@@ -217,6 +254,46 @@ def _render_profiles() -> Any:
     import controller.render_profiles
 
     return controller.render_profiles
+
+
+def _render_preemptions() -> Any:
+    """The same for preemptions."""
+    import controller.render_preemptions
+
+    return controller.render_preemptions
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A preemption as it was asked for."""
+
+    job_id: str
+    force: bool
+    within_s: float | None
+    wait: bool
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of PreemptRequest besides."""
+
+
+def _preempt(asked: _Asked, as_json: bool, config: Path | None, socket: Path | None) -> None:
+    """Ask for it; and where that is wanted, wait and say how it goes."""
+    from protos.headway.v1 import admin_pb2
+
+    request = admin_pb2.PreemptRequest(job_id=asked.job_id, force=asked.force, within_s=asked.within_s, **asked.more)
+    shown = _render_preemptions()
+    with _asking(config, socket, as_json, change=True) as client:
+        found = client.preempt(request)
+        if not as_json:
+            shown.show_stage(found)
+        while asked.wait and found.open:
+            time.sleep(_LOOK_EVERY_S)
+            before, found = found, client.preemptions(number=found.number).preemptions[0]
+            if not as_json and found.stage != before.stage:
+                shown.show_stage(found)
+        if as_json:
+            _render().write_json(_render().plain(found))
+    if asked.wait and found.stage not in {"started", "resumed"}:
+        raise typer.Exit(1)
 
 
 def _show(found: T, as_json: bool, show: Callable[[T], None]) -> None:

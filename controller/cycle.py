@@ -23,6 +23,7 @@ from controller.journal import DecisionEntry, Journal, RunRecord
 from controller.ledger import Ledger, Refusal, Served
 from controller.limits import may_let_go, put_off
 from controller.observe import Observation, Observer
+from controller.preempting import Preempting
 from controller.scope import LAST_RETRY_S, Role
 from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmClient, SlurmJob, SlurmSnapshot
 from policies.wire import state_digest
@@ -62,6 +63,7 @@ class Cycle:
         ledger: Ledger,
         events: EventLog,
         clock: Clock,
+        preempting: Preempting,
     ) -> None:
         self.settings = settings
         self._client = client
@@ -71,6 +73,7 @@ class Cycle:
         self._events = events
         self._clock = clock
         self._observer = Observer()
+        self._preempting = preempting
         self._applier = Applier(client, journal, ledger, events, clock)
         self._jobs: dict[JobKey, SlurmJob] = {}
         """Those in scope at the last look, and the partitions that made them so."""
@@ -97,12 +100,33 @@ class Cycle:
     async def run(self, snapshot: SlurmSnapshot, user_holds: Iterable[str] = ()) -> CycleResult:
         """Everything that this snapshot calls for."""
         found, runs = self._follow(snapshot)
+        await self.errands()
         observation = self._observer.observe(snapshot, self._ledger, self._partitions, self.measured)
         observation = await self._settle(observation, set(user_holds))
         decided = None
         if len(observation.state.pending):
             decided = await self._decide(observation)
-        return CycleResult(observation, found, runs, decided, _in_transit(observation, decided))
+        in_transit = self._preempting.moving or _in_transit(observation, decided)
+        return CycleResult(observation, found, runs, decided, in_transit)
+
+    async def errands(self) -> bool:
+        """Stop the jobs that have saved, and tell those that requeue themselves. Between two cycles too: nothing is read before.
+
+        Whether anything has changed in Slurm.
+        """
+        stops, signals = self._preempting.orders()
+        done = False
+        for rows, order, told in (
+            (stops, self._applier.stop, self._preempting.stopped),
+            (signals, lambda why: self._applier.signal(why, "USR1"), self._preempting.signalled),
+        ):
+            if rows:
+                why = {JobKey(row.job_id, row.submit_time_s): f"preemption {row.number}: {row.why}" for row in rows}
+                failed = await order(why)
+                for key, row in zip(why, rows, strict=True):
+                    told(row, failed.get(key))
+                done = done or len(failed) < len(rows)
+        return done
 
     def _follow(self, snapshot: SlurmSnapshot) -> tuple[Changes, tuple[RunRecord, ...]]:
         """Bring the ledger up to date with what happened in Slurm since the snapshot before."""
@@ -130,6 +154,7 @@ class Cycle:
             forgotten = self._ledger.keys() - {job.key for job in snapshot.jobs}
             self._ledger.forget(forgotten)
             touched |= forgotten
+        touched |= self._preempting.see(snapshot)
         self._record_ended(found, runs, snapshot.time_s, touched)
         touched |= {key for key in list(self._ledger.elsewhere) if self._has_arrived(key)}
         if touched:

@@ -29,6 +29,7 @@ from controller.journal import Journal, RunRecord
 from controller.lease import Lease, write_lease
 from controller.ledger import Ledger
 from controller.pace import Pace, let_burst_end
+from controller.preempting import Preempting
 from controller.slurm.client import SlurmClient, SlurmFacts
 from controller.wake import WakePipe, Woken
 from policies.api import Outcome, PolicySpec
@@ -101,7 +102,8 @@ class Controller:
         self.measuring: Measuring | None = None
         """Where agents are served: what they report."""
         self._connect = connect
-        self._cycle = Cycle(settings, client, decider, journal, self.ledger, self.events, clock)
+        self.preempting = Preempting(settings, journal, self.ledger, self.events, clock)
+        self._cycle = Cycle(settings, client, decider, journal, self.ledger, self.events, clock, self.preempting)
         self._stop = asyncio.Event()
         self._swap = asyncio.Lock()
         self._pruned_s = 0.0
@@ -128,6 +130,7 @@ class Controller:
         """Go on with other settings from the next cycle on."""
         self.settings = settings
         self._cycle.settings = settings
+        self.preempting.settings = settings
         self.decider.deadline_s = settings.policy_deadline_s
         self.events.add("policy", "", "settings read again")
 
@@ -156,7 +159,7 @@ class Controller:
                     heap.tidy()
                     if beat.done():
                         beat.result()  # without a heartbeat there is nothing to go on for
-                    await self._pause(wake, pause_s)
+                    await self._pause_or_stop_jobs(wake, pause_s)
         finally:
             tasks = [task for task in (beat, self._lesson) if task is not None]
             for task in tasks:
@@ -237,6 +240,33 @@ class Controller:
     def _least_s(self) -> float:
         """Time between two readings at the least: slurmctld never sees more than one bulk query a second."""
         return max(self.settings.min_poll_interval_s, self.health.read_s * _BUSY_SHARE)
+
+    async def _pause_or_stop_jobs(self, wake: WakePipe, longest_s: float) -> None:
+        """The pause between two readings; jobs that have saved meanwhile are stopped at once, because they stand still."""
+        pause = asyncio.ensure_future(self._pause(wake, longest_s))
+        wanted = self.preempting.wanted
+        try:
+            while not pause.done():
+                order = asyncio.ensure_future(wanted.wait())
+                await asyncio.wait({pause, order}, return_when=asyncio.FIRST_COMPLETED)
+                order.cancel()
+                if not pause.done():
+                    await self._stop_jobs(wake)
+            pause.result()
+        finally:
+            pause.cancel()
+            await asyncio.gather(pause, return_exceptions=True)
+
+    async def _stop_jobs(self, wake: WakePipe) -> None:
+        """What the cycle would do next time, now. Where that shows, the next reading is as soon as may be."""
+        try:
+            if await self._cycle.errands():
+                wake.nudge()
+        except HeadwayError as error:
+            self._failed(str(error))
+        except Exception as error:  # a bug here must cost a preemption, not the daemon
+            log.exception("stopping_failed")
+            self._failed(f"{type(error).__name__}: {error}")
 
     async def _pause(self, wake: WakePipe, longest_s: float) -> None:
         """Until something happens, or the time is over; but never so short that `Pace` is broken."""

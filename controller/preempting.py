@@ -1,36 +1,116 @@
 """Preemptions under way: asks agents, follows what Slurm shows, and says what is to be stopped. The rim around `preemption`.
 
-Nothing here changes anything in Slurm: what is to be stopped or signalled is asked for by the cycle, which does it through
-the Applier. Every change of a stage is in the journal before anybody acts on it.
+Nothing here changes anything in Slurm: what is to be stopped or signalled is ordered from the cycle, which does it through
+the Applier. Every change of a stage is in the journal before anybody acts on it, so that a controller that was killed goes on
+with each. Deadlines run on a clock that nobody sets, and only over a restart on the wall's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Protocol
 
-from controller.comeback import Comeback
-from controller.preemption import Cause, Elsewhere, Preemption
-from controller.slurm.client import SlurmJob
+import structlog
+
+from controller.agent_commands import AgentCommands, Line
+from controller.agents import AgentsServer, NodeStatus
+from controller.clock import Clock
+from controller.comeback import Comeback, comeback
+from controller.config import ControllerSettings
+from controller.drive import Drive, Outcome
+from controller.errors import JournalError, PreemptionRefusedError
+from controller.events import EventLog
+from controller.journal import Journal
+from controller.ledger import Ledger
+from controller.preemption import Cause, Elsewhere, Preemption, Stage, Way, after_look, moved
+from controller.preemption_words import event_words
+from controller.scope import in_scope
+from controller.slurm.client import Failure, JobKey, Phase, SlurmJob, SlurmSnapshot
+from controller.told import NodeTold, Told, newest_step
+from controller.windows import RunKey
+from protos.headway.v1 import agent_pb2
+
+log = structlog.get_logger(__name__)
+
+STEP_WATCH_S = 900.0
+"""A job that runs again, and of whose steps nobody tells for so long, is let out of sight."""
+_TICK_S = 0.25
+_ASK_AGAIN_S = 1.0
+_STILL_AT_LEAST_S = 30.0
+"""Ranks stand still for so long beyond the deadline at least: Slurm has to be told, and may be slow."""
+_NOWHERE = Elsewhere()
+
+Listener = Callable[[Preemption], None]
+"""Told of every change of a stage, in the event loop: it must not wait, and must not raise."""
+
+
+class Agents(Line, Protocol):
+    """What is asked of the server of agents."""
+
+    @property
+    def nodes(self) -> Mapping[str, NodeStatus]:
+        """Every node that was heard of lately."""
 
 
 class Preempting:
-    """Invariant: at most one open preemption by job."""
+    """Invariant: at most one open preemption by job, and of each the journal has the stage that is acted on."""
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        journal: Journal,
+        ledger: Ledger,
+        events: EventLog,
+        clock: Clock,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Goes on with what the journal has open, from the first `see` on."""
+        self.settings = settings
+        self.listeners: list[Listener] = []
+        self.wanted = asyncio.Event()
+        """Set while `orders` has something for the cycle."""
+        self.told = Told()
+        self._journal = journal
+        self._table = journal.preemptions
+        self._ledger = ledger
+        self._events = events
+        self._clock = clock
+        self._monotonic = monotonic
+        self._agents: Agents | None = None
+        self._commands: AgentCommands | None = None
+        self._news = asyncio.Event()
+        self._drives = {row.raw_id: self._restored(row) for row in self._table.open()}
+
+    def serve(self, agents: Agents | None) -> None:
+        """These are the agents from now on."""
+        self._agents = agents
+        self._commands = None if agents is None else AgentCommands(agents)
+
+    # --- for others
 
     @property
     def open(self) -> Mapping[int, Preemption]:
         """Those that have not ended, by Slurm's own number of the job; also STARTED ones, of which no step was told yet."""
-        raise NotImplementedError
+        return {raw_id: drive.row for raw_id, drive in self._drives.items()}
 
     def comeback(self, job: SlurmJob) -> Comeback:
         """Whether this job may be preempted now, and how it comes back. Cheap: may be asked of every job in every cycle."""
-        raise NotImplementedError
+        if not in_scope(job, frozenset(self.settings.partitions)):
+            return Comeback(Way.NONE, "is not among the jobs that Headway schedules", final=True)
+        drive = self._drives.get(job.raw_id) if job.raw_id is not None else None
+        return comeback(job, self._told_of(job), self._connected(job), None if drive is None else drive.row)
 
     def begin(
         self,
         job: SlurmJob,
         cause: Cause,
         why: str,
-        elsewhere: Elsewhere = Elsewhere(),  # noqa: B008 - frozen
+        elsewhere: Elsewhere = _NOWHERE,
         *,
         force: bool = False,
         within_s: float | None = None,
@@ -40,12 +120,316 @@ class Preempting:
         `within_s` None: preemption_within_s of the settings. Raises PreemptionRefusedError with words that say why not, and
         JournalError.
         """
-        raise NotImplementedError
+        found = self.comeback(job)
+        if found.final or (found.why_not and not force) or job.raw_id is None:
+            raise PreemptionRefusedError(f"job {job.key.job_id} {found.why_not}")
+        former = self._drives.get(job.raw_id)
+        if former is not None:
+            self._change(
+                former,
+                replace(former.row, ended_s=self._clock.now(), problem="preempted anew before a step was told of"),
+            )
+        row = Preemption(
+            number=0,
+            job_id=job.key.job_id,
+            raw_id=job.raw_id,
+            submit_time_s=job.key.submit_time_s,
+            restarts=job.restarts,
+            cause=cause,
+            why=why,
+            way=found.way,
+            force=force,
+            nodes=tuple(share.node for share in job.allocated),
+            elsewhere=elsewhere,
+            within_s=self.settings.preemption_within_s if within_s is None else within_s,
+            stage=Stage.ASKED,
+            asked_s=self._clock.now(),
+            problem=self._lost_by_force(job, found) if force and found.why_not else "",
+        )
+        drive = Drive(self._table.add(row), deadline=self._monotonic() + row.within_s, seen=True)
+        self._drives[job.raw_id] = drive
+        self._tell(drive.row)
+        self.tick()
+        return drive.row
 
     def recent(self, job: SlurmJob, limit: int = 20) -> list[Preemption]:
         """The newest preemptions of that job, open ones too, newest first."""
-        raise NotImplementedError
+        return [] if job.raw_id is None else self._table.of_job(job.raw_id, limit)
 
     def since(self, time_s: float) -> list[Preemption]:
         """All that were asked for since then (Unix time), oldest first: for budgets."""
-        raise NotImplementedError
+        return self._table.since(time_s)
+
+    def newest(self, limit: int) -> list[Preemption]:
+        """The newest of all, newest first."""
+        return self._table.newest(limit)
+
+    def find(self, number: int) -> Preemption | None:
+        """The one of that number."""
+        return self._table.find(number)
+
+    # --- agents
+
+    def on_report(self, node: str, report: agent_pb2.AgentReport) -> None:
+        """Take in what an agent reports, or answers."""
+        if report.WhichOneof("kind") == "answer":
+            if self._commands is not None and self._commands.on_answer(node, report.answer):
+                self.tick()
+            return
+        found = self.told.take(node, report)
+        if found is not None:
+            self._note_step(*found)
+
+    def on_connected(self, node: str) -> None:
+        """An agent's stream has begun."""
+        if self._commands is not None:
+            self._commands.on_connected(node)
+
+    def _note_step(self, run: RunKey, told: NodeTold) -> None:
+        drive = self._drives.get(run.job_id)
+        if drive is None or run.restart <= drive.row.restarts or told.stepped_ago_s is None:
+            return
+        row, now_s = drive.row, self._clock.now()
+        started_s = row.started_s if row.started_s is not None else now_s
+        first_s = min(max(now_s - told.stepped_ago_s, started_s), now_s)
+        lost = ""
+        if row.step is not None and (told.restored_step or 0) < row.step:
+            began = "anew" if told.restored_step is None else f"at step {told.restored_step}"
+            lost = f"it began {began}, though step {row.step} was saved"
+        self._change(drive, moved(replace(row, started_s=started_s), Stage.RESUMED, first_s, lost))
+
+    def _told_of(self, job: SlurmJob) -> Mapping[str, NodeTold]:
+        return {} if job.raw_id is None else self.told.of(RunKey(job.raw_id, job.restarts))
+
+    def _connected(self, job: SlurmJob) -> set[str]:
+        nodes = {} if self._agents is None else self._agents.nodes
+        found = ((share.node, nodes.get(share.node)) for share in job.allocated)
+        return {node for node, status in found if status is not None and status.connected}
+
+    # --- time
+
+    async def drive(self) -> None:
+        """See to deadlines and to what has to be said again, until cancelled."""
+        while True:
+            self.tick()
+            if self._drives:
+                await asyncio.sleep(_TICK_S)
+            else:
+                self._news.clear()
+                await self._news.wait()
+
+    def tick(self) -> None:
+        """Everything that is due now."""
+        now = self._monotonic()
+        for drive in list(self._drives.values()):
+            try:
+                self._go_on(drive, now)
+            except JournalError as error:  # it stays as it was, and is tried again
+                log.error("preemption_not_recorded", job=drive.row.job_id, problem=str(error))
+        if self._commands is not None:
+            self._commands.repeat(now)
+
+    def _go_on(self, drive: Drive, now: float) -> None:
+        row = drive.row
+        if drive.busy or not drive.seen:
+            return
+        match row.stage:
+            case Stage.ASKED:
+                self._asked(drive, now)
+            case Stage.SAVED:
+                if now >= drive.still_until:
+                    self._call_off(drive, f"Slurm did not stop it in time: {drive.failure or 'it was not asked'}")
+            case Stage.STARTED:
+                started_s = row.started_s if row.started_s is not None else row.asked_s
+                now_s = self._clock.now()
+                if now_s - started_s > STEP_WATCH_S:
+                    self._change(drive, replace(row, ended_s=now_s))
+        if drive.due(now):
+            self.wanted.set()
+
+    def _asked(self, drive: Drive, now: float) -> None:
+        """Ask the ranks where that is its way; take in what they answered; and mind the deadline."""
+        if drive.row.way is Way.CHECKPOINT and self._commands is not None:
+            if drive.asking is None and drive.ask_at <= now < drive.deadline:
+                self._ask(drive, self._commands, now)
+            outcome = drive.outcome()
+            if outcome.step is not None:
+                self._saved(drive, outcome.step)
+                return
+            if outcome.problem:
+                self._not_saved(drive, outcome, now)
+        if not drive.row.open or now < drive.deadline:
+            return
+        if not drive.row.force or now >= drive.deadline + self.settings.preemption_still_s:
+            self._call_off(drive, drive.late_words())
+        elif not drive.row.problem:
+            lost = f"{drive.late_words()}; stopped by force: {_lost_after(self._newest_step(drive.row))}"
+            self._change(drive, replace(drive.row, problem=lost, step=self._newest_step(drive.row)), silent=True)
+
+    def _ask(self, drive: Drive, commands: AgentCommands, now: float) -> None:
+        """Before anybody is asked, the number of the attempt is in the journal: an id is never used twice."""
+        row = replace(drive.row, attempt=drive.row.attempt + 1)
+        self._change(drive, row, silent=row.attempt == 1)
+        still_s = max(self.settings.preemption_still_s, row.within_s + _STILL_AT_LEAST_S)
+        drive.ask(commands, still_s, now, self._monotonic)
+
+    def _saved(self, drive: Drive, step: int) -> None:
+        self._change(drive, moved(replace(drive.row, step=step), Stage.SAVED, self._clock.now()))
+        drive.try_at = 0.0
+        self.wanted.set()
+
+    def _not_saved(self, drive: Drive, outcome: Outcome, now: float) -> None:
+        """An agent that has come anew may not know its ranks yet: it is asked again. With force so is every other."""
+        if outcome.again or drive.row.force:
+            drive.forget(self._commands)
+            drive.failure = outcome.problem
+            drive.ask_at = now + _ASK_AGAIN_S
+        else:
+            self._call_off(drive, outcome.problem)
+
+    def _call_off(self, drive: Drive, problem: str) -> None:
+        self._change(drive, moved(drive.row, Stage.CALLED_OFF, self._clock.now(), problem))
+        if self._commands is not None and drive.row.attempt and drive.row.way is Way.CHECKPOINT:
+            drive.go_on(self._commands, self._monotonic() + self.settings.preemption_still_s)
+
+    # --- the cycle
+
+    def see(self, snapshot: SlurmSnapshot) -> set[JobKey]:
+        """Follow what Slurm shows of the jobs. Returns those of which the ledger has learned something."""
+        self.told.keep(
+            {job.raw_id for job in snapshot.jobs if job.allocated and job.raw_id is not None} | self._drives.keys()
+        )
+        if not self._drives:
+            return set()
+        wanted = {drive.row.job_id for drive in self._drives.values()}
+        jobs: dict[str, SlurmJob] = {}
+        for job in snapshot.jobs:
+            job_id = job.key.job_id
+            if job_id in wanted and (job_id not in jobs or jobs[job_id].key.submit_time_s < job.key.submit_time_s):
+                jobs[job_id] = job
+        touched: set[JobKey] = set()
+        for drive in list(self._drives.values()):
+            self._see(drive, jobs.get(drive.row.job_id), touched)
+        self.tick()
+        return touched
+
+    def _see(self, drive: Drive, job: SlurmJob | None, touched: set[JobKey]) -> None:
+        before, now_s = drive.row, self._clock.now()
+        after = after_look(before, job, now_s)
+        if after.stopped_s is not None and before.stopped_s is None and job is not None:
+            self._ledger.send(job.key, after.elsewhere)
+            touched.add(job.key)
+        if after != before:
+            self._change(drive, after)
+        elif drive.refused and job is not None and job.phase is Phase.RUNNING:
+            self._call_off(drive, f"Slurm refused to stop it: {drive.refused}")
+        elif not drive.seen and before.stage is Stage.SAVED:
+            # While nobody looked its ranks may have trained on: what was saved then is not all that it has done.
+            self._change(drive, replace(before, stage=Stage.ASKED))
+        drive.seen = True
+
+    def orders(self) -> tuple[list[Preemption], list[Preemption]]:
+        """What the cycle is to stop now, and what it is to signal. Each is to be told of by `stopped` or `signalled`."""
+        self.wanted.clear()
+        now = self._monotonic()
+        due = [drive for drive in self._drives.values() if drive.due(now)]
+        stops = [drive for drive in due if drive.to_stop(now)]
+        signals = [drive for drive in due if not drive.to_stop(now)]
+        for drive in signals:
+            self._change(drive, replace(drive.row, attempt=1), silent=True)
+        for drive in due:
+            drive.busy = True
+        return [drive.row for drive in stops], [drive.row for drive in signals]
+
+    def stopped(self, row: Preemption, failure: Failure | None) -> None:
+        """How the order to stop it went."""
+        drive = self._drives.get(row.raw_id)
+        if drive is None or drive.row.number != row.number:
+            return
+        drive.busy = False
+        if failure is None:
+            key = JobKey(row.job_id, row.submit_time_s)
+            self._change(drive, moved(drive.row, Stage.STOPPED, self._clock.now()))
+            self._ledger.send(key, row.elsewhere)
+            self._journal.save_jobs(self._ledger, [key])
+        elif failure.unavailable:
+            drive.tried(failure.message, self._monotonic())
+        else:
+            drive.refused, drive.try_at = failure.message, math.inf
+
+    def signalled(self, row: Preemption, failure: Failure | None) -> None:
+        """How the signal went. One that may have got through is waited for."""
+        drive = self._drives.get(row.raw_id)
+        if drive is None or drive.row.number != row.number:
+            return
+        drive.busy = False
+        if failure is None:
+            return
+        if failure.unavailable:
+            drive.failure = failure.message
+        else:
+            drive.refused = failure.message
+
+    @property
+    def moving(self) -> bool:
+        """Something is about to show in Slurm: look again soon."""
+        rows = [drive.row for drive in self._drives.values()]
+        return any(row.stage is Stage.SAVED or (row.stage is Stage.ASKED and row.way is Way.SIGNAL) for row in rows)
+
+    # --- rows
+
+    def _restored(self, row: Preemption) -> Drive:
+        """As the journal has it. The time that is left is the wall's to say, as far as that makes sense."""
+        asked_s = row.asked_s if row.saved_s is None else row.saved_s
+        left_s = min(max(asked_s + row.within_s - self._clock.now(), 0.0), row.within_s)
+        return Drive(row, deadline=self._monotonic() + left_s)
+
+    def _change(self, drive: Drive, row: Preemption, *, silent: bool = False) -> None:
+        """Write it down, then let it be so."""
+        self._table.save(row)
+        drive.row = row
+        if not row.open:
+            del self._drives[row.raw_id]
+        if not silent:
+            self._tell(row)
+
+    def _tell(self, row: Preemption) -> None:
+        words = event_words(row)
+        log.info("preemption", number=row.number, job=row.job_id, stage=row.stage.value, text=words)
+        self._events.add("preempt", row.job_id, words)
+        for listener in self.listeners:
+            listener(row)
+        self._news.set()
+
+    def _newest_step(self, row: Preemption) -> int | None:
+        return newest_step(self.told.of(RunKey(row.raw_id, row.restarts)))
+
+    def _lost_by_force(self, job: SlurmJob, found: Comeback) -> str:
+        if found.way is not Way.NONE:
+            return ""
+        return f"by force, though it {found.why_not}: {_lost_after(newest_step(self._told_of(job)))}"
+
+
+def _lost_after(step: int | None) -> str:
+    if step is None:
+        return "what it has not saved by itself is lost"
+    return f"what it did after step {step} is lost"
+
+
+@asynccontextmanager
+async def drive_preemptions(preempting: Preempting, agents: AgentsServer | None) -> AsyncIterator[None]:
+    """Within, agents are asked and deadlines kept; without agents only jobs that requeue themselves can be preempted."""
+    preempting.serve(agents)
+    if agents is not None:
+        agents.listeners.append(preempting.on_report)
+        agents.greeters.append(preempting.on_connected)
+    task = asyncio.create_task(preempting.drive(), name="preemptions")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if agents is not None:
+            agents.listeners.remove(preempting.on_report)
+            agents.greeters.remove(preempting.on_connected)
+        preempting.serve(None)

@@ -6,8 +6,13 @@ unless an operator forces it. The table of preemptions is in the journal, so tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from controller.slurm.client import Phase, SlurmJob
+
+_STILL_RUNNING_S = 60.0
+"""A job that Slurm has requeued, as it said, and still shows as it was after so long, was not."""
 
 
 class Cause(StrEnum):
@@ -110,3 +115,70 @@ class Preemption:
     def open(self) -> bool:
         """Something may follow. A job of whose steps nobody tells is STARTED in the end."""
         return self.ended_s is None
+
+
+# --- which phase follows
+
+
+def moved(preemption: Preemption, stage: Stage, now_s: float, problem: str = "") -> Preemption:
+    """The same at another stage, with the time at which it came to it."""
+    times = {
+        Stage.SAVED: "saved_s",
+        Stage.STOPPED: "stopped_s",
+        Stage.STARTED: "started_s",
+        Stage.RESUMED: "resumed_s",
+    }
+    changes: dict[str, float] = {times[stage]: now_s} if stage in times else {}
+    if stage.ended:
+        changes["ended_s"] = now_s
+    return replace(preemption, stage=stage, problem=problem or preemption.problem, **changes)  # type: ignore[arg-type]
+
+
+def after_look(preemption: Preemption, job: SlurmJob | None, now_s: float) -> Preemption:
+    """What has become of it as Slurm shows the job now; None: Slurm knows no such job any more."""
+    if job is None or _is_another(preemption, job):
+        return _lost(preemption, "Slurm no longer knows the job", now_s)
+    if preemption.stage in {Stage.ASKED, Stage.SAVED}:
+        preemption = _before_the_stop(preemption, job, now_s)
+    elif preemption.stage is Stage.STOPPED:
+        since_s = now_s - (preemption.stopped_s or now_s)
+        if _runs_on(preemption, job) and since_s > _STILL_RUNNING_S:
+            return moved(
+                preemption, Stage.CALLED_OFF, now_s, "Slurm shows the job running as if it had not been stopped"
+            )
+    if preemption.stage is Stage.STOPPED and job.restarts > preemption.restarts and job.phase in _AGAIN:
+        return moved(preemption, Stage.STARTED, now_s)
+    if preemption.open and preemption.stage in {Stage.STOPPED, Stage.STARTED} and job.phase is Phase.ENDED:
+        return _lost(preemption, f"the job ended ({job.state})", now_s)
+    return preemption
+
+
+_AGAIN = frozenset({Phase.CONFIGURING, Phase.RUNNING, Phase.SUSPENDED})
+
+
+def _before_the_stop(preemption: Preemption, job: SlurmJob, now_s: float) -> Preemption:
+    """A requeue shows by the count of restarts, whoever ordered it; the end of the run by its state."""
+    if job.restarts > preemption.restarts or job.phase is Phase.PENDING:
+        return moved(preemption, Stage.STOPPED, now_s)
+    if job.phase is not Phase.ENDED:
+        return preemption
+    instead = "ended instead of coming back" if preemption.way is Way.SIGNAL else "ended before it was stopped"
+    return moved(preemption, Stage.OVER, now_s, f"the job {instead} ({job.state})")
+
+
+def _lost(preemption: Preemption, what: str, now_s: float) -> Preemption:
+    """Nothing more will be seen of the job. One that ran again had come back, as far as is known."""
+    if preemption.stage is Stage.STARTED:
+        return replace(preemption, ended_s=now_s, problem=f"{what} before a step was told of")
+    when = "before it ran again" if preemption.stage is Stage.STOPPED else "before it was stopped"
+    return moved(preemption, Stage.OVER, now_s, f"{what} {when}")
+
+
+def _runs_on(preemption: Preemption, job: SlurmJob) -> bool:
+    return job.phase is Phase.RUNNING and job.restarts == preemption.restarts
+
+
+def _is_another(preemption: Preemption, job: SlurmJob) -> bool:
+    """Slurm may issue an id again that it has lost. A run keeps its submit time, and a later one counts more restarts."""
+    same_run = job.restarts == preemption.restarts and job.key.submit_time_s == preemption.submit_time_s
+    return not same_run and job.restarts <= preemption.restarts

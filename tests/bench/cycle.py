@@ -22,6 +22,7 @@ from controller.cycle import Cycle
 from controller.decide import Decided, Decider
 from controller.events import EventLog
 from controller.journal import Journal
+from controller.preempting import Preempting
 from controller.slurm.command_line import CommandLineClient
 from controller.slurm.parse import Clockface
 from controller.slurm.run import Completed
@@ -104,7 +105,9 @@ async def measure(
     settings = ControllerSettings(partitions=("dl",), state_dir=headway.folder / scenario.name.replace(" ", "-"))
     times = Times()
     with closing(Journal(settings.journal_path)) as journal, quiet_heap() as heap:
-        cycle = Cycle(settings, client, decider, journal, journal.load_ledger(), EventLog(clock), clock)
+        ledger, events = journal.load_ledger(), EventLog(clock)
+        preempting = Preempting(settings, journal, ledger, events, clock)
+        cycle = Cycle(settings, client, decider, journal, ledger, events, clock, preempting)
         for _ in range(cycles + 1):
             runner.answers = cluster.answers()
             runner.own_s = 0.0

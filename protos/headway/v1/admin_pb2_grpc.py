@@ -79,6 +79,16 @@ class AdminStub:
                 request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.ExportProfilesRequest.SerializeToString,
                 response_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.SlowdownRows.FromString,
                 _registered_method=True)
+        self.Preempt = channel.unary_unary(
+                '/headway.v1.Admin/Preempt',
+                request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.PreemptRequest.SerializeToString,
+                response_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.PreemptionRecord.FromString,
+                _registered_method=True)
+        self.ListPreemptions = channel.unary_unary(
+                '/headway.v1.Admin/ListPreemptions',
+                request_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.ListPreemptionsRequest.SerializeToString,
+                response_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.PreemptionList.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -146,6 +156,20 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Preempt(self, request, context):
+        """Has a running job save, stops it, and lets it be placed again. Answers at once; what follows is told by ListPreemptions and by
+        events. NOT_FOUND when the controller does not know the job, FAILED_PRECONDITION with the reason when it cannot come back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPreemptions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -193,6 +217,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ExportProfiles,
                     request_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.ExportProfilesRequest.FromString,
                     response_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.SlowdownRows.SerializeToString,
+            ),
+            'Preempt': grpc.unary_unary_rpc_method_handler(
+                    servicer.Preempt,
+                    request_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.PreemptRequest.FromString,
+                    response_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.PreemptionRecord.SerializeToString,
+            ),
+            'ListPreemptions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPreemptions,
+                    request_deserializer=protos_dot_headway_dot_v1_dot_admin__pb2.ListPreemptionsRequest.FromString,
+                    response_serializer=protos_dot_headway_dot_v1_dot_admin__pb2.PreemptionList.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -438,6 +472,60 @@ class Admin:
             '/headway.v1.Admin/ExportProfiles',
             protos_dot_headway_dot_v1_dot_admin__pb2.ExportProfilesRequest.SerializeToString,
             protos_dot_headway_dot_v1_dot_admin__pb2.SlowdownRows.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Preempt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headway.v1.Admin/Preempt',
+            protos_dot_headway_dot_v1_dot_admin__pb2.PreemptRequest.SerializeToString,
+            protos_dot_headway_dot_v1_dot_admin__pb2.PreemptionRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPreemptions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headway.v1.Admin/ListPreemptions',
+            protos_dot_headway_dot_v1_dot_admin__pb2.ListPreemptionsRequest.SerializeToString,
+            protos_dot_headway_dot_v1_dot_admin__pb2.PreemptionList.FromString,
             options,
             channel_credentials,
             insecure,

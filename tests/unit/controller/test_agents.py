@@ -96,9 +96,12 @@ class Agent:
         self.told: list[agent_pb2.AgentSettings] = []
         self.node = node
         self.link = Link(
-            LinkSettings(address, **{**QUICK, **settings}), self.hello, self.outbox, self.commands.append, self.told.append, seal,
+            LinkSettings(address, **{**QUICK, **settings}), self.hello, self.outbox, self.heed, self.told.append, seal,
             random.Random(1),
         )  # fmt: skip
+
+    def heed(self, command: agent_pb2.AgentCommand) -> None:
+        self.commands.append(command)
 
     def hello(self) -> agent_pb2.AgentHello:
         topology = agent_pb2.NodeTopology(nics=[agent_pb2.NicDevice(name="eth0", speed_bits_per_s=10**9)])

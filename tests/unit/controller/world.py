@@ -15,6 +15,7 @@ from controller.errors import SlurmError
 from controller.events import EventLog
 from controller.journal import Journal
 from controller.lease import Lease
+from controller.preempting import Preempting
 from controller.slurm.client import JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
 from policies.api import Policy, load_policy
@@ -54,9 +55,13 @@ class World:
         policy = load_policy(self.policy) if isinstance(self.policy, str) else self.policy
         self.decider = Decider(self.endpoint or FakeEndpoint(away=True), self.fallback or policy, 0.5, self.clock)
         self.ledger = self.journal.load_ledger()
-        self.cycle = Cycle(
-            self.settings, self.slurm.client, self.decider, self.journal, self.ledger, self.events, self.clock
+        self.preempting = Preempting(
+            self.settings, self.journal, self.ledger, self.events, self.clock, monotonic=lambda: self.clock.now()
         )
+        self.cycle = Cycle(
+            self.settings, self.slurm.client, self.decider, self.journal, self.ledger, self.events, self.clock,
+            self.preempting,
+        )  # fmt: skip
 
     def sbatch(self, duration_s: float = 100.0, *, gpus_per_node: int | None = None, **more: Any) -> JobKey:
         """Submit; GPUs by node unless `request` says otherwise."""

@@ -1,0 +1,75 @@
+"""Messages of the Admin service about preemptions. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from controller.preemption import Elsewhere, Preemption
+from controller.slurm.client import SlurmJob
+from protos.headway.v1 import admin_pb2
+
+MOST = 1000
+"""In one answer."""
+LONGEST_S = 3600.0
+"""Ranks that saved wait for the last one: nobody may let them wait for longer."""
+
+
+def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:
+    """One, in full."""
+    elsewhere = preemption.elsewhere
+    return admin_pb2.PreemptionRecord(
+        number=preemption.number,
+        job_id=preemption.job_id,
+        cause=preemption.cause.value,
+        why=preemption.why,
+        way=preemption.way.value,
+        force=preemption.force,
+        nodes=preemption.nodes,
+        avoid=sorted(elsewhere.avoid),
+        only=sorted(elsewhere.only),
+        gpus=elsewhere.gpus,
+        within_s=preemption.within_s,
+        stage=preemption.stage.value,
+        open=preemption.open,
+        asked_s=preemption.asked_s,
+        saved_s=preemption.saved_s,
+        stopped_s=preemption.stopped_s,
+        started_s=preemption.started_s,
+        resumed_s=preemption.resumed_s,
+        ended_s=preemption.ended_s,
+        step=preemption.step,
+        problem=preemption.problem,
+    )
+
+
+def preemption_list(found: Iterable[Preemption]) -> admin_pb2.PreemptionList:
+    """Several, in the order given."""
+    return admin_pb2.PreemptionList(preemptions=[preemption_record(one) for one in found])
+
+
+class WrongWishError(ValueError):
+    """What an operator wishes makes no sense; the text says what."""
+
+
+def elsewhere_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Collection[str]) -> Elsewhere:
+    """Where an operator wants the job. `nodes`: those that Headway manages. Raises WrongWishError."""
+    avoid, only = set(request.avoid), set(request.only)
+    here = {share.node for share in job.allocated}
+    if request.away:
+        avoid |= here
+    if unknown := sorted((avoid | only) - set(nodes) - here):
+        raise WrongWishError(f"no managed node is called {', '.join(unknown)} (`headway status` lists them)")
+    if both := sorted(avoid & only):
+        raise WrongWishError(f"{', '.join(both)}: not both to be run on and to be kept off")
+    if request.HasField("gpus") and request.gpus < 1:
+        raise WrongWishError("a job needs one GPU at least")
+    return Elsewhere(frozenset(avoid), frozenset(only), request.gpus if request.HasField("gpus") else None)
+
+
+def within_of(request: admin_pb2.PreemptRequest) -> float | None:
+    """Seconds to save in; None: as the settings say. Raises WrongWishError."""
+    if not request.HasField("within_s"):
+        return None
+    if not 1 <= request.within_s <= LONGEST_S:
+        raise WrongWishError(f"{request.within_s:g} s to save in: give 1 to {LONGEST_S:g}")
+    return request.within_s

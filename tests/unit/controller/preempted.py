@@ -1,0 +1,225 @@
+"""A cluster whose jobs can be preempted: an embedded Slurm, and agents over real streams whose ranks save when they are asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.admin import serve_admin
+from controller.agents import AgentsServer
+from controller.preemption import Preemption, Stage
+from controller.serve_agents import serve_agents
+from controller.slurm.client import JobKey, Phase, SlurmJob
+from protos.headway.v1 import agent_pb2
+from tests.unit.controller.asked import AskedWorld, world_in
+from tests.unit.controller.test_agents import PATIENT, Agent
+from tests.unit.policies.processes import eventually
+
+NS = 1_000_000_000
+
+
+@dataclass
+class Ranks:
+    """One run of a job on one node."""
+
+    job_id: int
+    ranks: tuple[int, ...]
+    world_size: int
+    restart: int = 0
+    saving: tuple[int, ...] | None = None
+    """Those that called headway_job.checkpoint; None: all."""
+    restored_step: int | None = None
+    saved_step: int | None = None
+    first_step_s: float | None = 10.0
+    """How long ago its first step ended; None: it has not made one."""
+
+    def report(self) -> agent_pb2.AgentReport:
+        now_ns = 1000 * NS
+        job = agent_pb2.JobReport(
+            job=agent_pb2.JobName(job_id=self.job_id, uid=1000, restart=self.restart),
+            script="train.py",
+            ranks=self.ranks,
+            world_size=self.world_size,
+            monotonic_ns=now_ns,
+        )
+        saving = self.ranks if self.saving is None else self.saving
+        if saving:
+            told = agent_pb2.JobCheckpoint(ranks=saving, restored_step=self.restored_step, saved_step=self.saved_step)
+            job.checkpoint.CopyFrom(told)
+        if self.first_step_s is not None:
+            job.steps = 5
+            job.first_step_ns = now_ns - int(self.first_step_s * NS)
+        return agent_pb2.AgentReport(time_s=time.time(), job=job)
+
+
+class SavingAgent(Agent):
+    """An agent whose ranks save at `step` when they are asked, unless `answers` says otherwise.
+
+    As a real one it carries every id out once, and answers again what it has answered.
+    """
+
+    def __init__(self, address: str, node: str, **settings: Any) -> None:
+        super().__init__(address, node, **{**PATIENT, **settings})
+        self.here: dict[int, Ranks] = {}
+        self.step = 41
+        self.answers: Callable[[agent_pb2.AgentCommand], agent_pb2.CommandAnswer | None] = self.save
+        self._answered: dict[str, agent_pb2.CommandAnswer] = {}
+
+    def heed(self, command: agent_pb2.AgentCommand) -> None:
+        super().heed(command)
+        answer = self._answered.get(command.id) or self.answers(command)
+        if answer is not None:
+            self.answer(command.id, answer)
+
+    def answer(self, id_: str, answer: agent_pb2.CommandAnswer) -> None:
+        answer.id = id_
+        self._answered[id_] = answer
+        self.outbox.put(agent_pb2.AgentReport(time_s=time.time(), answer=answer), keep=True)
+
+    def save(self, command: agent_pb2.AgentCommand) -> agent_pb2.CommandAnswer:
+        ranks = self.here.get(command.job.job_id)
+        if command.WhichOneof("what") != "save":
+            return agent_pb2.CommandAnswer(accepted=True)
+        if ranks is None or not ranks.ranks:
+            return refused("nobody here trains")
+        saved = agent_pb2.SavedRanks(ranks=ranks.ranks, world_size=ranks.world_size, step=self.step)
+        return agent_pb2.CommandAnswer(accepted=True, saved=saved)
+
+    def trains(self, ranks: Ranks) -> None:
+        """That job trains here from now on, and the controller is told."""
+        self.here[ranks.job_id] = ranks
+        self.outbox.put(ranks.report(), keep=True)
+
+    def asked(self, what: str = "save") -> list[agent_pb2.AgentCommand]:
+        return [command for command in self.commands if command.WhichOneof("what") == what]
+
+    def forget(self) -> None:
+        """As a new run of the agent."""
+        self._answered.clear()
+
+
+def refused(problem: str) -> agent_pb2.CommandAnswer:
+    return agent_pb2.CommandAnswer(accepted=False, problem=problem)
+
+
+def silent(_: agent_pb2.AgentCommand) -> None:
+    """An agent that is asked and never answers."""
+
+
+class Preempted:
+    """The cluster, its controller, and the agents of its nodes."""
+
+    def __init__(self, world: AskedWorld, server: AgentsServer, agents: Iterable[SavingAgent]) -> None:
+        self.world = world
+        self.server = server
+        self.agents = {agent.node: agent for agent in agents}
+        self.attach()
+
+    def attach(self) -> None:
+        """The controller of the moment is the one that agents tell."""
+        preempting = self.world.preempting
+        preempting.serve(self.server)
+        self.server.listeners[:] = [preempting.on_report]
+        self.server.greeters[:] = [preempting.on_connected]
+
+    def restart(self) -> None:
+        """As after kill -9 of the controller, with agents that have found the new one."""
+        self.world.journal.close()
+        self.world.restart()
+        self.attach()
+
+    async def train(self, key: JobKey, **changes: Any) -> SlurmJob:
+        """The ranks of a running job, one by GPU, tell their agents. Gives the job as Slurm shows it."""
+        job = self.slurm_job(key.job_id)
+        world_size = sum(share.gpus for share in job.allocated)
+        first = 0
+        for share in job.allocated:
+            ranks = tuple(range(first, first + share.gpus))
+            first += share.gpus
+            if share.node in self.agents:
+                told = {"restart": job.restarts, **changes}
+                self.agents[share.node].trains(Ranks(job.raw_id or 0, ranks, world_size, **told))
+        await self.said()
+        return job
+
+    async def running(self, gpus_per_node: int = 4, nodes: int = 2, **more: Any) -> SlurmJob:
+        """A job that runs on the first nodes and trains there."""
+        key = self.world.sbatch(
+            duration_s=more.pop("duration_s", 1e6), gpus_per_node=gpus_per_node, nodes=nodes, **more
+        )
+        await self.world.go_on(3)
+        return await self.train(key)
+
+    def slurm_job(self, job_id: str) -> SlurmJob:
+        last = self.world.last
+        assert last is not None
+        found = [job for job in last.observation.snapshot.jobs if job.key.job_id == job_id]
+        return max(found, key=lambda job: job.key.submit_time_s)
+
+    async def said(self) -> None:
+        """Everything that agents had to say has been taken in."""
+        for agent in self.agents.values():
+            await agent.emptied()
+
+    async def heard(self, *nodes: str, times: int = 1) -> None:
+        """The agents of those nodes have been asked to save so often, and the controller has their answers."""
+
+        async def asked() -> bool:
+            return all(len(self.agents[node].asked()) >= times for node in nodes)
+
+        await eventually(asked)
+        await self.said()
+
+    def row(self, number: int = 1) -> Preemption:
+        found = self.world.preempting.find(number)
+        assert found is not None
+        return found
+
+    async def comes_to(self, stage: Stage, number: int = 1) -> Preemption:
+        """The preemption has come so far, by what agents say."""
+
+        async def there() -> bool:
+            return self.row(number).stage is stage
+
+        try:
+            await eventually(there)
+        except AssertionError:
+            raise AssertionError(f"not {stage}: {self.row(number)}") from None
+        return self.row(number)
+
+    async def runs_again(self, job_id: str) -> SlurmJob:
+        """Cycle until Slurm shows the job running in another run."""
+        before = self.world.slurm.job(job_id).restarts
+        for _ in range(20):
+            await self.world.go_on(1)
+            job = self.slurm_job(job_id)
+            if job.phase is Phase.RUNNING and job.restarts >= max(before, 1):
+                return job
+        raise AssertionError(f"job {job_id} is {self.world.slurm.job(job_id).phase}")
+
+    def events(self, job_id: str) -> list[str]:
+        return [event.text for event in self.world.events.recent(job_id) if event.kind == "preempt"]
+
+
+@asynccontextmanager
+async def preempted_world(
+    folder: Path, nodes: Iterable[str] = ("n1", "n2", "n3", "n4"), **changes: Any
+) -> AsyncIterator[Preempted]:
+    """A controller whose clock is turned by hand, asked over its sockets, with the agents of those nodes connected."""
+    address = f"unix://{folder}/agents.sock"
+    settings = {"agents_address": address, "state_dir": folder / "state", **changes.pop("settings_changes", {})}
+    world = world_in(folder, settings_changes=settings, **changes)
+    world.endpoint.away = True
+    await world.turn()
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(serve_agents(world))
+        assert server is not None
+        await stack.enter_async_context(serve_admin(world, folder, ""))
+        agents = [await stack.enter_async_context(SavingAgent(address, node).running()) for node in nodes]
+        for agent in agents:
+            await agent.connected()
+        yield Preempted(world, server, agents)
