@@ -31,19 +31,24 @@ from controller.asked import Asked
 from controller.contention import Known
 from controller.errors import JournalError, PolicyUnavailableError, PreemptionRefusedError
 from controller.explain import Past, explain
+from controller.judging_words import advice_messages, advised
 from controller.measuring import Measuring
-from controller.preemption import Cause
+from controller.preemption import Cause, Preemption
 from controller.preemption_answers import (
     MOST,
     WrongWishError,
+    check_size,
     elsewhere_of,
     preemption_list,
     preemption_record,
     within_of,
 )
+from controller.preemption_words import facts_of, why_words
 from controller.profile_answers import Running, measurements, now, profile_list, slowdown_rows
 from controller.profile_reader import ProfileReader, ProfileStoreError
+from controller.resize import ResizeError
 from controller.scene import Scene
+from controller.slurm.client import Phase
 from policies.errors import PolicyError
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc
 
@@ -59,6 +64,8 @@ _MAX_CALLS = 64
 _MAX_WATCHERS = 32
 _GRACE_S = 0.5
 _LINES_AT_ONCE = 100
+_OF_LATE_S = 3600.0
+"""For so long the end of a preemption is told by `why`."""
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 64 << 10),
@@ -94,6 +101,7 @@ class Viewer:
         self.scene()
         message = status(self.controller, version("headway-scheduler"))
         message.MergeFrom(self._cluster)
+        message.advice.extend(advice_messages(self.controller.judging))
         message.agents.CopyFrom(agents_status(self.controller.measuring, [node.name for node in self._cluster.nodes]))
         return message
 
@@ -128,8 +136,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self._everybody = everybody
 
     async def GetStatus(self, request: admin_pb2.GetStatusRequest, context: _Context) -> admin_pb2.Status:
-        """How controller, policy and cluster are."""
-        return self._viewer.status()
+        """How controller, policy and cluster are; of single jobs only where everybody may ask about them."""
+        message = self._viewer.status()
+        if self._everybody and self._private():
+            del message.advice[:]
+        return message
 
     async def GetQueue(self, request: admin_pb2.GetQueueRequest, context: _Context) -> admin_pb2.Queue:
         """Every managed job that has not ended."""
@@ -151,8 +162,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 f"job {job_id} is not known, neither to Slurm nor to Headway's journal (`squeue` and `sacct` list job ids; a job "
                 "submitted a moment ago is known as soon as Slurm is read again)",
             )
+        found = advised(found, controller.judging, scene.find(job_id))
         placed = [] if found.key is None else controller.journal.decisions_of(found.key)
-        return explanation(found, decision_records(placed), self._as_of())
+        answer = explanation(found, decision_records(placed), self._preempted(scene, job_id) + self._as_of())
+        answer.facts.update(self._preemption_facts(scene, job_id))
+        return answer
 
     async def GetPolicy(self, request: admin_pb2.GetPolicyRequest, context: _Context) -> admin_pb2.PolicyInfo:
         """Who decides."""
@@ -189,12 +203,13 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             await _abort(context, grpc.StatusCode.NOT_FOUND, f"job {request.job_id} is not known to Slurm")
         try:
             elsewhere, within_s = elsewhere_of(request, job, scene.state.nodes.names), within_of(request)
+            check_size(elsewhere, scene, job)
             found = self._controller.preempting.begin(
                 job, Cause.OPERATOR, "by hand", elsewhere, force=request.force, within_s=within_s
             )
         except WrongWishError as error:
             await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except PreemptionRefusedError as error:
+        except (PreemptionRefusedError, ResizeError) as error:
             await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except JournalError as error:
             await _abort(context, grpc.StatusCode.INTERNAL, str(error))
@@ -314,13 +329,38 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         facts = self._controller.facts
         if facts is None:
             await _abort(context, grpc.StatusCode.UNAVAILABLE, "nothing to tell yet: Slurm has not been read yet")
-        if {"jobs", "all"} & set(facts.settings.get("PrivateData", "").lower().split(",")):
+        if self._private():
             await _abort(
                 context,
                 grpc.StatusCode.PERMISSION_DENIED,
                 "this cluster keeps jobs private (PrivateData in slurm.conf): only root, the controller's user and the group "
                 "of `admin_group` in controller.toml may ask about them",
             )
+
+    def _private(self) -> bool:
+        """Whether Slurm hides jobs from other users, as far as is known."""
+        facts = self._controller.facts
+        said = "jobs" if facts is None else facts.settings.get("PrivateData", "")
+        return bool({"jobs", "all"} & set(said.lower().split(",")))
+
+    def _preempted(self, scene: Scene, job_id: str) -> str:
+        """A sentence about a preemption that is under way, or of late."""
+        row, now_s = self._newest_preemption(scene, job_id), self._controller.clock.now()
+        if row is None or (row.ended_s is not None and now_s - row.ended_s > _OF_LATE_S):
+            return ""
+        return why_words(row, now_s)
+
+    def _preemption_facts(self, scene: Scene, job_id: str) -> dict[str, str]:
+        job, row = scene.find(job_id), self._newest_preemption(scene, job_id)
+        facts = {} if row is None else facts_of(row)
+        if job is not None and job.phase is Phase.RUNNING:
+            found = self._controller.preempting.comeback(job)
+            facts["preemptible"] = found.way.value if found.may else f"no: {found.why_not}"
+        return facts
+
+    def _newest_preemption(self, scene: Scene, job_id: str) -> Preemption | None:
+        job = scene.find(job_id)
+        return None if job is None else next(iter(self._controller.preempting.recent(job, 1)), None)
 
     def _past(self, scene: Scene, job_id: str) -> Past:
         journal = self._controller.journal

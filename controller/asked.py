@@ -11,6 +11,7 @@ from controller.daemon import Health
 from controller.decide import DeciderCounts
 from controller.events import EventLog
 from controller.journal import Intent, PlacedEntry, RunRecord
+from controller.judging import Judging
 from controller.ledger import Ledger
 from controller.measuring import Measuring
 from controller.preempting import Preempting
@@ -101,6 +102,10 @@ class Asked(Protocol):
     @property
     def measuring(self) -> Measuring | None:
         """What agents report; None where they are not served."""
+
+    @property
+    def judging(self) -> Judging | None:
+        """What the contention threshold says; None: nothing is judged."""
 
     @property
     def preempting(self) -> Preempting:

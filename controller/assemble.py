@@ -15,6 +15,7 @@ from controller.daemon import Controller, stop_signals
 from controller.decide import Decider
 from controller.errors import ConfigurationError, HeadwayError
 from controller.journal import Journal
+from controller.judging import judge_contention
 from controller.measuring import measure
 from controller.metrics import MeteredClient, serve_metrics
 from controller.preempting import drive_preemptions
@@ -59,6 +60,7 @@ async def run_controller(path: Path) -> None:
         agents = await stack.enter_async_context(serve_agents(controller))
         await stack.enter_async_context(measure(controller, agents, settings.agents_window_s))
         await stack.enter_async_context(drive_preemptions(controller.preempting, agents))
+        await stack.enter_async_context(judge_contention(controller, settings.agents_window_s))
         stack.enter_context(serve_metrics(controller, settings.metrics_address))
         notifier = Notifier()
         stack.enter_context(stop_signals(controller, lambda: _reload(path, controller, notifier)))

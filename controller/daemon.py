@@ -37,6 +37,7 @@ from policies.heap import quiet_heap
 from policies.sdnotify import Notifier
 
 if TYPE_CHECKING:
+    from controller.judging import Judging
     from controller.measuring import Measuring
 
 log = structlog.get_logger(__name__)
@@ -101,6 +102,8 @@ class Controller:
         self.listeners: list[CycleListener] = []
         self.measuring: Measuring | None = None
         """Where agents are served: what they report."""
+        self.judging: Judging | None = None
+        """There too: what the contention threshold says."""
         self._connect = connect
         self.preempting = Preempting(settings, journal, self.ledger, self.events, clock)
         self._cycle = Cycle(settings, client, decider, journal, self.ledger, self.events, clock, self.preempting)

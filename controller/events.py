@@ -16,7 +16,7 @@ _BACKLOG = 1000
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One event. `kind` is one of placed, started, ended, held, released, decision, fallback, policy, error."""
+    """One event. `kind` is one of placed, started, ended, held, released, decision, fallback, policy, preempt, advice, error."""
 
     time_s: float
     kind: str

@@ -21,11 +21,13 @@ from controller.cycle import CycleResult
 from controller.daemon import CycleListener
 from controller.errors import HeadwayError
 from controller.events import EventLog
+from controller.journal import Journal
 from controller.ledger import Ledger
 from controller.plan import Plan
 from controller.preempting import Preempting
-from controller.preemption import Cause
+from controller.preemption import Cause, Stage
 from controller.relocation import Relocations
+from controller.scope import Role
 from controller.threshold import Advice, Case, SlowRuns, judge, still_slow
 from controller.windows import RunKey
 from policies.model import ClusterState
@@ -47,6 +49,7 @@ class Judged(Protocol):
     ledger: Ledger
     events: EventLog
     clock: Clock
+    journal: Journal
     listeners: list[CycleListener]
     judging: Judging | None
 
@@ -104,6 +107,7 @@ class Judging:
         """Judge what that cycle saw, and do what is called for."""
         settings, measured = self._controller.settings, result.observation.measured
         now_s = self._controller.clock.now()
+        self._let_go(result, now_s)
         self._slow = still_slow(self._slow, measured, settings, now_s, self._window_s)
         if not any(slow.lasted_s >= settings.contention_sustained_s for slow in self._slow.values()):
             self.advice, self.stays = {}, {}
@@ -159,6 +163,25 @@ class Judging:
             log.warning("not_preempted", job=advice.job.key.job_id, problem=str(error))
             return str(error)
         return ""
+
+    def _let_go(self, result: CycleResult, now_s: float) -> None:
+        """Jobs that were moved and do not run again, because what was free for them is taken, may go anywhere."""
+        controller = self._controller
+        late = {
+            row.raw_id
+            for row in controller.preempting.open.values()
+            if row.cause is Cause.THRESHOLD
+            and row.stage is Stage.STOPPED
+            and row.stopped_s is not None
+            and now_s - row.stopped_s > controller.settings.preemption_within_s
+        }
+        if not late:
+            return
+        waiting = [job for job in result.observation.with_role(Role.WAITING) if job.raw_id in late]
+        for job in waiting:
+            if controller.ledger.let_go(job.key):
+                controller.journal.save_jobs(controller.ledger, [job.key])
+                controller.events.add("preempt", job.key.job_id, "may go anywhere again: what was free for it is taken")
 
     def _keep(self, kept: list[Advice], now_s: float) -> None:
         """What holds from now on; who was not advised before is told of."""
