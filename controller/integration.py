@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-VERSION = 2
+VERSION = 3
 """In the first lines of every installed file. Raised with every change that must reach installed copies."""
 
 LUA_NAME = "job_submit.lua"

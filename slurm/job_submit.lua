@@ -1,4 +1,4 @@
--- Headway job_submit.lua, version 2
+-- Headway job_submit.lua, version 3
 --
 -- Loaded by slurmctld (JobSubmitPlugins=lua) from the folder of slurm.conf; installed by `headway-setup slurm --apply`.
 -- Holds the batch jobs that Headway schedules until Headway has chosen their nodes, and keeps users from releasing them; and

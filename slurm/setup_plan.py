@@ -19,8 +19,9 @@ RECONFIGURE = "scontrol reconfigure"
 DISTRIBUTE = "copy slurm.conf to every machine that has one of its own (configless Slurm does that itself)"
 TASK_PROLOG_LEFT_OUT = (
     "TaskProlog is left alone: a job whose node lacks the file fails, so it must be everywhere first. It is only needed where "
-    "node agents measure jobs, and for --gpus jobs with fewer tasks than nodes, such as --gpus=12 --ntasks-per-node=1. To have "
-    "it, name a path that every compute node sees: --task-prolog /shared/headway/task_prolog.sh"
+    "node agents measure jobs, for --gpus jobs with fewer tasks than nodes, such as --gpus=12 --ntasks-per-node=1, and for jobs "
+    "that run again with another number of GPUs. To have it, "
+    "name a path that every compute node sees: --task-prolog /shared/headway/task_prolog.sh"
 )
 
 ReadFile = Callable[[Path], str | None]

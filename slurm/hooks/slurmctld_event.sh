@@ -1,5 +1,5 @@
 #!/bin/sh
-# Headway slurmctld hook, version 2
+# Headway slurmctld hook, version 3
 #
 # One script for PrologSlurmctld and EpilogSlurmctld (Slurm tells which in SLURM_SCRIPT_CONTEXT): wakes the controller when
 # a job starts or ends. Runs on slurmctld's machine as SlurmUser. Never blocks and always succeeds: a failing prolog would

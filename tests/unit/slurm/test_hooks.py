@@ -170,6 +170,124 @@ def test_a_batch_script_on_more_nodes_than_tasks_gets_a_task_per_node(per_node: 
     assert lines == [f"export SLURM_NTASKS={tasks}", f"export SLURM_NPROCS={tasks}"]
 
 
+# --- TaskProlog: jobs that run again in another size
+
+
+def restarted(slurmctld_says: str | None = None, folder: Path | None = None, **environment: str) -> list[str]:
+    """What a batch script is told in its second run; a variable is one that Slurm 22.05 was seen to give."""
+    path = os.environ["PATH"]
+    if folder is not None:
+        scontrol = folder / "scontrol"
+        answer = "exit 1" if slurmctld_says is None else f"cat <<'EOF'\n{slurmctld_says}\nEOF"
+        scontrol.write_text(f'#!/bin/sh\n[ "$*" = "-o show job 12" ] || exit 2\n{answer}\n')
+        scontrol.chmod(0o755)
+        path = f"{folder}:{path}"
+    return task_prolog(**{"PATH": path, "SLURM_RESTART_COUNT": "1", "SLURM_JOB_ID": "12", **environment})
+
+
+@pytest.mark.parametrize(
+    ("submitted", "now", "lines"),
+    [
+        # -N2 --ntasks-per-node=2, now one node, four nodes
+        ((4, 2), (1, "2"), {"SLURM_NTASKS": 2}),
+        ((4, 2), (4, "2(x4)"), {"SLURM_NTASKS": 8}),
+        # -N1 --ntasks-per-node=2, now two nodes
+        ((2, 2), (2, "2(x2)"), {"SLURM_NTASKS": 4}),
+        # --gpus=8 -n4, now three nodes of a task each, two uneven ones
+        ((4, None), (3, "1(x3)"), {"SLURM_NTASKS": 3}),
+        ((4, None), (2, "2,1"), {"SLURM_NTASKS": 3}),
+        ((4, None), (4, "2(x3),1"), {"SLURM_NTASKS": 7}),
+        # -N1 --ntasks-per-node=4, now half of it
+        ((4, 4), (1, "2"), {"SLURM_NTASKS": 2, "SLURM_NTASKS_PER_NODE": 2}),
+        # --gpus=6 --ntasks-per-node=1, now spread over two nodes
+        ((1, 1), (2, "1(x2)"), {"SLURM_NTASKS": 2}),
+    ],
+)
+def test_the_tasks_of_a_resized_job_are_those_of_slurmctld(submitted, now, lines) -> None:
+    tasks, per_node = submitted
+    environment = {"SLURM_NTASKS": str(tasks), "SLURM_NNODES": str(now[0]), "SLURM_TASKS_PER_NODE": now[1]}
+    if per_node is not None:
+        environment["SLURM_NTASKS_PER_NODE"] = str(per_node)
+    told = dict(line.removeprefix("export ").split("=") for line in restarted(**environment))
+    assert told.pop("SLURM_NPROCS") == told["SLURM_NTASKS"]
+    assert {name: int(value) for name, value in told.items()} == lines
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"SLURM_NNODES": "2", "SLURM_TASKS_PER_NODE": "1(x2)"},  # no number of tasks at all
+        {"SLURM_NNODES": "2", "SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "3,1"},
+        {"SLURM_NNODES": "2", "SLURM_NTASKS": "4", "SLURM_NTASKS_PER_NODE": "2", "SLURM_TASKS_PER_NODE": "2(x2)"},
+        {"SLURM_NNODES": "2", "SLURM_NTASKS": "3", "SLURM_NTASKS_PER_NODE": "2", "SLURM_TASKS_PER_NODE": "2(x2)"},
+        {"SLURM_NNODES": "1", "SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "4", "SLURM_OVERCOMMIT": "1"},
+        {"SLURM_NNODES": "2", "SLURM_NTASKS": "2", "SLURM_TASKS_PER_NODE": "one or two"},
+        {"SLURM_NNODES": "1", "SLURM_GPUS": "4", "SLURM_GPUS_ON_NODE": "4"},
+        {"SLURM_NNODES": "2", "SLURM_GPUS": "a100:4", "SLURM_GPUS_ON_NODE": "2"},
+        {"SLURM_NNODES": "2", "SLURM_GPUS_PER_NODE": "2", "SLURM_GPUS_ON_NODE": "2"},
+    ],
+)
+def test_nothing_is_printed_for_a_job_that_was_restarted_in_its_own_size(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    # slurmctld is not even asked: an answer would mend these
+    assert restarted("TresPerJob=gres:gpu:16 TresPerNode=gres:gpu:8", tmp_path, **environment) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "environment"),
+    [
+        ("TresPerJob=gres:gpu:5", {"SLURM_NNODES": "2", "SLURM_GPUS": "5", "SLURM_GPUS_ON_NODE": "3"}),
+        ("TresPerNode=gres:gpu:1", {"SLURM_NNODES": "1", "SLURM_GPUS_PER_NODE": "1", "SLURM_GPUS_ON_NODE": "8"}),
+        ("TresPerNode=gres:gpu:a:1,gres:gpu:b:1", {"SLURM_NNODES": "1", "SLURM_GPUS": "a:1,b:1", "SLURM_GPUS_ON_NODE": "2"}),
+        (None, {"SLURM_NNODES": "1", "SLURM_GPUS": "4", "SLURM_GPUS_ON_NODE": "2"}),
+        ("slurm_load_jobs error", {"SLURM_NNODES": "1", "SLURM_GPUS": "4", "SLURM_GPUS_ON_NODE": "2"}),
+    ],
+    ids=["uneven", "exclusive", "two types", "slurmctld away", "no answer"],
+)  # fmt: skip
+def test_gpus_that_only_look_wrong_stay(request_: str | None, environment: dict[str, str], tmp_path: Path) -> None:
+    assert restarted(request_, tmp_path, **environment) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "environment", "lines"),
+    [
+        (
+            "JobId=12 JobName=my run UserId=ann(1) NumNodes=1 TresPerJob=gres:gpu:2 MailUser=(null)",
+            {"SLURM_NNODES": "1", "SLURM_GPUS": "4", "SLURM_GPUS_ON_NODE": "2"},
+            ["export SLURM_GPUS=2"],
+        ),
+        (
+            "JobId=12 TresPerJob= TresPerNode=gres/gpu:a100:2 Power=",
+            {"SLURM_NNODES": "4", "SLURM_GPUS": "a100:4", "SLURM_GPUS_ON_NODE": "2"},
+            ["export SLURM_GPUS=a100:8"],
+        ),
+        (
+            "JobId=12 TresPerNode=gres:gpu:2",
+            {"SLURM_NNODES": "1", "SLURM_GPUS_PER_NODE": "4", "SLURM_GPUS_ON_NODE": "2"},
+            ["export SLURM_GPUS_PER_NODE=2"],
+        ),
+    ],
+)
+def test_the_gpus_of_a_resized_job_are_those_of_its_request(
+    request_: str, environment: dict[str, str], lines: list[str], tmp_path: Path
+) -> None:
+    assert restarted(request_, tmp_path, **environment) == lines
+
+
+def test_tasks_of_a_resized_job_are_left_to_srun(tmp_path: Path) -> None:
+    stale = {
+        "SLURM_NNODES": "1",
+        "SLURM_NTASKS": "4",
+        "SLURM_TASKS_PER_NODE": "2",
+        "SLURM_GPUS": "4",
+        "SLURM_GPUS_ON_NODE": "2",
+    }
+    assert restarted("TresPerJob=gres:gpu:2", tmp_path, SLURM_STEP_ID="0", **stale) == []
+    assert len(restarted("TresPerJob=gres:gpu:2", tmp_path, SLURM_STEP_ID="4294967291", **stale)) == 3
+    assert restarted("TresPerJob=gres:gpu:2", tmp_path, SLURM_RESTART_COUNT="0", **stale) == []
+
+
 # --- TaskProlog: what PyTorch jobs load
 
 
