@@ -126,7 +126,7 @@ class Identifier:
         if self._mode != "ancestry":
             found = slurm_cgroup(self._processes.cgroup(peer.pid))
             if found is not None:
-                return _by_cgroup(peer, started, found)
+                return _by_cgroup(peer, started, found, self._processes.owner(peer.pid))
             if self._mode == "cgroup" or has_job_cgroups(self._cgroup_root):
                 raise IdentityError(f"process {peer.pid} of uid {peer.uid} is in no Slurm job's cgroup")
         job_id, step_id = self._by_ancestry(peer)
@@ -189,7 +189,10 @@ def _line(line: str) -> SlurmCgroup | None:
     return SlurmCgroup(int(job_id), step_id or "", uid, tuple((name, found[1]) for name in controllers.split(",")))
 
 
-def _by_cgroup(peer: Peer, started: int, found: SlurmCgroup) -> JobProcess:
+def _by_cgroup(peer: Peer, started: int, found: SlurmCgroup, owner: int) -> JobProcess:
+    """Its job, if it acts for the user who connected, and the job is that user's, where the path tells whose it is (v1)."""
+    if owner != peer.uid:
+        raise IdentityError(f"process {peer.pid} connected as uid {peer.uid}, and acts as {owner}")
     if found.uid is not None and found.uid != peer.uid:
         raise IdentityError(f"process {peer.pid} of uid {peer.uid} is in job {found.job_id} of uid {found.uid}")
     return JobProcess(peer.pid, peer.uid, started, found.job_id, found.step_id, "cgroup", found.folders)

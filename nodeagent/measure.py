@@ -25,7 +25,7 @@ class Reading:
 
 @dataclass(slots=True)
 class Meter:
-    """Reads everything. Invariant: each job that the kernel shows here, or that reports, has one row, under its true id."""
+    """Reads everything. Invariant: each job that the kernel shows here, or that reports, has one row, with its true id and user."""
 
     jobs: Jobs
     cgroups: JobCgroups
@@ -48,7 +48,8 @@ class Meter:
         for job_id, row in list(told.items()):
             job = node_jobs.get(job_id)
             over = self.jobs.is_contained(job_id) if job is None else job.restart > row.restart
-            if row.num_connected == 0 and over:  # nothing of that run is left on the node
+            # Nothing of that run is left on the node; or it is another user's process in the job's cgroup that speaks.
+            if (row.num_connected == 0 and over) or (job is not None and job.uid != row.uid):
                 self.jobs.forget(job_id)
                 del told[job_id]
         silent = [job for job_id, job in node_jobs.items() if job_id not in told]

@@ -17,6 +17,8 @@ _MAX_DIGITS = 7
 _LOOK_AT = 4
 """Processes of a step that are looked at for what Slurm started it with: a user may have made thousands."""
 _LOOKS = 3
+_READS = 64
+"""Environments that are read in one turn; more wait for the next. A node starts fewer steps in one interval."""
 _BATCH = "batch"
 
 
@@ -58,9 +60,12 @@ class NodeJobs:
     cgroups: JobCgroups
     processes: Processes
     _started: _Seen = field(default_factory=dict)
+    _reads: int = 0
+    """Environments that may still be read in this turn."""
 
     def read(self, connected: Iterable[JobProcess]) -> dict[int, NodeJob]:
         """Job id → job: by cgroups, and by the processes that are connected where there are none."""
+        self._reads = _READS
         steps: dict[int, dict[str, list[int]]] = {}
         folders = self.cgroups.jobs()
         for job_id, where in folders.items():
@@ -110,7 +115,8 @@ class NodeJobs:
         for pid in sorted(pids)[:_LOOK_AT]:
             key = (job_id, step, pid)
             found = self._started.get(key, 0)
-            if isinstance(found, int) and found < _LOOKS:
+            if isinstance(found, int) and found < _LOOKS and self._reads > 0:
+                self._reads -= 1
                 found = self._read(job_id, step, pid) or found + 1
             seen[key] = found
             if not isinstance(found, int):
@@ -118,12 +124,14 @@ class NodeJobs:
         return None
 
     def _read(self, job_id: int, step: str, pid: int) -> _Started | None:
-        with suppress(OSError):  # ended meanwhile, or not ours to read
+        with suppress(OSError):  # ended meanwhile, not ours to read, or kept back
             environment = self.processes.environment(pid)
-            if environment.get("SLURM_JOB_ID") == str(job_id):
+            owner = self.processes.owner(pid)
+            told = environment.get("SLURM_JOB_ID"), environment.get("SLURM_JOB_UID", str(owner))
+            if told == (str(job_id), str(owner)):  # a setuid program's is not the job's user
                 restarts = environment.get("SLURM_RESTART_COUNT", "0")
                 restart = int(restarts) if restarts.isdecimal() and len(restarts) < _MAX_DIGITS else 0
-                return _Started(self.processes.owner(pid), restart, step_gpus(step, environment))
+                return _Started(owner, restart, step_gpus(step, environment))
         return None
 
 

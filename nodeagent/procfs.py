@@ -7,8 +7,11 @@ import re
 from pathlib import Path
 from typing import Protocol
 
+from nodeagent.aside import Aside
+
 _MAX_ENVIRONMENT_BYTES = 1 << 20
 _PIECE = 8192
+_SLURMS = re.compile(rb"(?<=\0)(SLURM_[A-Z0-9_]{1,64})=([^\0]*)")
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
@@ -40,7 +43,7 @@ class Processes(Protocol):
         ...
 
     def environment(self, pid: int) -> dict[str, str]:
-        """The environment that it was started with."""
+        """Of the environment that it was started with, what Slurm put there."""
         ...
 
 
@@ -49,6 +52,7 @@ class ProcFiles:
 
     def __init__(self, root: Path = Path("/proc")) -> None:
         self.root = root
+        self._aside = Aside()
 
     def cgroup(self, pid: int) -> str:
         """/proc/PID/cgroup."""
@@ -84,10 +88,13 @@ class ProcFiles:
         return tuple(words[7] for words in fields if len(words) == 8 and words[6] in inodes)
 
     def environment(self, pid: int) -> dict[str, str]:
-        """/proc/PID/environ; of a very long one the beginning."""
+        """/proc/PID/environ; of a very long one the beginning. Raises TimeoutError when the process keeps it back."""
+        found = self._aside.call(self.owner(pid), lambda: self._slurms(pid))
+        return {name.decode(): value.decode(errors="replace") for name, value in found}
+
+    def _slurms(self, pid: int) -> list[tuple[bytes, bytes]]:
         with Path(f"{self.root}/{pid}/environ").open("rb") as file:
-            words = file.read(_MAX_ENVIRONMENT_BYTES).decode(errors="replace").split("\0")
-        return dict(word.split("=", 1) for word in words if "=" in word)
+            return _SLURMS.findall(b"\0" + file.read(_MAX_ENVIRONMENT_BYTES))
 
     def _read(self, pid: int, name: str) -> bytes:
         descriptor = os.open(f"{self.root}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)  # half the time of a file object

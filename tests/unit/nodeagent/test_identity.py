@@ -175,7 +175,7 @@ def alive():
 
 
 def test_a_process_in_a_job(alive, tmp_path):
-    world = World(cgroups={50: BATCH_V1}, parents={50: 40})
+    world = World(cgroups={50: BATCH_V1}, parents={50: 40}, owners={50: 1})
     found = Identifier(world, cgroup_root=tmp_path).identify(Peer(50, 1, 1), alive)
     assert (found.job_id, found.step_id, found.uid, found.source, found.start_ticks) == (1, "batch", 1, "cgroup", 50)
 
@@ -186,8 +186,16 @@ def test_a_process_of_another_user_in_the_job_is_refused(alive, tmp_path):
         Identifier(world, cgroup_root=tmp_path).identify(Peer(50, 1000, 1), alive)
 
 
+@pytest.mark.parametrize("cgroup", [BATCH_V1, BATCH_V2])
+def test_a_process_that_acts_as_another_than_connected_is_refused(alive, tmp_path, cgroup):
+    """The path of v2 does not tell whose the job is."""
+    world = World(cgroups={50: cgroup}, parents={50: 40}, owners={50: 0})
+    with pytest.raises(IdentityError, match="connected as uid 1, and acts as 0"):
+        Identifier(world, cgroup_root=tmp_path).identify(Peer(50, 1, 1), alive)
+
+
 def test_a_pid_that_is_another_process_s_by_now_is_refused(alive, tmp_path):
-    world = World(cgroups={50: BATCH_V1}, parents={50: 40}, starts={50: [100, 200]})
+    world = World(cgroups={50: BATCH_V1}, parents={50: 40}, owners={50: 1}, starts={50: [100, 200]})
     with pytest.raises(IdentityError, match="ended while"):
         Identifier(world, cgroup_root=tmp_path).identify(Peer(50, 1, 1), alive)
 
@@ -196,7 +204,7 @@ def test_a_process_that_is_gone_is_refused_even_if_its_files_are_there(tmp_path)
     child = subprocess.Popen([sys.executable, "-c", ""])
     pidfd = os.pidfd_open(child.pid)
     select.select([pidfd], [], [])
-    world = World(cgroups={50: BATCH_V1}, parents={50: 40})
+    world = World(cgroups={50: BATCH_V1}, parents={50: 40}, owners={50: 1})
     with pytest.raises(IdentityError, match="ended while"):
         Identifier(world, cgroup_root=tmp_path).identify(Peer(50, 1, 1), pidfd)
     os.close(pidfd)
@@ -282,7 +290,14 @@ def test_the_real_proc_tells_of_this_process(tmp_path):
     assert parent(files.stat(pid)) == os.getppid()
     assert files.owner(pid) == os.geteuid()
     assert files.program(pid).startswith("python")
-    assert files.environment(pid)["PATH"]
+    job = subprocess.Popen(
+        ["sleep", "60"], env={"SLURM_JOB_ID": "7", "NOT_SLURM_X": "a", "SLURM_Y": "b=c", "x": "SLURM_Z=1"}
+    )
+    try:
+        assert files.environment(job.pid) == {"SLURM_JOB_ID": "7", "SLURM_Y": "b=c"}
+    finally:
+        job.kill()
+        job.wait()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "n1_77.0"))
         assert str(tmp_path / "n1_77.0") in files.listening(pid)

@@ -1,5 +1,8 @@
 """Jobs by kernel facts, their GPUs, and which of these nobody uses."""
 
+import os
+import threading
+
 import pytest
 
 from nodeagent.cgroup import JobCgroups
@@ -115,6 +118,59 @@ def test_environments_are_read_once_and_of_few_processes(world, monkeypatch):
     for _ in range(3):
         assert world.read()[8].uid == 1000
     assert reads.count(60) == 1
+
+
+def test_in_one_turn_so_many_environments_are_read_and_the_others_in_the_next(world, monkeypatch):
+    monkeypatch.setattr("nodeagent.node_jobs._READS", 3)
+    for pid in range(50, 58):
+        world.start(pid, pid)
+    assert [len(world.read()) for _ in range(4)] == [3, 6, 8, 8]
+
+
+def test_a_process_that_keeps_its_environment_back_stops_nobody(world):
+    """As one does whose memory is on a file system that does not answer; here a pipe that nobody writes to."""
+    files = world.node_jobs.processes
+    for pid in range(50, 60):
+        world.start(7, pid)
+        (world.root / f"proc/{pid}/environ").unlink()
+        os.mkfifo(world.root / f"proc/{pid}/environ")
+    world.start(8, 70)
+    plant(world.root / "proc", {"70/status": "Uid:\t1001\t1001\t1001\t1001"})
+    assert set(world.read()) == {8}
+    # and who does so again and again holds one thread
+    for pid in range(50, 54):
+        with pytest.raises(TimeoutError, match="uid 1000"):
+            files.environment(pid)
+    (held,) = [thread for thread in threading.enumerate() if thread.name == "aside"]
+    assert files.environment(70)["SLURM_JOB_ID"] == "8"
+    # until it is let go
+    (world.root / "proc/50/environ").open("w").close()
+    held.join()
+    (world.root / "proc/51/environ").unlink()
+    plant(world.root / "proc", process(51, environment={"SLURM_JOB_ID": "7"}))
+    assert files.environment(51) == {"SLURM_JOB_ID": "7"}
+
+
+@pytest.mark.parametrize("told", [{"SLURM_JOB_UID": "0"}, {"SLURM_JOB_UID": "1001"}])
+def test_a_setuid_program_in_a_job_does_not_tell_whose_the_job_is(world, told):
+    world.start(7, 50, **told, SLURM_JOB_GPUS="0")
+    assert world.read() == {}
+    world.start(7, 51, SLURM_JOB_UID="1000", SLURM_JOB_GPUS="1")
+    assert (world.read()[7].uid, world.read()[7].gpus) == (1000, (1,))
+
+
+def test_another_user_s_process_in_a_job_s_cgroup_does_not_speak_for_the_job(world):
+    """By sudo, say: of v2 the path does not tell whose the job is."""
+    world.start(7, 101)
+    world.node.jobs.opened(99, JobProcess(102, 0, 1, 7, "0", "cgroup"), world.node.now_ns)
+    world.node.say(99, "hello")
+    world.node.train([99], 3, 10)
+    [row] = world.measure()
+    assert (row.job_id, row.uid, row.steps) == (7, 1000, None)
+    own = world.node.connect(job_id=7, pid=101, rank=0)
+    world.node.train([own], 3, 10)
+    [row] = world.measure()
+    assert (row.uid, row.steps) == (1000, 30)
 
 
 def test_a_process_that_has_just_been_forked_is_looked_at_again(world):
