@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from controller.explain import Explained, brief, state_word
 from controller.journal import PlacedEntry
 from controller.lease import is_stale, read_lease
+from controller.preemption import Stage
 from controller.scene import SHOWN, Scene
 from controller.scope import Role
 from controller.slurm.client import SlurmJob
@@ -40,6 +41,7 @@ def status(controller: Asked, version: str) -> admin_pb2.Status:
     health, facts, counts = controller.health, controller.facts, controller.decider.counts
     now_s = controller.clock.now()
     lease = read_lease(controller.settings.lease_path)
+    under_way = controller.preempting.open.values()
     return admin_pb2.Status(
         version=version,
         uptime_s=now_s - health.started_s,
@@ -56,6 +58,8 @@ def status(controller: Asked, version: str) -> admin_pb2.Status:
         partitions=controller.settings.partitions,
         lease_time_s=0.0 if lease is None else lease.time_s,
         lease_stale=is_stale(lease, now_s),
+        preemptions_open=len(under_way),
+        preemptions_started=sum(row.stage is Stage.STARTED for row in under_way),
     )
 
 

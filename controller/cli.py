@@ -106,6 +106,39 @@ def preempt(
 
 
 @app.command()
+def move(
+    job_id: JobId,
+    to: Annotated[str, typer.Option("--to", metavar="N1,N2", help="The only nodes that it may run on then.")] = "",
+    off: Annotated[str, typer.Option("--off", metavar="N3", help="Nodes that it is kept off.")] = "",
+    force: Force = False,
+    within: Within = None,
+    wait: Wait = False,
+    as_json: Json = False,
+    config: Config = None,
+    socket: SocketPath = None,
+) -> None:
+    """The same, to other nodes: those of --to, any but those of --off, or any but those that it is on."""
+    only, avoid = _names(to), _names(off)
+    more = {"only": only, "avoid": avoid, "away": not only and not avoid}
+    _preempt(_Asked(job_id, force, within, wait, more), as_json, config, socket)
+
+
+@app.command()
+def resize(
+    job_id: JobId,
+    gpus: Annotated[int, typer.Option("--gpus", min=1, metavar="N", help="GPUs in all from now on.")],
+    force: Force = False,
+    within: Within = None,
+    wait: Wait = False,
+    as_json: Json = False,
+    config: Config = None,
+    socket: SocketPath = None,
+) -> None:
+    """The same, with another number of GPUs; what else the job asks for goes along."""
+    _preempt(_Asked(job_id, force, within, wait, {"gpus": gpus}), as_json, config, socket)
+
+
+@app.command()
 def preemptions(as_json: Json = False, limit: Limit = 20, config: Config = None, socket: SocketPath = None) -> None:
     """Jobs that were taken off their nodes to come back, or are about to be; the newest first."""
     with _asking(config, socket, as_json) as client:
@@ -294,6 +327,10 @@ def _preempt(asked: _Asked, as_json: bool, config: Path | None, socket: Path | N
             _render().write_json(_render().plain(found))
     if asked.wait and found.stage not in {"started", "resumed"}:
         raise typer.Exit(1)
+
+
+def _names(listed: str) -> list[str]:
+    return [name for name in listed.split(",") if name]
 
 
 def _show(found: T, as_json: bool, show: Callable[[T], None]) -> None:

@@ -24,7 +24,7 @@ from controller.ledger import Ledger, Refusal, Served
 from controller.limits import may_let_go, put_off
 from controller.observe import Observation, Observer
 from controller.preempting import Preempting
-from controller.scope import LAST_RETRY_S, Role
+from controller.scope import LAST_RETRY_S, SETTLING, Role
 from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmClient, SlurmJob, SlurmSnapshot
 from policies.wire import state_digest
 
@@ -154,7 +154,7 @@ class Cycle:
             forgotten = self._ledger.keys() - {job.key for job in snapshot.jobs}
             self._ledger.forget(forgotten)
             touched |= forgotten
-        touched |= self._preempting.see(snapshot)
+        self._preempting.see(snapshot)
         self._record_ended(found, runs, snapshot.time_s, touched)
         touched |= {key for key in list(self._ledger.elsewhere) if self._has_arrived(key)}
         if touched:
@@ -336,6 +336,6 @@ def _in_transit(observation: Observation, decided: Decided | None) -> bool:
     starting, running = Role.STARTING, Role.RUNNING
     for key, found in observation.standings.items():
         role = found.role
-        if role is starting or (role is running and observation.jobs[key].phase in _PASSING):
+        if role is starting or found is SETTLING or (role is running and observation.jobs[key].phase in _PASSING):
             return True
     return False

@@ -30,6 +30,8 @@ from controller.errors import ConfigurationError, SlurmError, SlurmUnavailableEr
 from controller.lease import read_lease
 from controller.ledger import Ledger
 from controller.measuring import Measuring
+from controller.preempting import Preempting
+from controller.preemption_metrics import PreemptionMetrics
 from controller.scene import Scene
 from controller.scope import Role
 from controller.sensitivity import IdealSource
@@ -95,6 +97,10 @@ class Measured(Protocol):
     @property
     def measuring(self) -> Measuring | None:
         """What agents report; None where they are not served."""
+
+    @property
+    def preempting(self) -> Preempting:
+        """Preemptions under way."""
 
     @property
     def listeners(self) -> list[CycleListener]:
@@ -325,6 +331,7 @@ def make_registry(controller: Measured) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
     metrics = ControllerMetrics(controller, registry)
     controller.listeners.append(metrics.on_cycle)
+    PreemptionMetrics(controller.preempting, registry)
     if controller.measuring is not None:
         AgentMetrics(controller.measuring, registry)
     if isinstance(controller.client, MeteredClient):

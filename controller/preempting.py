@@ -243,7 +243,7 @@ class Preempting:
                 started_s = row.started_s if row.started_s is not None else row.asked_s
                 now_s = self._clock.now()
                 if now_s - started_s > STEP_WATCH_S:
-                    self._change(drive, replace(row, ended_s=now_s))
+                    self._change(drive, replace(row, ended_s=now_s, problem=row.problem or "no step was told of"))
         if drive.due(now):
             self.wanted.set()
 
@@ -294,31 +294,28 @@ class Preempting:
 
     # --- the cycle
 
-    def see(self, snapshot: SlurmSnapshot) -> set[JobKey]:
-        """Follow what Slurm shows of the jobs. Returns those of which the ledger has learned something."""
+    def see(self, snapshot: SlurmSnapshot) -> None:
+        """Follow what Slurm shows of the jobs. Raises JournalError."""
         self.told.keep(
             {job.raw_id for job in snapshot.jobs if job.allocated and job.raw_id is not None} | self._drives.keys()
         )
         if not self._drives:
-            return set()
+            return
         wanted = {drive.row.job_id for drive in self._drives.values()}
         jobs: dict[str, SlurmJob] = {}
         for job in snapshot.jobs:
             job_id = job.key.job_id
             if job_id in wanted and (job_id not in jobs or jobs[job_id].key.submit_time_s < job.key.submit_time_s):
                 jobs[job_id] = job
-        touched: set[JobKey] = set()
         for drive in list(self._drives.values()):
-            self._see(drive, jobs.get(drive.row.job_id), touched)
+            self._see(drive, jobs.get(drive.row.job_id))
         self.tick()
-        return touched
 
-    def _see(self, drive: Drive, job: SlurmJob | None, touched: set[JobKey]) -> None:
-        before, now_s = drive.row, self._clock.now()
-        after = after_look(before, job, now_s)
+    def _see(self, drive: Drive, job: SlurmJob | None) -> None:
+        before = drive.row
+        after = after_look(before, job, self._clock.now())
         if after.stopped_s is not None and before.stopped_s is None and job is not None:
-            self._ledger.send(job.key, after.elsewhere)
-            touched.add(job.key)
+            self._send(job.key, after)
         if after != before:
             self._change(drive, after)
         elif drive.refused and job is not None and job.phase is Phase.RUNNING:
@@ -348,10 +345,8 @@ class Preempting:
             return
         drive.busy = False
         if failure is None:
-            key = JobKey(row.job_id, row.submit_time_s)
+            self._send(JobKey(row.job_id, row.submit_time_s), row)
             self._change(drive, moved(drive.row, Stage.STOPPED, self._clock.now()))
-            self._ledger.send(key, row.elsewhere)
-            self._journal.save_jobs(self._ledger, [key])
         elif failure.unavailable:
             drive.tried(failure.message, self._monotonic())
         else:
@@ -383,6 +378,11 @@ class Preempting:
         asked_s = row.asked_s if row.saved_s is None else row.saved_s
         left_s = min(max(asked_s + row.within_s - self._clock.now(), 0.0), row.within_s)
         return Drive(row, deadline=self._monotonic() + left_s)
+
+    def _send(self, key: JobKey, row: Preemption) -> None:
+        """Where it goes is written down before it is said to be stopped: the row would not say so again."""
+        self._ledger.send(key, row.elsewhere)
+        self._journal.save_jobs(self._ledger, [key])
 
     def _change(self, drive: Drive, row: Preemption, *, silent: bool = False) -> None:
         """Write it down, then let it be so."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from controller.preemption import Elsewhere, Preemption
+from controller.resize import resized
+from controller.scene import Scene
 from controller.slurm.client import SlurmJob
+from controller.wishes import read_wishes
 from protos.headway.v1 import admin_pb2
 
 MOST = 1000
@@ -64,6 +67,19 @@ def elsewhere_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Collec
     if request.HasField("gpus") and request.gpus < 1:
         raise WrongWishError("a job needs one GPU at least")
     return Elsewhere(frozenset(avoid), frozenset(only), request.gpus if request.HasField("gpus") else None)
+
+
+def check_size(elsewhere: Elsewhere, scene: Scene, job: SlurmJob) -> None:
+    """Whether the job can have that many GPUs on this cluster. Raises ResizeError."""
+    if elsewhere.gpus is None:
+        return
+    resized(
+        scene.ledger.originals.get(job.key, job.request),
+        elsewhere.gpus,
+        node_gpus=scene.node_gpus,
+        all_gpus=int(scene.state.nodes.gpus.sum()),
+        wishes=read_wishes(job.comment),
+    )
 
 
 def within_of(request: admin_pb2.PreemptRequest) -> float | None:

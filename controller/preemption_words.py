@@ -17,7 +17,7 @@ def event_words(preemption: Preemption) -> str:
         Stage.ASKED: f"{_asked(preemption)}{again}, for {_BY[preemption.cause]}: {preemption.why}",
         Stage.SAVED: f"saved{at}, stands still; it is requeued",
         Stage.STOPPED: f"stopped{at}, to be placed again{where}{but}",
-        Stage.STARTED: f"runs again{but}",
+        Stage.STARTED: f"runs again{but}" if preemption.open else f"runs again, and is let out of sight{but}",
         Stage.RESUMED: f"trains again{at}, {_took(preemption)} after it was asked{but}",
         Stage.CALLED_OFF: f"called off, it was left where it is: {preemption.problem}",
         Stage.OVER: f"over: {preemption.problem}",
@@ -42,6 +42,25 @@ def why_words(preemption: Preemption, now_s: float) -> str:
         case Stage.CALLED_OFF | Stage.OVER:
             word = "called off" if preemption.stage is Stage.CALLED_OFF else "over"
             return f" A preemption by {by} was {word} {ago} ago: {preemption.problem}."
+
+
+def facts_of(preemption: Preemption) -> dict[str, str]:
+    """The numbers behind that, by name."""
+    times = {
+        "asked": preemption.asked_s,
+        "saved": preemption.saved_s,
+        "stopped": preemption.stopped_s,
+        "started": preemption.started_s,
+        "resumed": preemption.resumed_s,
+    }
+    return {
+        "preemption": str(preemption.number),
+        "preemption_stage": preemption.stage.value,
+        "preemption_cause": preemption.cause.value,
+        "preemption_way": preemption.way.value,
+        **({} if preemption.step is None else {"preemption_step": str(preemption.step)}),
+        **{f"preemption_{name}_s": f"{time_s:.3f}" for name, time_s in times.items() if time_s is not None},
+    }
 
 
 def at_step(preemption: Preemption) -> str:

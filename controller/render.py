@@ -33,7 +33,14 @@ _STATE_COLOURS = {
     "yielded": "magenta",
     "unmanaged": "magenta",
 }
-_EVENT_COLOURS = {"error": "red", "fallback": "yellow", "policy": "magenta", "started": "green", "placed": "cyan"}
+_EVENT_COLOURS = {
+    "error": "red",
+    "fallback": "yellow",
+    "policy": "magenta",
+    "started": "green",
+    "placed": "cyan",
+    "preempt": "cyan",
+}
 
 
 def plain(message: Message) -> dict[str, Any]:
@@ -77,6 +84,8 @@ def show_status(status: admin_pb2.Status, limit: int) -> None:
             f"{status.gpus_used} of {status.gpus_total} in use, {status.nodes_available} of {status.nodes_total} nodes up",
         ),
     ]
+    if status.preemptions_open:
+        lines.append(("preemptions", _preemptions_line(status)))
     if status.agents.served:
         lines.append(("agents", agents_line(status.agents)))
     lines += [("advice", _advice_line(advice)) for advice in status.advice[:_NAMED]]
@@ -120,6 +129,12 @@ def _jobs_line(status: admin_pb2.Status) -> str:
         (status.jobs_yielded, "given to Slurm"),
     ]
     return ", ".join(f"{number} {word}" for number, word in parts)
+
+
+def _preemptions_line(status: admin_pb2.Status) -> str:
+    again = status.preemptions_started
+    under_way = f"{status.preemptions_open} under way"
+    return f"{under_way}, {again} of them running again" if again else under_way
 
 
 def policy_line(policy: admin_pb2.PolicyInfo) -> str:
