@@ -202,13 +202,18 @@ end
 -- A job's comment may hold words such as "headway=preemptible+max-gpus:8" among the user's own. What is asked for by an
 -- option of the SPANK plugin becomes such a word, whether the controller is there or not: all others read the comment alone.
 
--- The wishes of a comment, as a set.
+-- What a wish is about: "min-gpus" of "min-gpus:2".
+local function subject(wish)
+    return string.match(wish, "^[^:]*")
+end
+
+-- The wishes of a comment, by subject: of several the last counts.
 local function wishes_in(comment)
     local wishes = {}
     for word in string.gmatch(comment or "", "%S+") do
         if string.sub(word, 1, #WISHES_MARK) == WISHES_MARK then
             for wish in string.gmatch(string.sub(word, #WISHES_MARK + 1), "[^+]+") do
-                wishes[wish] = true
+                wishes[subject(wish)] = wish
             end
         end
     end
@@ -243,7 +248,7 @@ end
 local function note_options(job)
     local there, missing = wishes_in(job.comment), {}
     for _, wish in ipairs(wishes_by_options(job)) do
-        if not there[wish] then
+        if there[subject(wish)] ~= wish then
             table.insert(missing, wish)
         end
     end

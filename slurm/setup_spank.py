@@ -29,7 +29,7 @@ EVERYWHERE = (
 )
 AFTER_UPGRADES = (
     "after every change to another release of Slurm (22.05 to 24.11, not 24.11.5 to 24.11.6) build it again; until then every "
-    "sbatch, salloc and srun prints two lines about it and goes on without its options"
+    "sbatch, salloc and srun says that it is incompatible, and goes on without its options"
 )
 RELEASE_UNKNOWN = (
     "which release of Slurm is here could not be told (`scontrol --version` and `slurmd -V` fail): the plugin is for {release}, as "

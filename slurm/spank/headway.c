@@ -89,26 +89,28 @@ static int hear_gpus(int wish, const char *text)
 
 static int hear_profile(const char *text)
 {
-    if (strcmp(text, "off") == 0) {
-        profile_off = 1;
-        return 0;
+    if (strcmp(text, "off") != 0) {
+        slurm_error("headway: --headway-profile=%.40s: the only value is off; without the option the job is measured", text);
+        return -1;
     }
-    slurm_error("headway: --headway-profile=%.40s: the only value is off; without the option the job is measured", text);
-    return -1;
+    profile_off = 1;
+    return 0;
 }
 
-/* Slurm calls this for every option that is used: where a job is submitted, and (remote) on its nodes, where nobody is refused
- * anything any more. */
+/* Slurm calls this for every option that is used: where a job is submitted, and (remote) by root on its nodes. There nobody is
+ * refused anything any more, and what users wrote does not go into logs. */
 static int hear(int wish, const char *argument, int remote)
 {
     const char *text = argument != NULL ? argument : "";
-    int refused = 0;
 
+    if (remote) {
+        if (wish == PROFILE && strcmp(text, "off") == 0)
+            profile_off = 1;
+        return 0;
+    }
     if (wish == PROFILE)
-        refused = hear_profile(text);
-    else if (wish != PREEMPTIBLE)
-        refused = hear_gpus(wish, text);
-    return remote ? 0 : refused;
+        return hear_profile(text);
+    return wish == PREEMPTIBLE ? 0 : hear_gpus(wish, text);
 }
 
 static int submitting(void)

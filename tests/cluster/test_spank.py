@@ -12,11 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from controller.lease import Lease, write_lease
+from controller.slurm_conf import read_slurm_conf
 from slurm.installation import Installation
 from slurm.minicluster.cluster import MiniCluster
 from slurm.prerequisites import missing
 from slurm.setup_build import Toolchain, build, find_toolchain, header_release
 from slurm.setup_cli import app
+from slurm.setup_spank import plugin_folder
 from tests.cluster.conftest import unique_name
 
 USER = "daemon"
@@ -52,6 +54,13 @@ class Site:
             assert time.monotonic() < deadline, f"job {job} has not completed"
             time.sleep(0.05)
         return (self.cluster.layout.work / file).read_text().splitlines()
+
+    def login_host(self, name: str, *settings: str) -> dict[str, str]:
+        """A slurm.conf of its own, with a plugstack.conf of its own that is not there yet: environment of commands."""
+        folder = self.headway.folder
+        conf = self.cluster.slurm_conf.read_text().replace(str(self.headway.plugstack), str(folder / f"{name}.stack"))
+        (folder / f"{name}.conf").write_text("\n".join([conf, *settings, ""]))
+        return {"SLURM_CONF": str(folder / f"{name}.conf")}
 
     def plugstack(self, text: str) -> None:
         self.headway.plugstack.write_text(text)
@@ -253,16 +262,15 @@ def test_a_plugin_that_does_not_work_stops_no_job(site: Site, broken: dict[str, 
     assert site.output(job, "broken.log")[-1] == "ran"
     assert site.run("srun", "echo", "ran").stdout.splitlines()[-1] == "ran"
     assert site.run("salloc", "echo", "ran").stdout == "ran\n"
+    # and who asks for what is not there is told
+    assert "unrecognized option" in site.run("sbatch", "--headway-preemptible", "--wrap=true", check=False).stderr
 
 
 def test_nodes_that_lack_the_plugin_run_jobs_with_its_options(site: Site) -> None:
     # Given a plugin that is only where jobs are submitted
-    folder = site.headway.folder
-    (folder / "login.stack").write_text(site.headway.plugstack.read_text())
-    conf = site.cluster.slurm_conf.read_text().replace(str(site.headway.plugstack), str(folder / "login.stack"))
-    (folder / "login.conf").write_text(conf)
+    login = site.login_host("login")
+    (site.headway.folder / "login.stack").write_text(site.headway.plugstack.read_text())
     site.plugstack("")
-    login = {"SLURM_CONF": str(folder / "login.conf")}
 
     # Then sbatch's and srun's options do what they can without it
     done = site.run(
@@ -284,6 +292,22 @@ def test_headway_setup_sees_that_it_is_in_place(site: Site) -> None:
     result = CliRunner().invoke(app, [*words, "--plugin-dir", str(site.headway.folder)])
 
     assert (result.exit_code, result.output) == (0, "everything is in place\n")
+
+
+def test_headway_setup_puts_it_where_slurm_finds_it_by_its_name(site: Site) -> None:
+    # Given a host whose Slurm has a second folder for plugins
+    plugins = site.headway.folder / "plugins"
+    plugins.mkdir()
+    usual = plugin_folder(read_slurm_conf(site.cluster.slurm_conf))
+    host = site.login_host("host", f"PluginDir={plugins}:{usual}")
+    assert "--headway" not in site.run("sbatch", "--help", env=host).stdout
+
+    result = CliRunner().invoke(app, ["spank", "--apply", "--plugstack", "--slurm-conf", host["SLURM_CONF"]])
+
+    assert result.exit_code == 0, result.output
+    assert "optional headway.so\n" in (site.headway.folder / "host.stack").read_text()
+    assert "--headway-preemptible" in site.run("sbatch", "--help", env=host).stdout
+    assert site.comment(site.sbatch("--headway-preemptible", env=host)) == "headway=preemptible"
 
 
 def test_it_builds_without_a_warning(tmp_path: Path) -> None:

@@ -159,9 +159,11 @@ def test_what_the_comment_says_already_is_not_said_again(plugin: LuaPlugin) -> N
     options = spank_environment(PREEMPTIBLE, f"{OPTION}min_gpus=2")
 
     again = plugin.submit(spank_job_env=options, comment="headway=min-gpus:2+preemptible mine")
+    overruled = plugin.submit(spank_job_env=options, comment="headway=preemptible+min-gpus:2 headway=min-gpus:4")
     half = plugin.submit(spank_job_env=options, comment="headway=min-gpus:4+preemptible")
 
     assert again.job["comment"] == "headway=min-gpus:2+preemptible mine"
+    assert overruled.job["comment"] == "headway=preemptible+min-gpus:2 headway=min-gpus:4 headway=min-gpus:2"
     assert half.job["comment"] == "headway=min-gpus:4+preemptible headway=min-gpus:2"
 
 
