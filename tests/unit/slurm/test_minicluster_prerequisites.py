@@ -53,5 +53,13 @@ def test_every_reason_is_a_sentence_with_its_mend() -> None:
         assert any(mend in reason for mend in ("run it with", "install", "start it with", "needs Linux"))
 
 
-def test_accounting_needs_what_a_plain_cluster_does_and_more() -> None:
-    assert set(prerequisites.missing()) <= set(prerequisites.missing(accounting=True))
+def test_accounting_and_the_plugin_need_what_a_plain_cluster_does_and_more() -> None:
+    for more in ({"accounting": True}, {"spank": True}):
+        assert set(prerequisites.missing()) <= set(prerequisites.missing(**more))
+
+
+def test_without_headers_or_a_compiler_the_plugin_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "/nonexistent/cc")
+
+    assert any("no C compiler" in reason for reason in prerequisites.missing(spank=True))
+    assert not any("no C compiler" in reason for reason in prerequisites.missing())
