@@ -57,7 +57,7 @@ async def run_controller(path: Path) -> None:
         wake = stack.enter_context(closing(WakePipe(settings.wake_path)))
         controller = Controller(settings, client, decider, journal, clock, connect=PolicyClient)
         await stack.enter_async_context(serve_admin(controller, settings.runtime_dir, settings.admin_group))
-        agents = await stack.enter_async_context(serve_agents(controller))
+        agents = await stack.enter_async_context(serve_agents(controller, client.facts))
         await stack.enter_async_context(measure(controller, agents, settings.agents_window_s))
         await stack.enter_async_context(drive_preemptions(controller.preempting, agents))
         await stack.enter_async_context(judge_contention(controller, settings.agents_window_s))

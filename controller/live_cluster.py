@@ -20,7 +20,7 @@ from simulator.cluster import Cluster, slurm_cluster
 from simulator.errors import ClusterError
 from simulator.hostlist import fold
 from simulator.topology.generators import UPLINK_GBS
-from simulator.topology.slurm import parse_switches, switches_of
+from simulator.topology.slurm import Switch, parse_switches, require_tree, switches_of
 
 ReadFile = Callable[[Path], str]
 _SHOW_NODE = "show node"
@@ -83,6 +83,19 @@ def live_cluster(
 
 
 # --- topology.conf
+
+
+def switches_told(facts: SlurmFacts, read: ReadFile = Path.read_text) -> list[Switch]:
+    """The tree of switches that Slurm reads; empty where it knows none. Raises ConfigurationError, SlurmReplyError."""
+    path = _topology_path(facts)
+    if path is None:
+        return []
+    try:
+        switches = parse_switches(_topology_text(path, read))
+        require_tree(switches)
+    except ClusterError as error:
+        raise ConfigurationError(str(error.at(path))) from error
+    return switches
 
 
 def _topology_path(facts: SlurmFacts) -> Path | None:

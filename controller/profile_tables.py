@@ -104,7 +104,7 @@ def kind(trained: Trained, shape: Shape) -> tuple[Any, ...]:
 
 def sight(row: tuple[Any, ...]) -> Sight:
     """A row of SIGHTS."""
-    return Sight(*row[:4], Trained(*row[4:8]), *row[8:])
+    return Sight(row[0], row[1], row[2], row[3], Trained(*row[4:8]), *row[8:])
 
 
 def insert_sight(db: sqlite3.Connection, item: Sight) -> None:

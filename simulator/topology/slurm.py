@@ -143,6 +143,12 @@ def _between(text: str, before: str, after: str) -> str:
     return text.removeprefix(before).removesuffix(after)
 
 
+def require_tree(switches: Sequence[Switch]) -> None:
+    """Raises ClusterError where they are none, or a node is below two."""
+    _parents(switches)
+    _leaves(switches)
+
+
 def _parents(switches: Sequence[Switch]) -> dict[str, str]:
     """The switch above each. Raises ClusterError on one that is not there, has two above it, or is above itself."""
     names = [switch.name for switch in switches]
