@@ -33,7 +33,7 @@ from controller.errors import JournalError, PolicyUnavailableError, PreemptionRe
 from controller.explain import Past, explain
 from controller.judging_words import advice_messages, advised
 from controller.measuring import Measuring
-from controller.preemption import Cause, Preemption
+from controller.preemption import Cause
 from controller.preemption_answers import (
     MOST,
     WrongWishError,
@@ -41,14 +41,13 @@ from controller.preemption_answers import (
     elsewhere_of,
     preemption_list,
     preemption_record,
+    told_of_preemption,
     within_of,
 )
-from controller.preemption_words import facts_of, why_words
 from controller.profile_answers import Running, measurements, now, profile_list, slowdown_rows
 from controller.profile_reader import ProfileReader, ProfileStoreError
 from controller.resize import ResizeError
 from controller.scene import Scene
-from controller.slurm.client import Phase
 from policies.errors import PolicyError
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc
 
@@ -64,8 +63,6 @@ _MAX_CALLS = 64
 _MAX_WATCHERS = 32
 _GRACE_S = 0.5
 _LINES_AT_ONCE = 100
-_OF_LATE_S = 3600.0
-"""For so long the end of a preemption is told by `why`."""
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 64 << 10),
@@ -164,8 +161,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             )
         found = advised(found, controller.judging, scene.find(job_id))
         placed = [] if found.key is None else controller.journal.decisions_of(found.key)
-        answer = explanation(found, decision_records(placed), self._preempted(scene, job_id) + self._as_of())
-        answer.facts.update(self._preemption_facts(scene, job_id))
+        sentence, facts = told_of_preemption(controller.preempting, scene.find(job_id), controller.clock.now())
+        answer = explanation(found, decision_records(placed), sentence + self._as_of())
+        answer.facts.update(facts)
         return answer
 
     async def GetPolicy(self, request: admin_pb2.GetPolicyRequest, context: _Context) -> admin_pb2.PolicyInfo:
@@ -342,25 +340,6 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         facts = self._controller.facts
         said = "jobs" if facts is None else facts.settings.get("PrivateData", "")
         return bool({"jobs", "all"} & set(said.lower().split(",")))
-
-    def _preempted(self, scene: Scene, job_id: str) -> str:
-        """A sentence about a preemption that is under way, or of late."""
-        row, now_s = self._newest_preemption(scene, job_id), self._controller.clock.now()
-        if row is None or (row.ended_s is not None and now_s - row.ended_s > _OF_LATE_S):
-            return ""
-        return why_words(row, now_s)
-
-    def _preemption_facts(self, scene: Scene, job_id: str) -> dict[str, str]:
-        job, row = scene.find(job_id), self._newest_preemption(scene, job_id)
-        facts = {} if row is None else facts_of(row)
-        if job is not None and job.phase is Phase.RUNNING:
-            found = self._controller.preempting.comeback(job)
-            facts["preemptible"] = found.way.value if found.may else f"no: {found.why_not}"
-        return facts
-
-    def _newest_preemption(self, scene: Scene, job_id: str) -> Preemption | None:
-        job = scene.find(job_id)
-        return None if job is None else next(iter(self._controller.preempting.recent(job, 1)), None)
 
     def _past(self, scene: Scene, job_id: str) -> Past:
         journal = self._controller.journal

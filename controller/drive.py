@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from controller.agent_commands import AgentCommands, Asking
 from controller.preemption import Preemption, Stage, Way
-from controller.saved_ranks import NOBODY_TRAINS, problem, saved_step
+from controller.saved_ranks import may_pass, problem, saved_step
 from protos.headway.v1 import agent_pb2
 
 _STOP_BEFORE_S = 5.0
@@ -90,10 +90,10 @@ class Drive:
         if step is not None:
             return Outcome(step)
         found = problem(asking.nodes, asking.answers)
-        refusing = {node: answer.problem for node, answer in asking.answers.items() if not answer.accepted}
-        # An agent that has only just begun knows its ranks when they have found it again.
+        refusing = {node: answer for node, answer in asking.answers.items() if not answer.accepted}
+        # Who was cut off may have lost sight of its ranks, and they of it.
         again = bool(refusing) and all(
-            node in asking.came_back and why.startswith(NOBODY_TRAINS) for node, why in refusing.items()
+            node in asking.came_back and may_pass(answer) for node, answer in refusing.items()
         )
         return Outcome(problem=found, again=again)
 

@@ -1,18 +1,22 @@
-"""Messages of the Admin service about preemptions. Pure functions."""
+"""What the Admin service is asked and tells about preemptions."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from controller.preempting import Preempting
 from controller.preemption import Elsewhere, Preemption
+from controller.preemption_words import facts_of, why_words
 from controller.resize import resized
 from controller.scene import Scene
-from controller.slurm.client import SlurmJob
+from controller.slurm.client import Phase, SlurmJob
 from controller.wishes import read_wishes
 from protos.headway.v1 import admin_pb2
 
 MOST = 1000
 """In one answer."""
+_OF_LATE_S = 3600.0
+"""For so long the end of a preemption is told by `why`."""
 LONGEST_S = 3600.0
 """Ranks that saved wait for the last one: nobody may let them wait for longer."""
 
@@ -48,6 +52,20 @@ def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:
 def preemption_list(found: Iterable[Preemption]) -> admin_pb2.PreemptionList:
     """Several, in the order given."""
     return admin_pb2.PreemptionList(preemptions=[preemption_record(one) for one in found])
+
+
+def told_of_preemption(preempting: Preempting, job: SlurmJob | None, now_s: float) -> tuple[str, dict[str, str]]:
+    """What `why` says of a job's newest preemption, if that is under way or of late: a sentence, and the numbers."""
+    if job is None:
+        return "", {}
+    row = next(iter(preempting.recent(job, 1)), None)
+    facts = {} if row is None else facts_of(row)
+    if job.phase is Phase.RUNNING:
+        found = preempting.comeback(job)
+        facts["preemptible"] = found.way.value if found.may else f"no: {found.why_not}"
+    if row is None or (row.ended_s is not None and now_s - row.ended_s > _OF_LATE_S):
+        return "", facts
+    return why_words(row, now_s), facts
 
 
 class WrongWishError(ValueError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 
 from protos.headway.v1 import agent_pb2
 
-NOBODY_TRAINS = "nobody here trains"
-"""How an agent begins that knows of no process of the job which trains."""
+_NOBODY = re.compile(r"nobody\b.*\btrains here")
+_PASSING = re.compile(r"nobody\b.*\btrains here|trained on since|is gone")
 
 
 def saved_step(nodes: Collection[str], answers: Mapping[str, agent_pb2.CommandAnswer]) -> int | None:
@@ -29,20 +30,27 @@ def refusal(node: str, answers: Mapping[str, agent_pb2.CommandAnswer]) -> str:
     answer = answers.get(node)
     if answer is None or answer.accepted:
         return ""
-    elsewhere = any(other.accepted for other in answers.values())
-    return (
-        ""
-        if elsewhere and answer.problem.startswith(NOBODY_TRAINS)
-        else f"{node}: {answer.problem or 'no reason given'}"
-    )
+    if nobody_trains(answer) and any(other.accepted for other in answers.values()):
+        return ""
+    return f"{node}: {answer.problem or 'no reason given'}"
+
+
+def nobody_trains(answer: agent_pb2.CommandAnswer) -> bool:
+    """The agent knows of no process of the job that trains."""
+    return not answer.accepted and _NOBODY.search(answer.problem) is not None
+
+
+def may_pass(answer: agent_pb2.CommandAnswer) -> bool:
+    """An agent that has lost its ranks, or they their agent, may say otherwise when it is asked anew."""
+    return not answer.accepted and _PASSING.search(answer.problem) is not None
 
 
 def problem(nodes: Collection[str], answers: Mapping[str, agent_pb2.CommandAnswer]) -> str:
     """Why this will come to nothing; empty: it may still, or has been done."""
-    refusals = [refusal(node, answers) for node in sorted(answers)]
-    # That nobody trains here says nothing while others have not answered.
     pending = set(answers) != set(nodes)
-    firm = [one for one in refusals if one and not (pending and f": {NOBODY_TRAINS}" in one)]
+    # That nobody trains on a node says nothing while others have not answered.
+    telling = sorted(node for node in answers if not (pending and nobody_trains(answers[node])))
+    firm = [said for node in telling if (said := refusal(node, answers))]
     if firm:
         return "; ".join(firm[:3])
     if pending or saved_step(nodes, answers) is not None:

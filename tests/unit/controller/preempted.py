@@ -85,7 +85,7 @@ class SavingAgent(Agent):
         if command.WhichOneof("what") != "save":
             return agent_pb2.CommandAnswer(accepted=True)
         if ranks is None or not ranks.ranks:
-            return refused("nobody here trains")
+            return no(f"nobody of job {command.job.job_id} trains here")
         saved = agent_pb2.SavedRanks(ranks=ranks.ranks, world_size=ranks.world_size, step=self.step)
         return agent_pb2.CommandAnswer(accepted=True, saved=saved)
 
@@ -102,7 +102,7 @@ class SavingAgent(Agent):
         self._answered.clear()
 
 
-def refused(problem: str) -> agent_pb2.CommandAnswer:
+def no(problem: str) -> agent_pb2.CommandAnswer:
     return agent_pb2.CommandAnswer(accepted=False, problem=problem)
 
 

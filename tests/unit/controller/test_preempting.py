@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -18,17 +19,18 @@ from controller.daemon import Controller
 from controller.decide import Decider
 from controller.journal import Journal
 from controller.metrics import MeteredClient
-from controller.preempting import drive_preemptions
+from controller.preempting import STEP_WATCH_S, drive_preemptions
 from controller.preemption import Stage
 from controller.serve_agents import serve_agents
-from controller.slurm.client import Phase
+from controller.slurm.client import Phase, SlurmJob
 from controller.slurm.embedded import EmbeddedSlurm, Submission, sbatch_request
 from controller.wake import WakePipe
 from policies.api import load_policy
 from policies.client import PolicyClient
 from policies.sdnotify import Notifier
 from protos.headway.v1 import admin_pb2 as pb
-from tests.unit.controller.preempted import Ranks, SavingAgent, preempted_world, silent
+from protos.headway.v1 import agent_pb2
+from tests.unit.controller.preempted import Preempted, Ranks, SavingAgent, no, preempted_world, silent
 from tests.unit.controller.test_admin import asking, refused
 from tests.unit.controller.test_cli import headway
 from tests.unit.controller.test_decide import FakeEndpoint
@@ -175,3 +177,307 @@ async def test_the_controller_itself_moves_a_job_from_one_run_to_the_next(folder
             assert (record["stage"], record["step"], record["open"]) == ("resumed", 41, False)
             controller.stop()
             await asyncio.wait_for(daemon, DEADLINE_S)
+
+
+# --- when it does not go well
+
+
+async def preempt(folder: Path, job_id: str, **more: Any) -> pb.PreemptionRecord:
+    async with asking(folder / "admin.sock") as admin:
+        return await admin.Preempt(pb.PreemptRequest(job_id=job_id, **more))
+
+
+async def went_on(cluster: Preempted, *nodes: str) -> None:
+    """Those agents have been told to let their ranks train on."""
+
+    async def told() -> bool:
+        return all(cluster.agents[node].asked("go_on") for node in nodes)
+
+    await eventually(told)
+
+
+async def saved(cluster: Preempted, folder: Path, **more: Any) -> SlurmJob:
+    """A job whose ranks stand still, not stopped yet."""
+    job = await cluster.running()
+    await preempt(folder, job.key.job_id, **more)
+    await cluster.comes_to(Stage.SAVED)
+    return job
+
+
+async def test_one_node_that_cannot_save_calls_it_off_at_once(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        job = await cluster.running()
+        cluster.agents["n2"].answers = lambda _: no("rank 5: could not write: disk full")
+        await preempt(folder, job.key.job_id)
+        row = await cluster.comes_to(Stage.CALLED_OFF)
+        assert row.problem == "n2: rank 5: could not write: disk full"
+        await went_on(cluster, "n1", "n2")
+        await cluster.world.go_on(5)
+        assert cluster.world.slurm.job(job.key.job_id).restarts == 0
+        async with asking(folder / "status.sock") as status:
+            why = await status.Why(pb.WhyRequest(job_id=job.key.job_id))
+        assert why.sentence.endswith(
+            "A preemption by an operator (by hand) was called off 5 s ago: n2: rank 5: could not write: disk full."
+        )
+        assert (why.facts["preemption_stage"], why.facts["preemptible"]) == ("called off", "checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (agent_pb2.SavedRanks(ranks=range(4, 8), world_size=8, step=40), "4 of 8 at step 41, 4 of 8 at step 40"),
+        (agent_pb2.SavedRanks(ranks=range(4, 7), world_size=8, step=41), "4 of 8 at step 41, 3 of 8 at step 41"),
+        (agent_pb2.SavedRanks(ranks=range(4), world_size=8, step=41), "4 of 8 at step 41, 4 of 8 at step 41"),
+        (agent_pb2.SavedRanks(ranks=range(4, 8), world_size=9, step=41), "4 of 8 at step 41, 4 of 9 at step 41"),
+    ],
+)
+async def test_ranks_that_did_not_save_one_step_together_are_not_stopped(
+    folder: Path, second: agent_pb2.SavedRanks, words: str
+) -> None:
+    async with preempted_world(folder, nodes=("n1", "n2")) as cluster:
+        job = await cluster.running()
+        cluster.agents["n2"].answers = lambda command: agent_pb2.CommandAnswer(
+            accepted=True, saved=second if command.WhichOneof("what") == "save" else None
+        )
+        await preempt(folder, job.key.job_id)
+        row = await cluster.comes_to(Stage.CALLED_OFF)
+        assert row.problem == f"the ranks that saved are not all of one program ({words})"
+        await went_on(cluster, "n1", "n2")
+
+
+async def test_a_node_on_which_none_of_its_ranks_trains_is_in_nobody_s_way(folder: Path) -> None:
+    async with preempted_world(folder, nodes=("n1", "n2")) as cluster:
+        job = await cluster.running()
+        cluster.agents["n1"].trains(Ranks(job.raw_id or 0, tuple(range(8)), 8))
+        cluster.agents["n2"].trains(Ranks(job.raw_id or 0, (), 8))
+        await cluster.said()
+        await preempt(folder, job.key.job_id)
+        assert (await cluster.comes_to(Stage.SAVED)).step == 41
+
+
+async def test_nodes_without_an_agent_are_named(folder: Path) -> None:
+    async with preempted_world(folder, nodes=("n1",)) as cluster, asking(folder / "admin.sock") as admin:
+        job = await cluster.running()
+        cluster.agents["n1"].trains(Ranks(job.raw_id or 0, tuple(range(8)), 8))
+        await cluster.said()
+        code, text = await refused(admin.Preempt(pb.PreemptRequest(job_id=job.key.job_id)))
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert text == f"job {job.key.job_id} could save, but the agent of n2 is not connected"
+        # by force it is asked all the same, and saves when the agent is back in time
+        record = await preempt(folder, job.key.job_id, force=True)
+        assert (record.stage, record.way) == ("asked", "checkpoint")
+        await cluster.heard("n1")
+        assert cluster.row().stage is Stage.ASKED
+        async with SavingAgent(cluster.world.settings.agents_address, "n2").running() as late:
+            late.here[job.raw_id or 0] = Ranks(job.raw_id or 0, (), 8)
+            assert (await cluster.comes_to(Stage.SAVED)).step == 41
+        await cluster.world.cycle.errands()
+        assert cluster.row().stage is Stage.STOPPED
+
+
+async def test_an_agent_that_is_lost_and_comes_back_is_asked_again(folder: Path) -> None:
+    async with preempted_world(folder, nodes=("n1",)) as cluster:
+        world = cluster.world
+        job = None
+        async with SavingAgent(world.settings.agents_address, "n2").running() as second:
+            await second.connected()
+            cluster.agents["n2"] = second
+            job = await cluster.running()
+            second.answers = silent
+            await preempt(folder, job.key.job_id)
+            await cluster.heard("n1", "n2")
+            here = dict(second.here)
+        del cluster.agents["n2"]
+        await world.go_on(10)
+        assert cluster.row().stage is Stage.ASKED
+        # when a new run of it finds its ranks again
+        async with SavingAgent(world.settings.agents_address, "n2").running() as second:
+            second.here = here
+            row = await cluster.comes_to(Stage.SAVED)
+            # then it was asked for the same save
+            assert [command.id for command in second.asked()] == [cluster.agents["n1"].asked()[0].id]
+            assert row.attempt == 1
+
+
+async def test_an_agent_that_has_lost_sight_of_its_ranks_is_asked_for_another_save(folder: Path) -> None:
+    async with preempted_world(folder, nodes=("n1",)) as cluster:
+        world = cluster.world
+        async with SavingAgent(world.settings.agents_address, "n2").running() as second:
+            await second.connected()
+            cluster.agents["n2"] = second
+            job = await cluster.running()
+            second.answers = silent
+            await preempt(folder, job.key.job_id)
+            await cluster.heard("n1", "n2")
+            here = dict(second.here)
+        async with SavingAgent(world.settings.agents_address, "n2").running() as second:
+            cluster.agents["n2"] = second
+            await cluster.heard("n2")
+            assert cluster.row().stage is Stage.ASKED
+            second.here = here
+            await world.go_on(3)
+            row = await cluster.comes_to(Stage.SAVED)
+            assert row.attempt == 2
+            assert [command.id.rpartition(".")[0] for command in cluster.agents["n1"].asked()] == ["p1.1", "p1.2"]
+
+
+@pytest.mark.parametrize("stage", ["asked", "saved"])
+@pytest.mark.parametrize("how", ["cancelled", "completed"])
+async def test_a_job_that_ends_meanwhile_is_over(folder: Path, stage: str, how: str) -> None:
+    async with preempted_world(folder, nodes=("n1", "n2")) as cluster:
+        world = cluster.world
+        job = await cluster.running(duration_s=10.0)
+        if stage == "asked":
+            cluster.agents["n2"].answers = silent
+        await preempt(folder, job.key.job_id)
+        await (cluster.heard("n1", "n2") if stage == "asked" else cluster.comes_to(Stage.SAVED))
+        if how == "cancelled":
+            world.slurm.cancel(job.key.job_id)
+            await world.clock.advance(0.01)
+            await world.cycle.errands()  # it is completing: Slurm will not requeue it
+            await world.clock.advance(0.2)
+        else:
+            await world.clock.advance(20.0)
+            await world.cycle.errands()
+        assert cluster.row().open
+        await world.turn()
+        row = cluster.row()
+        assert (row.stage, row.problem) == (Stage.OVER, f"the job ended before it was stopped ({how.upper()})")
+        await world.go_on(200)
+        assert world.slurm.job(job.key.job_id).state == how.upper()
+        assert len(world.slurm.job(job.key.job_id).starts) == 1
+
+
+async def test_a_job_that_somebody_else_requeues_goes_where_it_was_to_go(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        cluster.agents["n2"].answers = silent
+        await preempt(folder, job.key.job_id, avoid=["n1"])
+        await cluster.heard("n1", "n2")
+        world.slurm.requeue(job.key.job_id)
+        again = await cluster.runs_again(job.key.job_id)
+        assert "n1" not in {share.node for share in again.allocated}
+        row = cluster.row()
+        assert (row.stage, row.step, row.saved_s) == (Stage.STARTED, None, None)
+        assert row.stopped_s is not None
+        await cluster.train(again.key, first_step_s=0.0)
+        assert (await cluster.comes_to(Stage.RESUMED)).problem == ""
+
+
+async def away(cluster: Preempted, seconds: float) -> int:
+    """slurmctld does not answer for so long, while the daemon does what it does between readings. How often it was asked."""
+    world = cluster.world
+    world.slurm.faults.calls.clear()
+    with world.slurm.faults.unavailable():
+        for _ in range(int(seconds * 2)):
+            world.preempting.tick()
+            if world.preempting.wanted.is_set():
+                await world.cycle.errands()
+            await world.clock.advance(0.5)
+    return sum(call.verb == "requeue_hold" for call in world.slurm.faults.calls)
+
+
+async def test_while_slurmctld_is_away_it_is_tried_again(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        job = await saved(cluster, folder)
+        assert 4 <= await away(cluster, 30) <= 8
+        assert cluster.row().stage is Stage.SAVED
+        again = await cluster.runs_again(job.key.job_id)
+        assert (again.restarts, cluster.row().stage) == (1, Stage.STARTED)
+
+
+async def test_a_slurmctld_that_stays_away_leaves_the_job_to_train_on(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await saved(cluster, folder)
+        await away(cluster, 114)
+        assert cluster.row().stage is Stage.SAVED
+        assert await away(cluster, 60) <= 1
+        row = cluster.row()
+        assert row.stage is Stage.CALLED_OFF
+        assert row.problem == "Slurm did not stop it in time: the embedded slurmctld did not answer to requeue_hold"
+        await went_on(cluster, "n1", "n2")
+        await world.go_on(20)
+        assert world.slurm.job(job.key.job_id).restarts == 0
+        assert world.phase(job.key) is Phase.RUNNING
+
+
+async def test_a_stop_whose_confirmation_is_lost_is_seen_at_the_next_look(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await saved(cluster, folder, avoid=["n2"])
+        world.slurm.faults.lose_reply("requeue_hold")
+        await world.cycle.errands()
+        assert cluster.row().stage is Stage.SAVED
+        again = await cluster.runs_again(job.key.job_id)
+        assert (again.restarts, cluster.row().stage) == (1, Stage.STARTED)
+        assert "n2" not in {share.node for share in again.allocated}
+
+
+async def test_what_slurm_refuses_is_called_off(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await saved(cluster, folder)
+        world.slurm.faults.refuse_next("requeue_hold", "Requested operation is presently disabled")
+        await world.go_on(2)
+        row = cluster.row()
+        assert row.stage is Stage.CALLED_OFF
+        assert row.problem == "Slurm refused to stop it: Requested operation is presently disabled"
+        await went_on(cluster, "n1", "n2")
+        assert world.phase(job.key) is Phase.RUNNING
+
+
+async def test_a_job_is_preempted_by_one_at_a_time(folder: Path) -> None:
+    async with preempted_world(folder) as cluster, asking(folder / "admin.sock") as admin:
+        job = await saved(cluster, folder)
+        for more in ({}, {"force": True}):
+            code, text = await refused(admin.Preempt(pb.PreemptRequest(job_id=job.key.job_id, **more)))
+            assert code is grpc.StatusCode.FAILED_PRECONDITION
+            assert text == f"job {job.key.job_id} is being preempted already (saved, by operator)"
+        again = await cluster.runs_again(job.key.job_id)
+        # one that runs again, and saves again, may be preempted again
+        await cluster.train(again.key, first_step_s=None)
+        assert cluster.row(1).stage is Stage.STARTED
+        await preempt(folder, job.key.job_id)
+        assert (cluster.row(1).stage, cluster.row(1).open) == (Stage.STARTED, False)
+        await cluster.comes_to(Stage.SAVED, 2)
+
+
+async def test_a_go_on_reaches_who_was_away_when_it_was_said(folder: Path) -> None:
+    async with preempted_world(folder, nodes=("n1",)) as cluster:
+        world = cluster.world
+        async with SavingAgent(world.settings.agents_address, "n2").running() as second:
+            await second.connected()
+            cluster.agents["n2"] = second
+            job = await cluster.running()
+            cluster.agents["n1"].answers = silent
+            await preempt(folder, job.key.job_id, within_s=5)
+            await cluster.heard("n1", "n2")
+        await world.go_on(10)
+        assert cluster.row().stage is Stage.CALLED_OFF
+        async with SavingAgent(world.settings.agents_address, "n2").running() as second:
+            cluster.agents["n2"] = second
+            await went_on(cluster, "n2")
+            assert second.asked() == []
+
+
+async def test_a_job_of_whose_steps_nobody_tells_is_let_out_of_sight(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await saved(cluster, folder)
+        await cluster.runs_again(job.key.job_id)
+        await world.go_on(STEP_WATCH_S + 20, step_s=10.0)
+        row = cluster.row()
+        assert (row.stage, row.open, row.problem) == (Stage.STARTED, False, "no step was told of")
+        assert world.preempting.open == {}
+        assert world.phase(job.key) is Phase.RUNNING
+
+
+async def test_a_run_that_began_before_the_step_that_was_saved_is_told_of(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        job = await saved(cluster, folder)
+        again = await cluster.runs_again(job.key.job_id)
+        await cluster.train(again.key, restored_step=20, first_step_s=0.0)
+        row = await cluster.comes_to(Stage.RESUMED)
+        assert row.problem == "it began at step 20, though step 41 was saved"
