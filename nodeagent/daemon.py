@@ -7,32 +7,35 @@ report; a cycle that fails is logged, and the next one begins on time. systemd h
 from __future__ import annotations
 
 import asyncio
+import functools
 import resource
 import signal
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 import structlog
 
+from nodeagent.attendant import Attendant
 from nodeagent.cgroup import JobCgroups
 from nodeagent.config import AgentSettings
 from nodeagent.errors import TelemetryError
 from nodeagent.gpu import GpuReader, NoGpus, NvmlReader
 from nodeagent.identity import Identifier
-from nodeagent.job_socket import JobSocket
+from nodeagent.job_socket import JobSocket, Listeners
 from nodeagent.jobs import Jobs
 from nodeagent.limits import Limits
 from nodeagent.measure import Meter
 from nodeagent.nic import NicCounters
 from nodeagent.node_jobs import NodeJobs
 from nodeagent.procfs import ProcFiles
-from nodeagent.report import GpuReading, NodeReport
+from nodeagent.report import GpuReading, JobReport, NodeReport
 from nodeagent.reporter import Reporter
+from nodeagent.saves import SaveOrder
 from policies.sdnotify import Notifier
 
 log = structlog.get_logger(__name__)
@@ -88,6 +91,7 @@ class Agent:
     jobs: Jobs
     job_socket: JobSocket
     meter: Meter
+    attendant: Attendant
     clock: Clock = field(default_factory=RealClock)
     health: AgentHealth = field(default_factory=AgentHealth)
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -120,6 +124,14 @@ class Agent:
         sent = sum(self.job_socket.request_profile(connection, steps) for connection in ranks)
         return "" if sent == len(ranks) else f"job {job_id}: only {sent} of {len(ranks)} ranks took the request"
 
+    def request_save(self, order: SaveOrder) -> str:
+        """Have a job save and stand still; why not, or empty: then the reporter is told what came of it."""
+        return self.attendant.request_save(order)
+
+    def request_go_on(self, save_id: str, job_id: int, restart: int) -> None:
+        """Have a job train on that stands still for that save, or would."""
+        self.attendant.request_go_on(save_id, job_id, restart)
+
     # ---- running
 
     async def run(self, reporter: Reporter, notifier: Notifier) -> None:
@@ -128,6 +140,9 @@ class Agent:
         self.job_socket.open()
         carrying = asyncio.create_task(reporter.run(), name="reporter")
         beat = asyncio.create_task(self._beat(notifier), name="beat")
+        attending = asyncio.create_task(
+            self.attendant.run(reporter.answer, functools.partial(self._hasten, reporter)), name="attending"
+        )
         try:
             await self._require_gpus()
             notifier.ready()
@@ -138,9 +153,9 @@ class Agent:
         finally:
             notifier.stopping()
             self.job_socket.close()
-            for task in (carrying, beat):
+            for task in (carrying, beat, attending):
                 task.cancel()
-            await asyncio.gather(carrying, beat, return_exceptions=True)
+            await asyncio.gather(carrying, beat, attending, return_exceptions=True)
             await self.meter.gpus.close()
 
     async def _require_gpus(self) -> None:
@@ -164,6 +179,9 @@ class Agent:
         self.health.cycles += 1
         self.health.last_end_s = time.monotonic()
 
+    def _hasten(self, reporter: Reporter, rows: tuple[JobReport, ...]) -> None:
+        reporter.hasten(self._report(rows, self.clock.monotonic_ns(), interval_s=None))
+
     async def _read_gpus(self) -> tuple[GpuReading, ...] | None:
         """Until told to stop: a hung driver does not hold that up."""
         reading = asyncio.create_task(self.meter.gpus.read(), name="gpus")
@@ -179,15 +197,20 @@ class Agent:
     def _measure(self, gpus: tuple[GpuReading, ...] | None) -> NodeReport:
         now_ns = self.clock.monotonic_ns()
         reading = self.meter.read(gpus, now_ns)
+        self.attendant.measured(reading.jobs)
         before_ns, self._reported_ns = self._reported_ns, now_ns
+        report = self._report(reading.jobs, now_ns, None if before_ns is None else (now_ns - before_ns) / 1e9)
+        return replace(report, gpus=reading.gpus, nics=reading.nics)
+
+    def _report(self, jobs: tuple[JobReport, ...], now_ns: int, interval_s: float | None) -> NodeReport:
         return NodeReport(
             node_name=self.settings.node_name or socket.gethostname().partition(".")[0],
             time_s=self.clock.now(),
             monotonic_ns=now_ns,
-            interval_s=None if before_ns is None else (now_ns - before_ns) / 1e9,
-            jobs=reading.jobs,
-            gpus=reading.gpus,
-            nics=reading.nics,
+            interval_s=interval_s,
+            jobs=jobs,
+            gpus=None,
+            nics=(),
             socket=self.job_socket.counters(),
         )
 
@@ -216,17 +239,21 @@ def assemble(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Path =
         settings.frames_per_s,
         settings.frames_burst,
     )
+    listeners = Listeners(jobs)
     job_socket = JobSocket(
         settings.job_socket,
         Identifier(processes, settings.identity, sys / "fs/cgroup"),
-        jobs,
+        listeners,
         limits,
         steps_interval_s=settings.steps_interval_s,
         profile_steps=settings.profile_steps,
     )
     gpus: GpuReader = NoGpus() if settings.gpus == "off" else NvmlReader(settings.gpu_deadline_s)
     meter = Meter(jobs, cgroups, NodeJobs(cgroups, processes), gpus, NicCounters(settings.nics, sys))
-    return Agent(settings, jobs, job_socket, meter)
+    attendant = Attendant(jobs, job_socket, time.monotonic_ns)
+    listeners.add(attendant.saves)
+    jobs.changed = attendant.changed
+    return Agent(settings, jobs, job_socket, meter, attendant)
 
 
 @contextmanager

@@ -48,6 +48,8 @@ class Hello:
     job_id: str
     """What it says; only a cross-check."""
     hook_version: str
+    loaded_ns: int = 0
+    """When torch had loaded; 0 = not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,37 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """How a process can come back: it has called headway_job.checkpoint."""
+
+    seq: int
+    rank: int
+    """Of the run that saves, as torch.distributed counts; 0 of 1 where it is not in use."""
+    world_size: int
+    start: int
+    """Steps done at the checkpoint that it began with; 0 = it began anew."""
+    saved: int
+    """Steps done at the newest checkpoint of this run that is complete on all ranks; -1 = none yet."""
+    saving: bool
+    """A save is being written, or the process stands still after one."""
+    open: bool
+    """It saves when it is asked: its training has not ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The answer to a save request."""
+
+    seq: int
+    id: str
+    step: int
+    """-1 = there was no save."""
+    complete: bool
+    """The checkpoint is complete on all ranks, and this process stands still since."""
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class Bye:
     """The process ends in good order."""
 
@@ -128,7 +161,7 @@ class Unknown:
     type: str
 
 
-Frame = Hello | Model | Steps | Profile | Bye | Unknown
+Frame = Hello | Model | Steps | Profile | Checkpoint | Saved | Bye | Unknown
 
 
 def parse(packet: bytes) -> Frame:
@@ -154,7 +187,17 @@ def profile_request(seq: int, steps: int) -> bytes:
     return _pack(seq, "profile", steps=steps)
 
 
-def _pack(seq: int, kind: str, **values: float) -> bytes:
+def save_request(seq: int, save_id: str, still_s: float) -> bytes:
+    """Asks for a save at the next step boundary, and to stand still after it for so long at most."""
+    return _pack(seq, "save", id=save_id, still_s=float(still_s))
+
+
+def go_on_request(seq: int, save_id: str) -> bytes:
+    """Whoever stands still for that save, or would, trains on."""
+    return _pack(seq, "go_on", id=save_id)
+
+
+def _pack(seq: int, kind: str, **values: float | str) -> bytes:
     packed: bytes = msgpack.packb({"v": VERSION, "type": kind, "seq": seq, **values})
     return packed
 
@@ -230,6 +273,12 @@ class _Fields:
             raise FrameError(f"{key}: not a whole number from {least} to {most}")
         return value
 
+    def flag(self, key: str) -> bool:
+        value = self._take(key)
+        if type(value) is not bool:
+            raise FrameError(f"{key}: neither true nor false")
+        return value
+
     def amount(self, key: str, most: float = _MAX_SECONDS) -> float:
         value = self._take(key)
         if type(value) not in (int, float) or not 0 <= value <= most:  # type: ignore[operator]
@@ -271,6 +320,7 @@ def _hello(seq: int, fields: _Fields) -> Hello:
         restart=fields.whole("restart", 0, _MAX_RESTART),
         job_id=_job_id_text(fields),
         hook_version=fields.text("hook_version"),
+        loaded_ns=fields.whole("loaded_ns") if fields.has("loaded_ns") else 0,
     )
 
 
@@ -331,6 +381,29 @@ def _profile(seq: int, fields: _Fields) -> Profile:
     )
 
 
+def _checkpoint(seq: int, fields: _Fields) -> Checkpoint:
+    world_size = fields.whole("world_size", 1, 2**31 - 1)
+    return Checkpoint(
+        seq=seq,
+        rank=fields.whole("rank", 0, world_size - 1),
+        world_size=world_size,
+        start=fields.whole("start"),
+        saved=fields.whole("saved", -1),
+        saving=fields.flag("saving"),
+        open=fields.flag("open"),
+    )
+
+
+def _saved(seq: int, fields: _Fields) -> Saved:
+    return Saved(
+        seq=seq,
+        id=fields.text("id"),
+        step=fields.whole("step", -1),
+        complete=fields.flag("complete"),
+        problem=fields.text("problem"),
+    )
+
+
 def _bye(seq: int, _fields: _Fields) -> Bye:
     return Bye(seq)
 
@@ -340,5 +413,7 @@ _READERS: Mapping[str, Callable[[int, _Fields], Frame]] = {
     "model": _model,
     "steps": _steps,
     "profile": _profile,
+    "checkpoint": _checkpoint,
+    "saved": _saved,
     "bye": _bye,
 }

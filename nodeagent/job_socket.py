@@ -63,6 +63,32 @@ class Listener(Protocol):
         ...
 
 
+class Listeners:
+    """Several, told one after the other."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners = list(listeners)
+
+    def add(self, listener: Listener) -> None:
+        """One more, told last."""
+        self._listeners.append(listener)
+
+    def opened(self, connection: int, process: JobProcess, now_ns: int) -> None:
+        """See Listener."""
+        for listener in self._listeners:
+            listener.opened(connection, process, now_ns)
+
+    def received(self, connection: int, frame: Frame, now_ns: int) -> None:
+        """See Listener."""
+        for listener in self._listeners:
+            listener.received(connection, frame, now_ns)
+
+    def closed(self, connection: int, now_ns: int) -> None:
+        """See Listener."""
+        for listener in self._listeners:
+            listener.closed(connection, now_ns)
+
+
 class Identify(Protocol):
     """Tells the job of a process (see identity.Identifier)."""
 
@@ -157,6 +183,16 @@ class JobSocket:
         """Ask a process for a profile window; whether the request went out."""
         found = self._connections.get(connection)
         return found is not None and self._send(found, frames.profile_request(found.next_seq, steps))
+
+    def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
+        """Ask a process to save and stand still; whether the request went out."""
+        found = self._connections.get(connection)
+        return found is not None and self._send(found, frames.save_request(found.next_seq, save_id, still_s))
+
+    def request_go_on(self, connection: int, save_id: str) -> bool:
+        """Ask a process to train on; whether the request went out."""
+        found = self._connections.get(connection)
+        return found is not None and self._send(found, frames.go_on_request(found.next_seq, save_id))
 
     def sweep(self) -> None:
         """Called now and then: close who never said hello, and log what was refused."""

@@ -8,15 +8,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from nodeagent.frames import Bye, Frame, Hello, Model, Profile, Steps
+from nodeagent.frames import Bye, Checkpoint, Frame, Hello, Model, Profile, Steps
 from nodeagent.identity import JobProcess
 from nodeagent.pace import StepPace
-from nodeagent.report import JobReport, ProcessState, RankReport
+from nodeagent.procfs import started_ns
+from nodeagent.report import CheckpointReport, JobReport, ProcessState, RankReport
 
 _MAX_CLAIMS = 8
 _NOT_KNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """A connected process that trains."""
+
+    connection: int
+    key: tuple[int, int]
+    """Names the process for as long as the node is up."""
+    rank: int
+    """-1 = not known."""
+    checkpoint: Checkpoint | None
+    """None = it has called headway_job.checkpoint nowhere."""
 
 
 @dataclass(slots=True)
@@ -30,6 +44,7 @@ class _Process:
     model: Model | None = None
     profile: Profile | None = None
     steps: Steps | None = None
+    checkpoint: Checkpoint | None = None
     state: ProcessState = "connected"
     closed_ns: int = 0
     said_bye: bool = False
@@ -65,6 +80,10 @@ class _Run:
     base_steps: int = 0
     """Steps of programs of this run before that one."""
     most_steps: int = 0
+    started_ns: int | None = None
+    """Of the first process that trains."""
+    loaded_ns: int | None = None
+    first_step_ns: int | None = None
     left_ns: int = 0
     """When the last connection closed; 0 = there are some."""
 
@@ -74,6 +93,8 @@ class Jobs:
 
     def __init__(self, window_s: float = 60.0, interval_s: float = 1.0) -> None:
         """`interval_s` is how often processes are asked for their steps."""
+        self.changed: Callable[[int], None] = lambda _job_id: None
+        """Is told of a job of which there is news that the controller waits for: how it can come back, its first step."""
         self._window_s = window_s
         self._interval_s = interval_s
         self._keep_ns = round(window_s * 1e9)
@@ -104,6 +125,8 @@ class Jobs:
                 process.profile = frame
             case Steps():
                 self._stepped(run, process, frame, now_ns)
+            case Checkpoint():
+                self._can_come_back(run, process, frame)
             case Bye():
                 process.said_bye = True
 
@@ -127,6 +150,33 @@ class Jobs:
         """A row per job, by id. Forgets what has been away for longer than the window."""
         self._forget(now_ns)
         return tuple(self._row(run, now_ns) for _job_id, run in sorted(self._runs.items()))
+
+    def row(self, job_id: int, now_ns: int) -> JobReport | None:
+        """The row of one job; None: nobody of it reports."""
+        run = self._runs.get(job_id)
+        return None if run is None else self._row(run, now_ns)
+
+    def trainers(self, job_id: int, restart: int) -> tuple[Trainer, ...]:
+        """Of that run of the job, by rank."""
+        run = self._runs.get(job_id)
+        if run is None or run.restart != restart:
+            return ()
+        found = [
+            Trainer(
+                connection,
+                process.key,
+                process.rank if process.checkpoint is None else process.checkpoint.rank,
+                process.checkpoint,
+            )
+            for connection, process in run.processes.items()
+            if process.state == "connected" and (process.steps or process.checkpoint)
+        ]
+        return tuple(sorted(found, key=lambda trainer: (trainer.rank, trainer.connection)))
+
+    def job_of(self, connection: int) -> int | None:
+        """The job of a process that is connected and has said hello."""
+        run = self._of.get(connection)
+        return None if run is None else run.job_id
 
     def stepping(self, job_id: int) -> tuple[int, ...]:
         """Connections of that job's processes that step, by rank: those worth profiling."""
@@ -199,6 +249,16 @@ class Jobs:
                 run.base_steps = run.most_steps
             run.program.add(process.key)
         process.steps = frame
+        _note_start(run, process)
+        if run.first_step_ns is None:
+            self.changed(run.job_id)
+        run.first_step_ns = min(run.first_step_ns or frame.first_ns, frame.first_ns)
+
+    def _can_come_back(self, run: _Run, process: _Process, frame: Checkpoint) -> None:
+        before, process.checkpoint = process.checkpoint, frame
+        _note_start(run, process)
+        if before is None or replace(before, seq=frame.seq) != frame:
+            self.changed(run.job_id)
 
     def _forget(self, now_ns: int) -> None:
         for job_id, run in list(self._runs.items()):
@@ -238,6 +298,10 @@ class Jobs:
             num_ended=run.gone["ended"],
             num_lost=run.gone["lost"],
             claimed_job_ids=tuple(sorted(run.claims)),
+            checkpoint=_checkpoint(by_rank),
+            started_ns=run.started_ns,
+            loaded_ns=run.loaded_ns,
+            first_step_ns=run.first_step_ns,
         )
 
 
@@ -259,6 +323,26 @@ def _forget_earlier(run: _Run, process: _Process) -> None:
         if earlier.key == process.key and earlier.state != "connected":
             run.gone[earlier.state] -= 1
             del run.processes[connection]
+
+
+def _note_start(run: _Run, process: _Process) -> None:
+    """The first process of the run that trains says when it began."""
+    if run.started_ns is None:
+        run.started_ns = started_ns(process.process.start_ticks)
+        run.loaded_ns = process.hello.loaded_ns or None if process.hello is not None else None
+
+
+def _checkpoint(by_rank: Iterable[_Process]) -> CheckpointReport | None:
+    told = [one.checkpoint for one in by_rank if one.state == "connected" and one.checkpoint is not None]
+    if not told:
+        return None
+    saved = max(one.saved for one in told)
+    return CheckpointReport(
+        ranks=tuple(sorted({one.rank for one in told if one.open})),
+        restored_step=min(told, key=lambda one: one.rank).start or None,
+        saved_step=saved if saved >= 0 else None,
+        saving=any(one.saving for one in told),
+    )
 
 
 def _note_claim(run: _Run, hello: Hello) -> None:

@@ -10,10 +10,11 @@ from typing import Protocol
 import structlog
 
 from nodeagent.link import Link, LinkSettings, LinkStatus
-from nodeagent.messages import JobHistory, job_message, telemetry_message, topology_message
+from nodeagent.messages import JobHistory, answer_message, job_message, telemetry_message, topology_message
 from nodeagent.munge import Seal
 from nodeagent.outbox import Outbox
 from nodeagent.report import NodeReport, Topology
+from nodeagent.saves import SaveAnswer, SaveOrder
 from protos.headway.v1 import agent_pb2
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -28,6 +29,12 @@ class Told(Protocol):
 
     def request_profile(self, job_id: int, steps: int) -> str:
         """Profile a job now; why not, or empty."""
+
+    def request_save(self, order: SaveOrder) -> str:
+        """Have a job save and stand still; why not, or empty: then what comes of it is answered later."""
+
+    def request_go_on(self, save_id: str, job_id: int, restart: int) -> None:
+        """Have a job train on."""
 
 
 class LinkReporter:
@@ -66,6 +73,15 @@ class LinkReporter:
             self._outbox.put(job_message(job, report))
         self._outbox.put(telemetry_message(report))
 
+    def hasten(self, report: NodeReport) -> None:
+        """Put its jobs into the outbox: they may be given up like all rows of jobs."""
+        for job in report.jobs:
+            self._outbox.put(job_message(job, report))
+
+    def answer(self, answer: SaveAnswer) -> None:
+        """Put it into the outbox, to be kept."""
+        self._outbox.put(answer_message(answer, time.time()), keep=True)
+
     async def run(self) -> None:
         """Keep the link up until cancelled."""
         await self._link.run()
@@ -86,9 +102,18 @@ class LinkReporter:
         )
 
     def _command(self, command: agent_pb2.AgentCommand) -> None:
-        if command.WhichOneof("what") == "profile":
-            problem = self._agent.request_profile(command.job.job_id, command.profile.steps)
-        else:
-            problem = "this agent does not know such a command; install the controller's version"
+        job, problem = command.job, ""
+        match command.WhichOneof("what"):
+            case "profile":
+                problem = self._agent.request_profile(job.job_id, command.profile.steps)
+            case "save":
+                save = command.save
+                order = SaveOrder(command.id, job.job_id, job.restart, save.within_s, save.still_s)
+                if not (problem := self._agent.request_save(order)):
+                    return  # answered when it is known what came of it
+            case "go_on":
+                self._agent.request_go_on(command.go_on.save_id, job.job_id, job.restart)
+            case _:
+                problem = "this agent does not know such a command; install the controller's version"
         answer = agent_pb2.CommandAnswer(id=command.id, accepted=not problem, problem=problem)
         self._outbox.put(agent_pb2.AgentReport(time_s=time.time(), answer=answer), keep=True)

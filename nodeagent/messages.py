@@ -161,9 +161,7 @@ def answer_message(answer: SaveAnswer, time_s: float) -> agent_pb2.AgentReport:
     """What came of a save."""
     message = agent_pb2.CommandAnswer(id=answer.id, accepted=not answer.problem, problem=answer.problem)
     if message.accepted:
-        message.saved.CopyFrom(
-            agent_pb2.SavedRanks(ranks=answer.ranks, world_size=answer.world_size, step=answer.step)
-        )
+        message.saved.CopyFrom(agent_pb2.SavedRanks(ranks=answer.ranks, world_size=answer.world_size, step=answer.step))
     return agent_pb2.AgentReport(time_s=time_s, answer=message)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 from typing import Protocol
 
@@ -121,6 +122,12 @@ def start_ticks(stat: str) -> int:
     Raises ValueError when the text is no such line.
     """
     return _number(stat, 22)
+
+
+def started_ns(ticks: int) -> int:
+    """That time on CLOCK_MONOTONIC, which, unlike the kernel's count, stands still while the machine sleeps."""
+    slept_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    return max(ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK") - slept_ns, 0)
 
 
 def parent(stat: str) -> int:

@@ -51,6 +51,20 @@ class JobUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointReport:
+    """How a job can come back."""
+
+    ranks: tuple[int, ...]
+    """Ranks here that save when they are asked, ascending."""
+    restored_step: int | None
+    """Steps done at the checkpoint that this run began with; None = it began anew."""
+    saved_step: int | None
+    """Steps done at the newest checkpoint of this run that is complete on all ranks; None = none yet."""
+    saving: bool
+    """A save is being written, or ranks stand still after one."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobReport:
     """One run of one job on this node."""
 
@@ -89,6 +103,12 @@ class JobReport:
     """Indices of the GPUs that Slurm gave it here; None = not known."""
     idle_gpus: tuple[int, ...] | None = None
     """Of these, the ones on which no process of the job holds a context; None = not known."""
+    checkpoint: CheckpointReport | None = None
+    """None = no rank here has called headway_job.checkpoint."""
+    started_ns: int | None = None
+    """When the first process here that trains began, had loaded torch, and ended its first step; None = not known, not yet."""
+    loaded_ns: int | None = None
+    first_step_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from nodeagent.report import NodeReport
+from nodeagent.saves import SaveAnswer
 
 
 class Reporter(Protocol):
@@ -15,6 +16,14 @@ class Reporter(Protocol):
 
     def report(self, report: NodeReport) -> None:
         """Take one: it must not wait, and must not raise."""
+        ...
+
+    def hasten(self, report: NodeReport) -> None:
+        """Take rows of some jobs before the next report: nothing else of this one counts. As above."""
+        ...
+
+    def answer(self, answer: SaveAnswer) -> None:
+        """Take what came of a save that was asked for. As above."""
         ...
 
     async def run(self) -> None:
@@ -30,8 +39,18 @@ class FileReporter:
 
     def report(self, report: NodeReport) -> None:
         """Write one line."""
+        self._write(asdict(report))
+
+    def hasten(self, report: NodeReport) -> None:
+        """The next line tells it."""
+
+    def answer(self, answer: SaveAnswer) -> None:
+        """Write one line."""
+        self._write({"answer": asdict(answer)})
+
+    def _write(self, row: dict[str, Any]) -> None:
         with self._path.open("a") as file:
-            file.write(json.dumps(asdict(report)) + "\n")
+            file.write(json.dumps(row) + "\n")
 
     async def run(self) -> None:
         """Nothing to do: lines are written at once."""

@@ -9,7 +9,7 @@ the slowest rank's pace: about 10 exchanges a second, and one a step where steps
 from __future__ import annotations
 
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Tuple
 
 from .together import Together, most
 
@@ -20,11 +20,18 @@ _MOST_STEPS = 1_000
 class Agreement:
     """Invariant: `at` gives the same answer on all ranks, as long as all count the same boundaries."""
 
-    def __init__(self, ranks: Together, wanted: Callable[[], bool], busy: Callable[[], bool]) -> None:
-        """`wanted`: this rank was asked for a save. `busy`: it cannot begin one yet."""
+    def __init__(
+        self,
+        ranks: Together,
+        wanted: Callable[[], bool],
+        busy: Callable[[], bool],
+        terms: Callable[[], Tuple[int, int]],
+    ) -> None:
+        """`wanted`: this rank was asked for a save. `busy`: it cannot begin one yet. `terms`: see Standing.terms."""
         self._ranks = ranks
         self._wanted = wanted
         self._busy = busy
+        self._terms = terms
         self._launched: Any = None
         self._apart = 1
         self._last = 0
@@ -32,6 +39,8 @@ class Agreement:
         self._last_ns = time.monotonic_ns()
         self.due = 1
         """The number of the boundary at which `at` has to be called next."""
+        self.terms = (0, 0)
+        """On which the save that `at` has told of begins: the largest of all ranks'."""
 
     def at(self, boundary: int, *, now: bool = False) -> bool:
         """Whether to save at this boundary. `now`: ask all ranks here and wait for them; on all ranks or on none."""
@@ -63,9 +72,10 @@ class Agreement:
         if boundary > self._last:
             self._pace_ns = (now_ns - self._last_ns) // (boundary - self._last)
             self._last, self._last_ns = boundary, now_ns
-        self._launched = self._ranks.launch((int(self._wanted()), int(self._busy()), self._pace_ns))
+        self._launched = self._ranks.launch((int(self._wanted()), int(self._busy()), self._pace_ns, *self._terms()))
 
     def _read(self) -> bool:
-        wanted, busy, pace_ns = self._ranks.result(self._launched)
+        wanted, busy, pace_ns, still_ms, key = self._ranks.result(self._launched)
+        self.terms = still_ms, key
         self._apart = min(max(_PERIOD_NS // max(pace_ns, 1), 1), _MOST_STEPS)
         return bool(wanted and not busy)

@@ -20,7 +20,7 @@ _LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCA
 them: a batch script has it too, whose one process is not so many."""
 
 
-def hello(device: str, known: Optional[Tuple[int, int]]) -> Dict[str, Any]:
+def hello(device: str, known: Optional[Tuple[int, int]], loaded_ns: int) -> Dict[str, Any]:
     """The fields of a hello frame. `device`: of the parameters; `known`: rank and world size; both as far as they are known."""
     rank, world_size = known or (_number(_RANK), _number(_WORLD))
     return {
@@ -34,6 +34,7 @@ def hello(device: str, known: Optional[Tuple[int, int]]) -> Dict[str, Any]:
         "restart": max(_number(("SLURM_RESTART_COUNT",)), 0),
         "job_id": _text(os.environ.get("SLURM_JOB_ID", "")),
         "hook_version": HOOK_VERSION,
+        "loaded_ns": loaded_ns,
     }
 
 

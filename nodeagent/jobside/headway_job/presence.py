@@ -13,9 +13,11 @@ import os
 import signal
 import sys
 import threading  # noqa: F401 - whichever thread imports it first is the main thread to Python: not ours
+import time
 from typing import TYPE_CHECKING, Any, Optional
 
 from .guard import Guard
+from .orders import Orders
 from .tally import Tally, step_hook
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ class Presence:
     def __init__(self) -> None:
         self.tally = Tally()
         self.guard = Guard()
+        self.orders = Orders()
+        self.orders.ring, self.orders.tend = self._ring, self._tend
+        self.loaded_ns = time.monotonic_ns()
+        """When torch had loaded."""
         self.teller: Optional[Teller] = None
         self._pid = os.getpid()
         self._bell = _thread.allocate_lock()
@@ -41,6 +47,7 @@ class Presence:
         self._running = _thread.allocate_lock()
         """Held by the thread for as long as it runs."""
         self._stopping = False
+        self._forking = False
 
     def start(self) -> None:
         """Registers everything, and starts the thread."""
@@ -70,7 +77,7 @@ class Presence:
             if self.teller is None:
                 from .teller import Teller
 
-                self.teller = Teller(self.tally, lambda: not self.guard.busy, self._sleep)
+                self.teller = Teller(self.tally, self.orders, self.loaded_ns, self._may_profile, self._sleep)
             self.teller.run()
         except BaseException:
             # Nobody is there to be told, and Python would print it.
@@ -78,18 +85,33 @@ class Presence:
         finally:
             self._running.release()
 
+    def _may_profile(self) -> bool:
+        return not self.guard.busy
+
     def _sleep(self, seconds: float) -> bool:
         if not self._stopping:
             self._bell.acquire(True, seconds)
         return self._stopping
 
-    def _stop_thread(self, within_s: float) -> bool:
-        """Whether it has stopped: it always does within milliseconds, but for an import that a fork is in the midst of."""
-        self._stopping = True
+    def _ring(self) -> None:
+        """The thread's sleep ends."""
         try:
             self._bell.release()
         except RuntimeError:
             pass  # rung already
+
+    def _tend(self) -> None:
+        """In a training thread that stands still, in which no optimizer step follows a fork."""
+        try:
+            if self.tally.errand == self._resume and not self._forking:
+                self._start_thread()
+        except Exception:
+            pass
+
+    def _stop_thread(self, within_s: float) -> bool:
+        """Whether it has stopped: it always does within milliseconds, but for an import that a fork is in the midst of."""
+        self._stopping = True
+        self._ring()
         if self._running.acquire(True, within_s):
             self._running.release()
             return True
@@ -98,6 +120,7 @@ class Presence:
     def _before_fork(self) -> None:
         try:
             if not self.tally.closed:
+                self._forking = True
                 self._stop_thread(_STOP_BEFORE_FORK_S)
                 if self.teller is not None:
                     self.teller.cut_window()
@@ -105,6 +128,7 @@ class Presence:
             pass
 
     def _after_fork(self) -> None:
+        self._forking = False
         if not self.tally.closed:
             self.tally.errand = self._resume
 
@@ -159,6 +183,11 @@ def begin() -> None:
     if _presence is None:
         _presence = Presence()
         _presence.start()
+
+
+def orders() -> Orders:
+    """What the agent asks of this process; of one that tells nobody of itself nothing is asked."""
+    return Orders() if _presence is None or _presence.tally.closed else _presence.orders
 
 
 def _hook_optimizers(tally: Tally) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import facts, kineto
 from .line import DEFAULT_PATH, Gone, Line
+from .orders import Orders
 from .split import Recording, split
 from .tally import Tally
 from .window import Recorded, Window
@@ -20,6 +21,10 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _TURN_S = 1.0
 """How often the agent's frames are looked at; no steps frame comes sooner after another."""
+_GLANCE_S = 0.1
+"""In a process that saves when it is asked, the agent's frames are looked at so often."""
+_PUNCTUAL = 0.99
+"""A turn that is due within the next hundredth of its period is due now."""
 _LONGEST_INTERVAL_S = 3600.0
 _MOST_PROFILE_STEPS = 200
 _FRAMES_A_TURN = 16
@@ -33,14 +38,24 @@ _MOST_TRIES = 8
 class Teller:
     """Invariant: a frame that cannot be sent now is dropped, never kept and never waited for."""
 
-    def __init__(self, tally: Tally, may_profile: Callable[[], bool], sleep: Callable[[float], bool]) -> None:
-        """`sleep` waits so many seconds, and returns True when the thread has to stop."""
+    def __init__(
+        self,
+        tally: Tally,
+        orders: Orders,
+        loaded_ns: int,
+        may_profile: Callable[[], bool],
+        sleep: Callable[[float], bool],
+    ) -> None:
+        """`sleep` waits so many seconds or until it is rung, and returns True when the thread has to stop."""
         self._tally = tally
+        self._orders = orders
+        self._loaded_ns = loaded_ns
         self._may_profile = may_profile
         self._sleep = sleep
         self._path = os.environ.get("HEADWAY_JOB_SOCKET") or DEFAULT_PATH
         self._line: Optional[Line] = None
         self._next_try_s = 0.0
+        self._next_turn_s = 0.0
         self._pause_s = _FIRST_PAUSE_S
         self._interval_s = _TURN_S
         self._ranks: Optional[Tuple[int, int]] = None
@@ -48,6 +63,8 @@ class Teller:
         """By torch.distributed: kept when it is taken down, as the job does not become another one at its end."""
         self._hello: Dict[str, Any] = {}
         self._model_key: Any = None
+        self._state: Optional[Dict[str, Any]] = None
+        """What the agent was told of checkpoints."""
         self._told = (0, 0)
         """The mark of the last steps frame."""
         self._told_s = 0.0
@@ -65,8 +82,13 @@ class Teller:
                 self._connect(now_s)
             if self._line is not None:
                 self._turn(now_s)
-            if self._sleep(_TURN_S if self._line is not None else max(self._next_try_s - time.monotonic(), 0.01)):
+            if self._sleep(self._rest_s()):
                 return
+
+    def _rest_s(self) -> float:
+        if self._line is None:
+            return max(self._next_try_s - time.monotonic(), 0.01)
+        return _TURN_S if self._orders.run is None else min(_TURN_S, _GLANCE_S)
 
     def last_words(self) -> None:
         """At exit, in whatever thread that is, once `run` has returned."""
@@ -76,6 +98,7 @@ class Teller:
             if self._hello:
                 self._tell_model(self._line)
                 self._tell_steps(self._line, math.inf)
+                self._tell_orders(self._line)
                 self._line.send("bye", {})
             # What is unread when a socket is closed makes its peer see an error in place of our last frames.
             for _ in range(_FRAMES_A_TURN):
@@ -90,6 +113,7 @@ class Teller:
         line, self._line = self._line, None
         if line is not None:
             line.close()
+        self._orders.line_is(up=False)
 
     def _connect(self, now_s: float) -> None:
         try:
@@ -97,17 +121,22 @@ class Teller:
         except (OSError, Gone):
             self._put_off(now_s)
             return
-        self._hello, self._model_key = {}, None
+        self._hello, self._model_key, self._state = {}, None, None
+        self._next_turn_s = now_s
 
     def _put_off(self, now_s: float) -> None:
         self._next_try_s = now_s + self._pause_s
-        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+        state = self._orders.state()
+        longest_s = _FIRST_PAUSE_S if state is not None and state["saving"] else _LONGEST_PAUSE_S
+        self._pause_s = min(self._pause_s * 2, longest_s)
 
     def _turn(self, now_s: float) -> None:
         line = self._line
         assert line is not None
+        whole = now_s >= self._next_turn_s or (self._tally.mark[0] > 0 and not self._told[0])
         try:
-            self._tell_hello(line)
+            if whole:
+                self._tell_hello(line)
             if not self._hello:
                 return
             for _ in range(_FRAMES_A_TURN):
@@ -115,6 +144,10 @@ class Teller:
                 if frame is None:
                     break
                 self._hear(frame)
+            self._tell_orders(line)
+            if not whole:
+                return
+            self._next_turn_s = now_s + _TURN_S * _PUNCTUAL
             self._tell_model(line)
             self._tell_steps(line, now_s)
             self._tell_profile(line)
@@ -126,6 +159,7 @@ class Teller:
     def _hear(self, frame: Dict[str, Any]) -> None:
         """Unknown types, keys and values are ignored."""
         if frame.get("type") == "welcome":
+            self._orders.line_is(up=True)
             self._pause_s = _FIRST_PAUSE_S
             interval_s = frame.get("interval_s")
             if isinstance(interval_s, (int, float)) and interval_s > 0:  # not NaN either
@@ -135,6 +169,10 @@ class Teller:
             self._welcomed = True
         elif frame.get("type") == "profile":
             self._want_window(frame.get("steps"))
+        elif frame.get("type") == "save":
+            self._orders.hear_save(frame.get("id"), frame.get("still_s"))
+        elif frame.get("type") == "go_on":
+            self._orders.hear_go_on(frame.get("id"))
 
     def _want_window(self, steps: Any) -> None:
         if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 and not self._wanted_steps:
@@ -183,9 +221,18 @@ class Teller:
 
     def _tell_hello(self, line: Line) -> None:
         self._ranks = facts.ranks() or self._ranks
-        hello = facts.hello(self._tally.device, self._ranks)
+        hello = facts.hello(self._tally.device, self._ranks, self._loaded_ns)
         if hello != self._hello and line.send("hello", hello):
             self._hello = hello
+
+    def _tell_orders(self, line: Line) -> None:
+        """How the job can come back; then what it was asked for."""
+        state = self._orders.state()
+        if state != self._state and state is not None and line.send("checkpoint", state):
+            self._state = state
+        order, answer = self._orders.current, self._orders.answer()
+        if order is not None and answer is not None and line.send("saved", answer):
+            order.answered = True
 
     def _tell_model(self, line: Line) -> None:
         """From the second step on: by then every optimizer of an ordinary loop has stepped once."""

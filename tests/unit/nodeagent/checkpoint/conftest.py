@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,10 @@ class Ended:
         self.logs: list[str] = []
         for rank in range(len(ends)):
             told = out / f"told-{rank}"
-            self.rows.append([json.loads(line) for line in told.read_text().splitlines()] if told.exists() else [])
-            self.logs.append((out / f"log-{rank}").read_text())
+            lines = told.read_text().split("\n")[:-1] if told.exists() else []
+            self.rows.append([json.loads(line) for line in lines])
+            log = out / f"log-{rank}"
+            self.logs.append(log.read_text() if log.exists() else "")
 
     def told(self, name: str, rank: int = 0) -> Any:
         """The last that a rank told of something."""
@@ -40,6 +42,23 @@ class Ended:
     def losses(self, rank: int = 0) -> dict[int, float]:
         """By step."""
         return {row["step"]: row["loss"] for row in self.rows[rank] if "step" in row}
+
+
+class Started:
+    """A run that is under way."""
+
+    def __init__(self, out: Path, pids: list[int], wait: Callable[[], list[int]]) -> None:
+        self.out = out
+        self.pids = pids
+        self._wait = wait
+
+    def so_far(self) -> Ended:
+        """What its ranks have told by now."""
+        return Ended(self.out, [0] * len(self.pids))
+
+    def wait(self) -> Ended:
+        """Until all ranks have ended."""
+        return Ended(self.out, self._wait())
 
 
 class Hatchery:
@@ -65,14 +84,18 @@ class Hatchery:
 
     def run(self, name: str, world: int = 1, **args: Any) -> Ended:
         """A program of training.py, from its start to its end."""
+        return self.begin(name, world, **args).wait()
+
+    def begin(self, name: str, world: int = 1, **args: Any) -> Started:
+        """Its start alone: no other before this one has ended."""
         out = self._folder / f"run-{next(self._count)}"
         out.mkdir()
         assert self._process.stdin is not None
         order = {"name": name, "world": world, "out": str(out), "args": args}
         self._process.stdin.write(json.dumps(order, default=str) + "\n")
         self._process.stdin.flush()
-        self._answer()
-        return Ended(out, self._answer()["ends"])
+        pids = self._answer()["pids"]
+        return Started(out, pids, lambda: list(self._answer()["ends"]))
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None

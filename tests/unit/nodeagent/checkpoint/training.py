@@ -1,5 +1,6 @@
 """Programs that train and save, run by hatchery.py in processes of their own. Each writes what it saw as JSON lines."""
 
+import importlib
 import json
 import os
 import random
@@ -220,7 +221,9 @@ def hatch(rank: int, world: int, meeting: str, name: str, args: dict[str, Any], 
         def tell(**row: Any) -> None:
             file.write(json.dumps(row) + "\n")
 
-        globals()[name](rank, world, args, tell)
+        module, _, program = name.rpartition(".")
+        programs = importlib.import_module(f"{__package__}.{module or 'training'}")
+        getattr(programs, program)(rank, world, args, tell)
         if world > 1:
             dist.barrier()
             dist.destroy_process_group()
