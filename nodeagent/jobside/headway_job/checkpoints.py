@@ -18,7 +18,6 @@ from typing import Any, Dict, Iterator, Optional, Union
 
 import torch
 
-from . import presence
 from .agreement import Agreement
 from .asked import Asked, listen
 from .mishaps import Refused
@@ -26,7 +25,6 @@ from .place import open_store
 from .restore import Found, newest_sound, put_back
 from .saver import Save, Saver
 from .shelf import Shelf, Store
-from .standing import Standing
 from .state import Parts
 from .together import Alone, Together, meet, most
 
@@ -59,9 +57,8 @@ class Run:
         self._every_steps = every_steps or 0
         self._seed = seed
         self._found: Optional[Found] = None
-        self._standing = Standing(presence.orders(), ranks.rank, ranks.world_size, self.asked.ask)
-        self._saver = Saver(shelf, ranks, self._standing.ended)
-        self._agreement = Agreement(ranks, self._wanted, lambda: self._saver.busy, self._standing.terms)
+        self._saver = Saver(shelf, ranks)
+        self._agreement = Agreement(ranks, self._wanted, lambda: self._saver.busy)
         self._alone = isinstance(ranks, Alone)
         self._next = 0
         self._boundary = 0
@@ -111,28 +108,28 @@ class Run:
         if self._closed:
             return
         self._closed = True
-        self._standing.close()
         if self._agreement.end():
-            self._saver.wait(None)
-            self._begin_save(0, 0)
+            self._wait(most_s)
+            if any(most(self._ranks, int(self._saver.busy))):
+                _log.warning("The last checkpoint that was asked for is not saved: one is still being written.")
+                return
+            self._begin_save()
         self._wait(most_s)
 
     def _exchange(self, *, now: bool) -> None:
         if self._agreement.at(self._boundary, now=now):
-            self._begin_save(*self._agreement.terms)
-            self._standing.stand_still()
+            self._begin_save()
         self._agreement.go_on(self._boundary)
 
     def _wanted(self) -> bool:
         """Time is rank 0's."""
         if self._every_s is not None and self._ranks.rank == 0 and time.monotonic() - self._saved_s >= self._every_s:
             self.asked.ask()
-        return self.asked.pending or self._standing.wanted
+        return self.asked.pending
 
-    def _begin_save(self, still_ms: int, key: int) -> None:
+    def _begin_save(self) -> None:
         self._saver.wait(None)  # busy only at the very end; all ranks wait alike
         self.asked.answered()
-        self._standing.begun(self._next, still_ms, key)
         begun_s = self._saved_s = time.monotonic()
         state: Optional[Dict[str, Any]] = None
         try:
@@ -155,7 +152,6 @@ class Run:
             self.start = self._next = found.manifest.step
             self._saver.saved_step = found.manifest.step
             _log.info("Restored %s: step %d is next.", found.folder, self.start)
-        self._standing.register(self.start)
 
 
 def checkpoint(
@@ -179,6 +175,7 @@ def checkpoint(
         raise Refused("keep and every_steps are at least 1, every_s is more than 0.")
     parts = Parts({"model": model, "optimizer": optimizer, "scheduler": scheduler, **others})
     ranks = meet()
+    _check_alike(parts, ranks)
     store = open_store(url, name, alone=isinstance(ranks, Alone)) if url is None or isinstance(url, str) else url
     shelf = Shelf(store, keep)
     run = Run(ranks, shelf, parts, every_s, every_steps, torch.initial_seed() % (1 << 62))
@@ -188,3 +185,13 @@ def checkpoint(
     listen(run.asked)
     atexit.register(run._wait, _EXIT_WAIT_S)
     return run
+
+
+def _check_alike(parts: Parts, ranks: Together) -> None:
+    """Of what is sharded rank 0 keeps the names. Raises Refused on all ranks or on none."""
+    largest, smallest = most(ranks, parts.signature, -parts.signature)
+    if largest != -smallest:
+        raise Refused(
+            "The ranks have models with different tensors, of which some are sharded. headway_job.checkpoint saves models "
+            "that have the same tensors on all ranks; use torch.distributed.checkpoint in the script."
+        )

@@ -5,19 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 
-from . import state as states
 from .local_store import Receipt
-from .shelf import Manifest, Shelf, folder_name, rank_file
-from .standing import Outcome
+from .receipts import Written, packed, unpacked, write
+from .shelf import Manifest, Shelf, folder_name
 from .together import Together
 
 _log = logging.getLogger("headway_job")
-_DIGEST_BYTES = 32
-_SIZE_BYTES = 8
 
 
 class Save:
@@ -35,13 +32,9 @@ class Save:
 class Saver:
     """Invariant: nothing that goes wrong with writing leaves this class; it is told on the log, and the save is none."""
 
-    def __init__(self, shelf: Shelf, ranks: Together, ended: Callable[[Outcome], None]) -> None:
-        """`ended` is told of every save, in the writing thread."""
+    def __init__(self, shelf: Shelf, ranks: Together) -> None:
         self._shelf = shelf
         self._ranks = ranks
-        self._ended = ended
-        self._problem = ""
-        """Why the save that is being written will not be complete, as far as this rank knows."""
         self._thread: Optional[threading.Thread] = None
         self.saved_step: Optional[int] = None
         """Steps done at the newest checkpoint of this process that is known to be complete on all ranks."""
@@ -64,60 +57,51 @@ class Saver:
 
     def _write(self, save: Save) -> None:
         begun_s = time.monotonic()
-        self._problem = ""
         try:
             own = self._write_own(save)
-            receipts = [_unpacked(data) for data in self._ranks.exchange(_packed(own))]
+            told = self._ranks.exchange(packed(self._ranks.rank, own))
+            receipts = [unpacked(rank, data) for rank, data in enumerate(told)]
             complete = False
             if self._ranks.rank == 0:
                 complete = self._complete(save, receipts, time.monotonic() - begun_s)
             if any(self._ranks.exchange(bytes([complete]))[0]):
                 self.saved_step = save.step
-            else:
-                self._problem = self._problem or f"{_who(receipts)} could not write"
         except Exception as error:
             # A rank that is gone, whatever way torch has of telling that: the training itself will notice.
             _log.warning("Checkpoint of step %d is not complete: %s", save.step, error)
-            self._problem = f"not complete on all ranks: {error}"
-        self._ended(Outcome(save.step, self._problem))
 
-    def _write_own(self, save: Save) -> Optional[Receipt]:
+    def _write_own(self, save: Save) -> Optional[Written]:
         state, save.state = save.state, None
         if state is None:
-            self._problem = "could not copy the state"
             return None
         try:
             if self._ranks.rank == 0:
                 self._shelf.tidy(before=save.number)
             self._shelf.store.make(save.folder)
-            return self._shelf.store.write(
-                save.folder, rank_file(self._ranks.rank), lambda file: states.write(state, file)
-            )
+            return write(self._shelf, save.folder, self._ranks.rank, state)
         except Exception as error:
             # A disk that is full, a store that cannot be reached, whatever an fsspec implementation raises.
             _log.warning(
                 "Rank %d could not write its part of the checkpoint of step %d: %s", self._ranks.rank, save.step, error
             )
-            self._problem = f"could not write: {error}"
             return None
 
-    def _complete(self, save: Save, receipts: List[Optional[Receipt]], write_s: float) -> bool:
+    def _complete(self, save: Save, receipts: List[Optional[Written]], write_s: float) -> bool:
         """On rank 0, when all ranks have written or failed to."""
         try:
-            files = {rank_file(rank): receipt for rank, receipt in enumerate(receipts) if receipt is not None}
-            if len(files) < len(receipts):
+            if None in receipts:
+                missing = ", ".join(str(rank) for rank, receipt in enumerate(receipts) if receipt is None)
                 _log.warning(
-                    "No checkpoint of step %d: %s could not write. Tried again when asked again.",
+                    "No checkpoint of step %d: rank %s could not write. Tried again when asked again.",
                     save.step,
-                    _who(receipts),
+                    missing,
                 )
                 self._shelf.drop(save.folder)
                 return False
-            self._shelf.write_manifest(save.folder, _manifest(save, files, write_s))
+            self._shelf.write_manifest(save.folder, _manifest(save, receipts, write_s))
         except Exception as error:
             # As above.
             _log.warning("No checkpoint of step %d: %s. Tried again when asked again.", save.step, error)
-            self._problem = f"could not write: {error}"
             return False
         try:
             self._shelf.tidy(before=save.number)
@@ -128,16 +112,13 @@ class Saver:
         return True
 
 
-def _who(receipts: List[Optional[Receipt]]) -> str:
-    """Ranks that have not written; where all have, it is rank 0, which writes the manifest."""
-    missing = ", ".join(str(rank) for rank, receipt in enumerate(receipts) if receipt is None)
-    return f"rank {missing or 0}"
-
-
-def _manifest(save: Save, files: Dict[str, Receipt], write_s: float) -> Manifest:
+def _manifest(save: Save, receipts: List[Optional[Written]], write_s: float) -> Manifest:
+    files: Dict[str, Receipt] = {}
+    for written in receipts:
+        files.update(written or {})
     return Manifest(
         step=save.step,
-        world_size=len(files),
+        world_size=len(receipts),
         seed=save.seed,
         torch=str(torch.__version__),
         saved_at_s=time.time(),
@@ -145,16 +126,3 @@ def _manifest(save: Save, files: Dict[str, Receipt], write_s: float) -> Manifest
         write_s=write_s,
         files=files,
     )
-
-
-def _packed(receipt: Optional[Receipt]) -> bytes:
-    """Of one length, whatever it says."""
-    if receipt is None:
-        return bytes(1 + _SIZE_BYTES + _DIGEST_BYTES)
-    return b"\1" + receipt.size_bytes.to_bytes(_SIZE_BYTES, "big") + receipt.digest
-
-
-def _unpacked(data: bytes) -> Optional[Receipt]:
-    if not data[0]:
-        return None
-    return Receipt(int.from_bytes(data[1 : 1 + _SIZE_BYTES], "big"), data[1 + _SIZE_BYTES :])

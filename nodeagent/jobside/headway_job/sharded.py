@@ -112,6 +112,7 @@ def split(part: Part, state: Any, pieces: List[Piece], *, keep: bool) -> Any:
         if not is_shard(value):
             return copied_leaf(value) if keep else None
         name = _name(part.name, path)
+        _check_like_parameter(part, path, value, name)
         for offsets, data in held(value, name):
             pieces.append(Piece(name, tuple(value.shape), offsets, copied_leaf(data.detach().contiguous())))
         return {_MARK: name, "shape": list(value.shape), "dtype": str(value.dtype).split(".")[-1]}
@@ -136,7 +137,7 @@ def joined(part: Part, saved: Any, pieces: Optional[Pieces]) -> Any:
             return value
         shape = tuple(value["shape"] if marked else value.shape)
         target = part.target(path, template)
-        if target is None or (template is None and tuple(target.shape) != shape):
+        if target is None or (not marked and template is None and tuple(target.shape) != shape):
             return _whole(value, shape, requests) if marked else value
         if tuple(target.shape) != shape:
             raise Refused(
@@ -235,6 +236,16 @@ def _check_keys(part: Part, saved: Any) -> None:
             f"it was saved {were} FullyShardedDataParallel, and this run is {now}. Restore it as it was saved: optimizers cannot "
             "be taken over between the two"
         )
+
+
+def _check_like_parameter(part: Part, path: Path, value: Any, name: str) -> None:
+    """What is put back is sharded as its parameter is. Raises Refused."""
+    if part.flat_in is None and isinstance(part.given, torch.optim.Optimizer):
+        parameter = part.target(path, None)
+        if parameter is None or parameter.shape != value.shape:
+            raise Refused(
+                f"{name} is sharded, and is not of its parameter's shape, which headway_job.checkpoint does not save."
+            )
 
 
 def _like(target: Any, value: Any, marked: bool, *, in_place: bool) -> Any:

@@ -12,7 +12,7 @@ import torch
 from .mishaps import CheckpointError, Damaged, Refused
 from .pieces import Piece, Pieces
 from .sharded import Part, joined, parts_of, signature, split
-from .trees import copied, hollow
+from .trees import copied, has_shard, hollow
 
 _SHARED_NAMES = ("model", "optimizer", "scheduler")
 
@@ -188,6 +188,11 @@ def _check_state(part: Part) -> None:
         ) from error
     if part.is_sharded:
         split(part, part.state_to_try(), [], keep=False)  # how its tensors are placed
+    elif has_shard(part.state_to_try()):
+        raise Refused(
+            f"{part.name} has a tensor that is sharded over ranks, which headway_job.checkpoint saves for models and optimizers "
+            "only: make it a torch.nn.Module, or leave it out."
+        )
 
 
 def _does_not_fit(name: str, error: Exception) -> Refused:

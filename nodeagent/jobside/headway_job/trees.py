@@ -62,6 +62,13 @@ def rebuilt(
     return set(value) if kind is set else each(path, value)
 
 
+def has_shard(value: Any) -> bool:
+    """Whether there is one among its leaves."""
+    leaves: List[Any] = []
+    rebuilt(value, lambda _, leaf: leaves.append(leaf))
+    return any(is_shard(leaf) for leaf in leaves)
+
+
 def at(tree: Any, path: Path) -> Any:
     """What is there; None where nothing is."""
     for step in path:
