@@ -112,11 +112,12 @@ class Judging:
         if not any(slow.lasted_s >= settings.contention_sustained_s for slow in self._slow.values()):
             self.advice, self.stays = {}, {}
             return
-        judged = judge(self._case(result, now_s), self._slow, self.advice.keys())
+        case = self._case(result, now_s)
+        judged = judge(case, self._slow, self.advice.keys())
         stays = dict(judged.stays)
         kept: list[Advice] = []
         for advice in judged.advice:
-            why_not = await self._rehearsed(result, advice) or self._done(advice)
+            why_not = await self._rehearsed(result, advice, case.relocations) or self._done(advice)
             if why_not:
                 stays[advice.run] = why_not
             else:
@@ -139,10 +140,10 @@ class Judging:
             window_s=self._window_s,
         )
 
-    async def _rehearsed(self, result: CycleResult, advice: Advice) -> str:
+    async def _rehearsed(self, result: CycleResult, advice: Advice, relocations: Relocations) -> str:
         """Whether the policy, too, would place it elsewhere at once, and nobody later for it; else why not, in words."""
         name, place = advice.job.key.job_id, advice.place
-        plan = await self._controller.decider.rehearse(place.what_if)
+        plan = await self._controller.decider.rehearse(relocations.what_if(place))
         if plan is None:
             return f"job {name} would be placed anew, but the policy does not say where"
         starts = {start.row for start in plan.starts}

@@ -7,8 +7,10 @@ gets smaller by it; but nobody is asked to wait for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +18,9 @@ from controller.feasible import Feasibility, UnsupportedRequestError
 from controller.observe import Observation
 from controller.preemption import Elsewhere
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
-from policies.model import BoolColumn, ClusterState, JobState, Placement
+from policies.model import BoolColumn, ClusterState, IntColumn, JobState, Placement
 from policies.packing import Capacity, placement_of
+from policies.selection import held_placements
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,8 @@ class Relocation:
     """Keeps it off every node that it may use but those among which this place was looked for."""
     empty: bool
     """Nobody else is on these nodes."""
-    what_if: ClusterState
-    """The cluster as it would be, had the job been stopped by now and were kept off those nodes."""
+    among: BoolColumn
+    """The nodes among which it was looked for."""
 
 
 class Relocations:
@@ -42,7 +45,6 @@ class Relocations:
         self, observation: Observation, originals: Mapping[JobKey, ResourceRequest], line: Iterable[int] = ()
     ) -> None:
         """`line`: rows of waiting jobs in the order in which the policy considers them; those left out follow."""
-        self._observation = observation
         self._originals = originals
         self._state = state = observation.state
         self._feasibility = Feasibility(observation.snapshot, state.nodes.names)
@@ -51,6 +53,12 @@ class Relocations:
         line = dict.fromkeys([*(row for row in line if row in known), *waiting])
         fits = Capacity(state).claim(line)
         self._taken = [(row, placement_of(fit)) for row, fit in fits.items()]
+        # Of ten thousand rows only those count that hold something, or would.
+        rows = np.union1d(state.running, np.fromiter(fits, np.int64, len(fits)))
+        self._few = _of_rows(state, rows)
+        self._row = {row: place for place, row in enumerate(rows.tolist())}
+        self._holders = _holders(observation)
+        self._numbers = {least: self._number_of_holders(least) for least in (1, 2)}
 
     def find(self, row: int, job: SlurmJob, off: frozenset[str]) -> Relocation | None:
         """Room for the running job of that row off these nodes: empty nodes first; for one on several nodes, then such where all
@@ -60,7 +68,7 @@ class Relocations:
             return None
         kept = usable & np.array([name not in off for name in self._state.nodes.names], dtype=np.bool_)
         for least_nodes in (1, 2) if len(job.allocated) > 1 else (1,):
-            found = kept & ~self._others(row, job, least_nodes)
+            found = kept & ~self._others(job.key, least_nodes)
             placement = self._room(row, found)
             if placement is not None:
                 return self._relocation(row, placement, usable, found, empty=least_nodes == 1)
@@ -69,6 +77,10 @@ class Relocations:
     def take(self, found: Relocation) -> None:
         """It is that job's from now on."""
         self._taken.append((found.row, found.placement))
+
+    def what_if(self, place: Relocation) -> ClusterState:
+        """The cluster as it would be, had that job been stopped by now."""
+        return _stopped(_asking(self._state, place.row, place.among), place.row)
 
     def _usable(self, job: SlurmJob) -> BoolColumn | None:
         """Nodes that it may use as its user asked; None: only Slurm could place it."""
@@ -82,13 +94,16 @@ class Relocations:
 
     def _room(self, row: int, nodes: BoolColumn) -> Placement | None:
         """Where it would go on these nodes, were it not where it is."""
-        capacity = Capacity(_asking(self._state, row, nodes))
+        if np.count_nonzero(nodes & self._state.nodes.available) < self._state.jobs.min_nodes[row]:
+            return None
+        here = self._row[row]
+        capacity = Capacity(_asking(self._few, here, nodes))
         for other, placement in self._taken:
-            capacity.take(other, placement)
+            capacity.take(self._row[other], placement)
         own = self._state.jobs.placement(row)
         if own is not None:
-            capacity.give_back(row, own)
-        return capacity.place(row)
+            capacity.give_back(here, own)
+        return capacity.place(here)
 
     def _relocation(
         self, row: int, placement: Placement, usable: BoolColumn, found: BoolColumn, *, empty: bool
@@ -96,28 +111,55 @@ class Relocations:
         names = self._state.nodes.names
         avoid = frozenset(names[node] for node in np.flatnonzero(usable & ~found).tolist())
         nodes = tuple(names[node] for node in placement.nodes)
-        stopped = _stopped(_asking(self._state, row, found), row)
-        return Relocation(row, placement, nodes, Elsewhere(avoid=avoid), empty, stopped)
+        return Relocation(row, placement, nodes, Elsewhere(avoid=avoid), empty, found)
 
-    def _others(self, row: int, job: SlurmJob, least_nodes: int) -> BoolColumn:
+    def _number_of_holders(self, least_nodes: int) -> IntColumn:
+        """By node: the jobs there that hold so many nodes or more."""
+        nodes = [nodes for number, nodes in self._holders.values() if number >= least_nodes]
+        return np.bincount(np.fromiter(chain.from_iterable(nodes), np.int64), minlength=len(self._state.nodes))
+
+    def _others(self, moving: JobKey, least_nodes: int) -> BoolColumn:
         """Nodes of jobs besides this one that hold so many nodes or more: those that Slurm places and those to come too."""
-        nodes = self._state.nodes
-        found = np.zeros(len(nodes), dtype=np.bool_)
-        for placement in (*self._running(row), *(placement for _, placement in self._taken)):
+        number, own = self._holders.get(moving, (0, []))
+        holders = self._numbers[least_nodes].copy()
+        holders[own] -= number >= least_nodes
+        found: BoolColumn = holders > 0
+        for _, placement in self._taken:
             if len(placement.nodes) >= least_nodes:
                 found[list(placement.nodes)] = True
-        index = {name: number for number, name in enumerate(nodes.names)}
-        for other in self._observation.snapshot.jobs:
-            if len(other.allocated) >= least_nodes and other.phase.holds_nodes and other.key != job.key:
-                found[[index[share.node] for share in other.allocated if share.node in index]] = True
         return found
 
-    def _running(self, row: int) -> Iterator[Placement]:
-        """Of the running jobs besides that one, those included that Slurm is about to start."""
-        for other in self._state.running.tolist():
-            placement = self._state.jobs.placement(other)
-            if other != row and placement is not None:
-                yield placement
+
+def _holders(observation: Observation) -> dict[JobKey, tuple[int, list[int]]]:
+    """Of every job that holds nodes, or is about to: how many, and which of the managed ones."""
+    index = {name: number for number, name in enumerate(observation.state.nodes.names)}
+    found = {
+        job.key: (len(job.allocated), [index[share.node] for share in job.allocated if share.node in index])
+        for job in observation.snapshot.jobs
+        if job.allocated and job.phase.holds_nodes
+    }
+    for row, placement in held_placements(observation.state, observation.state.running).items():
+        found.setdefault(observation.rows[row].key, (len(placement.nodes), list(placement.nodes)))
+    return found
+
+
+def _of_rows(state: ClusterState, rows: IntColumn) -> ClusterState:
+    """The state with these jobs only, in ascending order."""
+    jobs = state.jobs
+    kept = np.zeros(len(jobs), dtype=np.bool_)
+    kept[rows] = True
+    lengths = np.diff(jobs.placement_offset)
+    entries = np.repeat(kept, lengths)
+    columns: dict[str, Any] = {}
+    for column in fields(jobs):
+        values = getattr(jobs, column.name)
+        if column.name.startswith("placement_"):
+            columns[column.name] = values[entries] if column.name != "placement_offset" else None
+        elif isinstance(values, np.ndarray):
+            columns[column.name] = values[kept]
+    columns["placement_offset"] = np.append(0, np.cumsum(lengths[kept]))
+    ids = tuple(jobs.ids[row] for row in rows.tolist())
+    return replace(state, jobs=replace(jobs, ids=ids, **columns))
 
 
 def _asking(state: ClusterState, row: int, mask: BoolColumn) -> ClusterState:

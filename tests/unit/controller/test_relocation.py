@@ -46,8 +46,11 @@ def test_then_nodes_of_jobs_that_do_not_communicate() -> None:
 
 def test_never_nodes_of_others_that_do() -> None:
     assert place(A, B, training(3, "n3 n4")) is None
-    # nor where Slurm itself has placed them
+    # nor where Slurm itself has placed them, be it on one node of ours only
     assert place(A, B, training(3, "n3 n4", partition="other")) is None
+    elsewhere = node("x1", partitions=frozenset({"other"}))
+    nodes = (*(node(f"n{number}") for number in range(1, 5)), elsewhere)
+    assert place(A, B, training(3, "n3 x1", partition="other"), nodes=nodes) is None
 
 
 def test_a_job_on_one_node_goes_to_empty_nodes_only() -> None:
@@ -115,9 +118,10 @@ def test_exclusive_jobs_take_whole_nodes() -> None:
 
 
 def test_what_if_it_had_been_stopped() -> None:
-    found = place(A, B)
+    where, rows = relocations(A, B)
+    found = where.find(rows["1"], A, SHARED)
     assert found is not None
-    then = found.what_if
+    then = where.what_if(found)
     assert then.pending.tolist() == [0]
     assert [then.jobs.placement(row) for row in (0, 1)] == [None, Placement((0, 1), (2, 2))]
     # a policy places it there
