@@ -18,6 +18,7 @@ from typing import Any, Dict, Iterator, Optional, Union
 
 import torch
 
+from . import presence
 from .agreement import Agreement
 from .asked import Asked, listen
 from .mishaps import Refused
@@ -25,6 +26,7 @@ from .place import open_store
 from .restore import Found, newest_sound, put_back
 from .saver import Save, Saver
 from .shelf import Shelf, Store
+from .standing import Standing
 from .state import Parts
 from .together import Alone, Together, meet, most
 
@@ -57,8 +59,9 @@ class Run:
         self._every_steps = every_steps or 0
         self._seed = seed
         self._found: Optional[Found] = None
-        self._saver = Saver(shelf, ranks)
-        self._agreement = Agreement(ranks, self._wanted, lambda: self._saver.busy)
+        self._standing = Standing(presence.orders(), ranks.rank, ranks.world_size, self.asked.ask)
+        self._saver = Saver(shelf, ranks, self._standing.ended)
+        self._agreement = Agreement(ranks, self._wanted, lambda: self._saver.busy, self._standing.terms)
         self._alone = isinstance(ranks, Alone)
         self._next = 0
         self._boundary = 0
@@ -108,28 +111,31 @@ class Run:
         if self._closed:
             return
         self._closed = True
+        self._standing.close()
         if self._agreement.end():
             self._wait(most_s)
             if any(most(self._ranks, int(self._saver.busy))):
                 _log.warning("The last checkpoint that was asked for is not saved: one is still being written.")
                 return
-            self._begin_save()
+            self._begin_save(0, 0)
         self._wait(most_s)
 
     def _exchange(self, *, now: bool) -> None:
         if self._agreement.at(self._boundary, now=now):
-            self._begin_save()
+            self._begin_save(*self._agreement.terms)
+            self._standing.stand_still()
         self._agreement.go_on(self._boundary)
 
     def _wanted(self) -> bool:
         """Time is rank 0's."""
         if self._every_s is not None and self._ranks.rank == 0 and time.monotonic() - self._saved_s >= self._every_s:
             self.asked.ask()
-        return self.asked.pending
+        return self.asked.pending or self._standing.wanted
 
-    def _begin_save(self) -> None:
+    def _begin_save(self, still_ms: int, key: int) -> None:
         self._saver.wait(None)  # busy only at the very end; all ranks wait alike
         self.asked.answered()
+        self._standing.begun(self._next, still_ms, key)
         begun_s = self._saved_s = time.monotonic()
         state: Optional[Dict[str, Any]] = None
         try:
@@ -152,6 +158,7 @@ class Run:
             self.start = self._next = found.manifest.step
             self._saver.saved_step = found.manifest.step
             _log.info("Restored %s: step %d is next.", found.folder, self.start)
+        self._standing.register(self.start)
 
 
 def checkpoint(

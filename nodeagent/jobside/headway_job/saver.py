@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
 from .local_store import Receipt
 from .receipts import Written, packed, unpacked, write
 from .shelf import Manifest, Shelf, folder_name
+from .standing import Outcome
 from .together import Together
 
 _log = logging.getLogger("headway_job")
@@ -32,9 +33,13 @@ class Save:
 class Saver:
     """Invariant: nothing that goes wrong with writing leaves this class; it is told on the log, and the save is none."""
 
-    def __init__(self, shelf: Shelf, ranks: Together) -> None:
+    def __init__(self, shelf: Shelf, ranks: Together, ended: Callable[[Outcome], None]) -> None:
+        """`ended` is told of every save, in the writing thread."""
         self._shelf = shelf
         self._ranks = ranks
+        self._ended = ended
+        self._problem = ""
+        """Why the save that is being written will not be complete, as far as this rank knows."""
         self._thread: Optional[threading.Thread] = None
         self.saved_step: Optional[int] = None
         """Steps done at the newest checkpoint of this process that is known to be complete on all ranks."""
@@ -57,6 +62,7 @@ class Saver:
 
     def _write(self, save: Save) -> None:
         begun_s = time.monotonic()
+        self._problem = ""
         try:
             own = self._write_own(save)
             told = self._ranks.exchange(packed(self._ranks.rank, own))
@@ -66,13 +72,18 @@ class Saver:
                 complete = self._complete(save, receipts, time.monotonic() - begun_s)
             if any(self._ranks.exchange(bytes([complete]))[0]):
                 self.saved_step = save.step
+            else:
+                self._problem = self._problem or f"{_who(receipts)} could not write"
         except Exception as error:
             # A rank that is gone, whatever way torch has of telling that: the training itself will notice.
             _log.warning("Checkpoint of step %d is not complete: %s", save.step, error)
+            self._problem = f"not complete on all ranks: {error}"
+        self._ended(Outcome(save.step, self._problem))
 
     def _write_own(self, save: Save) -> Optional[Written]:
         state, save.state = save.state, None
         if state is None:
+            self._problem = "could not copy the state"
             return None
         try:
             if self._ranks.rank == 0:
@@ -84,17 +95,17 @@ class Saver:
             _log.warning(
                 "Rank %d could not write its part of the checkpoint of step %d: %s", self._ranks.rank, save.step, error
             )
+            self._problem = f"could not write: {error}"
             return None
 
     def _complete(self, save: Save, receipts: List[Optional[Written]], write_s: float) -> bool:
         """On rank 0, when all ranks have written or failed to."""
         try:
             if None in receipts:
-                missing = ", ".join(str(rank) for rank, receipt in enumerate(receipts) if receipt is None)
                 _log.warning(
-                    "No checkpoint of step %d: rank %s could not write. Tried again when asked again.",
+                    "No checkpoint of step %d: %s could not write. Tried again when asked again.",
                     save.step,
-                    missing,
+                    _who(receipts),
                 )
                 self._shelf.drop(save.folder)
                 return False
@@ -102,6 +113,7 @@ class Saver:
         except Exception as error:
             # As above.
             _log.warning("No checkpoint of step %d: %s. Tried again when asked again.", save.step, error)
+            self._problem = f"could not write: {error}"
             return False
         try:
             self._shelf.tidy(before=save.number)
@@ -110,6 +122,12 @@ class Saver:
             _log.warning("Older checkpoints could not be removed: %s", error)
         _log.info("Checkpoint of step %d written in %.2f s.", save.step, write_s)
         return True
+
+
+def _who(receipts: List[Optional[Written]]) -> str:
+    """Ranks that have not written; where all have, it is rank 0, which writes the manifest."""
+    missing = ", ".join(str(rank) for rank, receipt in enumerate(receipts) if receipt is None)
+    return f"rank {missing or 0}"
 
 
 def _manifest(save: Save, receipts: List[Optional[Written]], write_s: float) -> Manifest:
