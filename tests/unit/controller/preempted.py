@@ -191,15 +191,15 @@ class Preempted:
             raise AssertionError(f"not {stage}: {self.row(number)}") from None
         return self.row(number)
 
-    async def runs_again(self, job_id: str) -> SlurmJob:
-        """Cycle until Slurm shows the job running in another run."""
-        before = self.world.slurm.job(job_id).restarts
+    async def runs_again(self, job_id: str, restarts: int = 1) -> SlurmJob:
+        """Cycle until Slurm shows the job running after so many requeues."""
         for _ in range(20):
             await self.world.go_on(1)
             job = self.slurm_job(job_id)
-            if job.phase is Phase.RUNNING and job.restarts >= max(before, 1):
+            if job.phase is Phase.RUNNING and job.restarts == restarts:
                 return job
-        raise AssertionError(f"job {job_id} is {self.world.slurm.job(job_id).phase}")
+        found = self.world.slurm.job(job_id)
+        raise AssertionError(f"job {job_id} is {found.phase} after {found.restarts} requeues")
 
     def events(self, job_id: str) -> list[str]:
         return [event.text for event in self.world.events.recent(job_id) if event.kind == "preempt"]
