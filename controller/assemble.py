@@ -60,7 +60,7 @@ async def run_controller(path: Path) -> None:
         agents = await stack.enter_async_context(serve_agents(controller, client.facts))
         await stack.enter_async_context(measure(controller, agents, settings.agents_window_s))
         await stack.enter_async_context(drive_preemptions(controller.preempting, agents))
-        await stack.enter_async_context(judge_contention(controller, settings.agents_window_s))
+        await stack.enter_async_context(judge_contention(controller, settings.agents_window_s, agents))
         stack.enter_context(serve_metrics(controller, settings.metrics_address))
         notifier = Notifier()
         stack.enter_context(stop_signals(controller, lambda: _reload(path, controller, notifier)))

@@ -7,10 +7,11 @@ again before it is moved.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from operator import attrgetter
+from typing import Any, Protocol
 
 import structlog
 
@@ -26,10 +27,11 @@ from controller.ledger import Ledger
 from controller.plan import Plan
 from controller.preempting import Preempting
 from controller.preemption import Cause, Stage
+from controller.profile_store import ProfileStore
 from controller.relocation import Relocations
 from controller.scope import Role
 from controller.threshold import Advice, Case, SlowRuns, judge, still_slow
-from controller.windows import RunKey
+from controller.windows import Links, RunKey, own_nodes
 from policies.model import ClusterState
 
 log = structlog.get_logger(__name__)
@@ -40,6 +42,13 @@ class Rehearsing(Protocol):
 
     async def rehearse(self, state: ClusterState) -> Plan | None:
         """What it would decide on a state that is not; None: no answer."""
+
+
+class Served(Protocol):
+    """What is asked of the server of agents."""
+
+    async def use_store(self, work: Callable[[ProfileStore], Any]) -> Any:
+        """Do something with the store, in the thread that it belongs to."""
 
 
 class Judged(Protocol):
@@ -73,14 +82,15 @@ class Standing:
 class Judging:
     """What the threshold says of now. Invariant: `advice` and `stays` are replaced, never changed, and share no run."""
 
-    def __init__(self, controller: Judged, window_s: float) -> None:
-        """`window_s`: length of the windows that are measured."""
+    def __init__(self, controller: Judged, window_s: float, agents: Served | None = None) -> None:
+        """`window_s`: length of the windows that are measured. Without agents jobs share nodes only."""
         self.advice: Mapping[RunKey, Standing] = {}
         """What should be done, the most urgent first."""
         self.stays: Mapping[RunKey, str] = {}
         """Runs in need of another place that get none now, and why."""
         self._controller = controller
         self._window_s = window_s
+        self._agents = agents
         self._slow: SlowRuns = {}
         self._result: CycleResult | None = None
         self._news = asyncio.Event()
@@ -112,7 +122,8 @@ class Judging:
         if not any(slow.lasted_s >= settings.contention_sustained_s for slow in self._slow.values()):
             self.advice, self.stays = {}, {}
             return
-        case = self._case(result, now_s)
+        links = own_nodes if self._agents is None else await self._agents.use_store(attrgetter("links"))
+        case = self._case(result, now_s, links)
         judged = judge(case, self._slow, self.advice.keys())
         stays = dict(judged.stays)
         kept: list[Advice] = []
@@ -125,7 +136,7 @@ class Judging:
         self._keep(kept, now_s)
         self.stays = stays
 
-    def _case(self, result: CycleResult, now_s: float) -> Case:
+    def _case(self, result: CycleResult, now_s: float, links: Links) -> Case:
         controller, preempting = self._controller, self._controller.preempting
         history = {item.number: item for item in preempting.since(now_s - reach_s(controller.settings))}
         history |= {item.number: item for item in preempting.open.values()}
@@ -137,7 +148,7 @@ class Judging:
             history=tuple(history.values()),
             comeback=preempting.comeback,
             now_s=now_s,
-            window_s=self._window_s,
+            links=links,
         )
 
     async def _rehearsed(self, result: CycleResult, advice: Advice, relocations: Relocations) -> str:
@@ -197,9 +208,9 @@ class Judging:
 
 
 @asynccontextmanager
-async def judge_contention(controller: Judged, window_s: float) -> AsyncIterator[None]:
+async def judge_contention(controller: Judged, window_s: float, agents: Served | None = None) -> AsyncIterator[None]:
     """Judge the controller's cycles within; `window_s` is the length of the windows that are measured."""
-    judging = controller.judging = Judging(controller, window_s)
+    judging = controller.judging = Judging(controller, window_s, agents)
     controller.listeners.append(judging.tell)
     task = asyncio.create_task(judging.go_on(), name="threshold")
     try:

@@ -22,12 +22,14 @@ from controller.preemption import Preemption, Way
 from controller.relocation import Relocation, Relocations
 from controller.scope import Role
 from controller.slurm.client import SlurmJob
-from controller.windows import RunKey
+from controller.windows import Links, RunKey, own_nodes
 from controller.words import duration
 
 LEAST_CONFIDENCE = 0.5
 """A CS that is less sure says nothing."""
 _NAMED = 5
+_PLACES = 5
+"""That are looked at for one job, where it would cross the same uplinks as before in the first ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ class Case:
     """All that was asked for within `allowance.reach_s`, and what is open."""
     comeback: Callable[[SlurmJob], Comeback]
     now_s: float
-    window_s: float
+    links: Links = own_nodes
+    """What jobs on certain nodes share with others."""
 
 
 def still_slow(
@@ -167,8 +170,7 @@ class _Judge:
             return None, f"job {going[0]} is being preempted: how the others do without it is measured first"
         refused = {run: self._refusal(run) for run in circle}
         for run in sorted((run for run in circle if not refused[run]), key=self._rank):
-            row = self._rows[run]
-            place = self._case.relocations.find(row, self._job(run), self._shared_nodes(run))
+            place = self._place(run)
             if place is None:
                 refused[run] = "has no room now where it would be in nobody's way"
                 continue
@@ -177,6 +179,16 @@ class _Judge:
             return self._advice(run, run if run in long else first, long, place), ""
         words = [f"job {self._name(run)} {refused[run]}" for run in (first, *sorted(circle - {first}))]
         return None, "; ".join(words[:_NAMED])
+
+    def _place(self, run: RunKey) -> Relocation | None:
+        """Where it would be in nobody's way: off the nodes, and off the links beyond them, that it shares with its neighbours."""
+        off, links = self._shared_nodes(run), self._shared_links(run)
+        for _ in range(_PLACES):
+            place = self._case.relocations.find(self._rows[run], self._job(run), off)
+            if place is None or links.isdisjoint(self._case.links(place.nodes)):
+                return place
+            off |= set(place.nodes)
+        return None
 
     def _refusal(self, run: RunKey) -> str:
         """Why it cannot be the one that moves, in words that go behind "job 12 "; empty: it can."""
@@ -254,6 +266,13 @@ class _Judge:
             for share in job.allocated
         }
         return frozenset(own & theirs or own)
+
+    def _shared_links(self, run: RunKey) -> set[str]:
+        """Those that it uses and a neighbour too."""
+        links, near = self._case.links, self._measured[run].window.neighbours
+        held = [self._held[other.run.job_id] for other in near if other.run.job_id in self._held]
+        theirs = {link for job in held for link in links([share.node for share in job.allocated])}
+        return theirs & set(links([share.node for share in self._job(run).allocated]))
 
     def _name(self, run: RunKey) -> str:
         job = self._held.get(run.job_id)

@@ -16,7 +16,7 @@ from controller.relocation import Relocations
 from controller.sensitivity import Ideal, IdealSource, Sensitivity
 from controller.slurm.client import SlurmJob
 from controller.threshold import Case
-from controller.windows import Neighbour, Observation, RunKey, Shape, Trained
+from controller.windows import Links, Neighbour, Observation, RunKey, Shape, Trained, own_nodes
 from tests.unit.controller.build import NOW_S, running, snapshot
 
 DL = frozenset({"dl"})
@@ -78,6 +78,7 @@ def case(
     comeback: Callable[[SlurmJob], Comeback] = lambda _: ALWAYS,
     ledger: Ledger | None = None,
     nodes: Any = 4,
+    links: Links = own_nodes,
     **changes: Any,
 ) -> Case:
     """What is judged, on so many nodes of 8 GPUs."""
@@ -90,5 +91,5 @@ def case(
         history=history,
         comeback=comeback,
         now_s=NOW_S,
-        window_s=WINDOW_S,
+        links=links,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -246,6 +247,22 @@ def test_links_between_nodes_are_escaped_from_by_leaving_all_nodes() -> None:
     paces = known(pace(1, 2.0, 2), pace(2, 2.0, 1, nodes=("n3", "n4")))
     advice = only(judge(case((PAIR[0], training(2, "n3 n4")), paces, nodes=6), BOTH))
     assert advice.place.elsewhere.avoid == {"n1", "n2", "n3", "n4"}
+
+
+def test_a_place_behind_the_same_uplink_is_none() -> None:
+    # given racks of three nodes, and two jobs that cross the uplinks of the first two
+    def links(names: Collection[str]) -> Collection[str]:
+        racks = {(int(name[1:]) - 1) // 3 for name in names}
+        return {*names, *(f"uplink of s{rack}" for rack in racks if len(racks) > 1)}
+
+    pair = (training(1, "n1 n4"), training(2, "n2 n5"))
+    paces = known(pace(1, 2.0, 2, nodes=("n1", "n4")), pace(2, 2.0, 1, nodes=("n2", "n5")))
+    # then n3 and n6 are no place, and others are where there are any
+    assert judge(case(pair, paces, nodes=6, links=links), BOTH).advice == ()
+    assert only(judge(case(pair, paces, nodes=6), BOTH)).place.nodes == ("n3", "n6")
+    advice = only(judge(case(pair, paces, nodes=9, links=links), BOTH))
+    assert advice.place.nodes == ("n7", "n8")
+    assert advice.place.elsewhere.avoid >= {"n3", "n6"}
 
 
 def test_an_earlier_run_of_a_job_says_nothing_of_this_one() -> None:
