@@ -1,0 +1,256 @@
+"""Preemptions over restarts of the controller, over clocks that jump and ids that come again; and what is kept of them."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.errors import JournalError, PreemptionRefusedError
+from controller.preempting import drive_preemptions
+from controller.preemption import Cause, Elsewhere, Stage
+from controller.slurm.client import Phase, SlurmJob
+from tests.unit.controller.preempted import Preempted, preempted_world, silent
+from tests.unit.policies.processes import eventually
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Short, because of the sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="hw-") as path:
+        yield Path(path)
+
+
+def begin(cluster: Preempted, job: SlurmJob, **more: Any) -> None:
+    cluster.world.preempting.begin(job, Cause.OPERATOR, "by hand", **more)
+
+
+def saves(cluster: Preempted, node: str) -> list[str]:
+    return [command.id.rpartition(".")[0] for command in cluster.agents[node].asked()]
+
+
+# --- restarts
+
+
+async def test_who_was_asked_is_asked_anew_and_has_what_is_left_of_its_time(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        cluster.agents["n2"].answers = silent
+        begin(cluster, job)
+        await cluster.heard("n1", "n2")
+        await world.clock.advance(20)
+        cluster.restart()
+        # nothing is done before Slurm was read
+        world.preempting.tick()
+        assert (cluster.row().stage, cluster.row().attempt) == (Stage.ASKED, 1)
+        await world.turn()
+        await cluster.heard("n1", "n2", times=2)
+        assert saves(cluster, "n1") == ["p1.1", "p1.2"]
+        assert 39 <= cluster.agents["n2"].asked()[1].save.within_s <= 40
+        await world.go_on(38)
+        assert cluster.row().stage is Stage.ASKED
+        await world.go_on(4)
+        assert cluster.row().stage is Stage.CALLED_OFF
+
+
+async def test_who_had_saved_is_asked_anew_as_it_may_have_trained_on(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        begin(cluster, job)
+        await cluster.comes_to(Stage.SAVED)
+        cluster.restart()
+        for node in ("n1", "n2"):
+            cluster.agents[node].step = 47
+        assert not world.preempting.wanted.is_set()
+        await world.turn()
+        row = await cluster.comes_to(Stage.SAVED)
+        assert world.slurm.job(job.key.job_id).restarts == 0
+        await eventually(lambda: _saved_at(cluster, 47))
+        row = cluster.row()
+        assert (row.step, row.attempt) == (47, 2)
+        assert (await cluster.runs_again(job.key.job_id)).restarts == 1
+
+
+async def _saved_at(cluster: Preempted, step: int) -> bool:
+    return cluster.row().step == step and cluster.row().stage is Stage.SAVED
+
+
+async def test_what_happened_while_nobody_looked_is_seen(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        stopped = await cluster.running(gpus_per_node=4, nodes=1)
+        ended = await cluster.running(gpus_per_node=4, nodes=1)
+        for job in (stopped, ended):
+            begin(cluster, job, elsewhere=Elsewhere(avoid=frozenset({"n1"})))
+        await cluster.comes_to(Stage.SAVED, 1)
+        await cluster.comes_to(Stage.SAVED, 2)
+        world.slurm.requeue(stopped.key.job_id, held=True)
+        world.slurm.update(stopped.key.job_id, AdminComment="headway:hold")
+        world.slurm.cancel(ended.key.job_id)
+        await world.clock.advance(5)
+        cluster.restart()
+        await world.turn()
+        assert (cluster.row(1).stage, cluster.row(2).stage) == (Stage.STOPPED, Stage.OVER)
+        again = await cluster.runs_again(stopped.key.job_id)
+        assert "n1" not in {share.node for share in again.allocated}
+        assert cluster.row(1).stage is Stage.STARTED
+        # and once more, while it runs again
+        cluster.restart()
+        await world.turn()
+        await cluster.train(again.key, restored_step=41, first_step_s=0.0)
+        assert (await cluster.comes_to(Stage.RESUMED)).step == 41
+
+
+async def test_who_is_away_for_longer_than_the_deadline_finds_it_over(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        cluster.agents["n2"].answers = silent
+        begin(cluster, job)
+        await cluster.heard("n1", "n2")
+        await world.clock.advance(100)
+        cluster.restart()
+        await world.turn()
+        row = cluster.row()
+        assert (row.stage, row.problem) == (
+            Stage.CALLED_OFF, "it did not save within 60 s: its agents could not be asked"
+        )  # fmt: skip
+        (go_on,) = await _go_ons(cluster)
+        assert go_on.startswith("p1.1.")
+        assert world.phase(job.key) is Phase.RUNNING
+
+
+async def _go_ons(cluster: Preempted) -> list[str]:
+    async def told() -> bool:
+        return bool(cluster.agents["n1"].asked("go_on"))
+
+    await eventually(told)
+    return [command.go_on.save_id for command in cluster.agents["n1"].asked("go_on")]
+
+
+@pytest.mark.parametrize("asked_s", [-1e9, 1e9])
+async def test_a_wall_clock_that_was_set_wrong_gives_no_more_than_the_whole_time(folder: Path, asked_s: float) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        cluster.agents["n2"].answers = silent
+        begin(cluster, job)
+        await cluster.heard("n1", "n2")
+        row = cluster.row()
+        world.journal.preemptions.save(replace(row, asked_s=row.asked_s + asked_s))
+        cluster.restart()
+        await world.turn()
+        expired = asked_s < 0
+        assert cluster.row().stage is (Stage.CALLED_OFF if expired else Stage.ASKED)
+        await world.go_on(63)
+        assert cluster.row().stage is Stage.CALLED_OFF
+
+
+async def test_a_wall_clock_that_jumps_while_it_runs_moves_no_deadline(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        cluster.agents["n2"].answers = silent
+        begin(cluster, job)
+        await cluster.heard("n1", "n2")
+        now = world.clock.now
+        for jump_s in (86_400.0, -86_400.0):
+            monkeypatch.setattr(world.preempting._clock, "now", lambda jump_s=jump_s: now() + jump_s)
+            world.preempting._monotonic = now
+            world.preempting.tick()
+            assert cluster.row().stage is Stage.ASKED
+        cluster.agents["n2"].answer(
+            cluster.agents["n2"].asked()[0].id, cluster.agents["n2"].save(cluster.agents["n2"].asked()[0])
+        )
+        await cluster.comes_to(Stage.SAVED)
+        await world.cycle.errands()
+        assert cluster.row().stage is Stage.STOPPED
+
+
+async def test_an_id_that_slurm_gives_again_is_another_job(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        begin(cluster, job)
+        await cluster.comes_to(Stage.SAVED)
+        world.slurm.crash_slurmctld(lose_newest=1, away_s=1.0)
+        await world.clock.advance(10)
+        other = world.sbatch(1e6, gpus_per_node=4, nodes=2)
+        assert other.job_id == job.key.job_id
+        await world.go_on(10)
+        row = cluster.row()
+        assert (row.stage, row.problem) == (Stage.OVER, "Slurm no longer knows the job before it was stopped")
+        assert world.slurm.job(other.job_id).restarts == 0
+        assert world.phase(other) is Phase.RUNNING
+
+
+# --- the journal
+
+
+async def test_a_journal_that_cannot_be_written_stops_nobody(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        cluster.agents["n2"].answers = silent
+        begin(cluster, job)
+        await cluster.heard("n1", "n2")
+        # given a journal that somebody else has locked
+        world.journal._db.execute("PRAGMA busy_timeout = 1")
+        lock = sqlite3.connect(world.folder / "journal.sqlite")
+        lock.execute("BEGIN IMMEDIATE")
+        asked = cluster.agents["n2"].asked()[0]
+        cluster.agents["n2"].answer(asked.id, cluster.agents["n2"].save(asked))
+        await cluster.said()
+        assert not world.preempting.wanted.is_set()
+        other = cluster.slurm_job(job.key.job_id)
+        with pytest.raises((JournalError, PreemptionRefusedError)):
+            begin(cluster, other)
+        # when it is free again, what was answered counts
+        lock.rollback()
+        lock.close()
+        world.preempting.tick()
+        assert cluster.row().stage is Stage.SAVED
+        await world.cycle.errands()
+        assert world.slurm.job(job.key.job_id).restarts == 1
+
+
+async def test_history_is_told_and_dropped_in_time(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        begun_s = world.clock.now()
+        cluster.agents["n2"].answers = silent
+        for _ in range(3):
+            begin(cluster, job, within_s=2.0)
+            await world.go_on(4)
+        assert [row.number for row in world.preempting.recent(job)] == [3, 2, 1]
+        assert [row.number for row in world.preempting.since(begun_s)] == [1, 2, 3]
+        assert [row.number for row in world.preempting.since(begun_s + 4)] == [2, 3]
+        world.journal.prune(keep_decisions=10, older_than_s=world.clock.now() + 1)
+        assert world.preempting.recent(job) == []
+
+
+# --- beside the cycle
+
+
+async def test_deadlines_are_kept_while_no_cycle_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.preempting._TICK_S", 0.01)
+    async with preempted_world(folder) as cluster, drive_preemptions(cluster.world.preempting, cluster.server):
+        world = cluster.world
+        await asyncio.sleep(0)  # nothing is under way: it sleeps
+        job = await cluster.running()
+        cluster.agents["n2"].answers = silent
+        begin(cluster, job)
+        await cluster.heard("n1", "n2")
+        await world.clock.advance(61)
+        await cluster.comes_to(Stage.CALLED_OFF)
