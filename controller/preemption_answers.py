@@ -46,6 +46,7 @@ def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:
         ended_s=preemption.ended_s,
         step=preemption.step,
         problem=preemption.problem,
+        restarts=preemption.restarts,
     )
 
 

@@ -775,6 +775,7 @@ class PreemptionRecord(_message.Message):
     ENDED_S_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     job_id: _builtins.str
     cause: _builtins.str
@@ -799,6 +800,8 @@ class PreemptionRecord(_message.Message):
     """Steps done at the checkpoint that it comes back from."""
     problem: _builtins.str
     """Why it was called off, or is over; what is lost where it was forced."""
+    restarts: _builtins.int
+    """How often Slurm had requeued the job before."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Where it ran."""
@@ -831,10 +834,11 @@ class PreemptionRecord(_message.Message):
         ended_s: _builtins.float | None = ...,
         step: _builtins.int | None = ...,
         problem: _builtins.str = ...,
+        restarts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s", "_gpus", b"_gpus", "_resumed_s", b"_resumed_s", "_saved_s", b"_saved_s", "_started_s", b"_started_s", "_step", b"_step", "_stopped_s", b"_stopped_s", "ended_s", b"ended_s", "gpus", b"gpus", "resumed_s", b"resumed_s", "saved_s", b"saved_s", "started_s", b"started_s", "step", b"step", "stopped_s", b"stopped_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s", "_gpus", b"_gpus", "_resumed_s", b"_resumed_s", "_saved_s", b"_saved_s", "_started_s", b"_started_s", "_step", b"_step", "_stopped_s", b"_stopped_s", "asked_s", b"asked_s", "avoid", b"avoid", "cause", b"cause", "ended_s", b"ended_s", "force", b"force", "gpus", b"gpus", "job_id", b"job_id", "nodes", b"nodes", "number", b"number", "only", b"only", "open", b"open", "problem", b"problem", "resumed_s", b"resumed_s", "saved_s", b"saved_s", "stage", b"stage", "started_s", b"started_s", "step", b"step", "stopped_s", b"stopped_s", "way", b"way", "why", b"why", "within_s", b"within_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s", "_gpus", b"_gpus", "_resumed_s", b"_resumed_s", "_saved_s", b"_saved_s", "_started_s", b"_started_s", "_step", b"_step", "_stopped_s", b"_stopped_s", "asked_s", b"asked_s", "avoid", b"avoid", "cause", b"cause", "ended_s", b"ended_s", "force", b"force", "gpus", b"gpus", "job_id", b"job_id", "nodes", b"nodes", "number", b"number", "only", b"only", "open", b"open", "problem", b"problem", "restarts", b"restarts", "resumed_s", b"resumed_s", "saved_s", b"saved_s", "stage", b"stage", "started_s", b"started_s", "step", b"step", "stopped_s", b"stopped_s", "way", b"way", "why", b"why", "within_s", b"within_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended_s: _TypeAlias = _typing.Literal["ended_s"]  # noqa: Y015
     _WhichOneofArgType__ended_s: _TypeAlias = _typing.Literal["_ended_s", b"_ended_s"]  # noqa: Y015
