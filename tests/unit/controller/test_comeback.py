@@ -1,0 +1,161 @@
+"""Which jobs may be preempted and how, and whether what ranks answered is one save of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.comeback import comeback
+from controller.preemption import Cause, Elsewhere, Preemption, Stage, Way
+from controller.saved_ranks import may_pass, nobody_trains, problem, saved_step
+from controller.slurm.client import Phase, SlurmJob
+from controller.told import NodeTold, Told, newest_step
+from controller.windows import RunKey
+from nodeagent.jobs import Jobs
+from nodeagent.saves import SaveAnswer, SaveOrder, Saves
+from protos.headway.v1 import agent_pb2
+from tests.unit.controller.build import running as built
+from tests.unit.controller.preempted import Ranks
+
+NODES = frozenset({"n1", "n2"})
+
+
+def running(**changes: Any) -> SlurmJob:
+    return replace(built("5", on={"n1": 4, "n2": 4}), **{"raw_id": 5, **changes})
+
+
+def told(
+    first: tuple[int, ...] = (0, 1), second: tuple[int, ...] = (2, 3), world: int | None = 4
+) -> dict[str, NodeTold]:
+    blank = NodeTold((0, 1), world, first, None, None, None)
+    return {"n1": blank, "n2": replace(blank, ranks=(2, 3), saving=second)}
+
+
+def test_a_job_whose_ranks_all_save_is_asked() -> None:
+    found = comeback(running(), told(), NODES, None)
+    assert (found.way, found.may) == (Way.CHECKPOINT, True)
+
+
+@pytest.mark.parametrize(
+    ("known", "why"),
+    [
+        (told(()), "ranks 0, 1 of 4 have not called headway_job.checkpoint"),
+        (told((), ()), "no rank has called headway_job.checkpoint"),
+        (told((0,)), "rank 1 of 4 has not called headway_job.checkpoint"),
+        (told(world=8), "ranks 4, 5, 6, 7 of 8 have not called headway_job.checkpoint"),
+        (told((0, 1), (1, 2, 3)), "several programs train in it, and only one can be asked to save"),
+        ({**told(), "n2": replace(told()["n2"], world_size=2)}, "several programs train in it"),
+        ({}, "no process in it tells its agent that it trains (yet)"),
+    ],
+)
+def test_one_rank_that_does_not_save_is_one_too_many(known: dict[str, NodeTold], why: str) -> None:
+    found = comeback(running(), known, NODES, None)
+    assert (found.way, found.final) == (Way.NONE, False)
+    assert why in found.why_not
+    # who says that it comes back by itself is signalled
+    declared = comeback(running(comment="headway=preemptible"), known, NODES, None)
+    assert (declared.way, declared.may) == (Way.SIGNAL, True)
+
+
+def test_an_agent_that_is_not_there_cannot_be_asked() -> None:
+    found = comeback(running(), told(), {"n1"}, None)
+    assert (found.way, found.why_not) == (Way.CHECKPOINT, "could save, but the agent of n2 is not connected")
+    found = comeback(running(), told(), set(), None)
+    assert found.why_not == "could save, but the agents of n1, n2 are not connected"
+    assert comeback(running(comment="headway=preemptible"), told(), set(), None).way is Way.SIGNAL
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+def test_what_runs_again_may_be_preempted_again(stage: Stage) -> None:
+    row = Preemption(
+        1, "5", 5, 0, 0, Cause.POLICY, "", Way.CHECKPOINT, force=False, nodes=("n1",), elsewhere=Elsewhere(), within_s=60.0,
+        stage=stage, asked_s=0.0,
+    )  # fmt: skip
+    found = comeback(running(), told(), NODES, row)
+    assert found.final is (stage in {Stage.ASKED, Stage.SAVED, Stage.STOPPED})
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (running(phase=Phase.COMPLETING), "is ending"),
+        (running(phase=Phase.CONFIGURING), "is only just starting"),
+        (running(phase=Phase.ENDED, state="FAILED"), "has ended (FAILED)"),
+        (running(requeue=False), "was submitted with --no-requeue: Slurm would not start it again"),
+        (running(het_job_id=4), "is interactive, or part of a heterogeneous job: Slurm does not requeue it"),
+        (running(raw_id=None), "has no number that its agents know it by"),
+    ],
+)
+def test_what_slurm_does_not_requeue_is_not_even_forced(job: SlurmJob, why: str) -> None:
+    found = comeback(job, told(), NODES, None)
+    assert (found.why_not, found.final) == (why, True)
+
+
+# --- what ranks answered
+
+
+def answer(ranks: tuple[int, ...], step: int = 41, world: int = 4) -> agent_pb2.CommandAnswer:
+    saved = agent_pb2.SavedRanks(ranks=ranks, step=step, world_size=world)
+    return agent_pb2.CommandAnswer(accepted=True, saved=saved)
+
+
+def test_all_ranks_at_one_step_are_one_save() -> None:
+    answers = {"n1": answer((0, 2)), "n2": answer((1, 3))}
+    assert (saved_step(NODES, answers), problem(NODES, answers)) == (41, "")
+    assert saved_step(NODES, {"n1": answers["n1"]}) is None
+    assert problem(NODES, {"n1": answers["n1"]}) == ""
+
+
+def test_the_agents_own_words_are_understood() -> None:
+    # given the answer of an agent that knows of no process of the job, and of one whose ranks have trained on
+    said: list[SaveAnswer] = []
+    saves = Saves(Jobs(), _Nobody(), said.append, 0)
+    saves.ask(SaveOrder("p1.1", 5, 0, 60.0, 120.0), 10_000_000_000)
+    (none,) = said
+    nobody = agent_pb2.CommandAnswer(accepted=False, problem=none.problem)
+    assert nobody_trains(nobody)
+    assert may_pass(nobody)
+    # then it is in nobody's way where others train, and says nothing before they have answered
+    assert saved_step(NODES, {"n1": answer((0, 1, 2, 3)), "n2": nobody}) == 41
+    assert problem(NODES, {"n2": nobody}) == ""
+    assert problem(NODES, {"n1": nobody, "n2": nobody}) == f"n1: {none.problem}; n2: {none.problem}"
+    assert may_pass(agent_pb2.CommandAnswer(accepted=False, problem="rank 0 has trained on since"))
+    assert not may_pass(agent_pb2.CommandAnswer(accepted=False, problem="rank 0: could not write: no space"))
+
+
+class _Nobody:
+    """Carries frames to no job."""
+
+    def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
+        raise AssertionError("nobody is there to be asked")
+
+    def request_go_on(self, connection: int, save_id: str) -> bool:
+        return False
+
+
+# --- what agents last said
+
+
+def test_only_the_newest_report_of_a_run_and_node_counts() -> None:
+    known = Told()
+    assert known.take("n1", Ranks(5, (0,), 2, first_step_s=None).report()) == (
+        RunKey(5, 0), NodeTold((0,), 2, (0,), None, None, None)
+    )  # fmt: skip
+    known.take("n1", Ranks(5, (0,), 2, saved_step=30).report())
+    known.take("n2", Ranks(5, (1,), 2, saved_step=20).report())
+    assert known.of(RunKey(5, 0))["n1"].saved_step == 30
+    assert newest_step(known.of(RunKey(5, 0))) == 20
+    assert known.of(RunKey(5, 1)) == {}
+    known.take("n2", agent_pb2.AgentReport(ended=agent_pb2.JobEnded(job=agent_pb2.JobName(job_id=5))))
+    assert list(known.of(RunKey(5, 0))) == ["n1"]
+    known.keep({6})
+    assert known.of(RunKey(5, 0)) == {}
+
+
+def test_a_node_that_knows_of_no_checkpoint_leaves_it_open_which_is_the_newest() -> None:
+    blank = NodeTold((0,), 2, (0,), None, None, None)
+    assert newest_step({"n1": replace(blank, saved_step=7), "n2": blank}) is None
+    assert newest_step({"n1": replace(blank, restored_step=5), "n2": replace(blank, restored_step=5)}) == 5
+    assert newest_step({}) is None
