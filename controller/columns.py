@@ -51,6 +51,8 @@ class Rows:
     served: Sequence[Served | None] | None
     """What earlier runs used."""
     users: tuple[str, ...]
+    preemptible: Sequence[bool] = ()
+    """Whether each of `holders` may be stopped, to come back; empty: nobody may."""
     measured: Sequence[Contention | None] = ()
     """What is known of how each of `holders` does; empty: nothing of anybody."""
 
@@ -113,8 +115,7 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
     return Jobs(
         ids=tuple(rows.ids),
         state=np.where(entries > 0, JobState.RUNNING, JobState.PENDING).astype(np.int64),
-        # Until jobs can be checkpointed, no running job can yield its place.
-        preemptible=np.zeros(count, dtype=np.bool_),
+        preemptible=_preemptible(rows),
         users=rows.users,
         placement_offset=offset,
         placement_node=held[:, 0].astype(np.int64),
@@ -122,6 +123,14 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
         placement_gpu_mask=held[:, 2],
         **column,
     )
+
+
+def _preemptible(rows: Rows) -> npt.NDArray[np.bool_]:
+    """Waiting jobs hold nothing that could be taken from them."""
+    column = np.zeros(len(rows.ids), dtype=np.bool_)
+    if rows.preemptible:
+        column[rows.holders] = rows.preemptible
+    return column
 
 
 def _measured(rows: Rows) -> dict[str, npt.NDArray[Any]]:

@@ -23,6 +23,7 @@ from controller.journal import DecisionEntry, Journal, RunRecord
 from controller.ledger import Ledger, Refusal, Served
 from controller.limits import may_let_go, put_off
 from controller.observe import Observation, Observer
+from controller.policy_stops import PolicyStops
 from controller.preempting import Preempting
 from controller.scope import LAST_RETRY_S, SETTLING, Role
 from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmClient, SlurmJob, SlurmSnapshot
@@ -74,6 +75,7 @@ class Cycle:
         self._clock = clock
         self._observer = Observer()
         self._preempting = preempting
+        self._stops = PolicyStops(preempting, events)
         self._applier = Applier(client, journal, ledger, events, clock)
         self._jobs: dict[JobKey, SlurmJob] = {}
         """Those in scope at the last look, and the partitions that made them so."""
@@ -101,7 +103,8 @@ class Cycle:
         """Everything that this snapshot calls for."""
         found, runs = self._follow(snapshot)
         await self.errands()
-        observation = self._observer.observe(snapshot, self._ledger, self._partitions, self.measured)
+        may_stop = self._stops.preemptible(self._jobs.values(), self.settings, self._clock.now())
+        observation = self._observer.observe(snapshot, self._ledger, self._partitions, self.measured, may_stop)
         observation = await self._settle(observation, set(user_holds))
         decided = None
         if len(observation.state.pending):
@@ -253,7 +256,8 @@ class Cycle:
         if not changed and not let_go:
             return observation
         snapshot = await self._reread(observation.snapshot, changed)
-        return self._observer.observe(snapshot, self._ledger, self._partitions, observation.measured)
+        measured, may_stop = observation.measured, observation.preemptible
+        return self._observer.observe(snapshot, self._ledger, self._partitions, measured, may_stop)
 
     async def _reread(self, snapshot: SlurmSnapshot, keys: list[JobKey]) -> SlurmSnapshot:
         fresh = await self._client.read(keys)
@@ -277,6 +281,8 @@ class Cycle:
         self._record(observation, decided)
         if decided.plan.starts:
             await self._applier.start(observation, decided.plan.starts, decided.policy)
+        if decided.plan.stops:
+            self._stops.begin(decided.plan.stops, observation, decided.policy, self.settings, self._clock.now())
         return decided
 
     def _record(self, observation: Observation, decided: Decided) -> None:

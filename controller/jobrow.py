@@ -105,6 +105,8 @@ def job_row(job: SlurmJob, ledger: Ledger, nodes: Nodes, partitions: frozenset[s
         sent = ledger.elsewhere.get(job.key, ANYWHERE)
         if shape is not None and (sent.avoid or sent.only) and not unsupported and not problem:
             anywhere, node_set = node_set, _nodes_sent_to(asking, shape, nodes, sent, node_set)
+    elif job.phase is Phase.RUNNING and shape is not None and in_scope(job, partitions):
+        node_set = _nodes_of_running(replace(job, request=request), shape, nodes)
     lasting = lasting_standing(job, partitions)
     return JobRow(
         job=job,
@@ -139,6 +141,11 @@ def _nodes_for(job: SlurmJob, shape: Shape | None, nodes: Nodes) -> tuple[int, s
     except UnsupportedRequestError as error:
         return -1, str(error), ""
     return node_set, "", "asks for more GPUs, CPUs or memory than the nodes that it may use have"
+
+
+def _nodes_of_running(job: SlurmJob, shape: Shape, nodes: Nodes) -> int:
+    """Row of the set of nodes that a running job could be moved to; every node, where only Slurm knows."""
+    return _nodes_for(job, shape, nodes)[0]
 
 
 def _nodes_sent_to(job: SlurmJob, shape: Shape, nodes: Nodes, sent: Elsewhere, otherwise: int) -> int:

@@ -23,6 +23,7 @@ from controller.ledger import Ledger
 from controller.preemption import Elsewhere
 from controller.scope import WAITING, Role, Standing, standing
 from controller.slurm.client import JobKey, NodeShare, SlurmJob, SlurmNode, SlurmSnapshot
+from controller.windows import RunKey
 from policies.model import ClusterState
 
 _RESERVATIONS_HOLD_S = 30.0
@@ -53,6 +54,8 @@ class Observation:
     """Held jobs with the mark of their user's hold and ours: a change of hands that was interrupted."""
     measured: Known = field(default_factory=dict)
     """What is known of how running jobs do."""
+    preemptible: frozenset[RunKey] = frozenset()
+    """Runs that policies may stop, or that leave anyway."""
     sent: Mapping[int, int] = field(default_factory=dict)
     """Rows of waiting jobs that are sent to certain nodes, or away from some, and the node set that they would have otherwise."""
 
@@ -78,9 +81,14 @@ class Observer:
         self._sequence = 0
 
     def observe(
-        self, snapshot: SlurmSnapshot, ledger: Ledger, partitions: frozenset[str], measured: Known = NOTHING
+        self,
+        snapshot: SlurmSnapshot,
+        ledger: Ledger,
+        partitions: frozenset[str],
+        measured: Known = NOTHING,
+        preemptible: frozenset[RunKey] = frozenset(),
     ) -> Observation:
-        """Classify every job, and lay out the columns that policies read."""
+        """Classify every job, and lay out the columns that policies read. `preemptible`: runs that policies may stop."""
         self._sequence += 1
         managed = [node for node in snapshot.nodes if node.partitions & partitions]
         nodes = self._nodes_of(snapshot, managed, partitions)
@@ -103,7 +111,7 @@ class Observer:
         sight.visible.sort(key=_order)
         return Observation(
             snapshot=snapshot,
-            state=self._state(snapshot, managed, nodes, sight, ledger, measured),
+            state=self._state(snapshot, managed, nodes, sight, ledger, measured, preemptible),
             rows=tuple(map(_job, sight.visible)),
             standings=sight.standings,
             jobs=sight.jobs,
@@ -111,6 +119,7 @@ class Observer:
             to_yield=sight.to_yield,
             twice_marked=tuple(sight.twice_marked),
             measured=measured,
+            preemptible=preemptible,
             sent=_sent(sight.visible, ledger),
         )
 
@@ -146,6 +155,7 @@ class Observer:
         sight: _Sight,
         ledger: Ledger,
         measured: Known,
+        preemptible: frozenset[RunKey],
     ) -> ClusterState:
         visible = sight.visible
         holds = np.fromiter(map(sight.held.__contains__, map(id, visible)), np.bool_, len(visible))
@@ -159,6 +169,9 @@ class Observer:
             served=[ledger.served.get(row.key) for row in visible] if ledger.served else None,
             users=tuple(self._users),
             measured=[_contention(visible[place].job, measured) for place in holders.tolist()] if measured else (),
+            preemptible=[run_of(visible[place].job) in preemptible for place in holders.tolist()]
+            if preemptible
+            else (),
         )
         return build_state(
             sequence=self._sequence,

@@ -4,13 +4,16 @@ A pure function, printable and testable. A policy may ask for anything; nothing 
 the jobs' own constraints, and what the policy said of itself. A bad decision is refused whole: a policy that is wrong about
 one job is not to be trusted with the others.
 
+A policy that preempts may leave out running jobs that are preemptible, or want them elsewhere. They are to be stopped, which takes
+a while: what is to start in their place waits until they have gone, and what fits beside them starts.
+
 Thousands of jobs may start at once, so the checks of single jobs are made twice: over all of them in columns, to find the
 suspects, and then of these one by one, which alone decides and has the words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, Self
@@ -25,6 +28,7 @@ from policies.selection import held_placements
 _MAX_REASON = 200
 _MEMORY_SLACK_MIB = 1.0
 _CPU_SLACK = 1e-3
+_NAMED = 3
 
 
 class Start(NamedTuple):
@@ -33,6 +37,15 @@ class Start(NamedTuple):
     row: int
     placement: Placement
     reason: str
+
+
+class Stop(NamedTuple):
+    """Stop a running job, so that it comes back later: anywhere, or where the policy wants it."""
+
+    row: int
+    reason: str
+    placement: Placement | None
+    """None: it is to wait until the policy places it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,8 @@ class Plan:
     """Waiting jobs in the policy's order, those to be started left out."""
     reasons: Mapping[int, str] = field(default_factory=dict)
     """What the policy says of jobs that go on waiting."""
+    stops: tuple[Stop, ...] = ()
+    """Running jobs that are to go; those of a cycle before that are about to are among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +114,16 @@ def make_plan(state: ClusterState, decision: Decision, spec: PolicySpec) -> Plan
     try:
         entries = _Entries.of(decision.allocation)
         _check_rows(state, decision, entries)
-        _check_running(state, decision)
+        stops = _stops(state, decision, spec)
         _check_starts(state, decision, spec, entries)
-        _check_capacity(state, entries)
+        moved = [stop for stop in stops if stop.placement is not None]
+        for stop in moved:
+            _check_move(state, stop, spec)
+        _check_capacity(state, entries, [stop.row for stop in moved])
     except _BadDecisionError as error:
         return Rejection(str(error))
-    return _steps(state, decision, entries.rows.astype(np.int64))
+    plan = _steps(state, decision, entries.rows.astype(np.int64))
+    return _beside_those_that_stop(state, plan, stops) if stops else plan
 
 
 def _steps(state: ClusterState, decision: Decision, rows: npt.NDArray[np.int64]) -> Plan:
@@ -157,13 +176,92 @@ def _check_row(state: ClusterState, row: int, placement: Placement) -> None:
         raise _BadDecisionError(f"job {state.jobs.ids[row]}: a node without GPUs")
 
 
-def _check_running(state: ClusterState, decision: Decision) -> None:
-    """Running jobs keep their place: none is preemptible unless the snapshot says so, and then this cluster must act on it."""
+def _stops(state: ClusterState, decision: Decision, spec: PolicySpec) -> tuple[Stop, ...]:
+    """Running jobs that do not keep their place: only preemptible ones, and only where the policy has said that it preempts."""
+    stops = []
     for row, own in held_placements(state, state.running).items():
         wanted = decision.allocation.get(row)
-        if wanted != own:
-            doing = "stopped" if wanted is None else "moved"
+        if wanted == own:
+            continue
+        doing = "stopped" if wanted is None else "moved"
+        if not state.jobs.preemptible[row]:
             raise _BadDecisionError(f"job {state.jobs.ids[row]} runs and cannot be {doing}: it is not preemptible")
+        if not spec.preempts:
+            raise _BadDecisionError(
+                f"job {state.jobs.ids[row]} runs and would be {doing}, but {spec.name} says that it never preempts"
+            )
+        stops.append(Stop(row, decision.reasons.get(row, "")[:_MAX_REASON], wanted))
+    return tuple(stops)
+
+
+def _check_move(state: ClusterState, stop: Stop, spec: PolicySpec) -> None:
+    """A running job may be shown with what it holds, as no request of its own would fit: it keeps its number of GPUs."""
+    assert stop.placement is not None
+    held = state.jobs.placement(stop.row)
+    if held is not None and stop.placement.num_gpus != held.num_gpus:
+        extra = "" if not spec.resizes else " (resizing is not possible on this cluster)"
+        name = state.jobs.ids[stop.row]
+        raise _BadDecisionError(f"job {name}: {stop.placement.num_gpus} GPUs instead of {held.num_gpus}{extra}")
+    _check_shape(state, stop.row, stop.placement, spec)
+    _check_nodes(state, stop.row, stop.placement)
+
+
+def _beside_those_that_stop(state: ClusterState, plan: Plan, stops: tuple[Stop, ...]) -> Plan:
+    """The plan for now: who fits beside all that still runs starts, in the policy's order; the others go on waiting."""
+    leaving = {stop.row for stop in stops}
+    free = _Free(state)
+    starts = [start for start in plan.starts if free.take(start)]
+    now = {start.row for start in starts}
+    waits = {start.row: start for start in plan.starts if start.row not in now}
+    told = {row: f"{start.reason}; {_until(state, leaving)}".lstrip("; ") for row, start in waits.items()}
+    # In line they stand before everybody whom the policy does not want to start.
+    return Plan(tuple(starts), (*waits, *plan.queue), {**plan.reasons, **told}, stops)
+
+
+def _until(state: ClusterState, leaving: Iterable[int]) -> str:
+    names = [state.jobs.ids[row] for row in sorted(leaving)]
+    more = ", ..." if len(names) > _NAMED else ""
+    who = f"job {names[0]} has" if len(names) == 1 else f"{len(names)} jobs ({', '.join(names[:_NAMED])}{more}) have"
+    return f"waits until {who} made room"
+
+
+class _Free:
+    """What nodes have left beside all that runs, jobs that are to stop among them, and the starts taken so far."""
+
+    def __init__(self, state: ClusterState) -> None:
+        jobs, nodes = state.jobs, state.nodes
+        self._jobs = jobs
+        rows = np.repeat(np.arange(len(jobs)), np.diff(jobs.placement_offset))
+        where, gpus, count = jobs.placement_node, jobs.placement_gpus, len(nodes)
+        self._gpus = (
+            nodes.gpus - nodes.foreign_gpus - np.bincount(where, weights=gpus, minlength=count).astype(np.int64)
+        )
+        cpus = np.bincount(where, weights=gpus * jobs.cpus_per_gpu[rows], minlength=count)
+        self._cpus = np.where(nodes.cpus > 0, nodes.cpus - nodes.foreign_cpus - cpus + _CPU_SLACK, np.inf)
+        memory = np.bincount(where, weights=gpus * jobs.memory_mib_per_gpu[rows], minlength=count)
+        left = nodes.memory_mib - nodes.foreign_memory_mib - memory + _MEMORY_SLACK_MIB
+        self._memory = np.where(nodes.memory_mib > 0, left, np.inf)
+        self._holders = np.bincount(where, minlength=count) + (nodes.foreign_gpus > 0)
+        self._alone = np.zeros(count, dtype=np.bool_)
+        self._alone[where[jobs.exclusive[rows]]] = True
+
+    def take(self, start: Start) -> bool:
+        """Give the job its place, if it is free."""
+        where, gpus = np.array(start.placement.nodes), np.array(start.placement.gpus)
+        cpus, memory = gpus * self._jobs.cpus_per_gpu[start.row], gpus * self._jobs.memory_mib_per_gpu[start.row]
+        exclusive = bool(self._jobs.exclusive[start.row])
+        fits = (self._gpus[where] >= gpus) & (self._cpus[where] >= cpus) & (self._memory[where] >= memory)
+        fits &= ~self._alone[where]
+        if exclusive:
+            fits &= self._holders[where] == 0
+        if not fits.all():
+            return False
+        self._gpus[where] -= gpus
+        self._cpus[where] -= cpus
+        self._memory[where] -= memory
+        self._holders[where] += 1
+        self._alone[where] |= exclusive
+        return True
 
 
 def _check_starts(state: ClusterState, decision: Decision, spec: PolicySpec, entries: _Entries) -> None:
@@ -228,15 +326,18 @@ def _check_nodes(state: ClusterState, row: int, placement: Placement) -> None:
         raise _BadDecisionError(f"job {state.jobs.ids[row]}: may not use one of the nodes chosen")
 
 
-def _check_capacity(state: ClusterState, entries: _Entries) -> None:
-    """No node gives more than it has: GPUs exactly, CPUs and memory where known, exclusive nodes to one job only."""
+def _check_capacity(state: ClusterState, entries: _Entries, moved: Sequence[int]) -> None:
+    """No node gives more than it has: GPUs exactly, CPUs and memory where known, exclusive nodes to one job only.
+
+    Nodes on which nobody is to start, nor to go to, are left out: what runs there runs.
+    """
     rows, nodes, gpus = (
         column.astype(np.int64) for column in (entries.rows[entries.owner], entries.nodes, entries.gpus)
     )
     jobs, table = state.jobs, state.nodes
     count = len(table)
     used = np.bincount(nodes, weights=gpus, minlength=count).astype(np.int64) + table.foreign_gpus
-    new = jobs.state[rows] == JobState.PENDING
+    new = (jobs.state[rows] == JobState.PENDING) | np.isin(rows, moved)
     touched = np.bincount(nodes[new], minlength=count) > 0
     _refuse_overcommitted(state, touched & (used > table.gpus), "GPUs")
     cpus = np.bincount(nodes, weights=gpus * jobs.cpus_per_gpu[rows], minlength=count) + table.foreign_cpus

@@ -48,6 +48,16 @@ _STARTING = Standing(Role.STARTING)
 _ADOPT = Standing(Role.ADOPT)
 _STRAY = Standing(Role.STRAY)
 
+SETTLING = Standing(Role.INELIGIBLE, "was put back into the queue just now; Slurm would not let it start again yet")
+"""It may be placed in a second or two."""
+SETTLING_S = 2.0
+"""Seconds from a requeue on in which nobody is placed anew.
+
+Nodes refuse a run that begins in the second in which the run before was ended there, and the job then FAILS for good ("Job
+credential revoked", 3 of 25 jobs that were released at once; seen on 22.05). One second more is for clocks that differ.
+"""
+_CLOCKS_DIFFER_S = 60.0
+
 LAST_RETRY_S = 300.0
 """Longest pause before a job that was not started is tried again."""
 
@@ -74,7 +84,7 @@ def lasting_standing(job: SlurmJob, partitions: frozenset[str]) -> Standing | No
         return _RUNNING
     if not job.held:
         return None
-    return _held(job, may_begin=job.eligible_time_s is None or job.restarts > 0)
+    return _held(job, may_begin=job.eligible_time_s is None and job.restarts == 0)
 
 
 def standing(job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: float) -> Standing:
@@ -110,6 +120,9 @@ def _held(job: SlurmJob, *, may_begin: bool) -> Standing | None:
 
 
 def _waiting(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
+    # The submit time of a job that was requeued is when its last task had ended.
+    if job.restarts > 0 and -_CLOCKS_DIFFER_S < now_s - job.key.submit_time_s < SETTLING_S:
+        return SETTLING
     # A requeue pushes the begin time back by minutes; a job that ran before has met its user's own begin time.
     if job.restarts == 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s:
         return Standing(Role.INELIGIBLE, f"is not to begin for another {job.eligible_time_s - now_s:.0f} s")

@@ -1,5 +1,7 @@
 """A decision becomes steps, or is refused whole."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,8 @@ from hypothesis import strategies as st
 
 from controller.ledger import Ledger
 from controller.observe import Observer
-from controller.plan import Plan, Rejection, Start, make_plan
+from controller.plan import Plan, Rejection, Start, Stop, make_plan
+from controller.windows import RunKey
 from policies.api import Decision, PolicySpec
 from policies.heuristics.fifo_skip import FifoSkip
 from policies.model import ClusterState, Placement
@@ -114,6 +117,64 @@ def test_starts_come_in_the_policys_order_and_those_it_does_not_name_by_row():
     plan = make_plan(state, decision, SPEC)
     assert [start.row for start in plan.starts] == [3, 1, 0, 4]
     assert plan.queue == (2,)
+
+
+PREEMPTS = PolicySpec(name="test", source="tests", preempts=True)
+
+
+def preempted_state(*jobs, may=("1",), **changes):
+    """The same, where the jobs of those ids are preemptible."""
+    shown = snapshot(*[replace(job, raw_id=int(job.key.job_id)) for job in jobs], **changes)
+    runs = frozenset(RunKey(int(job_id), 0) for job_id in may)
+    return Observer().observe(shown, Ledger(), frozenset({"dl"}), preemptible=runs).state
+
+
+def test_a_preemptible_job_may_be_stopped_and_what_needs_its_room_waits():
+    # given a job on the one node, and three that wait
+    state = preempted_state(running("1", on={"n1": 6}), job("2"), job("3"), job("4"), nodes=1)
+    wanted = Decision({1: at((0, 1)), 2: at((0, 1)), 3: at((0, 1))}, {0: "paused", 1: "best fit"}, queue=(1, 2, 3))
+    # when the policy leaves it out
+    plan = make_plan(state, wanted, PREEMPTS)
+    # then it is stopped; who fits beside it starts, and the others are first in line
+    assert plan.stops == (Stop(0, "paused", None),)
+    assert [start.row for start in plan.starts] == [1, 2]
+    assert plan.queue == (3,)
+    assert plan.reasons[3] == "waits until job 1 has made room"
+
+
+def test_starts_beside_a_job_that_stops_count_cpus_memory_and_who_is_alone():
+    large = {"request": request(gpus_per_node=1, num_cpus=40, memory_mib_per_node=200_000)}
+    beside = preempted_state(running("1", on={"n1": 1}, **large), job("2", **large), job("3", exclusive=True), nodes=1)
+    for row in (1, 2):
+        plan = make_plan(beside, Decision({row: at((0, 1))}), PREEMPTS)
+        assert (plan.starts, [stop.row for stop in plan.stops]) == ((), [0])
+        assert plan.queue[0] == row
+    alone = preempted_state(running("1", on={"n1": 1}, exclusive=True), job("2"), nodes=1)
+    assert make_plan(alone, Decision({1: at((0, 1))}), PREEMPTS).starts == ()
+
+
+def test_a_preemptible_job_may_be_moved_where_it_may_go():
+    nodes = (node("n1"), node("n2"), node("n3", available=False), node("n4", partitions=frozenset({"other", "dl"})))
+    one = running("1", on={"n1": 2}, request=request(gpus_per_node=2, excluded_nodes=("n4",)))
+    state = preempted_state(one, running("2", on={"n2": 7}), job("3"), nodes=nodes)
+    moved = make_plan(state, Decision({0: at((1, 1)), 1: at((1, 7))}), PREEMPTS)
+    assert "1 GPUs instead of 2" in moved.reason
+    assert "not enough GPUs" in make_plan(state, Decision({0: at((1, 2)), 1: at((1, 7))}), PREEMPTS).reason
+    assert "takes no jobs" in make_plan(state, Decision({0: at((2, 2)), 1: at((1, 7))}), PREEMPTS).reason
+    assert "may not use" in make_plan(state, Decision({0: at((3, 2)), 1: at((1, 7))}), PREEMPTS).reason
+    free = preempted_state(one, job("3"), nodes=nodes)
+    assert make_plan(free, Decision({0: at((1, 2))}), PREEMPTS).stops == (Stop(0, "", at((1, 2))),)
+
+
+def test_a_policy_that_says_it_never_preempts_is_held_to_it():
+    state = preempted_state(running("1", on={"n1": 8}), job("2"))
+    refused = make_plan(state, Decision({}), SPEC)
+    assert "test says that it never preempts" in refused.reason
+
+
+def test_one_job_that_is_not_preemptible_spoils_the_decision_though_another_is():
+    state = preempted_state(running("1", on={"n1": 8}), running("2", on={"n2": 8}), job("3"))
+    assert "job 2 runs and cannot be stopped" in make_plan(state, Decision({}), PREEMPTS).reason
 
 
 @pytest.mark.parametrize("number", [1 << 40, 1 << 63, 1 << 70, -(1 << 70)])
