@@ -82,6 +82,8 @@ def _kind(store: ProfileReader, kind: Kind) -> admin_pb2.ProfileKind:
         windows_alone=kind.alone,
         jobs=kind.jobs,
         last_s=kind.last_s,
+        gpu_model=kind.shape.gpu_model,
+        batch_size=kind.trained.batch_size,
     )
     rates = [rate for rates in store.alone(kind.trained, kind.shape, _RECENT_ALONE).values() for rate in rates]
     if rates:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from controller.contention_words import number
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from protos.headway.v1 import admin_pb2
 
 _SIGNATURE_CHARS = 8
+_SOMETIMES = ("BATCH", "GPU")
+"""Columns that are left out where nothing of them is known."""
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -22,18 +24,27 @@ def show_profiles(found: admin_pb2.ProfileList) -> None:
     if not found.kinds:
         put(console, safe_text("Nothing was measured yet."))
         return
-    columns = ("USER", "SCRIPT", "MODEL", "GPUS", "NODES", "STEPS/S", "WINDOWS", "JOBS", "LAST SEEN", "NOW")
-    table = table_of(*columns)
+    shown: dict[str, Callable[[admin_pb2.ProfileKind], str]] = {
+        "USER": lambda kind: kind.user or str(kind.uid),
+        "SCRIPT": lambda kind: kind.script or "-",
+        "MODEL": lambda kind: kind.signature[:_SIGNATURE_CHARS] or "-",
+        "BATCH": lambda kind: str(kind.batch_size) if kind.HasField("batch_size") else "-",
+        "GPU": lambda kind: kind.gpu_model or "-",
+        "GPUS": lambda kind: str(kind.gpus),
+        "NODES": lambda kind: str(kind.nodes),
+        "STEPS/S": lambda kind: number(kind.alone_steps_per_s) if kind.HasField("alone_steps_per_s") else "-",
+        "WINDOWS": lambda kind: f"{kind.windows_alone}/{kind.windows}",
+        "JOBS": lambda kind: str(kind.jobs),
+        "LAST SEEN": lambda kind: clock_time(kind.last_s),
+    }
+    unknown = {name for name in _SOMETIMES if all(shown[name](kind) == "-" for kind in found.kinds)}
+    columns = {name: cell for name, cell in shown.items() if name not in unknown}
+    table = table_of(*columns, "NOW")
     for kind in found.kinds:
-        alone = number(kind.alone_steps_per_s) if kind.HasField("alone_steps_per_s") else "-"
-        cells = (
-            kind.user or str(kind.uid), kind.script or "-", kind.signature[:_SIGNATURE_CHARS] or "-", str(kind.gpus),
-            str(kind.nodes), alone, f"{kind.windows_alone}/{kind.windows}", str(kind.jobs), clock_time(kind.last_s),
-        )  # fmt: skip
         first, *others = [now_words(each) for each in kind.running] or [""]
-        table.add_row(*(safe_text(cell) for cell in (*cells, first)))
+        table.add_row(*(safe_text(cell(kind)) for cell in columns.values()), safe_text(first))
         for words in others:
-            table.add_row(*("" for _ in cells), safe_text(words))
+            table.add_row(*("" for _ in columns), safe_text(words))
     put(console, table)
     put(
         console,

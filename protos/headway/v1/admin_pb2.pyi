@@ -933,6 +933,8 @@ class ProfileKind(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     LAST_S_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
+    GPU_MODEL_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
     uid: _builtins.int
     user: _builtins.str
     """Empty where this machine knows no such user."""
@@ -949,6 +951,10 @@ class ProfileKind(_message.Message):
     jobs: _builtins.int
     last_s: _builtins.float
     """Beginning of the newest window, seconds since the Unix epoch."""
+    gpu_model: _builtins.str
+    """As the driver calls it, several joined by " + "; empty = not known, or it trains on CPUs."""
+    batch_size: _builtins.int
+    """Examples of a rank and step; left out: not known."""
     @_builtins.property
     def running(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContentionNow]:
         """Jobs of that kind that run."""
@@ -968,14 +974,21 @@ class ProfileKind(_message.Message):
         jobs: _builtins.int = ...,
         last_s: _builtins.float = ...,
         running: _abc.Iterable[Global___ContentionNow] | None = ...,
+        gpu_model: _builtins.str = ...,
+        batch_size: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_alone_steps_per_s", b"_alone_steps_per_s", "alone_steps_per_s", b"alone_steps_per_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_alone_steps_per_s", b"_alone_steps_per_s", "_batch_size", b"_batch_size", "alone_steps_per_s", b"alone_steps_per_s", "batch_size", b"batch_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_alone_steps_per_s", b"_alone_steps_per_s", "alone_steps_per_s", b"alone_steps_per_s", "gpus", b"gpus", "jobs", b"jobs", "last_s", b"last_s", "nodes", b"nodes", "running", b"running", "script", b"script", "signature", b"signature", "uid", b"uid", "user", b"user", "windows", b"windows", "windows_alone", b"windows_alone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_alone_steps_per_s", b"_alone_steps_per_s", "_batch_size", b"_batch_size", "alone_steps_per_s", b"alone_steps_per_s", "batch_size", b"batch_size", "gpu_model", b"gpu_model", "gpus", b"gpus", "jobs", b"jobs", "last_s", b"last_s", "nodes", b"nodes", "running", b"running", "script", b"script", "signature", b"signature", "uid", b"uid", "user", b"user", "windows", b"windows", "windows_alone", b"windows_alone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__alone_steps_per_s: _TypeAlias = _typing.Literal["alone_steps_per_s"]  # noqa: Y015
     _WhichOneofArgType__alone_steps_per_s: _TypeAlias = _typing.Literal["_alone_steps_per_s", b"_alone_steps_per_s"]  # noqa: Y015
+    _WhichOneofReturnType__batch_size: _TypeAlias = _typing.Literal["batch_size"]  # noqa: Y015
+    _WhichOneofArgType__batch_size: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__alone_steps_per_s) -> _WhichOneofReturnType__alone_steps_per_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_size) -> _WhichOneofReturnType__batch_size | None: ...
 
 Global___ProfileKind: _TypeAlias = ProfileKind  # noqa: Y015
 

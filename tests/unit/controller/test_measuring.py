@@ -21,7 +21,9 @@ from controller.measuring import Measuring
 from controller.metrics import make_registry
 from policies.wire import parse_state, serialize_state
 from protos.headway.v1 import admin_pb2 as pb
+from protos.headway.v1 import agent_pb2
 from tests.unit.controller.measured import known, measured_world, share_nodes, window_start
+from tests.unit.controller.reports import Training
 from tests.unit.controller.test_admin import asking, refused
 from tests.unit.controller.test_agents import Agent
 from tests.unit.controller.test_cli import headway
@@ -151,6 +153,7 @@ async def test_the_command_line_tells_the_same(folder: Path, monkeypatch: pytest
         assert agents["silent"] == [{"name": "n3", "since_s": 0.0}, {"name": "n4", "since_s": 0.0}]
         listed = await headway("profile", "list", *where)
         assert f"{first.job_id}: 2.00x (alone, " in listed.out
+        assert "BATCH" not in listed.out  # nobody told it
         assert f"{second.job_id}: 2.00x (store, " in listed.out
         (kind,) = (await headway("profile", "list", "--json", *where)).json["kinds"]
         assert kind["signature"] == "ab" * 32
@@ -169,6 +172,39 @@ async def test_the_command_line_tells_the_same(folder: Path, monkeypatch: pytest
         with (folder / "rows" / "pairs.csv").open() as file:
             ratios = [float(row["ratio"]) for row in csv.DictReader(file)]
         assert ratios == [pytest.approx(0.5)] * 2
+
+
+async def test_kinds_are_told_apart_by_gpu_and_batch_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with measured_world(folder, monkeypatch) as (world, fleet):
+        # Given one script on two models of GPU, with two batch sizes
+        one, two = (world.sbatch(duration_s=1e6, gpus_per_node=8, nodes=1, user="ann") for _ in range(2))
+        await world.go_on(30)
+        start_s = window_start(3)
+        jobs = []
+        for key, model, batch_size, steps_per_s in ((one, "NVIDIA H100 PCIe", 32, 6.0), (two, "Tesla V100", 64, 2.0)):
+            (node,) = world.nodes(key)
+            gpus = [agent_pb2.GpuTelemetry(index=index, name=model) for index in range(8)]
+            telemetry = agent_pb2.NodeTelemetry(gpus_read=True, gpus=gpus)
+            fleet.agents[node].outbox.put(agent_pb2.AgentReport(time_s=start_s, telemetry=telemetry))
+            job = Training(
+                int(key.job_id), (node,), steps_per_s, start_s=start_s - 1000, gpus=8, ranks=8, batch_size=batch_size
+            )
+            jobs.append(job)
+        fleet.report(jobs, start_s)
+        await fleet.said()
+        await known(world, 2)
+        # Then these are two kinds, and operators see why
+        async with asking(folder / "admin.sock") as admin:
+            kinds = (await admin.ListProfiles(pb.ListProfilesRequest())).kinds
+            assert {(kind.gpu_model, kind.batch_size, round(kind.alone_steps_per_s, 6)) for kind in kinds} == {
+                ("NVIDIA H100 PCIe", 32, 6.0),
+                ("Tesla V100", 64, 2.0),
+            }
+        config = folder / "controller.toml"
+        config.write_text(f'partitions = ["dl"]\nruntime_dir = "{folder}"\n')
+        listed = (await headway("profile", "list", "--config", str(config))).out
+        assert "BATCH" in listed
+        assert "Tesla V100" in listed
 
 
 async def test_agents_that_fall_silent_are_named_with_since_when(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
