@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from slurm.minicluster.processes import ProcessRef, all_pids
 from tests.cluster.training import Training, training
 
 STEPS = 120
@@ -68,10 +69,13 @@ class Returning(Training):
         """Until the job has begun so many times."""
         self.until(lambda: len(self.began(name)) >= runs, f"run {runs} of {name}", STARTS_S)
 
+    def preemptions(self, job_id: str) -> list[dict[str, Any]]:
+        """All of a job."""
+        return [row for row in self.headway.ask("preemptions")["preemptions"] if row["job_id"] == job_id]
+
     def preemption(self, job_id: str) -> dict[str, Any]:
         """The newest of a job; empty: there was none."""
-        rows = [row for row in self.headway.ask("preemptions")["preemptions"] if row["job_id"] == job_id]
-        return dict(max(rows, key=lambda row: row["number"], default={}))
+        return max(self.preemptions(job_id), key=lambda row: int(row["number"]), default={})
 
     def until_stage(self, job_id: str, *stages: str, timeout_s: float = 90.0) -> dict[str, Any]:
         """Until the newest preemption of the job is in one of these stages; the row."""
@@ -82,12 +86,41 @@ class Returning(Training):
 
         return dict(self.until(there, f"preemption of {job_id}: {stages}", timeout_s))
 
+    def rank_on(self, node: str, name: str) -> ProcessRef:
+        """The process of a job that trains on that node."""
+        host = _host_of(self.cluster.slurmd_pid(node))
+
+        def found() -> ProcessRef | None:
+            for pid in all_pids():
+                with suppress(OSError):
+                    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+                    if words[1:3] == ["returning_job.py", name] and _host_of(pid) == host:
+                        return ProcessRef.of(pid)
+            return None
+
+        return cast("ProcessRef", self.until(found, f"a rank of {name} on {node}"))
+
+    @contextmanager
+    def no_room(self) -> Iterator[None]:
+        """No node takes jobs."""
+        names = f"nodename={','.join(self.cluster.node_names)}"
+        self.cluster.run("scontrol", "update", names, "state=drain", "reason=test")
+        try:
+            yield
+        finally:
+            self.cluster.run("scontrol", "update", names, "state=resume")
+
     def check_losses(self, name: str, whole: dict[int, float]) -> None:
         """Every step was made, and each time, also where it was made again, with the loss of a job that was left alone."""
         found = self.losses(name)
         assert {step for step, _ in found} == set(whole)
         for step, loss in found:
             assert loss == pytest.approx(whole[step], abs=1e-6), step
+
+
+def _host_of(pid: int) -> str:
+    """Every node of a mini-cluster has a host name of its own."""
+    return str(Path(f"/proc/{pid}/ns/uts").readlink())
 
 
 @contextmanager
