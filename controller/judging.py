@@ -24,24 +24,16 @@ from controller.errors import HeadwayError
 from controller.events import EventLog
 from controller.journal import Journal
 from controller.ledger import Ledger
-from controller.plan import Plan
 from controller.preempting import Preempting
 from controller.preemption import Cause, Stage
 from controller.profile_store import ProfileStore
+from controller.rehearsing import Rehearsals, Rehearsing
 from controller.relocation import Relocations
 from controller.scope import Role
 from controller.threshold import Advice, Case, SlowRuns, judge, still_slow
 from controller.windows import Links, RunKey, own_nodes
-from policies.model import ClusterState
 
 log = structlog.get_logger(__name__)
-
-
-class Rehearsing(Protocol):
-    """Who decides, asked what would be."""
-
-    async def rehearse(self, state: ClusterState) -> Plan | None:
-        """What it would decide on a state that is not; None: no answer."""
 
 
 class Served(Protocol):
@@ -94,6 +86,7 @@ class Judging:
         self._slow: SlowRuns = {}
         self._result: CycleResult | None = None
         self._news = asyncio.Event()
+        self._rehearsals = Rehearsals()
 
     def tell(self, result: CycleResult) -> None:
         """A good cycle."""
@@ -127,9 +120,11 @@ class Judging:
         judged = judge(case, self._slow, self.advice.keys())
         stays = dict(judged.stays)
         kept: list[Advice] = []
+        self._rehearsals.begin(judged.advice, now_s)
         for advice in judged.advice:
-            why_not = await self._rehearsed(result, advice, case.relocations) or self._done(advice)
-            if why_not:
+            decider = self._controller.decider
+            why_not = await self._rehearsals.why_not(decider, result, advice, case.relocations, now_s)
+            if why_not := why_not or self._done(advice):
                 stays[advice.run] = why_not
             else:
                 kept.append(advice)
@@ -150,20 +145,6 @@ class Judging:
             now_s=now_s,
             links=links,
         )
-
-    async def _rehearsed(self, result: CycleResult, advice: Advice, relocations: Relocations) -> str:
-        """Whether the policy, too, would place it elsewhere at once, and nobody later for it; else why not, in words."""
-        name, place = advice.job.key.job_id, advice.place
-        plan = await self._controller.decider.rehearse(relocations.what_if(place))
-        if plan is None:
-            return f"job {name} would be placed anew, but the policy does not say where"
-        starts = {start.row for start in plan.starts}
-        if place.row not in starts:
-            return f"job {name} has room elsewhere, but by the policy it would have to wait"
-        now = () if result.decided is None else result.decided.plan.starts
-        if any(start.row not in starts for start in now):
-            return f"job {name} would go before jobs that are being started"
-        return ""
 
     def _done(self, advice: Advice) -> str:
         """Have it carried out where that is automatic; else why it is not, in words."""

@@ -13,13 +13,18 @@ from controller.errors import PreemptionRefusedError
 from controller.explain import Explained
 from controller.judging import Judging, judge_contention
 from controller.judging_words import advice_messages, advised
+from controller.plan import Plan
 from controller.preemption import Cause, Elsewhere, Preemption, Stage
 from controller.slurm.client import JobKey, SlurmJob
+from controller.slurm.embedded import ClusterDescription, NodeDescription
 from controller.windows import RunKey
+from policies.model import ClusterState
 from tests.unit.controller.asked import AskedWorld
 from tests.unit.controller.slowed import ALWAYS, WINDOW_S, known, pace, preemption
 from tests.unit.controller.test_decide import FakeEndpoint
 from tests.unit.policies.processes import eventually
+
+EIGHT = NodeDescription(names="n[1-8]", gpus=8)
 
 
 @dataclass
@@ -197,3 +202,37 @@ async def nothing(judging: Judging) -> bool:
 
 async def something(judging: Judging) -> bool:
     return bool(judging.advice)
+
+
+async def test_the_policy_is_asked_of_one_move_in_a_look_and_of_none_again_for_a_while(tmp_path: Path) -> None:
+    # given two pairs of jobs in each other's way
+    shared = Shared(tmp_path, "advise", policy="fifo-skip", description=ClusterDescription(nodes=(EIGHT,)))
+    world, asked = shared.world, []
+    await shared.start()
+    others = [world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2) for _ in range(2)]
+    await world.go_on(90)
+    c, d = (int(key.job_id) for key in others)
+    rehearse = world.decider.rehearse
+
+    async def noted(state: ClusterState) -> Plan | None:
+        asked.append(state)
+        return await rehearse(state)
+
+    world.decider.rehearse = noted  # type: ignore[method-assign]
+    a, b = shared.ids
+    for number in range(1, 4):
+        start_s = world.clock.now()
+        await world.clock.advance(WINDOW_S)
+        pairs = ((a, b), (b, a), (c, d), (d, c))
+        world.know(known(*(pace(one, 2.0, other, start_s=start_s) for one, other in pairs)))
+        await world.turn()
+        await shared.look()
+        # then after each window one more is advised
+        assert len(shared.judging.advice) == min(max(number - 1, 0), 2)
+    assert len(asked) == 2
+    assert len({standing.advice.place.nodes for standing in shared.judging.advice.values()}) == 2
+    # and after a while again, the oldest first
+    for _ in range(5):
+        await shared.look()
+    assert len(asked) == 3
+    assert len(shared.judging.advice) == 2

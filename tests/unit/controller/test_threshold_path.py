@@ -15,7 +15,7 @@ from controller.judging import Judging, judge_contention
 from controller.preemption import Cause, Stage
 from controller.slurm.client import SlurmJob
 from protos.headway.v1 import admin_pb2 as pb
-from tests.unit.controller.preempted import Preempted, preempted_world, refused, silent
+from tests.unit.controller.preempted import Preempted, no, preempted_world, silent
 from tests.unit.controller.slowed import WINDOW_S, known, pace
 from tests.unit.controller.test_admin import asking
 from tests.unit.controller.test_cli import headway
@@ -133,7 +133,7 @@ async def test_advice_is_shown_by_status_and_why_and_changes_nothing(folder: Pat
 async def test_who_does_not_save_is_tried_less_and_less_often(folder: Path) -> None:
     async with pair_of_jobs(folder, "automatic", preemption_moves_per_hour=9) as pair:
         for agent in pair.cluster.agents.values():
-            agent.answers = lambda _: refused("rank 3 could not write: disk full")
+            agent.answers = lambda _: no("rank 3 could not write: disk full")
         asked_s = []
         for _ in range(40):
             await pair.pass_window(1.2, 1.8)
