@@ -16,6 +16,7 @@ from controller.scene import Scene
 from controller.scope import Role
 from controller.slurm.client import JobKey, Phase, SlurmJob
 from controller.waiting import need, order_words, policy_words, room_words, waiting_facts
+from controller.wishes import read_wishes, wishes_words
 from controller.words import capitalized, clock_time, count, duration
 
 _SAID_NOTHING = frozenset({"", "None"})
@@ -123,6 +124,8 @@ def _of_job(scene: Scene, job: SlurmJob, now_s: float, past: Past) -> Explained:
         case _:
             because = f": {past.given_to_slurm}" if past.given_to_slurm else ""
             sentence = f"Slurm places it, not Headway{because}{_slurm_says(job)}."
+    if found.role not in {Role.FOREIGN, Role.ENDED} and (unknown := wishes_words(read_wishes(job.comment))):
+        sentence = f"{sentence} {unknown}"
     return Explained(job.key.job_id, state_word(found.role), sentence, facts, job.key)
 
 

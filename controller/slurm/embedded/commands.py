@@ -190,15 +190,18 @@ def _changed_request(ctld: Slurmctld, request: ResourceRequest, key: str, value:
             return _with_gpus(request, value, per_job=key == "TresPerJob")
         case "NumNodes":
             return _with_node_count(request, value)
-        case "NumTasks":
-            return replace(request, num_tasks=int(value))
-        case "NumCPUs":
-            return replace(request, num_cpus=int(value))
-        case "TasksPerNode" | "MinMemoryNode":
-            name = "tasks_per_node" if key == "TasksPerNode" else "memory_mib_per_node"
-            return replace(request, **{name: int(value) or None})
+        case "NumTasks" | "NumCPUs" | "MinMemoryNode":
+            return _with_number(request, key, int(value))
+        case "TasksPerNode":
+            return replace(request, tasks_per_node=int(value) or None)
         case _:
             return _with_node_list(ctld, request, key, value)
+
+
+def _with_number(request: ResourceRequest, key: str, number: int) -> ResourceRequest:
+    if key == "MinMemoryNode":
+        return replace(request, memory_mib_per_node=number or None)
+    return replace(request, num_tasks=number) if key == "NumTasks" else replace(request, num_cpus=number)
 
 
 def _with_node_list(ctld: Slurmctld, request: ResourceRequest, key: str, value: str) -> ResourceRequest | str:

@@ -424,3 +424,15 @@ def test_durations(seconds, told):
 def test_counts_and_policies():
     assert (count(1, "job"), count(2, "job")) == ("1 job", "2 jobs")
     assert policy_words("fallback:fifo") == "the fallback policy fifo"
+
+
+@pytest.mark.parametrize(
+    "one", [job("9", comment="x headway=fast+preemptible"), held(9, {"n1": 1}, comment="headway=fast")]
+)
+def test_wishes_that_nobody_understands_are_told(one):
+    sentence = explain(scene(one), "9", NOW_S).sentence
+    assert "wishes for fast, which Headway does not understand: it knows off, preemptible" in sentence
+
+
+def test_wishes_that_are_understood_are_nothing_to_tell():
+    assert "wishes" not in waits(comment="my run headway=preemptible+min-gpus:2")
