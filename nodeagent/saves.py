@@ -166,12 +166,8 @@ class Saves:
         trainers = self._jobs.trainers(order.job_id, order.restart)
         settled = now_ns - self._begun_ns >= _SETTLED_NS
         for trainer in trainers:
-            if trainer.checkpoint is None or not trainer.checkpoint.open:
-                self._fail(save, f"{_named([trainer.rank])} has no checkpoint")
-                return
-            self._ask_rank(save, trainer, trainer.checkpoint, now_ns)
-            if not trainer.checkpoint.saving and self._has_saved(save, trainer):
-                self._fail(save, f"{_named([trainer.rank])} has trained on since")
+            if (problem := self._ask_rank(save, trainer, now_ns)) != "":
+                self._fail(save, f"{_named([trainer.rank])} {problem}")
                 return
         here = {trainer.key for trainer in trainers}
         for key, rank in save.ranks.items():
@@ -189,18 +185,21 @@ class Saves:
         else:
             self._end_if_all(save, settled=settled)
 
-    def _ask_rank(self, save: _Save, trainer: Trainer, checkpoint: Checkpoint, now_ns: int) -> None:
-        rank = save.ranks.get(trainer.key)
+    def _ask_rank(self, save: _Save, trainer: Trainer, now_ns: int) -> str:
+        """Ask it where it is to be asked now; why it will not save, as far as the agent sees. What ends once it was asked says
+        so itself."""
+        rank, checkpoint = save.ranks.get(trainer.key), trainer.checkpoint
+        if checkpoint is None or (rank is None and not checkpoint.open):
+            return "has no checkpoint"
         if rank is None:
             rank = save.ranks[trainer.key] = _Rank(checkpoint.rank, checkpoint.world_size)
+        if rank.told is not None:
+            return "has trained on since" if rank.told.complete and not checkpoint.saving else ""
         anew = rank.connection != trainer.connection
-        if rank.told is None and (anew or now_ns - rank.asked_ns >= _ASK_AGAIN_NS):
+        if anew or now_ns - rank.asked_ns >= _ASK_AGAIN_NS:
             rank.connection, rank.asked_ns = trainer.connection, now_ns
             self._post.request_save(trainer.connection, save.order.id, save.order.still_s)
-
-    def _has_saved(self, save: _Save, trainer: Trainer) -> bool:
-        told = save.ranks[trainer.key].told
-        return told is not None and told.complete
+        return ""
 
     def _told(self, connection: int, frame: Saved, now_ns: int) -> None:
         save = self._open.get(frame.id)

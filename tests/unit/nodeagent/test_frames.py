@@ -12,11 +12,13 @@ from nodeagent.errors import FrameError
 from nodeagent.frames import (
     MAX_FRAME_BYTES,
     Bye,
+    Checkpoint,
     Collective,
     Group,
     Hello,
     Model,
     Profile,
+    Saved,
     Steps,
     Unknown,
     parse,
@@ -33,7 +35,27 @@ def test_every_type_is_read():
     assert parse(packet("model")) == Model(0, 4_000_000, 4, 1_000_000, 1, (Group("default", 2, "gloo"),), SIGNATURE, -1)
     assert parse(packet("steps")) == Steps(0, 10, 1, 9, 10, 1.0)
     assert parse(packet("profile")) == Profile(0, 20, 0.2, 0.1, 0.1, 0.0, (Collective("all_reduce", 2.0, 4e6, 0.1),))
+    assert parse(packet("checkpoint", rank=1, start=40)) == Checkpoint(0, 1, 2, 40, -1, saving=False, open=True)
+    assert parse(packet("saved", problem="no\nroom")) == Saved(0, "p1.1", 40, complete=True, problem="no?room")
     assert parse(packet("bye", 5)) == Bye(5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        ("checkpoint", {"rank": 2}),
+        ("checkpoint", {"world_size": 0}),
+        ("checkpoint", {"saved": -2}),
+        ("checkpoint", {"saving": 1}),
+        ("saved", {"complete": None}),
+        ("saved", {"step": -2}),
+        ("saved", {"id": "p" * 256}),
+        ("hello", {"loaded_ns": -1}),
+    ],
+)
+def test_what_is_said_of_checkpoints_is_checked(kind, wrong):
+    with pytest.raises(FrameError, match=next(iter(wrong))):
+        parse(packet(kind, **wrong))
 
 
 def test_what_is_not_known_is_ignored():
@@ -160,7 +182,7 @@ VALUES = st.recursive(
     ),
     max_leaves=12,
 )
-FRAMES = (Hello, Model, Steps, Profile, Bye, Unknown)
+FRAMES = (Hello, Model, Steps, Profile, Checkpoint, Saved, Bye, Unknown)
 
 
 @given(st.binary(max_size=400))
@@ -169,7 +191,7 @@ def test_noise(noise):
         assert isinstance(parse(noise), FRAMES)
 
 
-@given(st.sampled_from(["hello", "model", "steps", "profile", "bye"]), st.data())
+@given(st.sampled_from(["hello", "model", "steps", "profile", "checkpoint", "saved", "bye"]), st.data())
 def test_a_good_frame_with_some_values_exchanged(kind, data):
     values = fields(kind)
     for key in data.draw(st.sets(st.sampled_from(sorted(values)), max_size=3)):

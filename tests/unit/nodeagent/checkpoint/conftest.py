@@ -50,6 +50,7 @@ class Started:
     def __init__(self, out: Path, pids: list[int], wait: Callable[[], list[int]]) -> None:
         self.out = out
         self.pids = pids
+        self.ended = False
         self._wait = wait
 
     def so_far(self) -> Ended:
@@ -58,7 +59,8 @@ class Started:
 
     def wait(self) -> Ended:
         """Until all ranks have ended."""
-        return Ended(self.out, self._wait())
+        ends, self.ended = self._wait(), True
+        return Ended(self.out, ends)
 
 
 class Hatchery:

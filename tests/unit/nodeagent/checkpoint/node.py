@@ -12,8 +12,9 @@ from typing import Any
 
 from nodeagent.config import AgentSettings
 from nodeagent.daemon import Agent, assemble
-from nodeagent.report import JobReport, NodeReport
-from nodeagent.saves import SaveAnswer, SaveOrder
+from nodeagent.jobs import Jobs, Trainer
+from nodeagent.report import CheckpointReport, JobReport, NodeReport
+from nodeagent.saves import Post, SaveAnswer, SaveOrder
 from policies.sdnotify import Notifier
 from tests.unit.nodeagent.checkpoint.conftest import Started
 from tests.unit.nodeagent.peers import InJob
@@ -31,6 +32,12 @@ class Heard:
         self.hasty = 0
         self.answers: list[SaveAnswer] = []
 
+    @property
+    def checkpoint(self) -> CheckpointReport:
+        """The newest that was told of it."""
+        none = CheckpointReport((), None, None, saving=False)
+        return next((row.checkpoint for row in reversed(self.rows) if row.checkpoint is not None), none)
+
     def report(self, report: NodeReport) -> None:
         self.rows += [row for row in report.jobs if row.job_id == JOB]
 
@@ -45,12 +52,32 @@ class Heard:
         await asyncio.Event().wait()
 
 
+class Deaf:
+    """A Post that delivers no save to some ranks."""
+
+    def __init__(self, post: Post, jobs: Jobs, ranks: set[int]) -> None:
+        self._post = post
+        self._jobs = jobs
+        self._ranks = ranks
+
+    def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
+        [rank] = [one.rank for one in self._jobs.trainers(JOB, 0) if one.connection == connection]
+        return rank not in self._ranks and self._post.request_save(connection, save_id, still_s)
+
+    def request_go_on(self, connection: int, save_id: str) -> bool:
+        return self._post.request_go_on(connection, save_id)
+
+
 class Node:
     """Agents, one after the other, on one socket."""
 
     def __init__(self, folder: Path) -> None:
+        self.deaf: set[int] = set()
+        """Ranks that hear no save."""
         self.socket = folder / "run" / "job.sock"
         self.heard = Heard()
+        self.asked = folder / "asked"
+        """There once something was asked: the ranks wait for it after a few steps."""
         self._numbers = itertools.count(1)
         self.agent: Agent
 
@@ -66,6 +93,7 @@ class Node:
         }
         self.agent = agent = assemble(AgentSettings(**values))
         agent.job_socket._identify = InJob(JOB)
+        agent.attendant.saves._post = Deaf(agent.job_socket, agent.jobs, self.deaf)
         running = asyncio.create_task(agent.run(self.heard, Notifier({})))
         await until(lambda: agent.job_socket._door is not None, "the agent listens")
         try:
@@ -78,6 +106,7 @@ class Node:
         """Has the job save and stand still; the id."""
         save_id = save_id or f"p{next(self._numbers)}.1"
         assert self.agent.request_save(SaveOrder(save_id, JOB, restart, within_s, still_s)) == ""
+        self.asked.touch()
         return save_id
 
     def go_on(self, save_id: str) -> None:
@@ -93,17 +122,44 @@ class Node:
         await until(lambda: len(found()) >= count, f"answer {count} to {save_id}")
         return found()[-1]
 
-    async def trains(self, started: Started, steps: int = 5) -> None:
+    def trainers(self) -> tuple[Trainer, ...]:
+        """Processes of the job that the agent knows."""
+        return self.agent.jobs.trainers(JOB, 0)
+
+    async def trains(self, started: Started, steps: int) -> None:
         """Until every rank has made so many steps, and the agent knows it can come back."""
         await until(lambda: all(len(losses) >= steps for losses in made(started)), f"{steps} steps")
         ranks = len(started.pids)
-        await until(lambda: len(self.agent.jobs.trainers(JOB, 0)) == ranks, f"{ranks} ranks known to the agent")
+        await until(lambda: len(self.trainers()) == ranks, f"{ranks} ranks known to the agent")
 
     async def stands(self, started: Started, step: int) -> None:
         """Every rank has made so many steps, and makes no more."""
         for _ in range(3):
-            assert [max(losses) + 1 for losses in made(started)] == [step] * len(started.pids)
+            assert reached(started) == [step] * len(started.pids)
             await asyncio.sleep(0.1)
+
+    async def comes_to_stand(self, started: Started) -> int:
+        """Until every rank has made equally many steps for a while; how many."""
+        since: tuple[list[int], float] = ([], 0.0)
+
+        def stand() -> bool:
+            nonlocal since
+            if since[0] != (now := reached(started)):
+                since = now, time.monotonic()
+            return len(set(now)) == 1 and time.monotonic() - since[1] > 0.5
+
+        await until(stand, "all ranks stand still at one step")
+        return since[0][0]
+
+
+def told(started: Started) -> list[set[str]]:
+    """What each rank has told anything of."""
+    return [{name for row in rows for name in row} for rows in started.so_far().rows]
+
+
+def reached(started: Started) -> list[int]:
+    """Steps that each rank has made so far."""
+    return [max(losses, default=-1) + 1 for losses in made(started)]
 
 
 def made(started: Started) -> list[dict[int, float]]:
