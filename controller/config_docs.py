@@ -75,9 +75,9 @@ the log says so when one of them has changed. A file with a mistake changes noth
 {policies}
 
 A job's duration is never known: "estimated" is the mean of past runs of the same user and job name (`history_runs`,
-`history_min_runs`), or else the job's time limit. Running jobs cannot be stopped yet, so policies that would (`srtf`,
-`las`, `tiresias` and their kin) only order the queue. Nor are models profiled yet: policies that need profiles take all
-models for equal.
+`history_min_runs`), or else the job's time limit. Policies that preempt (`srtf`, `las`, `tiresias` and their kin) stop running
+jobs that can come back where `preemption` is `"automatic"`; else they only order the queue. Models are not profiled for policies
+yet: those that need profiles take all models for equal.
 
 ## agent.toml
 
