@@ -191,6 +191,11 @@ class Judging:
 @asynccontextmanager
 async def judge_contention(controller: Judged, window_s: float, agents: Served | None = None) -> AsyncIterator[None]:
     """Judge the controller's cycles within; `window_s` is the length of the windows that are measured."""
+    settings = controller.settings
+    if agents is None and {settings.preemption, *settings.preemption_partitions.values()} != {"off"}:
+        log.warning(
+            "contention_not_measured", mend="set agents_address: without agents the threshold has nothing to judge by"
+        )
     judging = controller.judging = Judging(controller, window_s, agents)
     controller.listeners.append(judging.tell)
     task = asyncio.create_task(judging.go_on(), name="threshold")
