@@ -78,6 +78,8 @@ def _why_not(request: ResourceRequest, number: int, all_gpus: int, wishes: Wishe
 
 def _asked_words(request: ResourceRequest) -> str:
     """What stands in the way of any number."""
+    if request.gpus_fixed:
+        return "a request that Slurm cannot be told anew: GPUs of several types, with other resources, or counted in two ways"
     if request.gpus_per_task:
         return f"{request.gpus_per_task} for each task{_nodes_words(request)}"
     by_node = _gpus_by_node(request)
@@ -108,6 +110,8 @@ def _possible_words(sizes: list[int], wanted: int) -> str:
 
 def _scaled(request: ResourceRequest, number: int) -> ResourceRequest | None:
     """The request for that many GPUs; None where the user's ratios do not come out whole."""
+    if request.gpus_fixed:
+        return None
     if request.gpus_per_task:
         found = _by_task(request, request.gpus_per_task, number)
     elif by_node := _gpus_by_node(request):

@@ -72,6 +72,8 @@ class ResourceRequest:
     """--ntasks-per-node; None: the user gave none."""
     cpus_per_task: int | None = None
     """None: not known, and never changed."""
+    gpus_fixed: bool = False
+    """GPUs of several types, beside other generic resources, or counted in two ways: their number cannot be written anew."""
 
 
 @dataclass(frozen=True, slots=True)

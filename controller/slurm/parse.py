@@ -303,6 +303,7 @@ def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
         expand_nodes(fields.get("ExcNodeList", "")),
         tasks_per_node,
         _cpus_per_task(fields),
+        gpus.mixed or sum(map(bool, (gpus.per_node, gpus.per_job, gpus.per_task))) > 1,
     )
 
 

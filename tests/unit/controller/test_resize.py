@@ -96,6 +96,7 @@ def test_what_the_user_drew_stays_in_its_ratios(was, number, now):
         (asked(gpus_per_task=3, nodes=2, ntasks_per_node=2), [3, *range(6, 61, 6)]),
         (asked(gpus_per_node=2, nodes=2, nodelist=("n1", "n2", "n3")), [1, 2, 4, 6]),
         (asked(ntasks=4), []),
+        (replace(asked(gpus=4), gpus_fixed=True), []),
     ],
 )
 def test_possible_sizes(request_, possible):

@@ -157,6 +157,21 @@ def test_gpus_asked_for(gpus: str, asked: tuple[object, ...]) -> None:
 def test_a_total_and_a_number_for_each_node_say_how_many_nodes() -> None:
     request = job(gpus="TresPerJob=gres:gpu:12 TresPerNode=gres:gpu:6 ").request
     assert (request.gpus_per_job, request.gpus_per_node, request.min_nodes, request.max_nodes) == (None, 6, 2, 2)
+    assert request.gpus_fixed
+
+
+@pytest.mark.parametrize(
+    ("gpus", "fixed"),
+    [
+        ("TresPerJob=gres:gpu:12 ", False),
+        ("TresPerJob= TresPerNode=gres:gpu:4 ", False),
+        ("TresPerNode=gres:gpu:a:1,gres:gpu:b:1 ", True),
+        ("TresPerNode=gres:gpu:1,gres:nvme:1 ", True),
+        ("TresPerJob=gres:gpu:4 TresPerTask=gres:gpu:1 ", True),
+    ],
+)
+def test_gpus_that_cannot_be_given_another_number(gpus: str, fixed: bool) -> None:
+    assert job(gpus=gpus).request.gpus_fixed is fixed
 
 
 def test_what_cannot_be_written_anew() -> None:
