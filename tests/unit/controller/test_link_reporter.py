@@ -17,6 +17,7 @@ from nodeagent.link import LinkSettings
 from nodeagent.link_reporter import LinkReporter
 from nodeagent.outbox import Outbox
 from nodeagent.report import NicPlace, Topology
+from nodeagent.saves import SaveAnswer, SaveOrder
 from protos.headway.v1 import agent_pb2
 from tests.unit.nodeagent.test_messages import PROFILE, job, node, rank
 from tests.unit.policies.processes import eventually
@@ -30,6 +31,8 @@ class Agent:
     def __init__(self) -> None:
         self.changes: list[tuple[float | None, int | None]] = []
         self.profiled: list[tuple[int, int]] = []
+        self.saves: list[SaveOrder] = []
+        self.gone_on: list[tuple[str, int, int]] = []
 
     def change(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
         self.changes.append((report_interval_s, profile_steps))
@@ -37,6 +40,13 @@ class Agent:
     def request_profile(self, job_id: int, steps: int) -> str:
         self.profiled.append((job_id, steps))
         return "" if job_id == 7 else f"job {job_id}: not here"
+
+    def request_save(self, order: SaveOrder) -> str:
+        self.saves.append(order)
+        return "" if order.within_s else "at once is too soon"
+
+    def request_go_on(self, save_id: str, job_id: int, restart: int) -> None:
+        self.gone_on.append((save_id, job_id, restart))
 
 
 @pytest.fixture
@@ -90,6 +100,36 @@ async def test_the_whole_way_and_back(store: ProfileStore, tmp_path: Path) -> No
     assert agent.profiled == [(7, 30), (8, 30)]
     assert [(answer.id, answer.accepted) for answer in answers] == [("0", True), ("1", False), ("new", False)]
     assert "not here" in answers[1].problem
+    # when it is told to have a job saved, that is answered once the agent knows what came of it
+    name = agent_pb2.JobName(job_id=7, uid=1000, restart=2)
+    for number, within_s in enumerate((0.0, 60.0), start=1):
+        save = agent_pb2.SaveRequest(within_s=within_s, still_s=120.0)
+        assert server.tell("n1", agent_pb2.AgentCommand(id=f"p1.{number}", job=name, save=save))
+    go_on = agent_pb2.GoOnRequest(save_id="p1.2")
+    assert server.tell("n1", agent_pb2.AgentCommand(id="p1.2.off", job=name, go_on=go_on))
+
+    async def told() -> bool:
+        return len(answers) == 5
+
+    await eventually(told)
+    assert agent.saves == [
+        SaveOrder(f"p1.{number}", 7, 2, within_s, 120.0) for number, within_s in ((1, 0.0), (2, 60.0))
+    ]
+    assert agent.gone_on == [("p1.2", 7, 2)]
+    assert [(answer.id, answer.problem) for answer in answers[3:]] == [
+        ("p1.1", "at once is too soon"),
+        ("p1.2.off", ""),
+    ]
+    reporter.answer(SaveAnswer("p1.2", "", (0, 1), 2, 40))
+
+    async def saved() -> bool:
+        return len(answers) == 6
+
+    await eventually(saved)
+    assert answers[5].saved == agent_pb2.SavedRanks(ranks=[0, 1], world_size=2, step=40)
+    # and news of a job goes out by itself
+    reporter.hasten(node(row, time_s=time.time(), monotonic_ns=9))
+    await eventually(all_acknowledged)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await server.stop()

@@ -1,5 +1,9 @@
 """What is known of each job: told by frames with their times, filed under the kernel's id."""
 
+import os
+import time
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +12,8 @@ from nodeagent.frames import Steps, parse
 from nodeagent.identity import JobProcess
 from nodeagent.jobs import Jobs
 from nodeagent.pace import StepPace
+from nodeagent.procfs import start_ticks, started_ns
+from nodeagent.report import CheckpointReport
 from tests.unit.nodeagent.packets import packet
 
 S = 1_000_000_000
@@ -331,6 +337,68 @@ def test_frames_of_nobody(node):
     node.jobs.opened(98, JobProcess(1, 1, 1, 7, "0", "cgroup"), 0)
     node.jobs.closed(98, 0)
     assert node.rows() == ()
+
+
+def test_how_a_job_can_come_back(node):
+    told = []
+    node.jobs.changed = told.append
+    ranks = [node.connect(rank=1, start=300), node.connect(rank=0, start=200)]
+    assert node.row().checkpoint is None
+    assert (node.row().started_ns, told) == (None, [])
+
+    node.say(ranks[1], "checkpoint", rank=0, start=40)
+    node.say(ranks[0], "checkpoint", rank=1, start=40)
+    assert node.row().checkpoint == CheckpointReport((0, 1), 40, None, saving=False)
+    node.say(ranks[0], "checkpoint", rank=1, start=40)
+    assert told == [7, 7]
+    node.say(ranks[0], "checkpoint", rank=1, start=40, saving=True)
+    node.say(ranks[0], "checkpoint", rank=1, start=40, saved=60)
+    assert node.row().checkpoint == CheckpointReport((0, 1), 40, 60, saving=False)
+    node.say(ranks[1], "checkpoint", rank=0, start=0, saving=True, open=False)
+    assert node.row().checkpoint == CheckpointReport((1,), None, 60, saving=True)
+    assert len(told) == 5
+
+    for rank in ranks:
+        node.close(rank)
+    assert node.row().checkpoint is None
+
+
+def test_when_a_run_began(node):
+    told = []
+    node.jobs.changed = told.append
+    launcher = node.connect(start=1)
+    ranks = [node.connect(rank=n, start=200 + n, loaded_ns=(5 + n) * S) for n in (0, 1)]
+    node.step(ranks[1], 1)
+    row = node.row()
+    assert row.started_ns == pytest.approx(started_ns(201), rel=1e-3)
+    assert (row.loaded_ns, row.first_step_ns) == (6 * S, node.now_ns)
+    node.now_s += 1
+    node.step(ranks[0], 3)
+    node.step(ranks[1], 3)
+    row = node.row()
+    assert (row.loaded_ns, row.first_step_ns) == (6 * S, round(node.told[ranks[1], "first"] * S))
+    assert told == [7]
+    node.close(launcher)
+
+
+def test_the_clock_of_processes_is_that_of_the_frames():
+    ticks = start_ticks(Path("/proc/self/stat").read_text())
+    assert 0 < started_ns(ticks) < time.monotonic_ns()
+    assert started_ns(ticks + os.sysconf("SC_CLK_TCK")) - started_ns(ticks) == pytest.approx(S, rel=1e-2)
+
+
+def test_who_trains(node):
+    helper, rank, bare = node.connect(), node.connect(rank=1), node.connect(rank=0)
+    node.say(rank, "checkpoint", rank=1)
+    node.say(bare, "steps")
+    assert [(one.connection, one.rank, one.checkpoint is not None) for one in node.jobs.trainers(7, 0)] == [
+        (bare, 0, False),
+        (rank, 1, True),
+    ]
+    assert node.jobs.trainers(7, 1) == node.jobs.trainers(8, 0) == ()
+    assert (node.jobs.job_of(helper), node.jobs.job_of(99)) == (7, None)
+    node.close(rank)
+    assert len(node.jobs.trainers(7, 0)) == 1
 
 
 @given(

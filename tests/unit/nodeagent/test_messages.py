@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from nodeagent.frames import Collective, Group, Model, Profile
-from nodeagent.messages import JobHistory, job_message, telemetry_message, topology_message
+from nodeagent.messages import JobHistory, answer_message, job_message, telemetry_message, topology_message
 from nodeagent.report import (
+    CheckpointReport,
     GpuPlace,
     GpuProcess,
     GpuReading,
@@ -22,6 +23,7 @@ from nodeagent.report import (
     SocketCounters,
     Topology,
 )
+from nodeagent.saves import SaveAnswer
 from protos.headway.v1 import agent_pb2
 
 SOCKET = SocketCounters(1, 2, 3, 4, 5, 6, 7)
@@ -107,6 +109,27 @@ def test_what_is_not_known_is_left_out() -> None:
     bare = GpuReading(0, *[None] * 15)  # type: ignore[arg-type]
     (gpu,) = telemetry_message(node(gpus=(bare,))).telemetry.gpus
     assert gpu.ListFields() == []
+
+
+def test_how_a_job_can_come_back_and_when_it_began() -> None:
+    back = CheckpointReport((0, 1), 40, None, saving=True)
+    told = job_message(job(checkpoint=back, started_ns=1, loaded_ns=2, first_step_ns=3), node()).job
+    assert told.checkpoint == agent_pb2.JobCheckpoint(ranks=[0, 1], restored_step=40, saving=True)
+    assert not told.checkpoint.HasField("saved_step")
+    assert (told.started_ns, told.loaded_ns, told.first_step_ns) == (1, 2, 3)
+
+
+def test_what_came_of_a_save() -> None:
+    done = answer_message(SaveAnswer("p1.1", "", (0, 1), 2, 40), 5.0)
+    assert done.answer.accepted
+    assert done.answer.saved == agent_pb2.SavedRanks(ranks=[0, 1], world_size=2, step=40)
+    failed = answer_message(SaveAnswer("p1.1", "rank 1 is gone"), 5.0).answer
+    assert (failed.id, failed.accepted, failed.problem, failed.HasField("saved")) == (
+        "p1.1",
+        False,
+        "rank 1 is gone",
+        False,
+    )
 
 
 def test_ranks_that_are_gone_do_not_step_and_those_without_a_number_are_counted() -> None:
