@@ -43,6 +43,8 @@ _TICK_S = 0.25
 _ASK_AGAIN_S = 1.0
 _STILL_AT_LEAST_S = 30.0
 """Ranks stand still for so long beyond the deadline at least: Slurm has to be told, and may be slow."""
+_PLACED_SOON_S = 15.0
+"""So long after the stop the queue is read as often as may be: its processes end, Slurm lets it settle, and it is placed."""
 _NOWHERE = Elsewhere()
 
 Listener = Callable[[Preemption], None]
@@ -367,9 +369,13 @@ class Preempting:
 
     @property
     def moving(self) -> bool:
-        """Something is about to show in Slurm: look again soon."""
-        rows = [drive.row for drive in self._drives.values()]
-        return any(row.stage is Stage.SAVED or (row.stage is Stage.ASKED and row.way is Way.SIGNAL) for row in rows)
+        """Something is about to show in Slurm, or somebody to be placed: look again soon."""
+        return any(self._moves(drive.row) for drive in self._drives.values())
+
+    def _moves(self, row: Preemption) -> bool:
+        if row.stage is Stage.STOPPED and row.stopped_s is not None:
+            return abs(self._clock.now() - row.stopped_s) < _PLACED_SOON_S
+        return row.stage is Stage.SAVED or (row.stage is Stage.ASKED and row.way is Way.SIGNAL)
 
     # --- rows
 

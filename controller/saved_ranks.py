@@ -55,6 +55,6 @@ def problem(nodes: Collection[str], answers: Mapping[str, agent_pb2.CommandAnswe
         return "; ".join(firm[:3])
     if pending or saved_step(nodes, answers) is not None:
         return ""
-    saved = [answer.saved for answer in answers.values() if answer.accepted]
-    told = ", ".join(f"{len(one.ranks)} of {one.world_size} at step {one.step}" for one in saved)
+    saved = [(node, answers[node].saved) for node in sorted(answers) if answers[node].accepted]
+    told = ", ".join(f"{node}: {len(one.ranks)} of {one.world_size} at step {one.step}" for node, one in saved)
     return f"the ranks that saved are not all of one program ({told})"

@@ -175,6 +175,9 @@ async def test_the_controller_itself_moves_a_job_from_one_run_to_the_next(folder
             listed = await headway("preemptions", "--json", *where)
             (record,) = listed.json["preemptions"]
             assert (record["stage"], record["step"], record["open"]) == ("resumed", 41, False)
+            # and from its last rank's save to its requeue nobody read the queue
+            verbs = [call.verb for call in slurm.faults.calls if call.time_s >= record["saved_s"]]
+            assert verbs[0] == "requeue_hold"
             controller.stop()
             await asyncio.wait_for(daemon, DEADLINE_S)
 
@@ -225,10 +228,19 @@ async def test_one_node_that_cannot_save_calls_it_off_at_once(folder: Path) -> N
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        (agent_pb2.SavedRanks(ranks=range(4, 8), world_size=8, step=40), "4 of 8 at step 41, 4 of 8 at step 40"),
-        (agent_pb2.SavedRanks(ranks=range(4, 7), world_size=8, step=41), "4 of 8 at step 41, 3 of 8 at step 41"),
-        (agent_pb2.SavedRanks(ranks=range(4), world_size=8, step=41), "4 of 8 at step 41, 4 of 8 at step 41"),
-        (agent_pb2.SavedRanks(ranks=range(4, 8), world_size=9, step=41), "4 of 8 at step 41, 4 of 9 at step 41"),
+        (
+            agent_pb2.SavedRanks(ranks=range(4, 8), world_size=8, step=40),
+            "n1: 4 of 8 at step 41, n2: 4 of 8 at step 40",
+        ),
+        (
+            agent_pb2.SavedRanks(ranks=range(4, 7), world_size=8, step=41),
+            "n1: 4 of 8 at step 41, n2: 3 of 8 at step 41",
+        ),
+        (agent_pb2.SavedRanks(ranks=range(4), world_size=8, step=41), "n1: 4 of 8 at step 41, n2: 4 of 8 at step 41"),
+        (
+            agent_pb2.SavedRanks(ranks=range(4, 8), world_size=9, step=41),
+            "n1: 4 of 8 at step 41, n2: 4 of 9 at step 41",
+        ),
     ],
 )
 async def test_ranks_that_did_not_save_one_step_together_are_not_stopped(
