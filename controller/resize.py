@@ -3,7 +3,8 @@
 - GPUs by node (--gres, --gpus-per-node, or --gpus with a fixed number of nodes that divides it): so many whole nodes, as the
   user drew them, or a part of one. Tasks come by node, CPUs by task, memory by node or CPU.
 - GPUs in all (--gpus, nodes left open): any number, as long as the tasks come out whole.
-- GPUs by task: so many tasks.
+- GPUs by task: so many tasks, on no node more than the user asked for in all: Slurm works out what a node may hold of such a job
+  when it is submitted, and not again (BadConstraints; seen on 22.05).
 
 A single task on a node (torchrun, or a script without srun) shrinks to a part of the node by its CPUs; several tasks only as far
 as each keeps its GPUs. Every request is worked out from the user's first one, so that a job resized twice is not a copy of a copy.
@@ -192,7 +193,8 @@ def _by_task(request: ResourceRequest, gpus_per_task: int, number: int) -> Resou
     here = _tasks_by_node(request)
     if here is None:
         least, most = _node_range(request, tasks / request.num_tasks)
-        return _with_tasks(request, tasks, min_nodes=min(least, tasks), max_nodes=most)
+        least = max(min(least, tasks), -(-tasks // request.num_tasks))
+        return _with_tasks(request, tasks, min_nodes=least, max_nodes=most and max(most, least))
     if tasks < here:
         made = _with_tasks(request, tasks, min_nodes=1, max_nodes=1)
         return replace(made, tasks_per_node=tasks if request.tasks_per_node else None)

@@ -67,7 +67,7 @@ def sizes(request: ResourceRequest, **more) -> list[int]:
         (asked(gpus=4, nodes=2, ntasks_per_node=2), 8, asked(gpus=8, nodes=4, ntasks_per_node=2)),
         (asked(gpus=8, nodes=(2, 4)), 16, asked(gpus=16, nodes=(4, 8), ntasks=4)),
         # GPUs by task
-        (asked(gpus_per_task=1, ntasks=2), 6, asked(gpus_per_task=1, ntasks=6)),
+        (asked(gpus_per_task=1, ntasks=2), 6, replace(asked(gpus_per_task=1, ntasks=6), min_nodes=3)),
         (
             asked(gpus_per_task=2, nodes=2, ntasks_per_node=2),
             4,
