@@ -37,6 +37,7 @@ from controller.preemption import Cause
 from controller.preemption_answers import (
     MOST,
     WrongWishError,
+    check_place,
     check_size,
     elsewhere_of,
     preemption_list,
@@ -202,6 +203,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         try:
             elsewhere, within_s = elsewhere_of(request, job, scene.state.nodes.names), within_of(request)
             check_size(elsewhere, scene, job)
+            check_place(elsewhere, scene, job)
             found = self._controller.preempting.begin(
                 job, Cause.OPERATOR, "by hand", elsewhere, force=request.force, within_s=within_s
             )

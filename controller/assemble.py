@@ -13,12 +13,12 @@ from controller.clock import RealClock
 from controller.config import ControllerSettings, load_settings
 from controller.daemon import Controller, stop_signals
 from controller.decide import Decider
+from controller.drive_preemptions import drive_preemptions
 from controller.errors import ConfigurationError, HeadwayError
 from controller.journal import Journal
 from controller.judging import judge_contention
 from controller.measuring import measure
 from controller.metrics import MeteredClient, serve_metrics
-from controller.preempting import drive_preemptions
 from controller.serve_agents import serve_agents
 from controller.slurm.select import open_client
 from controller.wake import WakePipe

@@ -17,6 +17,7 @@ import typer
 
 if TYPE_CHECKING:
     from controller.admin_client import AdminClient
+    from protos.headway.v1 import admin_pb2
 
 T = TypeVar("T")
 
@@ -40,6 +41,8 @@ profile_app = typer.Typer(
 app.add_typer(profile_app, name="profile")
 
 _LOOK_EVERY_S = 0.2
+_RESTART_S = 60.0
+"""For so long a controller that is away in the middle of a preemption is waited for."""
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
 JobId = Annotated[str, typer.Argument(metavar="JOBID", help="123, or 123_4 for one task of an array.")]
@@ -320,13 +323,27 @@ def _preempt(asked: _Asked, as_json: bool, config: Path | None, socket: Path | N
             shown.show_stage(found)
         while asked.wait and found.open:
             time.sleep(_LOOK_EVERY_S)
-            before, found = found, client.preemptions(number=found.number).preemptions[0]
+            before, found = found, _look_again(client, found)
             if not as_json and found.stage != before.stage:
                 shown.show_stage(found)
         if as_json:
             _render().write_json(_render().plain(found))
     if asked.wait and found.stage not in {"started", "resumed"}:
         raise typer.Exit(1)
+
+
+def _look_again(client: AdminClient, found: admin_pb2.PreemptionRecord) -> admin_pb2.PreemptionRecord:
+    """How it stands now. A controller that is started anew goes on with it: it is waited for."""
+    from controller.admin_client import UNREACHABLE, AskError
+
+    until_s = time.monotonic() + _RESTART_S
+    while True:
+        try:
+            return client.preemptions(number=found.number).preemptions[0]
+        except AskError as error:
+            if error.exit_code != UNREACHABLE or time.monotonic() > until_s:
+                raise
+            time.sleep(_LOOK_EVERY_S)
 
 
 def _names(listed: str) -> list[str]:

@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 import structlog
 
 from controller.agent_commands import AgentCommands, Line
-from controller.agents import AgentsServer, NodeStatus
+from controller.agents import NodeStatus
 from controller.clock import Clock
 from controller.comeback import Comeback, comeback
 from controller.config import ControllerSettings
@@ -27,8 +26,8 @@ from controller.errors import JournalError, PreemptionRefusedError
 from controller.events import EventLog
 from controller.journal import Journal
 from controller.ledger import Ledger
-from controller.preemption import Cause, Elsewhere, Preemption, Stage, Way, after_look, moved
-from controller.preemption_words import event_words
+from controller.preemption import Cause, Elsewhere, Preemption, Stage, Way, after_look, left_s, moved
+from controller.preemption_words import event_words, forced_words, lost_words
 from controller.scope import in_scope
 from controller.slurm.client import Failure, JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.told import NodeTold, Told, newest_step
@@ -86,7 +85,8 @@ class Preempting:
         self._agents: Agents | None = None
         self._commands: AgentCommands | None = None
         self._news = asyncio.Event()
-        self._drives = {row.raw_id: self._restored(row) for row in self._table.open()}
+        now_s, now = clock.now(), monotonic()
+        self._drives = {row.raw_id: Drive(row, deadline=now + left_s(row, now_s)) for row in self._table.open()}
 
     def serve(self, agents: Agents | None) -> None:
         """These are the agents from now on."""
@@ -98,7 +98,9 @@ class Preempting:
     @property
     def open(self) -> Mapping[int, Preemption]:
         """Those that have not ended, by Slurm's own number of the job; also STARTED ones, of which no step was told yet."""
-        return {raw_id: drive.row for raw_id, drive in self._drives.items()}
+        return {
+            raw_id: drive.row for raw_id, drive in list(self._drives.items())
+        }  # also asked by the exporter's thread
 
     def comeback(self, job: SlurmJob) -> Comeback:
         """Whether this job may be preempted now, and how it comes back. Cheap: may be asked of every job in every cycle."""
@@ -146,7 +148,7 @@ class Preempting:
             within_s=self.settings.preemption_within_s if within_s is None else within_s,
             stage=Stage.ASKED,
             asked_s=self._clock.now(),
-            problem=self._lost_by_force(job, found) if force and found.why_not else "",
+            problem=forced_words(found, newest_step(self._told_of(job))) if found.way is Way.NONE else "",
         )
         drive = Drive(self._table.add(row), deadline=self._monotonic() + row.within_s, seen=True)
         self._drives[job.raw_id] = drive
@@ -228,6 +230,8 @@ class Preempting:
                 self._go_on(drive, now)
             except JournalError as error:  # it stays as it was, and is tried again
                 log.error("preemption_not_recorded", job=drive.row.job_id, problem=str(error))
+            except Exception:  # a bug here must cost no other job its deadline
+                log.exception("preemption_stuck", job=drive.row.job_id)
         if self._commands is not None:
             self._commands.repeat(now)
 
@@ -265,7 +269,7 @@ class Preempting:
         if not drive.row.force or now >= drive.deadline + self.settings.preemption_still_s:
             self._call_off(drive, drive.late_words())
         elif not drive.row.problem:
-            lost = f"{drive.late_words()}; stopped by force: {_lost_after(self._newest_step(drive.row))}"
+            lost = f"{drive.late_words()}; stopped by force: {lost_words(self._newest_step(drive.row))}"
             self._change(drive, replace(drive.row, problem=lost, step=self._newest_step(drive.row)), silent=True)
 
     def _ask(self, drive: Drive, commands: AgentCommands, now: float) -> None:
@@ -302,6 +306,7 @@ class Preempting:
             {job.raw_id for job in snapshot.jobs if job.allocated and job.raw_id is not None} | self._drives.keys()
         )
         if not self._drives:
+            self.tick()
             return
         wanted = {drive.row.job_id for drive in self._drives.values()}
         jobs: dict[str, SlurmJob] = {}
@@ -379,12 +384,6 @@ class Preempting:
 
     # --- rows
 
-    def _restored(self, row: Preemption) -> Drive:
-        """As the journal has it. The time that is left is the wall's to say, as far as that makes sense."""
-        asked_s = row.asked_s if row.saved_s is None else row.saved_s
-        left_s = min(max(asked_s + row.within_s - self._clock.now(), 0.0), row.within_s)
-        return Drive(row, deadline=self._monotonic() + left_s)
-
     def _send(self, key: JobKey, row: Preemption) -> None:
         """Where it goes is written down before it is said to be stopped: the row would not say so again."""
         self._ledger.send(key, row.elsewhere)
@@ -409,33 +408,3 @@ class Preempting:
 
     def _newest_step(self, row: Preemption) -> int | None:
         return newest_step(self.told.of(RunKey(row.raw_id, row.restarts)))
-
-    def _lost_by_force(self, job: SlurmJob, found: Comeback) -> str:
-        if found.way is not Way.NONE:
-            return ""
-        return f"by force, though it {found.why_not}: {_lost_after(newest_step(self._told_of(job)))}"
-
-
-def _lost_after(step: int | None) -> str:
-    if step is None:
-        return "what it has not saved by itself is lost"
-    return f"what it did after step {step} is lost"
-
-
-@asynccontextmanager
-async def drive_preemptions(preempting: Preempting, agents: AgentsServer | None) -> AsyncIterator[None]:
-    """Within, agents are asked and deadlines kept; without agents only jobs that requeue themselves can be preempted."""
-    preempting.serve(agents)
-    if agents is not None:
-        agents.listeners.append(preempting.on_report)
-        agents.greeters.append(preempting.on_connected)
-    task = asyncio.create_task(preempting.drive(), name="preemptions")
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        if agents is not None:
-            agents.listeners.remove(preempting.on_report)
-            agents.greeters.remove(preempting.on_connected)
-        preempting.serve(None)

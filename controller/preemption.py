@@ -134,6 +134,12 @@ def moved(preemption: Preemption, stage: Stage, now_s: float, problem: str = "")
     return replace(preemption, stage=stage, problem=problem or preemption.problem, **changes)  # type: ignore[arg-type]
 
 
+def left_s(preemption: Preemption, now_s: float) -> float:
+    """Seconds that it has left to save (again), by a wall clock that may have been set: never more than it had."""
+    since_s = preemption.asked_s if preemption.saved_s is None else preemption.saved_s
+    return min(max(since_s + preemption.within_s - now_s, 0.0), preemption.within_s)
+
+
 def after_look(preemption: Preemption, job: SlurmJob | None, now_s: float) -> Preemption:
     """What has become of it as Slurm shows the job now; None: Slurm knows no such job any more."""
     if job is None or _is_another(preemption, job):

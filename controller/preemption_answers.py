@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+import numpy as np
 
 from controller.preempting import Preempting
 from controller.preemption import Elsewhere, Preemption
@@ -11,6 +14,7 @@ from controller.resize import resized
 from controller.scene import Scene
 from controller.slurm.client import Phase, SlurmJob
 from controller.wishes import read_wishes
+from policies.requests import Requests
 from protos.headway.v1 import admin_pb2
 
 MOST = 1000
@@ -99,6 +103,27 @@ def check_size(elsewhere: Elsewhere, scene: Scene, job: SlurmJob) -> None:
         all_gpus=int(scene.state.nodes.gpus.sum()),
         wishes=read_wishes(job.comment),
     )
+
+
+def check_place(elsewhere: Elsewhere, scene: Scene, job: SlurmJob) -> None:
+    """Whether the job would fit where it is to go, were those nodes empty. Raises WrongWishError."""
+    row = scene.rows.get(job.key)
+    if row is None or elsewhere.gpus is not None or not (elsewhere.avoid or elsewhere.only):
+        return
+    state = scene.state
+    there = [
+        name not in elsewhere.avoid and (not elsewhere.only or name in elsewhere.only) for name in state.nodes.names
+    ]
+    nodes = np.array(there, dtype=np.bool_)
+    if (now := int(state.jobs.node_set[row])) >= 0:
+        nodes &= state.node_sets[now]
+    node_set = state.jobs.node_set.copy()
+    node_set[row] = len(state.node_sets)
+    sets = np.vstack([state.node_sets.reshape(-1, len(nodes)), nodes])
+    if not Requests(replace(state, node_sets=sets, jobs=replace(state.jobs, node_set=node_set))).of(row).parts:
+        raise WrongWishError(
+            f"job {job.key.job_id} does not fit on the nodes that are left for it, even if nobody else were there; name others"
+        )
 
 
 def within_of(request: admin_pb2.PreemptRequest) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.comeback import Comeback
 from controller.preemption import Cause, Elsewhere, Preemption, Stage, Way
 from controller.words import count, duration
 
@@ -61,6 +62,16 @@ def facts_of(preemption: Preemption) -> dict[str, str]:
         **({} if preemption.step is None else {"preemption_step": str(preemption.step)}),
         **{f"preemption_{name}_s": f"{time_s:.3f}" for name, time_s in times.items() if time_s is not None},
     }
+
+
+def forced_words(found: Comeback, step: int | None) -> str:
+    """Of a job that is stopped though it cannot come back; `step`: of its newest checkpoint."""
+    return f"by force, though it {found.why_not}: {lost_words(step)}"
+
+
+def lost_words(step: int | None) -> str:
+    """What a job loses that is stopped before it has saved."""
+    return "what it has not saved by itself is lost" if step is None else f"what it did after step {step} is lost"
 
 
 def at_step(preemption: Preemption) -> str:

@@ -17,9 +17,10 @@ from controller.clock import RealClock
 from controller.config import ControllerSettings
 from controller.daemon import Controller
 from controller.decide import Decider
+from controller.drive_preemptions import drive_preemptions
 from controller.journal import Journal
 from controller.metrics import MeteredClient
-from controller.preempting import STEP_WATCH_S, drive_preemptions
+from controller.preempting import STEP_WATCH_S
 from controller.preemption import Stage
 from controller.serve_agents import serve_agents
 from controller.slurm.client import Phase, SlurmJob

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from controller.drive_preemptions import drive_preemptions
 from controller.errors import JournalError, PreemptionRefusedError
-from controller.preempting import drive_preemptions
 from controller.preemption import Cause, Elsewhere, Stage
 from controller.slurm.client import Phase, SlurmJob
 from tests.unit.controller.preempted import Preempted, preempted_world, silent

@@ -208,6 +208,8 @@ async def test_a_moved_job_runs_elsewhere_and_may_come_back_later(folder: Path) 
         assert [share.node for share in again.allocated] == ["n2", "n4"]
         wrong = await headway("move", job.key.job_id, "--to", "n9", *where)
         assert (wrong.code, "no managed node is called n9" in wrong.err) == (2, True)
+        small = await headway("move", job.key.job_id, "--to", "n1", *where)
+        assert (small.code, "does not fit on the nodes that are left for it" in small.err) == (2, True)
         both = await headway("move", job.key.job_id, "--to", "n1", "--off", "n1,n2", *where)
         assert (both.code, "n1: not both" in both.err) == (2, True)
 
