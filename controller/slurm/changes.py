@@ -84,11 +84,11 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
     if words and found.record.mixed_gres:
         return Failure("asks for generic resources that cannot be written anew")
     words += _task_words(request, original.tasks_per_node, original)
-    nodes_restored = _same_range(found, original)
-    if not nodes_restored:
-        words.append(f"NumNodes={original.min_nodes}-{original.max_nodes or MANY_NODES}")
-    elif request.num_tasks != original.num_tasks:
+    nodes_restored, tasks_restored = _same_range(found, original), request.num_tasks == original.num_tasks
+    if not tasks_restored and (nodes_restored or found.told):
         words.append(f"NumTasks={original.num_tasks}")
+    elif not nodes_restored:
+        words.append(f"NumNodes={original.min_nodes}-{original.max_nodes or MANY_NODES}")
     if request.num_cpus != original.num_cpus:
         words.append(f"NumCPUs={original.num_cpus}")
     words += _share_words(request, original)

@@ -144,6 +144,12 @@ def _apply(job: Job, key: str, value: str) -> None:
             fields["gpus"] = " ".join([*others, f"{key}={value}"]) + " "
         case "TasksPerNode":
             fields["tasks_per_node"] = value
+        case "CPUsPerTask":
+            fields["cpus_per_task"] = value
+        case "MinMemoryNode":
+            fields["memory"] = f"MinMemoryNode={value}M"
+        case "MinCPUsNode":
+            pass  # nobody reads it
         case "NumTasks":
             job.tasks = int(value)
             fields["num_tasks"] = value

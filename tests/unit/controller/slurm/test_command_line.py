@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controller.errors import SlurmReplyError, SlurmUnavailableError
@@ -339,6 +341,44 @@ async def test_what_a_requeued_job_does_not_show_is_asked_for_once() -> None:
     slurm.before = lambda line: slurm["7"].update(num_nodes="3")  # it shows the number of its last run
     assert await client.pin([pin]) == {}
     assert slurm.commands("update") == ["update JobId=7 NumNodes=1-1 ReqNodeList=n2"]
+
+
+async def test_a_job_in_another_size_gets_its_tasks_after_its_nodes() -> None:
+    # given a job of two nodes with two tasks on each
+    slurm = Slurmctld(held(7, num_nodes="2-2", tres="cpu=4,node=2", num_tasks="4", num_cpus="4", tasks_per_node="2"))
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    slurm["7"].update(restarts="1", num_nodes="2")
+    # when it is to have one node, or four
+    for nodes, tasks in ((("n3",), 2), (("n1", "n2", "n3", "n4"), 8)):
+        slurm.calls.clear()
+        count = len(nodes)
+        size = replace(original, min_nodes=count, max_nodes=count, num_tasks=tasks, num_cpus=tasks)
+        assert await client.pin([Pin(KEY, nodes, 2, size, resized=True)]) == {}
+        assert slurm.commands("update") == [
+            f"update JobId=7 NumNodes={count}-{count} ReqNodeList={','.join(nodes)}",
+            f"update JobId=7 NumTasks={tasks} NumCPUs={tasks}",
+        ]
+    # then it gets its own request back
+    assert await client.unpin({KEY: original}) == {}
+    found = (await job_of(client)).request
+    assert (found.num_tasks, found.num_cpus, found.min_nodes) == (4, 4, 2)
+
+
+async def test_a_job_on_a_part_of_its_node_has_that_part_of_its_cpus_and_memory() -> None:
+    slurm = Slurmctld(
+        held(7, num_cpus="16", cpus_per_task="16", memory="MinMemoryNode=8000M", gpus="TresPerNode=gres:gpu:8 ")
+    )
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    part = replace(original, gpus_per_node=2, num_cpus=4, cpus_per_task=4, memory_mib_per_node=2000, max_nodes=1)
+    assert await client.pin([Pin(KEY, ("n2",), 2, part, resized=True)]) == {}
+    (asked,) = slurm.commands("update")
+    assert set(asked.split()[2:]) == {
+        "TresPerNode=gres:gpu:2", "NumCPUs=4", "CPUsPerTask=4", "MinCPUsNode=4", "MinMemoryNode=2000", "ReqNodeList=n2",
+    }  # fmt: skip
+    assert await client.unpin({KEY: original}) == {}
+    assert (await job_of(client)).request == original
 
 
 async def test_a_wrong_node_fails_alone_and_is_never_half_done() -> None:
