@@ -4,7 +4,8 @@ Outside a profile window: fresh processes in turns, with the folder on PYTHONPAT
 tells the CPU time of its training thread a step, which the machine's other work disturbs less than the clock; what the hook
 does beside that thread (one turn a second) is told as the process's other CPU time. Pair by pair; the median of the ratios.
 
-Inside: one process, blocks of steps in turns with a window and without; a window's block pays for its begin and end.
+Inside: one process, blocks of steps in turns with a window and without; a window's block pays for its begin and end. Once as
+where torch.distributed is in use, with a profiler, and once as where it is not.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ print(json.dumps({"thread_s": thread / steps, "beside_s": (process - thread) / w
 _INSIDE = (
     _MODEL
     + """
-from headway_job.kineto import Kineto
+from headway_job.kineto import recorder
 from headway_job.window import Window
-pairs, count, length = [], int(sys.argv[1]), int(sys.argv[2])
+pairs, count, length, communicates = [], int(sys.argv[1]), int(sys.argv[2]), bool(int(sys.argv[3]))
 def block(window):
     begin = time.thread_time()
     for _ in range(length + 2):
@@ -68,7 +69,7 @@ def block(window):
 ended = []
 for number in range(count + 1):
     plain = block(None)
-    watched = block(Window(length, ended.append, Kineto(), with_queue=True))
+    watched = block(Window(length, ended.append, recorder(communicates), with_queue=communicates))
     if number: pairs.append((plain, watched))  # the first pays for what the profiler does once
 assert all(one is not None for one in ended) and len(ended) == count + 1
 print(json.dumps(pairs))
@@ -98,7 +99,8 @@ def run(*, quick: bool) -> Findings:
     findings = Findings("jobside")
     with tempfile.TemporaryDirectory() as folder, _agent(Path(folder) / "job.sock") as path:
         _outside(findings, path, pairs=4 if quick else 15, steps=2000 if quick else 4000)
-        _inside(findings, path, pairs=20 if quick else 100)
+        _inside(findings, path, communicates=True, pairs=20 if quick else 100)
+        _inside(findings, path, communicates=False, pairs=20 if quick else 100)
         _import(findings, path, pairs=3 if quick else 10)
         _call(findings, path)
     return findings
@@ -115,12 +117,13 @@ def _outside(findings: Findings, path: str, pairs: int, steps: int) -> None:
     findings.keep("outside, ratio", ratios)
 
 
-def _inside(findings: Findings, path: str, pairs: int) -> None:
-    rows = _run(_INSIDE, path, pairs, _STEPS_A_WINDOW)
+def _inside(findings: Findings, path: str, *, communicates: bool, pairs: int) -> None:
+    rows = _run(_INSIDE, path, pairs, _STEPS_A_WINDOW, int(communicates))
     ratios = [watched / plain for plain, watched in rows]
     note = f"of {_STEPS_A_WINDOW} steps, its begin and end included; ratios: {spread(ratios)}"
-    findings.add("step time inside a window", 100 * (median(ratios) - 1), "%", 5.0, note)
-    findings.keep("inside, ratio", ratios)
+    name = "inside a window" if communicates else "inside a window, one process"
+    findings.add(f"step time {name}", 100 * (median(ratios) - 1), "%", 5.0, note)
+    findings.keep(f"{name}, ratio", ratios)
 
 
 def _import(findings: Findings, path: str, pairs: int) -> None:

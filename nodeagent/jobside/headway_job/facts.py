@@ -38,8 +38,10 @@ def hello(device: str, known: Optional[Tuple[int, int]], loaded_ns: int) -> Dict
     }
 
 
-def model(parameters: Sequence[Tensor], optimizers: int, groups: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """The fields of a model frame."""
+def model(
+    parameters: Sequence[Tensor], optimizers: int, groups: List[Dict[str, Any]], batch_size: int = 0
+) -> Dict[str, Any]:
+    """The fields of a model frame; `batch_size` 0: not known."""
     digest = hashlib.sha256()
     for shape, dtype in sorted((shape, dtype) for shape, dtype, _, _ in parameters):
         digest.update(f"{'x'.join(map(str, shape))} {dtype}\n".encode())
@@ -50,7 +52,7 @@ def model(parameters: Sequence[Tensor], optimizers: int, groups: List[Dict[str, 
         "optimizers": optimizers,
         "groups": groups,
         "signature": digest.hexdigest(),
-        "batch_size": _UNKNOWN,
+        "batch_size": batch_size or _UNKNOWN,
     }
 
 

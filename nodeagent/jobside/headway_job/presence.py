@@ -16,6 +16,7 @@ import threading  # noqa: F401 - whichever thread imports it first is the main t
 import time
 from typing import TYPE_CHECKING, Any, Optional
 
+from .batches import hook_loaders
 from .guard import Guard
 from .orders import Orders
 from .tally import Tally, step_hook
@@ -53,7 +54,9 @@ class Presence:
         """Registers everything, and starts the thread."""
         self.guard.give_way = self._give_way
         self.guard.install()
+        self.tally.began = self._ring
         _hook_optimizers(self.tally)
+        hook_loaders(self.tally)
         os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child)
         atexit.register(self._at_exit)
         self._start_thread()

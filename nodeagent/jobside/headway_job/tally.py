@@ -29,10 +29,13 @@ class Tally:
     """
 
     __slots__ = (
+        "batch_size",
+        "began",
         "closed",
         "device",
         "errand",
         "first_ns",
+        "loading",
         "mark",
         "optimizers",
         "owner",
@@ -50,6 +53,8 @@ class Tally:
         """End of the first step."""
         self.errand: Optional[Callable[[], None]] = None
         """Called by the training thread after a step that counts; must not raise."""
+        self.began: Optional[Callable[[], None]] = None
+        """Called by the training thread in the first step of all."""
         self.closed = False
         """In a forked child, or at exit."""
         self.rivals: Dict[int, Tuple[int, int]] = {}
@@ -58,6 +63,10 @@ class Tally:
         self.optimizers = 0
         self.device = ""
         self.seen: Set[int] = set()
+        self.loading = 0
+        """Batch size of the DataLoader that was asked for batches last; 0: not known."""
+        self.batch_size = 0
+        """What that was when the optimizer that counts first stepped."""
 
     def meet(self, optimizer: Any) -> None:
         """A step of an optimizer that does not count, or not yet."""
@@ -69,7 +78,10 @@ class Tally:
             self.first_ns = time.monotonic_ns()
             self.mark = (1, self.first_ns)
             self.owner = key
+            self.batch_size = self.loading
             self._describe(optimizer)
+            if self.began is not None:
+                self.began()
         elif key not in self.rivals:
             if len(self.rivals) < _MOST_OPTIMIZERS:
                 self.rivals[key] = (steps, 1)
@@ -88,6 +100,7 @@ class Tally:
         self.seen.clear()
         self.parameters = []
         self.optimizers = 0
+        self.batch_size = self.loading
         self._describe(optimizer)
 
     def _describe(self, optimizer: Any) -> None:

@@ -78,7 +78,7 @@ class Teller:
         """Until `sleep` says stop."""
         while True:
             now_s = time.monotonic()
-            if self._line is None and now_s >= self._next_try_s:
+            if self._line is None and now_s >= self._next_try_s and self._has_reason():
                 self._connect(now_s)
             if self._line is not None:
                 self._turn(now_s)
@@ -86,9 +86,16 @@ class Teller:
                 return
 
     def _rest_s(self) -> float:
+        if self._line is None and not self._has_reason():
+            return _LONGEST_PAUSE_S
         if self._line is None:
             return max(self._next_try_s - time.monotonic(), 0.01)
         return _TURN_S if self._orders.run is None else min(_TURN_S, _GLANCE_S)
+
+    def _has_reason(self) -> bool:
+        """Whether there is anything to connect for: a step was made, or saves can be asked for. Until then the thread sleeps, and
+        is rung when there is; a program that only imports torch, or one that loads data for another, takes no connection."""
+        return self._tally.mark[0] > 0 or self._orders.run is not None
 
     def last_words(self) -> None:
         """At exit, in whatever thread that is, once `run` has returned."""
@@ -190,7 +197,7 @@ class Teller:
             return
         self._tries -= 1
         try:
-            recorder = kineto.Kineto()
+            recorder = kineto.recorder(self._ranks is not None)
         except Exception:
             # Another version's profiler, or one that cannot be kept quiet: no profile then.
             self._wanted_steps = 0
@@ -240,8 +247,11 @@ class Teller:
             return
         parameters, optimizers = self._tally.parameters, self._tally.optimizers
         self._groups = facts.groups() or self._groups
-        key = (id(parameters), len(parameters), optimizers, len(self._groups))
-        if key != self._model_key and line.send("model", facts.model(list(parameters), optimizers, self._groups)):
+        batch_size = self._tally.batch_size
+        key = (id(parameters), len(parameters), optimizers, len(self._groups), batch_size)
+        if key == self._model_key:
+            return
+        if line.send("model", facts.model(list(parameters), optimizers, self._groups, batch_size)):
             self._model_key = key
 
     def _tell_steps(self, line: Line, now_s: float) -> None:

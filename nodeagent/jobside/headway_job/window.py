@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Callable, List, NamedTuple, Optional
+from typing import Any, Callable, List, NamedTuple, Optional, Union
 
-from .kineto import Kineto, in_use
+from .kineto import Kineto, Quiet, in_use
 from .split import StepMark
 
 _LONGEST_S = 60.0
@@ -25,7 +25,7 @@ class Window:
     """Invariant: while `open`, the profiler runs in the thread `thread`, and only that thread may stop it."""
 
     def __init__(
-        self, steps: int, done: Callable[[Optional[Recorded]], None], kineto: Kineto, *, with_queue: bool
+        self, steps: int, done: Callable[[Optional[Recorded]], None], kineto: Union[Kineto, Quiet], *, with_queue: bool
     ) -> None:
         """In any thread. `with_queue`: tell the time in the run queue too, which only communication needs."""
         self._steps = steps

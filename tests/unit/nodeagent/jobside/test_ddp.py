@@ -12,6 +12,7 @@ from tests.unit.nodeagent.jobside.agent import HASTE, SOCKETS, Agent, Connection
 
 _RANKS = (
     HASTE.replace("0.002", "0.02")
+    + "teller.Teller._has_reason = lambda self: True\n"  # before the first step: so what is told changes afterwards
     + SOCKETS
     + """
 import os, sys, time

@@ -185,6 +185,7 @@ def test_descriptors_closed_and_taken(agent: Agent, program: Program) -> None:
         + MODEL
         + """
 import os, socket, time
+step()
 connected()
 for _ in range(20): step()
 os.closerange(3, 2000)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.frames import Bye, Hello
+from nodeagent.frames import Bye, Hello, Steps
 from tests.unit.nodeagent.jobside.agent import HASTE, JOBSIDE, SOCKETS, Agent, Program
 from tests.unit.nodeagent.jobside.agent import MODEL as REAL_MODEL
 from tests.unit.nodeagent.jobside.small_torch import MODEL, make
@@ -61,6 +61,7 @@ def test_no_thread_of_ours_runs_at_a_fork(agent: Agent, program: Program) -> Non
         + MODEL
         + """
 import time
+step()
 connected()
 assert comes_to(2) == 2
 seen = []
@@ -84,6 +85,7 @@ def test_a_daemon_that_forks_twice(agent: Agent, program: Program) -> None:
         SOCKETS
         + MODEL
         + """
+step()
 connected()
 if os.fork() == 0:
     os.setsid()
@@ -97,7 +99,8 @@ print("away")
     )
     agent.close()
     assert (done.returncode, done.stdout, done.stderr) == (0, "away\n", "")
-    assert [type(frame) for frame in agent.connections[0].frames] == [Hello, Bye]
+    assert [type(frame) for frame in agent.connections[0].frames] == [Hello, Steps, Bye]
+    assert agent.connections[0].steps.steps == 1
 
 
 def test_workers_of_a_data_loader(tmp_path: Path, agent: Agent) -> None:

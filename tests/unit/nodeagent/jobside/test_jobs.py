@@ -37,6 +37,38 @@ def test_a_plain_loop(agent: Agent, program: Program) -> None:
     assert rows[-1].last_ns - rows[-1].first_ns == round(sum(row.window_s for row in rows) * 1e9)
 
 
+def test_who_never_trains_takes_no_connection(agent: Agent, program: Program) -> None:
+    """A launcher, a script that only infers, a worker of somebody's DataLoader: none of them steps."""
+    idle = "import time, torch\ntime.sleep(1.5)\ntorch.zeros(3).add_(1)\nprint('done')\n"
+    done = program.run(idle)
+    agent.close()
+    assert (done.returncode, done.stdout, done.stderr, agent.connections) == (0, "done\n", "", [])
+
+
+def test_who_begins_to_train_late_is_there_at_once(agent: Agent, program: Program) -> None:
+    begin = MODEL + "import time\ntime.sleep(1.5)\nstep()\ntime.sleep(0.5)\n"
+    program.run(begin + "for _ in range(9): step()\n")
+    agent.close()
+    (told,) = agent.connections
+    assert told.steps.steps == 10
+
+
+def test_the_batch_size_is_that_of_the_loader(agent: Agent, program: Program) -> None:
+    program.run(
+        MODEL
+        + """
+import time
+from torch.utils.data import DataLoader
+for batch in DataLoader(torch.ones(96, 8), batch_size=32):
+    for _ in range(10):
+        optimizer.zero_grad(); model(batch).sum().backward(); optimizer.step()
+        time.sleep(0.02)
+"""
+    )
+    agent.close()
+    assert agent.connections[0].model.batch_size == 32
+
+
 def test_frames_of_steps_come_once_a_second(agent: Agent, program: Program) -> None:
     program.run(MODEL + "import time\nend = time.monotonic() + 3.5\nwhile time.monotonic() < end: step()\n")
     agent.close()
@@ -126,13 +158,6 @@ for number in range(20):
     )
     agent.close()
     assert agent.connections[0].steps.steps == 16
-
-
-def test_a_program_that_never_steps(agent: Agent, program: Program) -> None:
-    done = program.run("import time, torch\ntime.sleep(1.5)\nprint('served')\n")
-    agent.close()
-    assert (done.returncode, done.stdout, done.stderr) == (0, "served\n", "")
-    assert [type(frame) for frame in agent.connections[0].frames] == [Hello, Bye]
 
 
 def test_the_program_does_not_see_the_thread(agent: Agent, program: Program) -> None:

@@ -18,7 +18,7 @@ _DOOR = JOBSIDE / "before_2_5"
 _LOOP = (
     SOCKETS
     + MODEL
-    + "import time\nconnected()\nfor _ in range(20): step(); time.sleep(0.01)\nprint(torch.MONKEYTYPE)\n"
+    + "import time\ntime.sleep(0.5)\nstep()\nconnected()\nfor _ in range(19): step(); time.sleep(0.01)\nprint(torch.MONKEYTYPE)\n"
 )
 
 

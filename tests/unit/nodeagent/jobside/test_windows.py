@@ -23,7 +23,13 @@ def train_until(true):
 def in_a_window():
     return window() is not None and window().open and len(window()._marks) > 2
 """
-_PROGRAM = HASTE.replace("0.002", "0.02") + MODEL + _HELPERS
+_AS_IN_A_GROUP = """
+from headway_job import kineto
+kineto.recorder = lambda communicates: kineto.Kineto()
+"""
+"""Of one process, a window has torch's profiler all the same, as it has where torch.distributed is in use."""
+_ALONE = HASTE.replace("0.002", "0.02") + MODEL + _HELPERS
+_PROGRAM = _AS_IN_A_GROUP + _ALONE
 
 
 def _asks(steps: int) -> object:
@@ -64,6 +70,24 @@ print(sum(event.key == "aten::addmm" for event in mine.key_averages()))
     assert profile.compute_s == profile.step_s > 0
     assert (profile.comm_exposed_s, profile.comm_hidden_s, profile.kinds) == (0, 0, ())
     assert isinstance(asking.connections[0].frames[-1], Bye)
+
+
+@pytest.mark.parametrize("asking", [7], indirect=True)
+def test_where_nothing_communicates_no_profiler_runs(tmp_path: Path, asking: Agent) -> None:
+    done = Program(tmp_path, asking).run(
+        _ALONE
+        + """
+train_until(in_a_window)
+print(torch._C._autograd._profiler_enabled())
+train_until(lambda: window() is None)
+for _ in range(100): step(); time.sleep(0.005)
+"""
+    )
+    asking.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
+    profile = asking.connections[0].profile
+    assert (profile.steps, profile.kinds, profile.busy_s) == (7, (), None)
+    assert profile.compute_s == profile.step_s > 0
 
 
 @pytest.mark.parametrize("asking", [200], indirect=True)
