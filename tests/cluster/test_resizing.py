@@ -170,7 +170,8 @@ def test_an_impossible_size_is_refused_and_the_job_runs_on(world: Live) -> None:
 # --- torchrun
 
 RANK = """import os, sys
-print(os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["LOCAL_WORLD_SIZE"], os.uname().nodename, flush=True)
+with open(sys.argv[1], "a") as ranks:
+    ranks.write(f"{os.environ['RANK']} {os.environ['WORLD_SIZE']} {os.environ['LOCAL_WORLD_SIZE']} {os.uname().nodename}\\n")
 """
 TORCHRUN = """#!/bin/bash
 #SBATCH -N2 --gpus-per-node=2 --ntasks-per-node=1 --requeue --output=job-%j.log --comment=headway=preemptible
@@ -179,7 +180,7 @@ run=$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 env > env.$run
 srun python -m torch.distributed.run --nnodes=$SLURM_NNODES --nproc-per-node=$SLURM_GPUS_ON_NODE --rdzv-backend=c10d \
-    --rdzv-endpoint=$head:$((20000 + SLURM_JOB_ID)) --rdzv-id=$run rank.py > ranks.$run 2> job-$run.err
+    --rdzv-endpoint=$head:$((20000 + SLURM_JOB_ID)) --rdzv-id=$run rank.py ranks.$run
 touch ready.$run
 while true; do sleep 0.2; done
 """
