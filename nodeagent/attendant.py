@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Protocol
 
 import structlog
 
@@ -21,12 +22,21 @@ _ATTEND_S = 0.05
 """News of several ranks that come together are one row."""
 
 
+class Mail(Post, Protocol):
+    """The job socket, as far as it is used here."""
+
+    def read_now(self) -> None:
+        """Reads what has come."""
+        ...
+
+
 class Attendant:
     """Invariant: an answer goes out when it is known, and news of a job a moment after they came, within Haste's limits."""
 
-    def __init__(self, jobs: Jobs, post: Post, clock_ns: Callable[[], int]) -> None:
-        self.saves = Saves(jobs, post, self._answered, clock_ns())
+    def __init__(self, jobs: Jobs, mail: Mail, clock_ns: Callable[[], int]) -> None:
+        self.saves = Saves(jobs, mail, self._answered, clock_ns())
         self._jobs = jobs
+        self._mail = mail
         self._clock_ns = clock_ns
         self._haste = Haste()
         self._news = asyncio.Event()
@@ -63,6 +73,8 @@ class Attendant:
             await self._news.wait()
             await asyncio.sleep(_ATTEND_S)
             try:
+                if self.saves.open:
+                    self._mail.read_now()
                 now_ns = self._clock_ns()
                 self.saves.tick(now_ns)
                 if due := self._haste.take(now_ns / 1e9):

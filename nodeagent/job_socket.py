@@ -194,6 +194,11 @@ class JobSocket:
         found = self._connections.get(connection)
         return found is not None and self._send(found, frames.go_on_request(found.next_seq, save_id))
 
+    def read_now(self) -> None:
+        """Read what has come without waiting for more to gather: somebody waits for it."""
+        if self._poll is not None:
+            self._read_all()
+
     def sweep(self) -> None:
         """Called now and then: close who never said hello, and log what was refused."""
         now_ns = self._clock_ns()
