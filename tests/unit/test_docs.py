@@ -26,6 +26,7 @@ from controller.lease import Lease, write_lease
 from controller.measuring import Measuring
 from controller.metrics import MeteredClient, make_registry
 from controller.plan import Plan, make_plan
+from controller.preemption_table import PREEMPTION_SCHEMA
 from controller.slurm.embedded.loading import load_cluster
 from nodeagent.config import load_settings as load_agent_settings
 from policies.api import PolicySpec
@@ -248,7 +249,7 @@ def test_every_table_of_the_journal_is_in_architecture() -> None:
     section = architecture[architecture.index("\n## The journal") : architecture.index("\n## What happens at each")]
 
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(
-        re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", _SCHEMA)
+        re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", _SCHEMA + PREEMPTION_SCHEMA)
     )
 
 
