@@ -123,7 +123,7 @@ def make_plan(state: ClusterState, decision: Decision, spec: PolicySpec) -> Plan
     except _BadDecisionError as error:
         return Rejection(str(error))
     plan = _steps(state, decision, entries.rows.astype(np.int64))
-    return _beside_those_that_stop(state, plan, stops) if stops else plan
+    return _beside_those_that_stop(state, decision, plan, stops) if stops else plan
 
 
 def _steps(state: ClusterState, decision: Decision, rows: npt.NDArray[np.int64]) -> Plan:
@@ -206,16 +206,18 @@ def _check_move(state: ClusterState, stop: Stop, spec: PolicySpec) -> None:
     _check_nodes(state, stop.row, stop.placement)
 
 
-def _beside_those_that_stop(state: ClusterState, plan: Plan, stops: tuple[Stop, ...]) -> Plan:
+def _beside_those_that_stop(state: ClusterState, decision: Decision, plan: Plan, stops: tuple[Stop, ...]) -> Plan:
     """The plan for now: who fits beside all that still runs starts, in the policy's order; the others go on waiting."""
-    leaving = {stop.row for stop in stops}
     free = _Free(state)
-    starts = [start for start in plan.starts if free.take(start)]
+    starts = tuple([start for start in plan.starts if free.take(start)])
     now = {start.row for start in starts}
     waits = {start.row: start for start in plan.starts if start.row not in now}
-    told = {row: f"{start.reason}; {_until(state, leaving)}".lstrip("; ") for row, start in waits.items()}
-    # In line they stand before everybody whom the policy does not want to start.
-    return Plan(tuple(starts), (*waits, *plan.queue), {**plan.reasons, **told}, stops)
+    until = _until(state, [stop.row for stop in stops])
+    told = {row: f"{start.reason}; {until}".lstrip("; ") for row, start in waits.items()}
+    known = waits.keys() | set(plan.queue)
+    order = [row for row in decision.queue or state.pending.tolist() if row in known]
+    queue = dict.fromkeys([*order, *waits])  # a policy need not name all
+    return Plan(starts, tuple(queue), {**plan.reasons, **told}, stops)
 
 
 def _until(state: ClusterState, leaving: Iterable[int]) -> str:
