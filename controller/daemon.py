@@ -286,7 +286,8 @@ class Controller:
 
     @property
     def _somebody_waits(self) -> bool:
-        return self.last is not None and len(self.last.observation.state.pending) > 0
+        """A job that was stopped a moment ago waits too, though it may not be placed yet."""
+        return self.preempting.moving or (self.last is not None and len(self.last.observation.state.pending) > 0)
 
     def _in_a_hurry(self, woken: Woken) -> bool:
         """Somebody submitted or held a job, or jobs wait for what has just become free."""

@@ -428,6 +428,23 @@ async def test_a_stop_whose_confirmation_is_lost_is_seen_at_the_next_look(folder
         assert "n2" not in {share.node for share in again.allocated}
 
 
+async def test_the_queue_is_read_often_until_a_stopped_job_could_be_placed(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await saved(cluster, folder)
+        assert world.preempting.moving
+        for node in ("n1", "n2", "n3", "n4"):
+            world.slurm.node_drain(node)
+        await world.go_on(10)
+        assert (cluster.row().stage, world.preempting.moving) == (Stage.STOPPED, True)
+        # one that finds no room waits as any other does
+        await world.go_on(10)
+        assert (cluster.row().stage, world.preempting.moving) == (Stage.STOPPED, False)
+        world.slurm.node_resume("n4")
+        world.slurm.node_resume("n3")
+        assert (await cluster.runs_again(job.key.job_id)).restarts == 1
+
+
 async def test_what_slurm_refuses_is_called_off(folder: Path) -> None:
     async with preempted_world(folder) as cluster:
         world = cluster.world
