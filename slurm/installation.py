@@ -198,13 +198,17 @@ class Installation:
         command = [*program("headway-controller"), "watchdog", "--config", str(self.config), "--every", str(every_s)]
         self.start("watchdog", command)
 
-    def start_agents(self, cluster: RunningCluster) -> None:
-        """Start an agent in every node, and wait until jobs can reach each. Raises InstallationError."""
-        for node in cluster.node_names:
+    def start_agents(self, cluster: RunningCluster, nodes: Sequence[str] | None = None) -> None:
+        """Start an agent in every node, or in these that were booted again, and wait until jobs can reach each.
+
+        Raises InstallationError.
+        """
+        nodes = cluster.node_names if nodes is None else nodes
+        for node in nodes:
             self._give_agent_a_folder(cluster, node)
             self.configure_agent(cluster, node)
             self.start_agent(cluster, node, wait=False)
-        for node in cluster.node_names:
+        for node in nodes:
             self._await_agent(cluster, node)
 
     def start_agent(self, cluster: RunningCluster, node: str, *, wait: bool = True) -> None:
@@ -232,7 +236,7 @@ class Installation:
 
     def _give_agent_a_folder(self, cluster: RunningCluster, node: str) -> None:
         folder = self._agent_folder(node) / "run"
-        folder.mkdir(mode=0o755, parents=True)
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         cluster.run_on(node, "mount", "--bind", str(folder), str(self.job_socket.parent))
 
     def configure_agent(self, cluster: RunningCluster, node: str) -> None:

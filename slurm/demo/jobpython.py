@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from slurm.minicluster.cluster import RunningCluster
@@ -23,10 +23,10 @@ def user_environment() -> Mapping[str, str]:
     return {"PATH": f"{Path(sys.prefix) / 'bin'}:{_SYSTEM_PATH}", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def open_to_users(cluster: RunningCluster) -> None:
-    """Show the folders of this Python to every user of every node. Raises CommandError."""
+def open_to_users(cluster: RunningCluster, nodes: Sequence[str] | None = None) -> None:
+    """Show the folders of this Python to every user of every node, or of these. Raises CommandError."""
     plans = closed_folders(python_folders())
-    for node in cluster.node_names:
+    for node in cluster.node_names if nodes is None else nodes:
         for closed, folders in plans.items():
             cluster.run_on(node, "sh", str(_SCRIPT), str(closed), *map(str, folders))
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from slurm.demo import jobpython
 from slurm.minicluster.processes import ProcessRef, all_pids
 from tests.cluster.training import Training, training
 
@@ -99,6 +100,20 @@ class Returning(Training):
             return None
 
         return cast("ProcessRef", self.until(found, f"a rank of {name} on {node}"))
+
+    @contextmanager
+    def crashed(self, node: str) -> Iterator[None]:
+        """A node without power; afterwards it is as it was."""
+        name = f"nodename={node}"
+        self.cluster.crash_node(node)
+        try:
+            yield
+        finally:
+            self.cluster.run("scontrol", "update", name, "state=drain", "reason=test")
+            self.cluster.boot_node(node)
+            jobpython.open_to_users(self.cluster, [node])
+            self.headway.start_agents(self.cluster, [node])
+            self.cluster.run("scontrol", "update", name, "state=resume")
 
     @contextmanager
     def no_room(self) -> Iterator[None]:

@@ -1,0 +1,229 @@
+"""On a real Slurm: whatever breaks while jobs are preempted, each ends once, and goes on from the last acknowledged checkpoint."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.returning import STARTS_S, STEPS, Returning, returning
+
+pytestmark = pytest.mark.timeout(400)
+
+LONG = 200
+"""Steps of a job that is to be preempted several times."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Returning]:
+    with returning() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def whole(cluster: Returning) -> dict[int, float]:
+    """Losses of a job that is left alone; those of the first STEPS steps are those of a shorter job too."""
+    job = cluster.begin("whole", steps=LONG, pause_s=0.02)
+    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + LONG)
+    return dict(cluster.losses("whole"))
+
+
+@pytest.fixture(autouse=True)
+def mended(cluster: Returning) -> Iterator[None]:
+    yield
+    cluster.clear()
+
+
+def finished(cluster: Returning, name: str, job: str, whole: dict[int, float], steps: int = STEPS) -> None:
+    """The job ended once and well, made every step with the right loss, and lost none after an acknowledged checkpoint."""
+    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + steps)
+    cluster.check_losses(name, {step: loss for step, loss in whole.items() if step < steps})
+    began = cluster.began(name)
+    assert began[0] == 0
+    assert len(began) == int(cluster.show(job)["Restarts"]) + 1
+    acknowledged = [row["step"] for row in reversed(cluster.preemptions(job)) if row["stage"] in {"started", "resumed"}]
+    for step in acknowledged:
+        assert any(first >= step for first in began), (acknowledged, began)
+    assert began == sorted(began), "no run began before the one before it"
+
+
+# --- killed at any moment
+
+
+def kill_controller(cluster: Returning, rng: random.Random) -> None:
+    cluster.headway.stop("controller", signal.SIGKILL)
+    time.sleep(rng.uniform(0.0, 1.5))
+    cluster.headway.start_controller()
+
+
+def kill_agent(cluster: Returning, rng: random.Random) -> None:
+    node = rng.choice(list(cluster.cluster.node_names))
+    cluster.headway.stop_agent(cluster.cluster, node, signal.SIGKILL)
+    time.sleep(rng.uniform(0.0, 1.5))
+    cluster.headway.start_agent(cluster.cluster, node)
+
+
+def restart_slurmctld(cluster: Returning, rng: random.Random) -> None:
+    time.sleep(
+        2.0
+    )  # it writes its state down every second or so: what is younger is lost with it, which is Slurm's own
+    cluster.cluster.kill_slurmctld()
+    time.sleep(rng.uniform(0.0, 1.5))
+    cluster.cluster.start_slurmctld()
+
+
+def cut_network(cluster: Returning, rng: random.Random) -> None:
+    node = rng.choice(list(cluster.cluster.node_names))
+    way = ("blackhole", f"{cluster.cluster.host_address}/32")
+    cluster.cluster.run_on(node, "ip", "route", "add", *way)
+    time.sleep(rng.uniform(2.0, 10.0))
+    cluster.cluster.run_on(node, "ip", "route", "del", *way)
+
+
+@pytest.mark.parametrize("breaks", [kill_controller, kill_agent, restart_slurmctld, cut_network])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_broken_at_any_moment_of_a_preemption_every_job_ends_once(
+    cluster: Returning, whole: dict[int, float], breaks: Callable[[Returning, random.Random], None], seed: int
+) -> None:
+    # Given jobs that train
+    rng = random.Random(f"{breaks.__name__}{seed}")
+    names = [f"{breaks.__name__}_{seed}_{number}" for number in range(2)]
+    jobs = {name: cluster.begin(name, steps=LONG) for name in names}
+    for name in names:
+        cluster.until_trains(name)
+
+    # When something breaks at some moment of their preemptions
+    for _ in range(3):
+        job = jobs[rng.choice(names)]
+        cluster.headway.headway(rng.choice(["preempt", "move"]), job, check=False)
+        time.sleep(rng.uniform(0.0, 4.0))
+        breaks(cluster, rng)
+
+    # Then all end as if nothing had been
+    for name, job in jobs.items():
+        finished(cluster, name, job, whole, LONG)
+
+
+# --- jobs and their files
+
+
+def test_a_rank_killed_while_it_saves(cluster: Returning, whole: dict[int, float]) -> None:
+    # Given a job whose script starts its ranks again when one of them is gone, with a checkpoint
+    again = 'srun --kill-on-bad-exit python returning_job.py "$SLURM_JOB_NAME" 120 0.1 ||'
+    job = cluster.begin("killed", before=f"{again} \\")
+    cluster.until_trains("killed")
+    cluster.cluster.run("scancel", "--signal=USR1", "--full", job)
+    (saved,) = cluster.until(lambda: cluster.saved_steps("killed"), "a checkpoint")
+
+    # When one is killed that has been asked to save, and has not yet
+    rank = cluster.rank_on(max(cluster.nodes(job)), "killed")
+    rank.send(signal.SIGSTOP)
+    cluster.headway.headway("preempt", job)
+    rank.send(signal.SIGKILL)
+
+    # Then it is called off, and the ranks begin again where that checkpoint was
+    assert cluster.until_stage(job, "called off")["problem"]
+    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + STEPS)
+    assert (cluster.began("killed"), cluster.show(job)["Restarts"]) == ([0, saved], "0")
+    cluster.check_losses("killed", {step: loss for step, loss in whole.items() if step < STEPS})
+
+
+@pytest.mark.parametrize("what", ["corrupt", "truncated"])
+def test_a_checkpoint_damaged_while_its_job_waits_gives_way_to_the_one_before(
+    cluster: Returning, whole: dict[int, float], what: str
+) -> None:
+    # Given a job with a checkpoint, that is stopped and finds no room
+    name = f"damaged_{what}"
+    job = cluster.begin(name)
+    cluster.until_trains(name)
+    cluster.cluster.run("scancel", "--signal=USR1", "--full", job)
+    cluster.until(lambda: cluster.saved_steps(name), "a checkpoint")
+    with cluster.no_room():
+        cluster.headway.headway("preempt", job)
+        row = cluster.until_stage(job, "stopped")
+        earlier, newest = cluster.saved_steps(name)
+        assert newest == row["step"] > earlier
+
+        # When its newest checkpoint is damaged
+        (folder,) = cluster.cluster.layout.work.glob(f"checkpoints/*-{name}-*/step-{newest:09d}-*")
+        _damage(folder, what)
+
+    # Then it goes on from the one before
+    finished_from(cluster, name, job, whole, earlier)
+
+
+def _damage(folder: Path, what: str) -> None:
+    path = folder / ("rank-1.pt" if what == "corrupt" else "manifest.json")
+    content = path.read_bytes()
+    half = len(content) // 2
+    path.write_bytes(content[:half] + (b"\0" * 8 + content[half + 8 :] if what == "corrupt" else b""))
+
+
+def finished_from(cluster: Returning, name: str, job: str, whole: dict[int, float], step: int) -> None:
+    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + STEPS)
+    assert cluster.began(name) == [0, step]
+    cluster.check_losses(name, {step: loss for step, loss in whole.items() if step < STEPS})
+
+
+def test_a_full_disk_calls_it_off(cluster: Returning, whole: dict[int, float]) -> None:
+    # Files of this job may not grow beyond 8 KiB: its checkpoints do not fit
+    job = cluster.begin("full", before="ulimit -f 8")
+    cluster.until_trains("full")
+    cluster.headway.headway("preempt", job)
+    row = cluster.until_stage(job, "called off")
+    assert "could not write" in row["problem"]
+    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + STEPS)
+    assert cluster.began("full") == [0]
+    cluster.check_losses("full", {step: loss for step, loss in whole.items() if step < STEPS})
+
+
+def test_a_node_that_crashes_while_its_job_saves(cluster: Returning, whole: dict[int, float]) -> None:
+    # Given a job that cannot save, because one of its ranks hangs
+    job = cluster.begin("crashed")
+    cluster.until_trains("crashed")
+    node = max(cluster.nodes(job))
+    cluster.rank_on(node, "crashed").send(signal.SIGSTOP)
+    cluster.headway.headway("preempt", job)
+
+    # When that rank's node loses its power
+    with cluster.crashed(node):
+        cluster.until(lambda: cluster.show(job).get("Restarts") == "1", "Slurm requeues it", 120)
+
+        # Then it is placed on others, and begins anew, as there is no checkpoint
+        cluster.until_began("crashed", 2)
+        assert node not in cluster.nodes(job)
+        finished(cluster, "crashed", job, whole)
+    assert cluster.until_stage(job, "over", "called off", "resumed")
+
+
+def test_a_job_that_ignores_the_signal_trains_on(cluster: Returning) -> None:
+    job = cluster.submit(
+        "#!/bin/sh\ntrap '' USR1\nsleep 20\n", "--gpus=1", "--comment=headway=preemptible", "--output=/dev/null"
+    )
+    cluster.until_state(job, "RUNNING")
+    cluster.until_known(job)
+    cluster.headway.headway("preempt", job, "--within", "3")
+    assert cluster.until_stage(job, "called off")["problem"]
+    cluster.until_state(job, "COMPLETED", timeout_s=60)
+    assert cluster.show(job)["Restarts"] == "0"
+
+
+def test_a_job_that_ignores_being_ended_is_killed_and_comes_back(cluster: Returning, whole: dict[int, float]) -> None:
+    job = cluster.begin("stubborn", before="trap '' TERM")
+    cluster.until_trains("stubborn")
+    cluster.headway.headway("move", job)
+    cluster.until_stage(job, "resumed", timeout_s=STARTS_S)
+    finished(cluster, "stubborn", job, whole)
+
+
+def test_requeued_by_its_user_while_it_saves(cluster: Returning, whole: dict[int, float]) -> None:
+    job = cluster.begin("twice")
+    cluster.until_trains("twice")
+    cluster.headway.headway("preempt", job)
+    cluster.cluster.run("scontrol", "requeue", job, check=False)
+    finished(cluster, "twice", job, whole)
+    assert int(cluster.show(job)["Restarts"]) == 1
