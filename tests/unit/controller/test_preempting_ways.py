@@ -283,6 +283,26 @@ async def test_status_why_and_prometheus_tell_of_it(folder: Path) -> None:
         assert "came back at step 41" in why.sentence
 
 
+async def test_who_waits_for_what_is_called_off_is_told_and_so_is_the_shell(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        job = await cluster.running()
+        cluster.agents["n1"].answers = lambda _: no("rank 0: could not write: [bold]disk[/] full")
+        where = ("--config", str(write_config(folder)))
+        ran = await headway("preempt", job.key.job_id, "--wait", "--within", "30", *where)
+        assert (ran.code, ran.err) == (1, "")
+        assert ran.out.splitlines() == [
+            f"Preemption 1 of job {job.key.job_id}: asked to save, within 30 s",
+            f"Preemption 1 of job {job.key.job_id}: called off: n1: rank 0: could not write: [bold]disk[/] full; the job was left "
+            "where it is",
+        ]
+        listed = await headway("preemptions", *where)
+        assert "called off" in listed.out
+        assert "[bold]disk[/] full" in listed.out
+        for within in ("0", "4000", "nan"):
+            wrong = await headway("preempt", job.key.job_id, "--within", within, *where)
+            assert (wrong.code, "to save in: give 1 to 3600" in wrong.err) == (2, True)
+
+
 async def test_who_may_not_ask_about_jobs_is_not_told_of_preemptions(world: AskedWorld) -> None:
     await world.turn()
     async with served(world) as (_, status):
