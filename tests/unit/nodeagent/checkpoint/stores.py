@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ from headway_job.checkpoints import Run
 from headway_job.patience import Patience
 from headway_job.remote_store import RemoteStore
 
+from tests.unit.nodeagent.checkpoint import sharded
 from tests.unit.nodeagent.checkpoint.training import Training, saved_at
 from tests.unit.nodeagent.checkpoint.wire import Wire
 
@@ -17,15 +19,19 @@ QUIET_S = 0.5
 """Until a store that says nothing on purpose is given up; others may be slow, on a machine that has other things to do."""
 
 
+def reach(args: dict[str, Any], port: int) -> None:
+    """What the job of a user of S3 has: s3fs, and the server's address and keys in the environment."""
+    if args["kind"] == "s3":
+        sys.path.insert(0, args["packages"])
+        os.environ.update(args["keys"], AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}", AWS_DEFAULT_REGION="us-east-1")
+
+
 def behind_wire(args: dict[str, Any]) -> tuple[Wire, RemoteStore]:
     """The store at that port, as this rank reaches it."""
     wire = Wire(args["port"])
-    if args["kind"] == "s3":
-        os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{wire.port}"
-        url = f"s3://{args['bucket']}/run"
-    else:
-        url = f"webhdfs://somebody@127.0.0.1:{wire.port}/runs/run"
-    return wire, RemoteStore(url, quiet_s=20, pauses_s=(0.05, 0.05))
+    reach(args, wire.port)
+    urls = {"s3": f"s3://{args.get('bucket')}/run", "hdfs": f"webhdfs://somebody@127.0.0.1:{wire.port}/runs/run"}
+    return wire, RemoteStore(urls[args["kind"]], quiet_s=20, pauses_s=(0.05, 0.05))
 
 
 def silence(wire: Wire, store: RemoteStore) -> None:
@@ -36,8 +42,7 @@ def silence(wire: Wire, store: RemoteStore) -> None:
 
 def train(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     """By the URL, as a script would have it."""
-    if args["kind"] == "s3":
-        os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{args['port']}"
+    reach(args, args.get("port", 0))
     training = Training(rank, world)
     run = checkpoint(args["url"], **training.parts(), **args.get("options", {}))
     tell(start=run.start)
@@ -47,6 +52,13 @@ def train(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
         if step == args.get("end_at"):
             tell(saved=run.saved_step)
             os._exit(0)
+    tell(saved=run.saved_step)
+
+
+def train_sharded(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
+    """As sharded.train, by the URL."""
+    reach(args, args["port"])
+    sharded.train(rank, world, {"kind": "fsdp2", "folder": args["url"], **args["training"]}, tell)
 
 
 def cut_in_a_save(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
@@ -59,7 +71,7 @@ def cut_in_a_save(rank: int, world: int, args: dict[str, Any], tell: Any) -> Non
     if rank == world - 1:
         wire.cut_after(args["bytes"])
     saved_at(run, training, 4)
-    tell(cut=run.saved_step, folders=[] if rank else None)
+    tell(cut=run.saved_step, sent=args["bytes"] - (wire._left or 0))
     wire.mend()
     saved_at(run, training, 6)
     tell(after=run.saved_step)
