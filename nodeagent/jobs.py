@@ -329,7 +329,8 @@ def _note_start(run: _Run, process: _Process) -> None:
     """The first process of the run that trains says when it began."""
     if run.started_ns is None:
         run.started_ns = started_ns(process.process.start_ticks)
-        run.loaded_ns = process.hello.loaded_ns or None if process.hello is not None else None
+        loaded_ns = process.hello.loaded_ns if process.hello is not None else 0
+        run.loaded_ns = loaded_ns if run.started_ns <= loaded_ns <= process.opened_ns else None  # then it connected
 
 
 def _checkpoint(by_rank: Iterable[_Process]) -> CheckpointReport | None:

@@ -208,7 +208,7 @@ class Saves:
         if save is None or rank is None:
             self.ignored += 1
             return
-        if rank.told is None:
+        if rank.told is None or rank.told.complete:  # a save that was not complete does not become so
             rank.told = frame
         if not frame.complete:
             save.failed_ns = save.failed_ns or now_ns

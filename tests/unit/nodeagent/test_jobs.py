@@ -381,6 +381,14 @@ def test_when_a_run_began(node):
     node.close(launcher)
 
 
+@pytest.mark.parametrize("loaded_ns", [0, S, 1001 * S])
+def test_a_time_that_cannot_be_is_none(node, loaded_ns):
+    rank = node.connect(start=200, loaded_ns=loaded_ns)
+    node.say(rank, "checkpoint")
+    assert node.row().started_ns is not None
+    assert node.row().loaded_ns is None
+
+
 def test_the_clock_of_processes_is_that_of_the_frames():
     ticks = start_ticks(Path("/proc/self/stat").read_text())
     assert 0 < started_ns(ticks) < time.monotonic_ns()

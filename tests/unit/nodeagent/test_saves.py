@@ -197,6 +197,16 @@ def test_of_several_reasons_the_first_hand_one_is_told(two):
     assert two.problem == "rank 1: could not write: no room"
 
 
+def test_a_rank_that_says_one_thing_and_then_the_other(two):
+    two.ask()
+    two.saved(0)
+    two.saved(0, problem="on second thoughts")
+    two.saved(0)
+    two.saved(1)
+    two.wait(0.3)
+    assert two.problem == "rank 0: on second thoughts"
+
+
 def test_who_cannot_save(desk):
     desk.ask("p1.1")
     assert desk.problem == "nobody of job 7 trains here"
