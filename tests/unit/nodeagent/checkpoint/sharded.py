@@ -62,7 +62,7 @@ def made(kind: str, world: int, name: str = "AdamW") -> tuple[nn.Module, torch.o
     torch.manual_seed(3)
     model = sharded(kind, Net(), world)
     options = {"lr": 0.02, "momentum": 0.9} if name == "SGD" else {"lr": 0.02}
-    return model, getattr(torch.optim, name)(model.parameters(), **options)
+    return model, getattr(torch.optim, name.removesuffix("-plain"))(model.parameters(), **options)
 
 
 def train(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
@@ -70,9 +70,10 @@ def train(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     if world == 1 and args["kind"] != "ddp":
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model, optimizer = made(args["kind"], world, args.get("optimizer", "AdamW"))
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.7)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 1.0 if args.get("model_alone") else 0.7)
+    parts = {"optimizer": optimizer, "scheduler": scheduler} if not args.get("model_alone") else {}
     before = set(sys.modules)
-    run = checkpoint(args["folder"], model=model, optimizer=optimizer, scheduler=scheduler, **args.get("options", {}))
+    run = checkpoint(args["folder"], model=model, **parts, **args.get("options", {}))
     tell(before=[name for name in before if "distributed.checkpoint" in name])
     tell(start=run.start, imported=sorted(name for name in set(sys.modules) - before if "torch.dist" in name))
     for step in run.steps(args["steps"]):

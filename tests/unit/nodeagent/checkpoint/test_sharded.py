@@ -82,6 +82,20 @@ def test_an_optimizer_is_not_taken_over_between_fsdp1_and_the_rest(
     assert len(checkpoints(folder)) == 1
 
 
+@pytest.mark.parametrize(("before", "after"), [("ddp", "fsdp1"), ("fsdp1-flat", "ddp"), ("fsdp1", "fsdp2")])
+def test_a_model_alone_is_taken_over_between_fsdp1_and_the_rest(
+    hatchery: Hatchery, tmp_path: Path, folder: Path, before: str, after: str
+) -> None:
+    alone = {"model_alone": True, "optimizer": "SGD-plain"}
+    whole = trained(hatchery, "ddp", 2, tmp_path / "whole", **alone)
+
+    first = trained(hatchery, before, 2, folder, options=SAVE, die_at=8, saved=6, **alone)
+    second = trained(hatchery, after, 2, folder, **alone)
+
+    assert second.told("start") == 6, second.logs
+    assert_same(whole, [first, second])
+
+
 def test_replicas_of_shards_are_kept_once(hatchery: Hatchery, tmp_path: Path, folder: Path) -> None:
     whole = trained(hatchery, "replicated", 4, tmp_path / "whole")
 
