@@ -45,7 +45,8 @@ def finished(cluster: Returning, name: str, job: str, whole: dict[int, float], s
     began = cluster.began(name)
     assert began[0] == 0
     assert len(began) == int(cluster.show(job)["Restarts"]) + 1
-    acknowledged = [row["step"] for row in reversed(cluster.preemptions(job)) if row["stage"] in {"started", "resumed"}]
+    came_back = [row for row in cluster.preemptions(job) if row["stage"] in {"started", "resumed"}]
+    acknowledged = [row["step"] for row in came_back if row["step"] is not None]
     for step in acknowledged:
         assert any(first >= step for first in began), (acknowledged, began)
     assert began == sorted(began), "no run began before the one before it"
