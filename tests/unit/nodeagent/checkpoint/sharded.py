@@ -132,3 +132,10 @@ class Average:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._numbers = state
+
+
+def older_torch(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
+    """One that has no names for an optimizer's state."""
+    model, optimizer = made("fsdp1", world)
+    sys.modules["torch.distributed.checkpoint.state_dict"] = None  # type: ignore[assignment]
+    checkpoint(args["folder"], model=model, optimizer=optimizer)
