@@ -161,6 +161,10 @@ def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:
     return None if current_s == wanted_s else _update(job, [f"StartTime=uts{wanted_s}"])
 
 
+STOPPABLE = frozenset({Phase.RUNNING, Phase.CONFIGURING, Phase.SUSPENDED})
+"""A job that is COMPLETING has ended, or was cancelled: a requeue would start it again."""
+
+
 def requeue_refusal(found: Found | None, key: JobKey) -> Failure | None:
     """Why a job is not to be stopped and requeued, if so."""
     if found is None:
@@ -168,7 +172,7 @@ def requeue_refusal(found: Found | None, key: JobKey) -> Failure | None:
     job = found.job
     if job.phase is Phase.ENDED:
         return Failure(f"has ended ({job.state}): ended jobs are never restarted")
-    if job.phase not in {Phase.RUNNING, Phase.CONFIGURING, Phase.SUSPENDED}:
+    if job.phase not in STOPPABLE:
         return Failure(f"is {job.state}, not running")
     if not job.requeue:
         return Failure("was submitted with --no-requeue")

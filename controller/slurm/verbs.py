@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.slurm import changes
-from controller.slurm.changes import Command, Found, Step, gone
+from controller.slurm.changes import STOPPABLE, Command, Found, Step, gone
 from controller.slurm.client import HOLD_MARK, Failure, Failures, JobKey, Phase, Pin, ResourceRequest, SlurmJob
 from controller.slurm.parse import JobRecord
 
@@ -142,7 +142,8 @@ class Verbs(ABC):
         before, after = done.before, done.after
         if after is None:
             return gone(job.key)
-        if before is not None and after.restarts > before.restarts and after.phase is not Phase.PENDING:
+        ran = before is not None and before.phase in STOPPABLE and after.restarts > before.restarts
+        if ran and after.phase is not Phase.PENDING:
             return None if after.held else Failure("was requeued, but is not held")
         await self.unmark([after.key], HOLD_MARK)
         if after.restarts == job.restarts:

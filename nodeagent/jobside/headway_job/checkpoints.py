@@ -68,6 +68,7 @@ class Run:
         self._number = 1
         self._saved_s = time.monotonic()
         self._closed = False
+        self._given_up = False
         self._pid = os.getpid()
 
     def steps(self, total: int) -> Iterator[int]:
@@ -112,13 +113,14 @@ class Run:
             return
         self._closed = True
         self._standing.close()
+        until_s = time.monotonic() + most_s
         if self._agreement.end():
             self._wait(most_s)
             if any(most(self._ranks, int(self._saver.busy))):
                 _log.warning("The last checkpoint that was asked for is not saved: one is still being written.")
                 return
             self._begin_save(0, 0)
-        self._wait(most_s)
+        self._wait(max(until_s - time.monotonic(), 0.0))
 
     def _exchange(self, *, now: bool) -> None:
         if self._agreement.at(self._boundary, now=now):
@@ -147,8 +149,10 @@ class Run:
         self._number += 1
 
     def _wait(self, most_s: float) -> None:
-        if os.getpid() == self._pid and not self._saver.wait(most_s):
-            _log.warning("A checkpoint was still being written after %.0f s: it is given up.", most_s)
+        """Once more at the end of the program, if nobody has given up before."""
+        if os.getpid() == self._pid and not self._given_up and not self._saver.wait(most_s):
+            self._given_up = True
+            _log.warning("A checkpoint was still being written at the end of the run: it is given up.")
 
     def _restore(self, found: Optional[Found], number: int) -> None:
         self._number = number

@@ -499,6 +499,20 @@ async def test_a_job_that_ends_right_then_is_not_restarted() -> None:
     assert (slurm["7"]["priority"], slurm["7"].get("admin_comment")) == ("0", "")
 
 
+async def test_a_job_that_is_cancelled_right_then_is_not_started_again() -> None:
+    """Its processes still end when it is looked at for the last time, and Slurm requeues it all the same."""
+    slurm = Slurmctld(running(7))
+
+    def cancel(line: str) -> None:
+        if line.startswith("update"):  # the mark, right before
+            slurm["7"]["state"] = "COMPLETING"
+
+    slurm.before = cancel
+    failures = await client_of(slurm).requeue_hold([KEY])
+    assert "ended just before" in failures[KEY].message
+    assert (slurm["7"]["priority"], slurm["7"].get("admin_comment")) == ("0", "")
+
+
 async def test_a_requeue_that_slurm_refuses_leaves_no_mark() -> None:
     slurm = Slurmctld(running(7))
 
