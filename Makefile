@@ -25,8 +25,10 @@ demo: setup
 test: setup check
 	$(BIN)/python -m slurm.prerequisites --install-if-root
 	# Those on a real Slurm by themselves: they have nodes, processes and clocks of their own.
-	$(BIN)/python -m pytest -m "not slow and not cluster" --numprocesses 2 --dist loadfile
-	$(BIN)/python -m pytest -m "cluster and not slow" --durations 15
+	@failed=0; set -x; \
+	$(BIN)/python -m pytest -m "not slow and not cluster" --numprocesses 2 --dist loadfile || failed=1; \
+	$(BIN)/python -m pytest -m "cluster and not slow" --durations 15 || failed=1; \
+	exit $$failed
 
 test-slow: setup
 	$(BIN)/python -m slurm.prerequisites --install-if-root

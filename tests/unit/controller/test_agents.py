@@ -8,7 +8,7 @@ import secrets
 import stat
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -383,7 +383,8 @@ class Hostile:
         number, mac = self.signer.sign(body)
         message = agent_pb2.AgentMessage(number=number, body=body, mac=mac)
         change(message)
-        await self.call.write(message)
+        with suppress(grpc.aio.AioRpcError):  # refused before it was written: `refused` reads why
+            await self.call.write(message)
 
     async def report(self, number: int, change: Callable[[agent_pb2.AgentMessage], None] = lambda _: None) -> None:
         report = agent_pb2.AgentReport(number=number, telemetry=agent_pb2.NodeTelemetry())

@@ -213,11 +213,16 @@ def test_switched_off_by_torch_s_own_switch(agent: Agent, program: Program) -> N
 
 
 def test_nothing_is_imported_that_torch_has_not(agent: Agent, program: Program) -> None:
-    text = """
-        import sys, time, torch
-        time.sleep(1.0)
-        print(sorted(name for name in sys.modules if not name.startswith("headway_job")))
-        """
+    text = (
+        MODEL
+        + """
+import sys, time
+step()
+time.sleep(1.5)
+step()
+print(sorted(name for name in sys.modules if not name.startswith("headway_job")))
+"""
+    )
     without = Program(Path(program.environment["HEADWAY_JOB_SOCKET"]).parent, agent)
     without.environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     assert program.run(text).stdout == without.run(text).stdout
