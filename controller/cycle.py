@@ -119,16 +119,19 @@ class Cycle:
         """
         stops, signals = self._preempting.orders()
         done = False
-        for rows, order, told in (
-            (stops, self._applier.stop, self._preempting.stopped),
-            (signals, lambda why: self._applier.signal(why, "USR1"), self._preempting.signalled),
-        ):
-            if rows:
-                why = {JobKey(row.job_id, row.submit_time_s): f"preemption {row.number}: {row.why}" for row in rows}
-                failed = await order(why)
-                for key, row in zip(why, rows, strict=True):
-                    told(row, failed.get(key))
-                done = done or len(failed) < len(rows)
+        try:
+            for rows, order, told in (
+                (stops, self._applier.stop, self._preempting.stopped),
+                (signals, lambda why: self._applier.signal(why, "USR1"), self._preempting.signalled),
+            ):
+                if rows:
+                    why = {JobKey(row.job_id, row.submit_time_s): f"preemption {row.number}: {row.why}" for row in rows}
+                    failed = await order(why)
+                    for key, row in zip(why, rows, strict=True):
+                        told(row, failed.get(key))
+                    done = done or len(failed) < len(rows)
+        finally:
+            self._preempting.orders_over()
         return done
 
     def _follow(self, snapshot: SlurmSnapshot) -> tuple[Changes, tuple[RunRecord, ...]]:

@@ -350,7 +350,6 @@ class Preempting:
         drive = self._drives.get(row.raw_id)
         if drive is None or drive.row.number != row.number:
             return
-        drive.busy = False
         if failure is None:
             self._send(JobKey(row.job_id, row.submit_time_s), row)
             self._change(drive, moved(drive.row, Stage.STOPPED, self._clock.now()))
@@ -358,6 +357,7 @@ class Preempting:
             drive.tried(failure.message, self._monotonic())
         else:
             drive.refused, drive.try_at = failure.message, math.inf
+        drive.busy = False
 
     def signalled(self, row: Preemption, failure: Failure | None) -> None:
         """How the signal went. One that may have got through is waited for."""
@@ -371,6 +371,13 @@ class Preempting:
             drive.failure = failure.message
         else:
             drive.refused = failure.message
+
+    def orders_over(self) -> None:
+        """Nobody is stopped or signalled now. What was not told of may have been done or not: what shows it is waited for."""
+        for drive in self._drives.values():
+            if drive.busy:
+                drive.busy = False
+                drive.tried("it is not known whether it was asked", self._monotonic())
 
     @property
     def moving(self) -> bool:

@@ -254,3 +254,48 @@ async def test_deadlines_are_kept_while_no_cycle_runs(folder: Path, monkeypatch:
         await cluster.heard("n1", "n2")
         await world.clock.advance(61)
         await cluster.comes_to(Stage.CALLED_OFF)
+
+
+@pytest.mark.parametrize("write", ["begin", "finish", "save_jobs"])
+async def test_a_stop_that_could_not_be_recorded_is_tried_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        jobs = [await cluster.running(nodes=1) for _ in range(2)]
+        for job in jobs:
+            begin(cluster, job)
+        for number in (1, 2):
+            await cluster.comes_to(Stage.SAVED, number)
+        with monkeypatch.context() as patch:
+            patch.setattr(world.journal, write, _fails)
+            with pytest.raises(JournalError):
+                await world.cycle.errands()
+        # not at once: it would fail as often as it was tried
+        world.preempting.tick()
+        assert not world.preempting.wanted.is_set()
+        for job in jobs:
+            assert (await cluster.runs_again(job.key.job_id)).restarts == 1
+        assert [cluster.row(number).stage for number in (1, 2)] == [Stage.STARTED, Stage.STARTED]
+
+
+def _fails(*_: Any) -> None:
+    raise JournalError("the journal cannot be written: disk full")
+
+
+async def test_a_stop_that_cannot_be_recorded_in_time_is_called_off(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        begin(cluster, job)
+        await cluster.comes_to(Stage.SAVED)
+        monkeypatch.setattr(world.journal, "begin", _fails)
+        with pytest.raises(JournalError):
+            await world.cycle.errands()
+        await world.clock.advance(120)
+        world.preempting.tick()
+        row = cluster.row()
+        assert (row.stage, world.slurm.job(job.key.job_id).restarts) == (Stage.CALLED_OFF, 0)
+        assert row.problem == "Slurm did not stop it in time: it is not known whether it was asked"
