@@ -1,7 +1,8 @@
 """May this job be taken off its nodes, and how does it come back? Pure.
 
 A job comes back where all its ranks save when they are asked, and say so; or where its user has declared that it saves and
-requeues itself on SIGUSR1. Any other is left alone, whoever asks, unless an operator forces it.
+requeues itself on SIGUSR1, and no agent sees that the signal would end it, or that nobody would heed it. Any other is left alone,
+whoever asks, unless an operator forces it.
 """
 
 from __future__ import annotations
@@ -42,9 +43,14 @@ class Comeback:
 
 
 def comeback(
-    job: SlurmJob, told: Mapping[str, NodeTold], connected: Collection[str], under_way: Preemption | None
+    job: SlurmJob,
+    told: Mapping[str, NodeTold],
+    connected: Collection[str],
+    under_way: Preemption | None,
+    watching: Collection[str] = (),
 ) -> Comeback:
-    """`told`: what agents say of the job's present run, by node; `connected`: nodes whose agents are there."""
+    """`told`: what agents say of the job's present run, by node; `connected`: nodes whose agents are there; `watching`: nodes
+    whose agents tell what signals do to jobs."""
     final = _never(job, under_way)
     if final:
         return Comeback(Way.NONE, final, final=True)
@@ -54,7 +60,8 @@ def comeback(
     if not lacking and not silent:
         return Comeback(Way.CHECKPOINT)
     if read_wishes(job.comment).preemptible:
-        return Comeback(Way.SIGNAL)
+        unheeded = _unheeded(told, nodes, connected, watching)
+        return Comeback(Way.NONE, unheeded) if unheeded else Comeback(Way.SIGNAL)
     if not lacking:
         return Comeback(Way.CHECKPOINT, f"could save, but {_agents(silent)} not connected")
     return Comeback(Way.NONE, _no_way(told, silent, lacking))
@@ -90,6 +97,25 @@ def _lacking_ranks(told: Mapping[str, NodeTold]) -> str:
         who = f"{'ranks' if len(missing) > 1 else 'rank'} {_few(map(str, missing))} of {len(world)}"
         return f"{who} {'have' if len(missing) > 1 else 'has'} not called headway_job.checkpoint"
     return ""
+
+
+def _unheeded(
+    told: Mapping[str, NodeTold], nodes: list[str], connected: Collection[str], watching: Collection[str]
+) -> str:
+    """Why USR1 would not bring it back; empty: it would, or where agents cannot tell, its user says so."""
+    there = [node for node in nodes if node in connected]
+    shown = {node: told[node].usr1 for node in there if node in told}
+    fatal = [node for node, usr1 in shown.items() if usr1 is not None and usr1.fatal]
+    if fatal:
+        return (
+            f"would be ended by USR1: on {_few(sorted(fatal))} a process that Slurm started neither catches nor ignores it (yet); "
+            "put `trap '' USR1` at the top of the batch script, and `env --ignore-signal=USR1` before what srun starts"
+        )
+    if not shown and there and all(node in watching for node in there):
+        return "cannot be sent USR1 yet: its agents have not told whether that would end it; ask again in some seconds"
+    if len(there) < len(nodes) or not shown or any(usr1 is None or usr1.caught for usr1 in shown.values()):
+        return ""
+    return "would not heed USR1: no process in it catches the signal (yet), though its comment says headway=preemptible"
 
 
 def _no_way(told: Mapping[str, NodeTold], silent: list[str], lacking: str) -> str:

@@ -107,7 +107,8 @@ class Preempting:
         if not in_scope(job, frozenset(self.settings.partitions)):
             return Comeback(Way.NONE, "is not among the jobs that Headway schedules", final=True)
         drive = self._drives.get(job.raw_id) if job.raw_id is not None else None
-        return comeback(job, self._told_of(job), self._connected(job), None if drive is None else drive.row)
+        row = None if drive is None else drive.row
+        return comeback(job, self._told_of(job), self._connected(job), row, self.told.watching)
 
     def begin(
         self,

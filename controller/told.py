@@ -15,6 +15,16 @@ _NOBODY: Mapping[str, NodeTold] = {}
 
 
 @dataclass(frozen=True, slots=True)
+class Usr1:
+    """What SIGUSR1, sent by Slurm, would do to the run's processes there."""
+
+    caught: int
+    """Processes that it reaches and that catch it."""
+    fatal: int
+    """Processes that Slurm started and that it would end."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeTold:
     """One run on one node, as its agent last told of it."""
 
@@ -29,12 +39,16 @@ class NodeTold:
     """Steps done at its newest complete checkpoint; None: none yet."""
     stepped_ago_s: float | None
     """When its first step ended, before the report; None: it has not made one."""
+    usr1: Usr1 | None = None
+    """None: the agent does not know."""
 
 
 class Told:
     """Invariant: of one run and node only the newest report counts, and of runs that are gone nothing is kept."""
 
     def __init__(self) -> None:
+        self.watching: set[str] = set()
+        """Nodes whose agents have told what signals do to a run: they tell it of every run."""
         self._runs: dict[RunKey, dict[str, NodeTold]] = {}
 
     def take(self, node: str, report: agent_pb2.AgentReport) -> tuple[RunKey, NodeTold] | None:
@@ -43,6 +57,8 @@ class Told:
             case "job":
                 run, told = _run(report.job.job), _told(report.job)
                 self._runs.setdefault(run, {})[node] = told
+                if told.usr1 is not None:
+                    self.watching.add(node)
                 return run, told
             case "ended":
                 run = _run(report.ended.job)
@@ -89,4 +105,5 @@ def _told(job: agent_pb2.JobReport) -> NodeTold:
         restored_step=checkpoint.restored_step if checkpoint.HasField("restored_step") else None,
         saved_step=checkpoint.saved_step if checkpoint.HasField("saved_step") else None,
         stepped_ago_s=stepped_ago_s,
+        usr1=Usr1(job.usr1.caught, job.usr1.fatal) if job.HasField("usr1") else None,
     )

@@ -63,7 +63,7 @@ class Meter:
         if job is None:
             return row
         usage = self.cgroups.usage(job.folders, job.pids)
-        return replace(row, usage=usage, gpus=job.gpus, idle_gpus=idle_gpus(job, gpus))
+        return replace(row, usage=usage, gpus=job.gpus, idle_gpus=idle_gpus(job, gpus), usr1=job.usr1)
 
 
 def _silent(job: NodeJob, first_seen_ns: int) -> JobReport:

@@ -81,6 +81,7 @@ def job_message(job: JobReport, report: NodeReport) -> agent_pb2.AgentReport:
         started_ns=job.started_ns,
         loaded_ns=job.loaded_ns,
         first_step_ns=job.first_step_ns,
+        usr1=None if job.usr1 is None else agent_pb2.JobUsr1(caught=job.usr1.caught, fatal=job.usr1.fatal),
     )
     if job.usage is not None:
         _set(message, cpu_s=job.usage.cpu_s, memory_bytes=job.usage.memory_bytes)

@@ -10,7 +10,8 @@ from nodeagent import sysfs
 from nodeagent.cgroup import Folders, JobCgroups
 from nodeagent.identity import JobProcess
 from nodeagent.procfs import Processes
-from nodeagent.report import GpuProcess, GpuReading
+from nodeagent.report import GpuProcess, GpuReading, Usr1Report
+from nodeagent.usr1 import usr1
 
 _MAX_GPUS = 1024
 _MAX_DIGITS = 7
@@ -34,6 +35,8 @@ class NodeJob:
     pids: frozenset[int]
     gpus: tuple[int, ...] | None
     """Indices of GPUs that Slurm gave it here; None = not known."""
+    usr1: Usr1Report | None = None
+    """None = not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class NodeJobs:
             folders=folders,
             pids=pids,
             gpus=tuple(sorted(frozenset().union(*gpus))) if gpus else None,
+            usr1=usr1(self.processes, steps) if folders else None,
         )
 
     def _owner(self, job_id: int, steps: Mapping[str, list[int]], seen: _Seen) -> int | None:

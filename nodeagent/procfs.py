@@ -135,6 +135,22 @@ def parent(stat: str) -> int:
     return _number(stat, 4)
 
 
+def name(stat: str) -> str:
+    """What the process is called: field 2."""
+    return stat.partition("(")[2].rpartition(")")[0]
+
+
+def masks(stat: str) -> tuple[int, int, int]:
+    """The signals 1 to 31, as bits from the lowest on, that it blocks (its first thread), ignores, and catches: fields 32 to 34.
+
+    Raises ValueError.
+    """
+    words = stat.rpartition(")")[2].split(maxsplit=32)
+    if len(words) < 32:
+        raise ValueError("not a line of /proc/PID/stat")
+    return int(words[29]), int(words[30]), int(words[31])
+
+
 def used(stat: str) -> tuple[int, int]:
     """CPU time of the process and of children that it waited for, in clock ticks (fields 14 to 17), and pages of memory
     (field 24). Raises ValueError."""

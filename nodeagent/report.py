@@ -51,6 +51,16 @@ class JobUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class Usr1Report:
+    """What SIGUSR1, sent by Slurm, would do to the processes of a job here."""
+
+    caught: int
+    """Processes that it reaches and that catch it."""
+    fatal: int
+    """Processes that Slurm started and that it would end."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointReport:
     """How a job can come back."""
 
@@ -109,6 +119,8 @@ class JobReport:
     """When the first process here that trains began, had loaded torch, and ended its first step; None = not known, not yet."""
     loaded_ns: int | None = None
     first_step_ns: int | None = None
+    usr1: Usr1Report | None = None
+    """None = not known: Slurm makes no cgroup for it."""
 
 
 @dataclass(frozen=True, slots=True)

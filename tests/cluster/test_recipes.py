@@ -29,7 +29,7 @@ _TOLD = re.compile(r"^step (\d+) loss ([\d.]+)$", re.MULTILINE)
 
 IGNORES = """#!/bin/sh
 #SBATCH --gpus=1 --requeue --comment=headway=preemptible
-trap '' USR1
+trap : USR1
 srun env --ignore-signal=USR1 python every_ten_train.py
 """
 LOSS_OF_SAVED = """
@@ -105,6 +105,16 @@ class Recipe:
         self.cluster.until_state(job, "COMPLETED", timeout_s=self.starts_s)
         assert self.cluster.show(job)["Restarts"] == "1"
         return row
+
+    def until_refused(self, job: str, why: str) -> None:
+        """Headway does not preempt it, for that reason, once its agent has told."""
+
+        def refused() -> bool:
+            done = self.cluster.headway.headway("preempt", job, check=False)
+            assert done.returncode != 0, self.cluster.preemptions(job)
+            return why in done.stderr
+
+        self.cluster.until(refused, f"{job} {why}", 30)
 
     def check_steps(self, job: str, *, lost: int = 0) -> None:
         """It began where it had left off, or at most so many steps before that."""
@@ -205,6 +215,14 @@ def test_submitit_goes_on_after_its_last_save(recipe: Recipe) -> None:
 # --- jobs that do not come back
 
 
+def test_a_job_that_would_not_heed_the_signal_is_not_asked(recipe: Recipe) -> None:
+    job = recipe.submit(IGNORES.replace("trap :", "trap ''"))
+    recipe.until_trains(job)
+
+    recipe.until_refused(job, "would not heed USR1")
+    assert recipe.cluster.state(job) == "RUNNING"
+
+
 def test_a_job_that_ignores_the_signal_is_left_where_it_is(recipe: Recipe) -> None:
     job = recipe.submit(IGNORES)
     recipe.until_trains(job)
@@ -232,10 +250,15 @@ def test_a_job_that_slurm_would_not_start_again_is_not_asked(recipe: Recipe) -> 
     assert [step for step, _ in recipe.steps(job)] == list(range(STEPS))
 
 
-def test_a_batch_script_without_a_trap_ends_of_the_signal(recipe: Recipe) -> None:
-    """Which is why every recipe has one."""
-    job = recipe.submit(IGNORES.replace("trap '' USR1\n", ""))
+def test_a_batch_script_without_a_trap_is_not_asked(recipe: Recipe) -> None:
+    """It would end of the signal, which is why every recipe has one."""
+    job = recipe.submit(IGNORES.replace("trap : USR1\n", ""))
     recipe.until_trains(job)
+
+    recipe.until_refused(job, "would be ended by USR1")
+    assert recipe.cluster.state(job) == "RUNNING"
+
+    # And had it been asked by somebody else
 
     recipe.cluster.cluster.run("scancel", "--signal=USR1", "--full", job)
 

@@ -48,6 +48,13 @@ class Job:
     def until_ready(self) -> None:
         ready = self.world.cluster.layout.work / f"ready.{self.id}.{self.run}"
         self.world.until(ready.exists, f"run {self.run} of {self.id}: {self.world.show(self.id)}", 60)
+        self.world.until(
+            lambda: self.facts().get("preemptible") == "signal", f"its agents see that {self.id} heeds USR1"
+        )
+
+    def facts(self) -> dict[str, str]:
+        """What `headway why` tells."""
+        return dict(self.world.headway.ask("why", self.id)["facts"])
 
     def resize(self, gpus: int) -> None:
         self.world.headway.headway("resize", self.id, "--gpus", str(gpus))

@@ -85,8 +85,19 @@ def cut_network(cluster: Returning, rng: random.Random) -> None:
     cluster.cluster.run_on(node, "ip", "route", "del", *way)
 
 
-@pytest.mark.parametrize("breaks", [kill_controller, kill_agent, restart_slurmctld, cut_network])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("breaks", "seed"),
+    [
+        (kill_controller, 1),
+        pytest.param(kill_controller, 2, marks=pytest.mark.slow),
+        pytest.param(kill_agent, 1, marks=pytest.mark.slow),
+        (kill_agent, 2),
+        pytest.param(restart_slurmctld, 1, marks=pytest.mark.slow),
+        pytest.param(restart_slurmctld, 2, marks=pytest.mark.slow),
+        pytest.param(cut_network, 1, marks=pytest.mark.slow),
+        pytest.param(cut_network, 2, marks=pytest.mark.slow),
+    ],
+)
 def test_broken_at_any_moment_of_a_preemption_every_job_ends_once(
     cluster: Returning, whole: dict[int, float], breaks: Callable[[Returning, random.Random], None], seed: int
 ) -> None:
@@ -133,7 +144,7 @@ def test_a_rank_killed_while_it_saves(cluster: Returning, whole: dict[int, float
     cluster.check_losses("killed", {step: loss for step, loss in whole.items() if step < STEPS})
 
 
-@pytest.mark.parametrize("what", ["corrupt", "truncated"])
+@pytest.mark.parametrize("what", ["corrupt", pytest.param("truncated", marks=pytest.mark.slow)])
 def test_a_checkpoint_damaged_while_its_job_waits_gives_way_to_the_one_before(
     cluster: Returning, whole: dict[int, float], what: str
 ) -> None:
@@ -182,6 +193,7 @@ def test_a_full_disk_calls_it_off(cluster: Returning, whole: dict[int, float]) -
     cluster.check_losses("full", {step: loss for step, loss in whole.items() if step < STEPS})
 
 
+@pytest.mark.slow
 def test_a_node_that_crashes_while_its_job_saves(cluster: Returning, whole: dict[int, float]) -> None:
     # Given a job that cannot save, because one of its ranks hangs
     job = cluster.begin("crashed")
@@ -203,16 +215,20 @@ def test_a_node_that_crashes_while_its_job_saves(cluster: Returning, whole: dict
 
 def test_a_job_that_ignores_the_signal_trains_on(cluster: Returning) -> None:
     job = cluster.submit(
-        "#!/bin/sh\ntrap '' USR1\nsleep 20\n", "--gpus=1", "--comment=headway=preemptible", "--output=/dev/null"
+        "#!/bin/sh\ntrap : USR1\nfor i in $(seq 100); do sleep 0.2; done\n",
+        "--gpus=1",
+        "--comment=headway=preemptible",
+        "--output=/dev/null",
     )
     cluster.until_state(job, "RUNNING")
     cluster.until_known(job)
-    cluster.headway.headway("preempt", job, "--within", "3")
+    cluster.until(lambda: not cluster.headway.headway("preempt", job, "--within", "3", check=False).returncode, "asked")
     assert cluster.until_stage(job, "called off")["problem"]
     cluster.until_state(job, "COMPLETED", timeout_s=60)
     assert cluster.show(job)["Restarts"] == "0"
 
 
+@pytest.mark.slow
 def test_a_job_that_ignores_being_ended_is_killed_and_comes_back(cluster: Returning, whole: dict[int, float]) -> None:
     job = cluster.begin("stubborn", before="trap '' TERM")
     cluster.until_trains("stubborn")

@@ -840,6 +840,7 @@ class JobReport(_message.Message):
     STARTED_NS_FIELD_NUMBER: _builtins.int
     LOADED_NS_FIELD_NUMBER: _builtins.int
     FIRST_STEP_NS_FIELD_NUMBER: _builtins.int
+    USR1_FIELD_NUMBER: _builtins.int
     script: _builtins.str
     """Base name of the program that trains; empty when not known."""
     world_size: _builtins.int
@@ -893,6 +894,10 @@ class JobReport(_message.Message):
     def checkpoint(self) -> Global___JobCheckpoint:
         """Left out: no rank here has called headway_job.checkpoint."""
 
+    @_builtins.property
+    def usr1(self) -> Global___JobUsr1:
+        """Left out: not known."""
+
     def __init__(
         self,
         *,
@@ -921,10 +926,11 @@ class JobReport(_message.Message):
         started_ns: _builtins.int | None = ...,
         loaded_ns: _builtins.int | None = ...,
         first_step_ns: _builtins.int | None = ...,
+        usr1: Global___JobUsr1 | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "cpu_s", b"cpu_s", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "started_ns", b"started_ns", "steps", b"steps", "steps_per_s", b"steps_per_s", "world_size", b"world_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "cpu_s", b"cpu_s", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "started_ns", b"started_ns", "steps", b"steps", "steps_per_s", b"steps_per_s", "usr1", b"usr1", "world_size", b"world_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "claimed_job_ids", b"claimed_job_ids", "counted_by_kernel", b"counted_by_kernel", "cpu_s", b"cpu_s", "device", b"device", "first_seen_ns", b"first_seen_ns", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "monotonic_ns", b"monotonic_ns", "num_connected", b"num_connected", "num_ended", b"num_ended", "num_lost", b"num_lost", "ranks", b"ranks", "script", b"script", "started_ns", b"started_ns", "steps", b"steps", "steps_per_s", b"steps_per_s", "torch", b"torch", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s", "_first_step_ns", b"_first_step_ns", "_last_step_ns", b"_last_step_ns", "_loaded_ns", b"_loaded_ns", "_memory_bytes", b"_memory_bytes", "_started_ns", b"_started_ns", "_steps", b"_steps", "_steps_per_s", b"_steps_per_s", "_world_size", b"_world_size", "checkpoint", b"checkpoint", "claimed_job_ids", b"claimed_job_ids", "counted_by_kernel", b"counted_by_kernel", "cpu_s", b"cpu_s", "device", b"device", "first_seen_ns", b"first_seen_ns", "first_step_ns", b"first_step_ns", "gpus", b"gpus", "idle_gpus", b"idle_gpus", "job", b"job", "last_step_ns", b"last_step_ns", "loaded_ns", b"loaded_ns", "memory_bytes", b"memory_bytes", "model", b"model", "monotonic_ns", b"monotonic_ns", "num_connected", b"num_connected", "num_ended", b"num_ended", "num_lost", b"num_lost", "ranks", b"ranks", "script", b"script", "started_ns", b"started_ns", "steps", b"steps", "steps_per_s", b"steps_per_s", "torch", b"torch", "usr1", b"usr1", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpu_s: _TypeAlias = _typing.Literal["cpu_s"]  # noqa: Y015
     _WhichOneofArgType__cpu_s: _TypeAlias = _typing.Literal["_cpu_s", b"_cpu_s"]  # noqa: Y015
@@ -964,6 +970,32 @@ class JobReport(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__world_size) -> _WhichOneofReturnType__world_size | None: ...
 
 Global___JobReport: _TypeAlias = JobReport  # noqa: Y015
+
+@_typing.final
+class JobUsr1(_message.Message):
+    """What SIGUSR1, sent by Slurm, would do to the job's processes here."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CAUGHT_FIELD_NUMBER: _builtins.int
+    FATAL_FIELD_NUMBER: _builtins.int
+    caught: _builtins.int
+    """Processes that it reaches and that catch it."""
+    fatal: _builtins.int
+    """Processes that Slurm started and that it would end."""
+    def __init__(
+        self,
+        *,
+        caught: _builtins.int = ...,
+        fatal: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught", b"caught", "fatal", b"fatal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobUsr1: _TypeAlias = JobUsr1  # noqa: Y015
 
 @_typing.final
 class JobCheckpoint(_message.Message):

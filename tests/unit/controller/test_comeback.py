@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from controller.comeback import comeback
 from controller.preemption import Cause, Elsewhere, Preemption, Stage, Way
 from controller.saved_ranks import may_pass, nobody_trains, problem, saved_step
 from controller.slurm.client import Phase, SlurmJob
-from controller.told import NodeTold, Told, newest_step
+from controller.told import NodeTold, Told, Usr1, newest_step
 from controller.windows import RunKey
 from nodeagent.jobs import Jobs
 from nodeagent.saves import SaveAnswer, SaveOrder, Saves
@@ -65,6 +66,38 @@ def test_an_agent_that_is_not_there_cannot_be_asked() -> None:
     found = comeback(running(), told(), set(), None)
     assert found.why_not == "could save, but the agents of n1, n2 are not connected"
     assert comeback(running(comment="headway=preemptible"), told(), set(), None).way is Way.SIGNAL
+
+
+HEEDS, ENDS, LETS_IT_PASS = Usr1(1, 0), Usr1(1, 1), Usr1(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("usr1", "connected", "why"),
+    [
+        ({"n1": HEEDS, "n2": LETS_IT_PASS}, NODES, ""),
+        ({"n1": HEEDS, "n2": ENDS}, NODES, "would be ended by USR1: on n2 a process"),
+        ({"n1": ENDS, "n2": ENDS}, NODES, "would be ended by USR1: on n1, n2 a process"),
+        ({"n1": LETS_IT_PASS, "n2": LETS_IT_PASS}, NODES, "would not heed USR1: no process in it catches"),
+        ({"n1": LETS_IT_PASS}, NODES, "would not heed USR1: no process in it catches"),  # nobody is on n2
+        ({}, NODES, "cannot be sent USR1 yet"),
+        # its user's word is taken where an agent is not there, or cannot tell
+        ({"n1": LETS_IT_PASS, "n2": ENDS}, {"n1"}, ""),
+        ({"n1": LETS_IT_PASS, "n2": None}, NODES, ""),
+        ({"n1": ENDS, "n2": ENDS}, set(), ""),
+    ],
+)
+def test_the_signal_is_sent_only_to_who_survives_it(
+    usr1: dict[str, Usr1 | None], connected: Collection[str], why: str
+) -> None:
+    known = {node: NodeTold((), None, (), None, None, None, found) for node, found in usr1.items()}
+    found = comeback(running(comment="headway=preemptible"), known, connected, None, watching=NODES)
+    assert (found.way, found.may) == (Way.NONE, False) if why else (Way.SIGNAL, True)
+    assert found.why_not.startswith(why)
+    assert not found.final
+
+
+def test_nobody_waits_for_agents_that_never_tell_of_signals() -> None:
+    assert comeback(running(comment="headway=preemptible"), {}, NODES, None, watching={"n1"}).way is Way.SIGNAL
 
 
 @pytest.mark.parametrize("stage", list(Stage))
@@ -152,6 +185,16 @@ def test_only_the_newest_report_of_a_run_and_node_counts() -> None:
     assert list(known.of(RunKey(5, 0))) == ["n1"]
     known.keep({6})
     assert known.of(RunKey(5, 0)) == {}
+
+
+def test_an_agent_that_tells_of_signals_is_known_to() -> None:
+    known = Told()
+    known.take("n1", Ranks(5, (0,), 2).report())
+    report = Ranks(6, (0,), 2).report()
+    report.job.usr1.CopyFrom(agent_pb2.JobUsr1(caught=2))
+    known.take("n2", report)
+    assert (known.of(RunKey(5, 0))["n1"].usr1, known.of(RunKey(6, 0))["n2"].usr1) == (None, Usr1(2, 0))
+    assert known.watching == {"n2"}
 
 
 def test_a_node_that_knows_of_no_checkpoint_leaves_it_open_which_is_the_newest() -> None:

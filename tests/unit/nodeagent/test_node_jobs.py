@@ -13,9 +13,9 @@ from nodeagent.measure import Meter
 from nodeagent.nic import NicCounters
 from nodeagent.node_jobs import NodeJob, NodeJobs, idle_gpus, step_gpus, with_jobs
 from nodeagent.procfs import ProcFiles
-from nodeagent.report import GpuProcess, GpuReading, MigReading
+from nodeagent.report import GpuProcess, GpuReading, MigReading, Usr1Report
 from tests.unit.nodeagent.test_jobs import Node
-from tests.unit.nodeagent.trees import plant, process
+from tests.unit.nodeagent.trees import plant, process, stat
 
 S = 1_000_000_000
 
@@ -72,6 +72,13 @@ def test_a_job_that_says_nothing_is_seen(world):
     [found] = world.read().values()
     assert (found.job_id, found.uid, found.restart, found.gpus) == (7, 1000, 2, (0, 2, 3))
     assert found.pids == {50}
+
+
+def test_what_usr1_would_do_is_told_of_jobs_in_cgroups(world):
+    world.start(7, 50)
+    plant(world.root / "proc", process(40, name="slurmstepd") | {"50/stat": stat(50, parent=40)})
+    [row] = world.measure()
+    assert row.usr1 == Usr1Report(0, 1)
 
 
 def test_gpus_of_all_steps_come_together(world):

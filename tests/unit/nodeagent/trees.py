@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def plant(root: Path, files: Mapping[str, object]) -> Path:
@@ -45,14 +46,26 @@ def port(rx_words: int, tx_words: int, card: str = "mlx5_0") -> dict[str, object
     }
 
 
-def stat(pid: int, *, parent: int = 1, ticks: int = 0, start: int = 1, pages: int = 0) -> str:
-    """A line of /proc/PID/stat."""
-    words = [pid, "(python)", "S", parent, *[0] * 9, ticks, 0, 0, 0, 20, 0, 1, 0, start, 0, pages]
+def stat(
+    pid: int,
+    *,
+    name: str = "python",
+    parent: int = 1,
+    ticks: int = 0,
+    start: int = 1,
+    pages: int = 0,
+    blocked: int = 0,
+    ignored: int = 0,
+    caught: int = 0,
+) -> str:
+    """A line of /proc/PID/stat, up to the masks of signals."""
+    words = [pid, f"({name})", "S", parent, *[0] * 9, ticks, 0, 0, 0, 20, 0, 1, 0, start, 0, pages]
+    words += [*[0] * 7, blocked, ignored, caught]
     return " ".join(str(word) for word in words)
 
 
 def process(
-    pid: int, cgroup: str = "0::/", environment: Mapping[str, str] | None = None, **numbers: int
+    pid: int, cgroup: str = "0::/", environment: Mapping[str, str] | None = None, **numbers: Any
 ) -> dict[str, object]:
     """Files of one process below /proc."""
     words = "\0".join(f"{key}={value}" for key, value in (environment or {}).items())
