@@ -15,7 +15,12 @@ from .together import Together, most
 
 _log = logging.getLogger("headway_job")
 _PIECE = 1 << 20
-_SOUND, _DAMAGED, _OUT_OF_REACH = 0, 1, 2
+_SOUND, _DAMAGED, _OUT_OF_REACH, _NOT_SEEN = 0, 1, 2, 3
+"""The worst of any rank's counts. Only what every rank has seen may be called damaged."""
+
+
+class _NotSeenError(Exception):
+    """A checkpoint that rank 0 has listed is not there for this rank."""
 
 
 class Found(NamedTuple):
@@ -44,7 +49,7 @@ def newest_sound(shelf: Shelf, ranks: Together) -> Optional[Found]:
     None where there is none, or all are damaged; not where there are some that cannot be reached.
     """
     folders = _listed(shelf, ranks)
-    out_of_reach = False
+    worst_of_all = _SOUND
     for folder in folders:
         found: Optional[Found] = None
         verdict = _SOUND
@@ -55,6 +60,12 @@ def newest_sound(shelf: Shelf, ranks: Together) -> Optional[Found]:
             _log.warning(
                 "Checkpoint %s in %s is not restored: %s. Trying the one before.", folder, shelf.store.where, error
             )
+        except _NotSeenError:
+            verdict = _NOT_SEEN
+            _log.warning(
+                "Checkpoint %s is seen by rank 0, and not by rank %d, whose %s has none of that name: the folder must be seen by "
+                "all nodes. Trying the one before.", folder, ranks.rank, shelf.store.where,
+            )  # fmt: skip
         except Exception as error:
             # A store that cannot be reached, in whatever way an fsspec implementation tells it: no reason to call it damaged.
             verdict = _OUT_OF_REACH
@@ -64,10 +75,15 @@ def newest_sound(shelf: Shelf, ranks: Together) -> Optional[Found]:
         (worst,) = most(ranks, verdict)
         if worst == _SOUND:
             return found
-        out_of_reach = out_of_reach or worst == _OUT_OF_REACH
+        worst_of_all = max(worst_of_all, worst)
         if worst == _DAMAGED and ranks.rank == 0:
             _set_aside(shelf, folder)
-    if out_of_reach:
+    if worst_of_all == _NOT_SEEN:
+        raise Refused(
+            f"No checkpoint in {shelf.store.where} could be restored, and some are seen by rank 0 only: the folder must be seen by "
+            "all nodes. Nothing is begun anew: start again where it is mounted, or give a folder that is shared."
+        )
+    if worst_of_all == _OUT_OF_REACH:
         raise Refused(
             f"No checkpoint in {shelf.store.where} could be read, and some could not be reached. Nothing is begun anew: start "
             "again when they can be reached."
@@ -135,6 +151,8 @@ def _listed(shelf: Shelf, ranks: Together) -> List[str]:
 
 def _read(shelf: Shelf, folder: str, ranks: Together) -> Found:
     """The ranks share the checking among them, so that a checkpoint is judged whole; each checks what it reads whole, too."""
+    if not shelf.store.has(folder, MANIFEST):
+        raise _NotSeenError
     manifest = shelf.manifest(folder)
     own_file = rank_file(ranks.rank if ranks.rank < manifest.world_size else 0)
     for place, name in enumerate(sorted(manifest.files)):

@@ -101,6 +101,28 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     assert (saved / f"damaged-{newest.name}").exists()
 
 
+@pytest.mark.parametrize("there", ["nothing", "its own files"])
+def test_a_node_without_the_shared_folder_is_refused_and_nothing_is_set_aside(
+    hatchery: Hatchery, tmp_path: Path, saved: Path, there: str
+) -> None:
+    own = tmp_path / "own"
+    if there == "its own files":
+        for path in checkpoints(saved):
+            (own / path.name).mkdir(parents=True, mode=0o700)
+            (own / path.name / "rank-1.pt").write_bytes((path / "rank-1.pt").read_bytes())
+    before = checkpoints(saved)
+
+    found = hatchery.run("restored", 2, folder=saved, others_folder=own)
+
+    assert found.ends == [1, 1]
+    for log in found.logs:
+        assert "some are seen by rank 0 only: the folder must be seen by all nodes" in log
+    assert f"not by rank 1, whose {own} has none of that name" in found.logs[1]
+    assert checkpoints(saved) == before
+    assert [path.name for path in saved.iterdir() if path.name.startswith("damaged-")] == []
+    assert hatchery.run("restored", 2, folder=saved).told("start", 1) == 8
+
+
 def test_a_link_in_place_of_a_checkpoint_is_not_followed(hatchery: Hatchery, saved: Path) -> None:
     newest = checkpoints(saved)[-1]
     newest.rename(saved.parent / "elsewhere")

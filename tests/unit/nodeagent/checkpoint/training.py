@@ -114,9 +114,10 @@ def saved_at(run: Run, training: Training, steps: int) -> None:
 
 
 def restored(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """What a run starts from, without a step."""
+    """What a run starts from, without a step. Ranks but the first may have a folder of their own in its place."""
     training = Training(rank, world)
-    run = checkpoint(args["folder"], **training.parts())
+    folder = args.get("others_folder", args["folder"]) if rank else args["folder"]
+    run = checkpoint(folder, **training.parts())
     weights = torch.cat([one.detach().flatten() for one in training.model.parameters()])
     tell(start=run.start, weights=weights.tolist(), next=[random.random(), float(torch.rand(()))])
     run.close()
