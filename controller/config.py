@@ -98,9 +98,9 @@ class ControllerSettings(BaseModel):
     at any time."""
     preemption_partitions: dict[PartitionName, Mode] = Field(default_factory=dict)
     """The same for jobs in certain partitions, where it goes before `preemption`: `{ gpu = "automatic" }`."""
-    preemption_within_s: Annotated[float, Field(ge=1, le=3600)] = 60.0
+    preemption_within_s: Annotated[float, Field(ge=1, le=3570)] = 60.0
     """A job that has not saved by then trains on where it is."""
-    preemption_still_s: Annotated[float, Field(ge=2, le=7200, validate_default=True)] = 120.0
+    preemption_still_s: Annotated[float, Field(ge=2, le=3600, validate_default=True)] = 120.0
     """How long ranks stand still at most from the beginning of the save on, until the job is stopped; then they train on. More than
     preemption_within_s."""
     preemption_min_run_s: Annotated[float, Field(ge=0, le=86400)] = 300.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from controller.agent_commands import AgentCommands, Asking
@@ -13,6 +13,8 @@ from protos.headway.v1 import agent_pb2
 
 _STOP_BEFORE_S = 5.0
 """So long before ranks train on by themselves nobody begins to stop them: Slurm takes a moment."""
+_STOPS_AT_ONCE = 4
+"""Slurm is asked for one after the other, and each takes a moment: nobody is to be late for those before it."""
 _FIRST_RETRY_S = 1.0
 _LONGEST_RETRY_S = 8.0
 
@@ -61,7 +63,8 @@ class Drive:
             left_s = max(deadline - clock(), 0.0)
             return agent_pb2.AgentCommand(job=_name(row), save=agent_pb2.SaveRequest(within_s=left_s, still_s=still_s))
 
-        self.still_until = now + still_s - _STOP_BEFORE_S
+        # Ranks that stand still since they were asked before do so no longer for that.
+        self.still_until = min(self.still_until, now + still_s - _STOP_BEFORE_S)
         self.asking = commands.ask(Asking(save_id(row), row.nodes, make, deadline))
 
     def forget(self, commands: AgentCommands | None) -> None:
@@ -102,10 +105,10 @@ class Drive:
         return not self.busy and self.seen and now >= self.try_at and (self.to_stop(now) or self.to_signal)
 
     def to_stop(self, now: float) -> bool:
-        """All ranks have saved, or it is stopped as it is."""
+        """All ranks have saved and stand still, or it is stopped as it is."""
         row = self.row
         forced = row.force and row.stage is Stage.ASKED and (row.way is Way.NONE or now >= self.deadline)
-        return row.stage is Stage.SAVED or forced
+        return (row.stage is Stage.SAVED and now < self.still_until) or forced
 
     @property
     def to_signal(self) -> bool:
@@ -131,6 +134,11 @@ class Drive:
             return f"it did not save {within}: the agents of {', '.join(unheard)} are not connected"
         missing = sorted(self.asking.open)
         return f"it did not save {within}: nothing heard from {', '.join(missing)}"
+
+
+def first_to_stop(due: Iterable[Drive], now: float) -> list[Drive]:
+    """As many as are stopped at once, of those that are due: first those whose ranks train on first."""
+    return sorted((drive for drive in due if drive.to_stop(now)), key=lambda drive: drive.still_until)[:_STOPS_AT_ONCE]
 
 
 def save_id(preemption: Preemption) -> str:

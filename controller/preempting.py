@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from controller.agents import NodeStatus
 from controller.clock import Clock
 from controller.comeback import Comeback, comeback
 from controller.config import ControllerSettings
-from controller.drive import Drive, Outcome
+from controller.drive import Drive, Outcome, first_to_stop
 from controller.errors import JournalError, PreemptionRefusedError
 from controller.events import EventLog
 from controller.journal import Journal
@@ -40,7 +40,7 @@ STEP_WATCH_S = 900.0
 """A job that runs again, and of whose steps nobody tells for so long, is let out of sight."""
 _TICK_S = 0.25
 _ASK_AGAIN_S = 1.0
-_STILL_AT_LEAST_S = 30.0
+STILL_AT_LEAST_S = 30.0
 """Ranks stand still for so long beyond the deadline at least: Slurm has to be told, and may be slow."""
 _PLACED_SOON_S = 15.0
 """So long after the stop the queue is read as often as may be: its processes end, Slurm lets it settle, and it is placed."""
@@ -189,6 +189,22 @@ class Preempting:
         """An agent's stream has begun."""
         if self._commands is not None:
             self._commands.on_connected(node)
+        for drive in list(self._drives.values()):
+            if drive.row.stage is Stage.SAVED and not drive.busy and node in drive.row.nodes:
+                self._ask_anew(drive, node)
+
+    def _ask_anew(self, drive: Drive, node: str) -> None:
+        """Ranks that lost their agent may have trained on: what was saved then is not all that they have done."""
+        drive.forget(self._commands)
+        drive.failure = f"the agent of {node} was away after it had saved"
+        drive.deadline = self._monotonic() + left_s(drive.row, self._clock.now())
+        try:
+            self._change(drive, replace(drive.row, stage=Stage.ASKED))
+        except JournalError as error:
+            drive.seen = False  # then it is done at the next look, and nobody stops it before
+            log.error("preemption_not_recorded", job=drive.row.job_id, problem=str(error))
+        else:
+            self.tick()
 
     def _note_step(self, run: RunKey, told: NodeTold) -> None:
         drive = self._drives.get(run.job_id)
@@ -231,6 +247,7 @@ class Preempting:
                 self._go_on(drive, now)
             except JournalError as error:  # it stays as it was, and is tried again
                 log.error("preemption_not_recorded", job=drive.row.job_id, problem=str(error))
+                break  # nor can the others be written; where the file is locked, each try takes seconds
             except Exception:  # a bug here must cost no other job its deadline
                 log.exception("preemption_stuck", job=drive.row.job_id)
         if self._commands is not None:
@@ -277,7 +294,7 @@ class Preempting:
         """Before anybody is asked, the number of the attempt is in the journal: an id is never used twice."""
         row = replace(drive.row, attempt=drive.row.attempt + 1)
         self._change(drive, row, silent=row.attempt == 1)
-        still_s = max(self.settings.preemption_still_s, row.within_s + _STILL_AT_LEAST_S)
+        still_s = max(self.settings.preemption_still_s, row.within_s + STILL_AT_LEAST_S)
         drive.ask(commands, still_s, now, self._monotonic)
 
     def _saved(self, drive: Drive, step: int) -> None:
@@ -338,13 +355,22 @@ class Preempting:
         self.wanted.clear()
         now = self._monotonic()
         due = [drive for drive in self._drives.values() if drive.due(now)]
-        stops = [drive for drive in due if drive.to_stop(now)]
-        signals = [drive for drive in due if not drive.to_stop(now)]
-        for drive in signals:
-            self._change(drive, replace(drive.row, attempt=1), silent=True)
-        for drive in due:
+        stops = first_to_stop(due, now)
+        signals = self._recorded([drive for drive in due if not drive.to_stop(now)])
+        for drive in (*stops, *signals):
             drive.busy = True
         return [drive.row for drive in stops], [drive.row for drive in signals]
+
+    def _recorded(self, signals: Iterable[Drive]) -> list[Drive]:
+        """Those of them of which the journal has it now that they are signalled; the others come next time."""
+        recorded: list[Drive] = []
+        try:
+            for drive in signals:
+                self._change(drive, replace(drive.row, attempt=1), silent=True)
+                recorded.append(drive)
+        except JournalError as error:
+            log.error("signal_not_recorded", problem=str(error))
+        return recorded
 
     def stopped(self, row: Preemption, failure: Failure | None) -> None:
         """How the order to stop it went."""

@@ -21,8 +21,8 @@ MOST = 1000
 """In one answer."""
 _OF_LATE_S = 3600.0
 """For so long the end of a preemption is told by `why`."""
-LONGEST_S = 3600.0
-"""Ranks that saved wait for the last one: nobody may let them wait for longer."""
+LONGEST_S = 3570.0
+"""Ranks that saved wait for the last one, and then for Slurm: agents and ranks take orders for an hour at most."""
 
 
 def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:

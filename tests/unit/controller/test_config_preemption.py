@@ -9,6 +9,12 @@ import pytest
 from controller.assemble import RESTART_KEYS
 from controller.config import ControllerSettings, load_settings
 from controller.errors import ConfigurationError
+from controller.preempting import STILL_AT_LEAST_S
+from controller.preemption_answers import LONGEST_S
+from nodeagent.attendant import Attendant
+from nodeagent.jobs import Jobs
+from nodeagent.jobside.headway_job.orders import Orders
+from nodeagent.saves import SaveOrder
 
 
 def written(folder: Path, text: str) -> Path:
@@ -42,6 +48,8 @@ def test_a_table_says_it_by_partition(tmp_path: Path) -> None:
         ("contention_threshold = 1.2", "contention_clear: Value error, must be less than contention_threshold (1.2)"),
         ("contention_clear = 1.5", "lower it, or raise contention_threshold"),
         ("preemption_within_s = 120", "preemption_still_s: Value error, must be more than preemption_within_s (120)"),
+        ("preemption_within_s = 3571", "preemption_within_s: Input should be less than or equal to 3570"),
+        ("preemption_still_s = 3601", "preemption_still_s: Input should be less than or equal to 3600"),
         ("contention_threshold = 1", "contention_threshold: Input should be greater than 1"),
         ("preemption_moves_per_hour = -1", "preemption_moves_per_hour: Input should be greater than or equal to 0"),
     ],
@@ -50,3 +58,31 @@ def test_what_contradicts_itself_is_refused_with_the_mend(tmp_path: Path, text: 
     with pytest.raises(ConfigurationError) as caught:
         load_settings(written(tmp_path, text))
     assert said in str(caught.value)
+
+
+class Nobody:
+    """Mail without a job to go to."""
+
+    def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
+        return False
+
+    def request_go_on(self, connection: int, save_id: str) -> bool:
+        return False
+
+    def read_now(self) -> None:
+        pass
+
+
+def test_the_longest_that_may_be_set_is_taken_by_agents_and_ranks(tmp_path: Path) -> None:
+    longest = load_settings(written(tmp_path, "preemption_within_s = 3570\npreemption_still_s = 3600"))
+    assert longest.preemption_within_s == LONGEST_S
+    attendant = Attendant(Jobs(), Nobody(), lambda: 0)
+    for within_s, still_s in (
+        (longest.preemption_within_s, longest.preemption_still_s),
+        (LONGEST_S, LONGEST_S + STILL_AT_LEAST_S),
+    ):
+        order = SaveOrder(f"p1.{still_s:g}", 7, 0, within_s, still_s)
+        assert attendant.request_save(order) == ""
+        orders = Orders()
+        orders.hear_save(order.id, order.still_s)
+        assert orders.current is not None

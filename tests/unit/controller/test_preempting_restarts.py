@@ -14,7 +14,7 @@ import pytest
 
 from controller.drive_preemptions import drive_preemptions
 from controller.errors import JournalError, PreemptionRefusedError
-from controller.preemption import Cause, Elsewhere, Stage
+from controller.preemption import Cause, Elsewhere, Preemption, Stage
 from controller.slurm.client import Phase, SlurmJob
 from tests.unit.controller.preempted import Preempted, preempted_world, silent
 from tests.unit.policies.processes import eventually
@@ -81,6 +81,40 @@ async def test_who_had_saved_is_asked_anew_as_it_may_have_trained_on(folder: Pat
 
 async def _saved_at(cluster: Preempted, step: int) -> bool:
     return cluster.row().step == step and cluster.row().stage is Stage.SAVED
+
+
+async def test_who_had_saved_is_asked_anew_when_an_agent_was_away(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        begin(cluster, job)
+        await cluster.comes_to(Stage.SAVED)
+        for node in ("n1", "n2"):
+            cluster.agents[node].step = 47
+        world.preempting.on_connected("n3")  # none of its own
+        assert cluster.row().stage is Stage.SAVED
+        world.preempting.on_connected("n2")
+        assert (cluster.row().stage, world.preempting.orders()) == (Stage.ASKED, ([], []))
+        await eventually(lambda: _saved_at(cluster, 47))
+        assert [saves(cluster, node) for node in ("n1", "n2")] == [["p1.1", "p1.2"]] * 2
+        assert (await cluster.runs_again(job.key.job_id)).restarts == 1
+
+
+async def test_who_had_saved_and_cannot_be_asked_anew_at_once_is_not_stopped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        begin(cluster, job)
+        await cluster.comes_to(Stage.SAVED)
+        with monkeypatch.context() as patch:
+            patch.setattr(world.journal.preemptions, "save", _fails)
+            world.preempting.on_connected("n2")
+        assert world.preempting.orders() == ([], [])
+        await world.turn()
+        assert (await cluster.comes_to(Stage.SAVED)).attempt == 2
+        assert world.slurm.job(job.key.job_id).restarts == 0
 
 
 async def test_what_happened_while_nobody_looked_is_seen(folder: Path) -> None:
@@ -194,6 +228,37 @@ async def test_an_id_that_slurm_gives_again_is_another_job(folder: Path) -> None
         assert world.phase(other) is Phase.RUNNING
 
 
+# --- many at once
+
+
+async def test_few_are_stopped_at_once_and_first_those_that_train_on_first(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        jobs = [await cluster.running(nodes=1, gpus_per_node=4) for _ in range(6)]
+        for job in reversed(jobs):
+            begin(cluster, job)
+            await world.clock.advance(1)
+        for number in range(1, 7):
+            await cluster.comes_to(Stage.SAVED, number)
+        stops, _ = world.preempting.orders()
+        assert [row.number for row in stops] == [1, 2, 3, 4]
+        world.preempting.orders_over()
+        for job in jobs:
+            assert (await cluster.runs_again(job.key.job_id)).restarts == 1
+
+
+async def test_who_may_train_on_before_slurm_comes_to_it_is_not_stopped(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        begin(cluster, job)
+        await cluster.comes_to(Stage.SAVED)
+        await world.clock.advance(120)
+        assert world.preempting.orders() == ([], [])
+        world.preempting.tick()
+        assert cluster.row().stage is Stage.CALLED_OFF
+
+
 # --- the journal
 
 
@@ -299,3 +364,51 @@ async def test_a_stop_that_cannot_be_recorded_in_time_is_called_off(
         row = cluster.row()
         assert (row.stage, world.slurm.job(job.key.job_id).restarts) == (Stage.CALLED_OFF, 0)
         assert row.problem == "Slurm did not stop it in time: it is not known whether it was asked"
+
+
+async def test_of_a_journal_that_cannot_be_written_one_try_a_tick_is_enough(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        for job in [await cluster.running(nodes=1) for _ in range(3)]:
+            begin(cluster, job, within_s=5.0, force=True)
+            await cluster.comes_to(Stage.SAVED, world.preempting.newest(1)[0].number)
+        await world.clock.advance(200)
+        tries: list[object] = []
+
+        def fails(row: object) -> None:
+            tries.append(row)
+            _fails()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(world.journal.preemptions, "save", fails)
+            world.preempting.tick()
+        assert len(tries) == 1
+        world.preempting.tick()
+        assert world.preempting.open == {}
+
+
+async def test_a_signal_is_ordered_if_and_only_if_the_journal_has_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with preempted_world(folder, nodes=()) as cluster:
+        world = cluster.world
+        comes_back = {"traps": frozenset({"USR1"}), "comment": "headway=preemptible"}
+        jobs = [await cluster.running(nodes=1, **comes_back) for _ in range(3)]
+        save = world.journal.preemptions.save
+
+        def fails_for_the_second(row: Preemption) -> None:
+            if row.number == 2:
+                _fails()
+            save(row)
+
+        for job in jobs:
+            begin(cluster, job)
+        with monkeypatch.context() as patch:
+            patch.setattr(world.journal.preemptions, "save", fails_for_the_second)
+            await world.cycle.errands()
+        assert [world.slurm.job(job.key.job_id).signals for job in jobs] == [["USR1"], [], []]
+        assert [cluster.row(number).attempt for number in (1, 2, 3)] == [1, 0, 0]
+        await world.cycle.errands()
+        assert [world.slurm.job(job.key.job_id).signals for job in jobs] == [["USR1"]] * 3

@@ -300,7 +300,7 @@ async def test_who_waits_for_what_is_called_off_is_told_and_so_is_the_shell(fold
         assert "[bold]disk[/] full" in listed.out
         for within in ("0", "4000", "nan"):
             wrong = await headway("preempt", job.key.job_id, "--within", within, *where)
-            assert (wrong.code, "to save in: give 1 to 3600" in wrong.err) == (2, True)
+            assert (wrong.code, "to save in: give 1 to 3570" in wrong.err) == (2, True)
 
 
 async def test_who_may_not_ask_about_jobs_is_not_told_of_preemptions(world: AskedWorld) -> None:
