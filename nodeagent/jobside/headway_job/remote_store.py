@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import time
-from typing import Any, BinaryIO, Callable, List, Sequence, TypeVar
+from typing import Any, BinaryIO, Callable, List, Optional, Sequence, TypeVar
 
 from .discreet import address, told
 from .local_store import Digesting, Receipt
@@ -120,7 +120,7 @@ class RemoteStore:
             return sink.receipt()
 
         receipt = self._ask(written)
-        size_bytes = self._size_bytes(path)
+        size_bytes = self._size_of(path)
         if size_bytes != receipt.size_bytes:
             # Some stores say that they have renamed a file and have not.
             raise OSError(f"{name} has {size_bytes} bytes there, of {receipt.size_bytes}")
@@ -136,11 +136,14 @@ class RemoteStore:
 
     def has(self, folder: str, name: str) -> bool:
         """Whether the folder has such an entry."""
+        return self.size_bytes(folder, name) is not None
+
+    def size_bytes(self, folder: str, name: str) -> Optional[int]:
+        """Of a file; None where there is none."""
         try:
-            self._size_bytes(self._path(folder, name))
+            return self._size_of(self._path(folder, name))
         except FileNotFoundError:
-            return False
-        return True
+            return None
 
     def rename(self, old: str, new: str) -> None:
         """A checkpoint's folder."""
@@ -155,7 +158,7 @@ class RemoteStore:
         except FileNotFoundError:
             pass  # folders of object stores are gone with the last object
 
-    def _size_bytes(self, path: str) -> int:
+    def _size_of(self, path: str) -> int:
         """Not `exists`, for which fsspec takes any error, such as a store that is away, as a no."""
 
         def found(_: Heard) -> Any:

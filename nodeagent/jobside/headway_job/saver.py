@@ -16,6 +16,10 @@ from .standing import Outcome
 from .together import Together
 
 _log = logging.getLogger("headway_job")
+_FAILED, _COMPLETE, _UNSEEN = 0, 1, 2
+_NOT_SHARED = "not a shared folder? The folder must be seen by all nodes"
+_LOOK_AGAIN_S = (0.2, 0.8, 3.0)
+"""NFS keeps what it knows of a file for 3 s where nothing else is said (acregmin, nfs(5))."""
 
 
 class Save:
@@ -67,11 +71,15 @@ class Saver:
             own = self._write_own(save)
             told = self._ranks.exchange(packed(self._ranks.rank, own))
             receipts = [unpacked(rank, data) for rank, data in enumerate(told)]
-            complete = False
+            ended = _FAILED
             if self._ranks.rank == 0:
-                complete = self._complete(save, receipts, time.monotonic() - begun_s)
-            if any(self._ranks.exchange(bytes([complete]))[0]):
+                ended = self._complete(save, receipts, time.monotonic() - begun_s)
+            ended = self._ranks.exchange(bytes([ended]))[0][0]
+            if ended == _COMPLETE:
                 self.saved_step = save.step
+            elif ended == _UNSEEN:
+                self._problem = self._problem or f"rank 0 does not see all ranks' files: {_NOT_SHARED}"
+                self._shelf.drop(save.folder)  # of which every node may have one
             else:
                 self._problem = self._problem or f"{_who(receipts)} could not write"
         except Exception as error:
@@ -98,8 +106,8 @@ class Saver:
             self._problem = f"could not write: {error}"
             return None
 
-    def _complete(self, save: Save, receipts: List[Optional[Written]], write_s: float) -> bool:
-        """On rank 0, when all ranks have written or failed to."""
+    def _complete(self, save: Save, receipts: List[Optional[Written]], write_s: float) -> int:
+        """On rank 0, when all ranks have written or failed to: how the save has ended."""
         try:
             if None in receipts:
                 _log.warning(
@@ -108,20 +116,40 @@ class Saver:
                     _who(receipts),
                 )
                 self._shelf.drop(save.folder)
-                return False
+                return _FAILED
+            unseen = self._unseen(save.folder, receipts)
+            if unseen is not None:
+                self._problem = f"rank {unseen}'s file is not seen by rank 0: {_NOT_SHARED}"
+                _log.warning("No checkpoint of step %d in %s: %s.", save.step, self._shelf.store.where, self._problem)
+                return _UNSEEN
             self._shelf.write_manifest(save.folder, _manifest(save, receipts, write_s))
         except Exception as error:
             # As above.
             _log.warning("No checkpoint of step %d: %s. Tried again when asked again.", save.step, error)
             self._problem = f"could not write: {error}"
-            return False
+            return _FAILED
         try:
             self._shelf.tidy(before=save.number)
         except Exception as error:
             # As above; the checkpoint stands.
             _log.warning("Older checkpoints could not be removed: %s", error)
         _log.info("Checkpoint of step %d written in %.2f s.", save.step, write_s)
-        return True
+        return _COMPLETE
+
+    def _unseen(self, folder: str, receipts: List[Optional[Written]]) -> Optional[int]:
+        """A rank whose files are not all there for this one, with their sizes."""
+        for pause_s in (*_LOOK_AGAIN_S, None):
+            missing = [
+                rank
+                for rank, written in enumerate(receipts)
+                for name, receipt in (written or {}).items()
+                if self._shelf.store.size_bytes(folder, name) != receipt.size_bytes
+            ]
+            if not missing:
+                return None
+            if pause_s is not None:
+                time.sleep(pause_s)
+        return missing[0]
 
 
 def _who(receipts: List[Optional[Written]]) -> str:

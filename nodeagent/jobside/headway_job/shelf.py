@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, Protocol, Tuple
+from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
 
 from .local_store import Receipt
 from .mishaps import CheckpointError, Damaged
@@ -40,6 +40,9 @@ class Store(Protocol):
 
     def has(self, folder: str, name: str) -> bool:
         """Whether the folder has such an entry."""
+
+    def size_bytes(self, folder: str, name: str) -> Optional[int]:
+        """Of a file; None where there is none."""
 
     def rename(self, old: str, new: str) -> None:
         """A checkpoint's folder."""

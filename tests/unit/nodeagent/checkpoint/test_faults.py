@@ -123,6 +123,17 @@ def test_a_node_without_the_shared_folder_is_refused_and_nothing_is_set_aside(
     assert hatchery.run("restored", 2, folder=saved).told("start", 1) == 8
 
 
+def test_what_rank_0_does_not_see_is_no_checkpoint(hatchery: Hatchery, folder: Path) -> None:
+    ended = hatchery.run("apart", 2, folder=folder)
+
+    assert ended.ends == [0, 0], ended.logs
+    assert "rank 1's file is not seen by rank 0: not a shared folder?" in ended.told("problem", 0)
+    assert "rank 0 does not see all ranks' files: not a shared folder?" in ended.told("problem", 1)
+    for rank in (0, 1):
+        assert ended.told("saved", rank) is None
+        assert ended.told("left", rank) == []
+
+
 def test_a_link_in_place_of_a_checkpoint_is_not_followed(hatchery: Hatchery, saved: Path) -> None:
     newest = checkpoints(saved)[-1]
     newest.rename(saved.parent / "elsewhere")

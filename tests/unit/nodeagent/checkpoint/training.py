@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from headway_job import checkpoint
+from headway_job import checkpoint, saver
 from headway_job.checkpoints import Run
 from headway_job.local_store import Files, LocalStore
 from torch import nn
@@ -180,6 +180,18 @@ def one_cannot_write(rank: int, world: int, args: dict[str, Any], tell: Any) -> 
         if step % 2:
             run._saver.wait(None)
             tell(saved=run.saved_step)
+    run.close()
+
+
+def apart(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
+    """Each rank's folder is on a disk of its own."""
+    saver._LOOK_AGAIN_S = (0.01,)
+    training = Training(rank, world)
+    folder = Path(args["folder"]) / f"node-{rank}"
+    run = checkpoint(str(folder), **training.parts())
+    run._saver._ended = lambda outcome: tell(problem=outcome.problem)
+    saved_at(run, training, 2)
+    tell(saved=run.saved_step, left=sorted(path.name for path in folder.iterdir()))
     run.close()
 
 
