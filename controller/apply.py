@@ -163,6 +163,10 @@ class Applier:
         keys = list(why)
         return await self._step("requeue_hold", why, lambda: self._client.requeue_hold(keys))
 
+    async def leave(self, keys: Sequence[JobKey]) -> None:
+        """Jobs that were to be stopped run on: a hold that comes later is somebody else's."""
+        await self._unmark(keys)
+
     async def signal(self, why: Mapping[JobKey, str], signal: str) -> Failures:
         """Send running jobs a signal, once."""
         keys = list(why)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from controller.agent_commands import AgentCommands, Asking
 from controller.preemption import Preemption, Stage, Way
@@ -15,6 +16,8 @@ _STOP_BEFORE_S = 5.0
 """So long before ranks train on by themselves nobody begins to stop them: Slurm takes a moment."""
 _STOPS_AT_ONCE = 4
 """Slurm is asked for one after the other, and each takes a moment: nobody is to be late for those before it."""
+_ATTEMPTS_NAMED = 4
+"""What ranks stand still for is among the newest."""
 _FIRST_RETRY_S = 1.0
 _LONGEST_RETRY_S = 8.0
 
@@ -74,15 +77,12 @@ class Drive:
         self.asking = None
 
     def go_on(self, commands: AgentCommands, until: float) -> None:
-        """Tell all ranks to train on."""
-        row = self.row
+        """Tell all ranks to train on: also those that have not heard the newest attempt, and stand still for one before."""
         if self.asking is not None:
             commands.drop(self.asking)
-
-        def make() -> agent_pb2.AgentCommand:
-            return agent_pb2.AgentCommand(job=_name(row), go_on=agent_pb2.GoOnRequest(save_id=save_id(row)))
-
-        commands.ask(Asking(f"{save_id(row)}.go", row.nodes, make, until))
+        for attempt in range(self.row.attempt, max(self.row.attempt - _ATTEMPTS_NAMED, 0), -1):
+            asked = replace(self.row, attempt=attempt)
+            commands.ask(Asking(f"{save_id(asked)}.go", asked.nodes, partial(_go_on, asked), until))
 
     def outcome(self) -> Outcome:
         """What the agents answered, put together."""
@@ -139,6 +139,10 @@ class Drive:
 def first_to_stop(due: Iterable[Drive], now: float) -> list[Drive]:
     """As many as are stopped at once, of those that are due: first those whose ranks train on first."""
     return sorted((drive for drive in due if drive.to_stop(now)), key=lambda drive: drive.still_until)[:_STOPS_AT_ONCE]
+
+
+def _go_on(row: Preemption) -> agent_pb2.AgentCommand:
+    return agent_pb2.AgentCommand(job=_name(row), go_on=agent_pb2.GoOnRequest(save_id=save_id(row)))
 
 
 def save_id(preemption: Preemption) -> str:

@@ -15,7 +15,7 @@ import pytest
 from controller.drive_preemptions import drive_preemptions
 from controller.errors import JournalError, PreemptionRefusedError
 from controller.preemption import Cause, Elsewhere, Preemption, Stage
-from controller.slurm.client import Phase, SlurmJob
+from controller.slurm.client import HOLD_MARK, Phase, SlurmJob
 from tests.unit.controller.preempted import Preempted, preempted_world, silent
 from tests.unit.policies.processes import eventually
 
@@ -226,6 +226,84 @@ async def test_an_id_that_slurm_gives_again_is_another_job(folder: Path) -> None
         assert (row.stage, row.problem) == (Stage.OVER, "Slurm no longer knows the job before it was stopped")
         assert world.slurm.job(other.job_id).restarts == 0
         assert world.phase(other) is Phase.RUNNING
+
+
+async def test_ranks_that_stand_still_for_an_earlier_attempt_are_told_too(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        cluster.agents["n2"].answers = silent
+        begin(cluster, job)
+        await cluster.heard("n1", "n2")
+        cluster.restart()
+        await world.turn()
+        await cluster.heard("n1", "n2", times=2)
+        await world.go_on(62)
+        assert cluster.row().stage is Stage.CALLED_OFF
+        await eventually(lambda: _told_of(cluster, "p1.1", "p1.2"))
+
+
+async def _told_of(cluster: Preempted, *saves: str) -> bool:
+    return sorted(save.rpartition(".")[0] for save in await _go_ons(cluster)) == sorted(saves)
+
+
+@pytest.mark.parametrize(("ago_s", "told"), [(100.0, True), (130.0, False)])
+async def test_what_was_called_off_is_said_by_the_next_controller_if_ranks_may_still_wait(
+    folder: Path, ago_s: float, told: bool
+) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        cluster.agents["n2"].answers = silent
+        begin(cluster, job)
+        await cluster.heard("n1", "n2")
+        # given a controller that is killed before it could tell anybody
+        world.preempting.serve(None)
+        await world.clock.advance(61)
+        world.preempting.tick()
+        assert cluster.row().stage is Stage.CALLED_OFF
+        await world.clock.advance(ago_s)
+        cluster.restart()
+        if told:
+            (go_on,) = await _go_ons(cluster)
+            assert go_on.startswith("p1.1.")
+        # an agent takes what it is told in turn
+        begin(cluster, await _seen(cluster, job))
+        await cluster.heard("n1", times=2)
+        assert bool(cluster.agents["n1"].asked("go_on")) is told
+
+
+async def _seen(cluster: Preempted, job: SlurmJob) -> SlurmJob:
+    await cluster.world.turn()
+    return await cluster.train(job.key)
+
+
+# --- marks
+
+
+async def test_a_job_that_is_not_stopped_after_all_keeps_no_mark(folder: Path) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        begin(cluster, job)
+        await cluster.comes_to(Stage.SAVED)
+        # given a slurmctld that is lost between the mark and the requeue
+        world.slurm.update(job.key.job_id, AdminComment=HOLD_MARK)
+        with world.slurm.faults.unavailable():
+            await world.cycle.errands()
+            await world.clock.advance(130)
+            world.preempting.tick()
+        assert cluster.row().stage is Stage.CALLED_OFF
+        cluster.restart()
+        await world.go_on(3)
+        found = cluster.slurm_job(job.key.job_id)
+        assert (found.phase, found.marks) == (Phase.RUNNING, frozenset())
+        unmarks = [
+            step
+            for step in world.journal.intents_of(job.key)
+            if step.verb == "unmark" and step.time_s > world.clock.now() - 5
+        ]
+        assert len(unmarks) == 1
 
 
 # --- many at once
