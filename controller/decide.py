@@ -7,6 +7,7 @@ a hung one does not cost its deadline in every cycle.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,6 +26,10 @@ log = structlog.get_logger(__name__)
 _PATIENCE = 3
 """Failures in a row after which the server is left alone for `_REST_S` seconds."""
 _REST_S = 5.0
+_BUSY_SHARE = 1 / 3
+"""A server that took more of its deadline than this has no time for rehearsals: a decision would have to wait for them."""
+_BUSY_FOR_S = 60.0
+"""So long that counts: where nobody waits, no decision shows that it is faster again."""
 
 
 class PolicyEndpoint(Protocol):
@@ -81,6 +86,8 @@ class Decider:
         self._spec: PolicySpec | None = None
         self._failures = 0
         self._rest_until_s = 0.0
+        self._busy_since_s = -math.inf
+        """When the server was last found to be slow."""
         self.counts = DeciderCounts()
         self.last_error = ""
 
@@ -128,7 +135,7 @@ class Decider:
             problem = str(error)
         else:
             self._failures = 0
-            return Decided(plan, name, self._clock.now() - begun_s, "")
+            return Decided(plan, name, self._took_s(begun_s), "")
         self.counts.fallbacks += 1
         self.last_error = problem
         decided = self._ask_fallback(state)
@@ -143,12 +150,18 @@ class Decider:
         """What whoever decides now would decide on a state that is not; None: no answer. Nothing is counted."""
         if self._spec is None or self._failures:
             plan = self._ask_fallback(state)
+        elif 0 <= self._clock.now() - self._busy_since_s < _BUSY_FOR_S:
+            log.info("not_rehearsed", problem=f"{self._endpoint.address} has been slow of late")
+            return None
         else:
+            begun_s = self._clock.now()
             try:
                 plan = make_plan(state, await self._endpoint.decide(state, self.deadline_s), self._spec)
             except PolicyError as error:
                 log.info("not_rehearsed", problem=str(error))
                 return None
+            finally:
+                self._took_s(begun_s)
         return None if isinstance(plan, Rejection) else plan
 
     async def use(self, endpoint: PolicyEndpoint, state: ClusterState | None) -> PolicySpec:
@@ -178,6 +191,13 @@ class Decider:
     async def close(self) -> None:
         """Let go of the policy server."""
         await self._endpoint.close()
+
+    def _took_s(self, begun_s: float) -> float:
+        """How long the server took, which says whether it has time for rehearsals."""
+        now_s = self._clock.now()
+        slow = now_s - begun_s >= self.deadline_s * _BUSY_SHARE
+        self._busy_since_s = now_s if slow else -math.inf
+        return now_s - begun_s
 
     async def _ask_server(self, state: ClusterState) -> tuple[Plan, str]:
         now_s = self._clock.now()

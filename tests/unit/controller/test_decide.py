@@ -154,3 +154,24 @@ async def test_learning_that_fails_disturbs_nobody():
 async def test_a_decision_on_an_empty_cluster_is_a_plan():
     empty = Observer().observe(snapshot(job("1", request=request(gpus_per_node=8))), Ledger(), frozenset({"dl"})).state
     assert (await decider(FakeEndpoint(away=True)).decide(empty)).plan.starts
+
+
+@pytest.mark.parametrize(("took_s", "rehearsed"), [(0.05, True), (0.2, False)])
+async def test_a_server_that_is_slow_is_asked_for_no_rehearsals(state, took_s, rehearsed):
+    clock = VirtualClock(1000.0)
+
+    class Slow(FakeEndpoint):
+        async def decide(self, state, deadline_s):
+            await clock.advance(took_s)
+            return await super().decide(state, deadline_s)
+
+    endpoint = Slow()
+    decider = Decider(endpoint, load_policy("fifo"), 0.5, clock)
+    await decider.greet()
+    await decider.decide(state)
+    assert (await decider.rehearse(state) is not None) is rehearsed
+    assert endpoint.asked == 1 + rehearsed
+    # where nobody waits, no decision shows that it is faster again
+    took_s = 0.0
+    await clock.advance(61)
+    assert await decider.rehearse(state) is not None
