@@ -96,8 +96,8 @@ def newest_sound(shelf: Shelf, ranks: Together) -> Optional[Found]:
 
 
 def put_back(found: Found, parts: states.Parts, ranks: Together) -> None:
-    """Loads it. Raises Refused where it does not fit."""
-    for name in parts.put_back(_fitted(found, parts, ranks)):
+    """Loads it. Raises Refused where it does not fit, on all ranks or on none."""
+    for name in _loaded(_fitted(found, parts, ranks), found, parts, ranks):
         _log.warning("Checkpoint %s has no state of %s, which stays as it is.", found.folder, name)
     if found.manifest.world_size != ranks.world_size and ranks.rank == 0:
         _log.warning(
@@ -124,6 +124,19 @@ def _fitted(found: Found, parts: states.Parts, ranks: Together) -> Dict[str, Any
         why = f": {trouble}" if trouble else " on another rank"
         raise Refused(f"Checkpoint {found.folder} could not be read{why}. Start again when it can.") from trouble
     return fitted
+
+
+def _loaded(fitted: Dict[str, Any], found: Found, parts: states.Parts, ranks: Together) -> List[str]:
+    """The names that the checkpoint does not have. No rank trains on what another one has not loaded."""
+    lacking: List[str] = []
+    trouble: Optional[Refused] = None
+    try:
+        lacking = parts.put_back(fitted)
+    except Refused as error:
+        trouble = error
+    if any(most(ranks, int(trouble is not None))):
+        raise trouble or Refused(f"Checkpoint {found.folder} does not fit on another rank, whose log says why.")
+    return lacking
 
 
 def _listed(shelf: Shelf, ranks: Together) -> List[str]:

@@ -38,15 +38,27 @@ class Parts:
         self._sharded = any(part.is_sharded for part in self._parts)
 
     def copy(self, rank: int) -> Dict[str, Any]:
-        """The state here and now, apart from the objects. `pieces` are there if and only if something is sharded."""
+        """The state here and now, apart from the objects. `pieces` are there if and only if something is sharded.
+
+        FSDP1's states are made by all ranks together, so a rank of which a part raises takes part in those to the end.
+        """
         state: Dict[str, Any] = {"own": {}, "rng": _rng()}
         pieces: List[Piece] = []
         shared = {}
+        trouble: Optional[Exception] = None
         for part in self._parts:
-            if not _is_shared(part):
-                state["own"][part.name] = copied(part.state())
-            elif rank == 0 or self._sharded:
-                shared[part.name] = split(part, part.state(), pieces, keep=rank == 0)
+            if trouble is not None and part.flat_in is None:
+                continue
+            try:
+                if not _is_shared(part):
+                    state["own"][part.name] = copied(part.state())
+                elif rank == 0 or self._sharded:
+                    shared[part.name] = split(part, part.state(), pieces, keep=rank == 0)
+            except Exception as error:
+                # What a user's own object raises is not ours to know.
+                trouble = trouble or error
+        if trouble is not None:
+            raise trouble
         if rank == 0:
             state["shared"] = shared
         if self._sharded:
@@ -56,21 +68,34 @@ class Parts:
         return state
 
     def fit(self, shared: Mapping[str, Any], own: Mapping[str, Any], pieces: Optional[Pieces]) -> Dict[str, Any]:
-        """By name, what `put_back` loads. Raises Refused where a state does not fit, Damaged, and what the store raises."""
+        """By name, what `put_back` loads. Raises Refused where a state does not fit, Damaged, and what the store raises.
+
+        As with `copy`, after a part that raises those that all ranks take part in are gone through all the same.
+        """
         found = {}
+        trouble: Optional[Exception] = None
         for part in self._parts:
             state = (shared if _is_shared(part) else own).get(part.name)
-            if state is None:
+            if state is None or (trouble is not None and part.flat_in is None):
                 continue
             try:
                 found[part.name] = joined(part, state, pieces) if _is_shared(part) else state
             except Refused as error:
-                raise _does_not_fit(part.name, error) from error
+                trouble = trouble or _caused(_does_not_fit(part.name, error), error)
+            except Exception as error:
+                # Damaged, or what the store raises.
+                trouble = trouble or error
+        if trouble is not None:
+            raise trouble
         return found
 
     def put_back(self, fitted: Mapping[str, Any]) -> List[str]:
-        """Loads what there is; the names that the checkpoint does not have. Raises Refused where a state does not fit."""
+        """Loads what there is; the names that the checkpoint does not have. Raises Refused where a state does not fit.
+
+        After a part that raises the others are loaded all the same: ranks load FSDP1's together.
+        """
         lacking = []
+        trouble: Optional[Refused] = None
         for part in self._parts:
             if part.name not in fitted:
                 lacking.append(part.name)
@@ -79,7 +104,9 @@ class Parts:
                 part.load(fitted[part.name])
             except Exception as error:
                 # What a user's own object raises is not ours to know.
-                raise _does_not_fit(part.name, error) from error
+                trouble = trouble or _caused(_does_not_fit(part.name, error), error)
+        if trouble is not None:
+            raise trouble
         return lacking
 
 
@@ -193,6 +220,12 @@ def _check_state(part: Part) -> None:
             f"{part.name} has a tensor that is sharded over ranks, which headway_job.checkpoint saves for models and optimizers "
             "only: make it a torch.nn.Module, or leave it out."
         )
+
+
+def _caused(refused: Refused, error: Exception) -> Refused:
+    """For raising later."""
+    refused.__cause__ = error
+    return refused
 
 
 def _does_not_fit(name: str, error: Exception) -> Refused:

@@ -102,6 +102,38 @@ def one_step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, worl
     return float(told)
 
 
+class Moody:
+    """An object of the user's, which raises on one rank when it is told to."""
+
+    def __init__(self) -> None:
+        self.saves = self.loads = True
+
+    def state_dict(self) -> dict[str, Any]:
+        if not self.saves:
+            raise KeyError("not now")
+        return {"mood": 1}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if not self.loads:
+            raise KeyError("not that")
+
+
+def moody(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
+    """Rank 1's own object, which comes before the sharded model, raises in the first save, or when it is restored."""
+    signal.alarm(30)  # ranks that wait for each other are a failure, and no reason to wait
+    model, optimizer = made("fsdp1", world)
+    own = Moody()
+    own.loads = rank == 0 or args["loads"]
+    run = checkpoint(args["folder"], own=own, net=model, descent=optimizer, every_steps=2)
+    for step in range(4):
+        own.saves = rank == 0 or step > 1
+        one_step(model, optimizer, rank, world, step)
+        run.step(step)
+        run._saver.wait(None)
+        tell(saved=run.saved_step)
+    run.close()
+
+
 def uneven(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     """Each rank has parameters of its own besides, as in a pipeline."""
     model, optimizer = made("fsdp2", world)

@@ -96,6 +96,21 @@ def test_a_model_alone_is_taken_over_between_fsdp1_and_the_rest(
     assert_same(whole, [first, second])
 
 
+def test_an_object_that_raises_on_one_rank_holds_up_no_other(hatchery: Hatchery, folder: Path) -> None:
+    ended = hatchery.run("sharded.moody", 2, folder=folder, loads=True)
+
+    assert ended.ends == [0, 0], ended.logs
+    assert [row["saved"] for row in ended.rows[0]] == [None, None, None, 4]
+    assert "could not be copied: 'not now'" in ended.logs[1]
+
+    refused = hatchery.run("sharded.moody", 2, folder=folder, loads=False)
+
+    assert refused.ends == [1, 1]
+    assert "does not fit own: 'not that'" in refused.logs[1]
+    assert "does not fit on another rank" in refused.logs[0]
+    assert len(checkpoints(folder)) == 1
+
+
 def test_replicas_of_shards_are_kept_once(hatchery: Hatchery, tmp_path: Path, folder: Path) -> None:
     whole = trained(hatchery, "replicated", 4, tmp_path / "whole")
 
