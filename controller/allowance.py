@@ -20,13 +20,19 @@ HOUR_S = 3600.0
 _MOST_DOUBLINGS = 5
 UNDER_WAY = frozenset({Stage.ASKED, Stage.SAVED, Stage.STOPPED})
 """Of a job that is about to leave, or has not come back."""
-_BY_ITSELF = frozenset({Cause.THRESHOLD, Cause.POLICY})
+BY_ITSELF = frozenset({Cause.THRESHOLD, Cause.POLICY})
+"""No operator has said so."""
 
 
 def mode_of(settings: ControllerSettings, partition: str) -> Mode:
     """What may come of it in that partition. Of a job in several ("a,b") the strictest counts."""
     modes: list[Mode] = [settings.preemption_partitions.get(name, settings.preemption) for name in partition.split(",")]
     return next(mode for mode in ("off", "advise", "automatic") if mode in modes)
+
+
+def all_off(settings: ControllerSettings) -> bool:
+    """Whether nothing comes of it in any partition."""
+    return {settings.preemption, *settings.preemption_partitions.values()} == {"off"}
 
 
 def reach_s(settings: ControllerSettings) -> float:
@@ -49,7 +55,7 @@ class Allowance:
             self._of_job[item.raw_id].append(item)
         lately = [item for items in self._of_job.values() for item in items if now_s - item.asked_s < HOUR_S]
         self._moves = Counter(item.raw_id for item in lately)
-        self._spent = sum(item.cause in _BY_ITSELF for item in lately)
+        self._spent = sum(item.cause in BY_ITSELF for item in lately)
 
     def take(self, job: SlurmJob) -> None:
         """One more, now."""

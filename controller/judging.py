@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from controller.allowance import reach_s
+from controller.allowance import BY_ITSELF, all_off, reach_s
 from controller.clock import Clock
 from controller.config import ControllerSettings
 from controller.cycle import CycleResult
@@ -112,7 +112,8 @@ class Judging:
         now_s = self._controller.clock.now()
         self._let_go(result, now_s)
         self._slow = still_slow(self._slow, measured, settings, now_s, self._window_s)
-        if not any(slow.lasted_s >= settings.contention_sustained_s for slow in self._slow.values()):
+        sustained = any(slow.lasted_s >= settings.contention_sustained_s for slow in self._slow.values())
+        if all_off(settings) or not sustained:  # who is slow is remembered, for when a reload turns it on
             self.advice, self.stays = {}, {}
             return
         links = own_nodes if self._agents is None else await self._agents.use_store(attrgetter("links"))
@@ -163,7 +164,7 @@ class Judging:
         late = {
             row.raw_id
             for row in controller.preempting.open.values()
-            if row.cause is Cause.THRESHOLD
+            if row.cause in BY_ITSELF
             and row.stage is Stage.STOPPED
             and row.stopped_s is not None
             and now_s - row.stopped_s > controller.settings.preemption_within_s

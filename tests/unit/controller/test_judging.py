@@ -236,3 +236,18 @@ async def test_the_policy_is_asked_of_one_move_in_a_look_and_of_none_again_for_a
         await shared.look()
     assert len(asked) == 3
     assert len(shared.judging.advice) == 2
+
+
+async def test_where_all_is_off_no_places_are_looked_for_but_who_is_slow_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = Shared(tmp_path, "off")
+    await shared.start()
+    with monkeypatch.context() as patched:
+        patched.setattr("controller.judging.Relocations", lambda *_: pytest.fail("looked for places"))
+        await shared.pass_windows(4)
+    # when a reload turns it on
+    shared.world.settings = shared.world.settings.model_copy(update={"preemption": "advise"})
+    await shared.look()
+    # then the past counts
+    assert len(shared.judging.advice) == 1

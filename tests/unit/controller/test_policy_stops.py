@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.errors import PreemptionRefusedError
+from controller.judging import Judging
 from controller.preemption import Cause, Elsewhere, Stage
 from controller.slurm.client import Phase
 from controller.slurm.embedded import sbatch_request
@@ -272,3 +273,21 @@ async def test_a_job_that_was_put_back_a_moment_ago_is_not_started_in_the_same_s
     starts = world.slurm.job(key.job_id).starts
     assert len(starts) == 2
     assert int(starts[1][0]) > world.slurm.job(key.job_id).submit_time_s
+
+
+@pytest.mark.parametrize(("cause", "waits"), [(Cause.POLICY, False), (Cause.THRESHOLD, False), (Cause.OPERATOR, True)])
+async def test_whom_no_operator_has_sent_does_not_wait_for_nodes_that_others_hold(tmp_path, cause, waits):
+    world = world_of(tmp_path, "fifo-skip")
+    key = world.sbatch(5000.0, gpus_per_node=8, **COMES_BACK)
+    blocker = world.sbatch(1e6, gpus_per_node=8, time_limit_s=2e6)
+    await world.go_on(3)
+    (taken,) = world.nodes(blocker)
+    world.preempting.begin(world.cycle._jobs[key], cause, "so", Elsewhere(only=frozenset({taken})))
+    await world.go_on(2)
+    world.slurm.requeue(key.job_id)
+    await world.go_on(100)
+    assert world.phase(key) is Phase.PENDING
+    world.settings = world.settings.model_copy(update={"preemption": "off"})
+    await Judging(world, 30.0).look(await world.turn())
+    await world.go_on(5)
+    assert (world.phase(key) is Phase.PENDING) == waits
