@@ -100,15 +100,18 @@ class Allowance:
         items = self._of_job.get(raw_id)
         if not items:
             return float("-inf")
-        doublings = max(min(_called_off_in_a_row(items) - 1, _MOST_DOUBLINGS), 0)
+        doublings = max(min(_in_vain_in_a_row(items) - 1, _MOST_DOUBLINGS), 0)
         return _newest_s(items[-1]) + self._settings.preemption_cooldown_s * float(2**doublings)
 
 
-def _called_off_in_a_row(items: Sequence[Preemption]) -> int:
-    """Of the newest ones."""
+def _in_vain_in_a_row(items: Sequence[Preemption]) -> int:
+    """Of the newest ones. A move by the threshold counts, too: were it of use, the job would not be in question again.
+
+    They are forgotten when the job was left alone for `reach_s`.
+    """
     number = 0
     for item in reversed(items):
-        if item.stage is not Stage.CALLED_OFF:
+        if item.stage is not Stage.CALLED_OFF and item.cause is not Cause.THRESHOLD:
             break
         number += 1
     return number

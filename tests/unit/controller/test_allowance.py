@@ -92,10 +92,21 @@ def test_a_cool_down_begins_when_the_job_runs_again() -> None:
 def test_each_further_one_that_is_called_off_doubles_the_rest(called_off: int, rests_s: float) -> None:
     history = [preemption(number, 7, NOW_S - 100, Stage.CALLED_OFF, ended_s=NOW_S) for number in range(called_off)]
     assert allowance(*history).rests_until_s(7) == NOW_S + rests_s
-    # one that went through makes good for those before it
-    again = [*history, preemption(99, 7, NOW_S, ended_s=NOW_S)]
+    # one by a policy that went through makes good for those before it
+    again = [*history, preemption(99, 7, NOW_S, cause=Cause.POLICY, ended_s=NOW_S)]
     assert allowance(*again).rests_until_s(7) == NOW_S + 600
     assert allowance(*again, preemption(100, 7, NOW_S, Stage.CALLED_OFF, ended_s=NOW_S)).rests_until_s(7) == NOW_S + 600
+
+
+@pytest.mark.parametrize(("moves", "rests_s"), [(1, 600), (2, 1200), (3, 2400), (9, 600 * 32)])
+def test_each_further_move_by_the_threshold_doubles_the_rest(moves: int, rests_s: float) -> None:
+    history = [preemption(number, 7, NOW_S - 9000 + 900 * number) for number in range(moves)]
+    ended_s = history[-1].ended_s
+    assert ended_s is not None
+    assert allowance(*history).rests_until_s(7) == ended_s + rests_s
+    # one by hand ends the row
+    by_hand = preemption(99, 7, NOW_S - 50, cause=Cause.OPERATOR, ended_s=NOW_S)
+    assert allowance(*history, by_hand).rests_until_s(7) == NOW_S + 600
 
 
 def test_what_an_operator_stops_counts_for_the_job_but_not_for_the_cluster() -> None:
