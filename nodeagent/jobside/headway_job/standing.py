@@ -43,8 +43,9 @@ class Stand:
         self.over = False
 
     def bind(self, order: Order) -> None:
-        """It answers this order too."""
-        self.still_ns = max(self.still_ns, order.still_ms * 1_000_000)
+        """It answers this order too, whose time runs from now on."""
+        gone_ns = time.monotonic_ns() - self.begun_ns
+        self.still_ns = max(self.still_ns, gone_ns + order.still_ms * 1_000_000)
         self.key = order.key
         order.stand = self
 

@@ -60,6 +60,19 @@ def rank() -> Rank:
     return rank
 
 
+def test_asked_again_while_it_stands_the_time_runs_anew(rank: Rank) -> None:
+    rank.orders.hear_save("p1.1", 30.0)
+    rank.save()
+    stand = rank.run._stand
+    assert stand is not None
+    stand.begun_ns -= 20_000_000_000
+
+    rank.orders.hear_save("p1.2", 30.0)
+
+    assert stand.still_ns >= 50_000_000_000
+    assert rank.run._why_go_on(stand, []) == ""
+
+
 def test_asked_and_saved(rank: Rank) -> None:
     assert (rank.run.wanted, rank.run.terms(), rank.answer()) == (False, (0, 0), None)
     rank.orders.hear_save("p1.1", 30.0)
