@@ -9,7 +9,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 _HIDDEN = "***"
 _SHORTEST = 4
 """Shorter ones would be found in any text, and are not secret."""
-_BEFORE_HOST = re.compile(r"(://)[^/@\s]*@")
+_BEFORE_HOST = re.compile(r"(://)(?:[^/@\s:]*:([^?\s]*)@|[^/@\s]*@)")
+"""Passwords may have a slash or an at sign as it is: after a colon all is hidden up to the last at sign, be it of a path."""
 _NAMED = re.compile(
     r"(?i)((?:token|secret|signature|credential|password|passwd|delegation|authorization|sig|key|keyid)['\"]?\s*[=:]\s*['\"]?)"
     r"(?:(?:bearer|basic)\s+)?[^&\s'\",;}]+"
@@ -33,7 +34,9 @@ def told(error: BaseException, url: str) -> str:
 def _secrets(url: str) -> List[str]:
     try:
         parts = urlsplit(url)
-        found = [parts.password or "", *(value for _, value in parse_qsl(parts.query))]
+        before_host = _BEFORE_HOST.search(url)
+        as_it_is = (before_host.group(2) or "") if before_host else ""
+        found = [parts.password or "", as_it_is, *(value for _, value in parse_qsl(parts.query))]
     except ValueError:
         return []
     spelled = {one for each in found for one in (each, unquote(each))}

@@ -21,12 +21,21 @@ from headway_job.patience import Heard, Patience, Silent
     [
         ("s3://bucket/run/", "s3://bucket/run"),
         ("sftp://me:pass%40word@host:22/a", "sftp://host:22/a"),
+        ("webhdfs://me:pass/w@rd@host:22/a", "webhdfs://host:22/a"),
+        ("s3://bucket/run@2", "s3://bucket/run@2"),
         ("https://account.blob/x?sv=1&sig=abcdef", "https://account.blob/x"),
         ("simplecache::s3://KEY:SECRET@bucket/a", "simplecache::s3://bucket/a"),
     ],
 )
 def test_an_address_is_shown_without_who_may_use_it(url: str, shown: str) -> None:
     assert address(url) == shown
+
+
+def test_a_password_with_a_slash_is_not_told() -> None:
+    url = "webhdfs://me:hunter/22@host/x"
+
+    assert "hunter" not in told(OSError(f"no route to {url}"), url)
+    assert "hunter" not in told(OSError("hunter/22 is refused"), url)
 
 
 @pytest.mark.parametrize(
