@@ -102,7 +102,7 @@ class Cycle:
     async def run(self, snapshot: SlurmSnapshot, user_holds: Iterable[str] = ()) -> CycleResult:
         """Everything that this snapshot calls for."""
         found, runs = self._follow(snapshot)
-        await self._applier.leave(self._preempting.marked)
+        await self._applier.leave(self._preempting.called_off.marked)
         await self.errands()
         may_stop = self._stops.preemptible(self._jobs.values(), self.settings, self._clock.now())
         observation = self._observer.observe(snapshot, self._ledger, self._partitions, self.measured, may_stop)

@@ -18,6 +18,7 @@ import structlog
 
 from controller.agent_commands import AgentCommands, Line
 from controller.agents import NodeStatus
+from controller.called_off import CalledOff
 from controller.clock import Clock
 from controller.comeback import Comeback, comeback
 from controller.config import ControllerSettings
@@ -29,7 +30,7 @@ from controller.ledger import Ledger
 from controller.preemption import Cause, Elsewhere, Preemption, Stage, Way, after_look, left_s, moved
 from controller.preemption_words import event_words, forced_words, lost_words
 from controller.scope import in_scope
-from controller.slurm.client import HOLD_MARK, Failure, JobKey, Phase, SlurmJob, SlurmSnapshot
+from controller.slurm.client import Failure, JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.told import NodeTold, Told, newest_step
 from controller.windows import RunKey
 from protos.headway.v1 import agent_pb2
@@ -42,10 +43,6 @@ _TICK_S = 0.25
 _ASK_AGAIN_S = 1.0
 STILL_AT_LEAST_S = 30.0
 """Ranks stand still for so long beyond the deadline at least: Slurm has to be told, and may be slow."""
-_ASKED_BEFORE_S = 7200.0
-"""What is called off was asked for within that time: to save takes an hour at most, and so does it to stop it."""
-_MARK_WATCH_S = 3600.0
-"""A mark that a job was given to be stopped is looked for if that was called off so long before the controller was started."""
 _PLACED_SOON_S = 15.0
 """So long after the stop the queue is read as often as may be: its processes end, Slurm lets it settle, and it is placed."""
 _NOWHERE = Elsewhere()
@@ -90,10 +87,7 @@ class Preempting:
         self._commands: AgentCommands | None = None
         self._news = asyncio.Event()
         now_s, now = clock.now(), monotonic()
-        self.marked: tuple[JobKey, ...] = ()
-        """Jobs that run on, and have the mark that they were given to be stopped: the cycle takes it off."""
-        self._left = {JobKey(row.job_id, row.submit_time_s) for row in self._called_off(_MARK_WATCH_S)}
-        """Jobs that were to be stopped, and whose mark may not have been seen yet."""
+        self.called_off = CalledOff(journal.preemptions, clock)
         self._drives = {row.raw_id: Drive(row, deadline=now + left_s(row, now_s)) for row in self._table.open()}
 
     def serve(self, agents: Agents | None) -> None:
@@ -101,21 +95,7 @@ class Preempting:
         self._agents = agents
         self._commands = None if agents is None else AgentCommands(agents)
         if self._commands is not None:
-            self._say_go_on(self._commands)
-
-    def _say_go_on(self, commands: AgentCommands) -> None:
-        """To those that may stand still though theirs was called off: what was said of that may not have got through."""
-        still_s, now_s, now = self.settings.preemption_still_s, self._clock.now(), self._monotonic()
-        for row in self._called_off(still_s):
-            if row.attempt and row.way is Way.CHECKPOINT:
-                left = still_s - max(now_s - (row.ended_s or now_s), 0.0)
-                Drive(row, deadline=now).go_on(commands, now + left)
-
-    def _called_off(self, within_s: float) -> list[Preemption]:
-        """Those that were so lately."""
-        now_s = self._clock.now()
-        asked = self._table.since(now_s - within_s - _ASKED_BEFORE_S)
-        return [row for row in asked if row.stage is Stage.CALLED_OFF and now_s - (row.ended_s or 0.0) < within_s]
+            self.called_off.say_go_on(self._commands, self.settings.preemption_still_s, self._monotonic())
 
     # --- for others
 
@@ -337,7 +317,7 @@ class Preempting:
 
     def _call_off(self, drive: Drive, problem: str) -> None:
         self._change(drive, moved(drive.row, Stage.CALLED_OFF, self._clock.now(), problem))
-        self._left.add(JobKey(drive.row.job_id, drive.row.submit_time_s))
+        self.called_off.add(drive.row)
         if self._commands is not None and drive.row.attempt and drive.row.way is Way.CHECKPOINT:
             drive.go_on(self._commands, self._monotonic() + self.settings.preemption_still_s)
 
@@ -348,9 +328,7 @@ class Preempting:
         self.told.keep(
             {job.raw_id for job in snapshot.jobs if job.allocated and job.raw_id is not None} | self._drives.keys()
         )
-        running = [job for job in snapshot.jobs if job.key in self._left and job.phase is Phase.RUNNING]
-        self._left = {job.key for job in running}
-        self.marked = tuple(job.key for job in running if HOLD_MARK in job.marks and job.raw_id not in self._drives)
+        self.called_off.look(snapshot, frozenset(self._drives))
         if not self._drives:
             self.tick()
             return
