@@ -86,7 +86,12 @@ class Saver:
             # A rank that is gone, whatever way torch has of telling that: the training itself will notice.
             _log.warning("Checkpoint of step %d is not complete: %s", save.step, error)
             self._problem = f"not complete on all ranks: {error}"
-        self._ended(Outcome(save.step, self._problem))
+        except BaseException as error:
+            # A store's client that ends its thread: whoever stands still must hear of it.
+            self._problem = f"the writing was ended by {type(error).__name__}"
+            raise
+        finally:
+            self._ended(Outcome(save.step, self._problem))
 
     def _write_own(self, save: Save) -> Optional[Written]:
         state, save.state = save.state, None

@@ -123,6 +123,14 @@ def test_a_node_without_the_shared_folder_is_refused_and_nothing_is_set_aside(
     assert hatchery.run("restored", 2, folder=saved).told("start", 1) == 8
 
 
+def test_a_writing_that_is_ended_from_within_is_told(hatchery: Hatchery, folder: Path) -> None:
+    ended = hatchery.run("exits", folder=folder)
+
+    assert ended.ends == [0], ended.logs
+    assert ended.told("problem") == "the writing was ended by SystemExit"
+    assert ended.told("saved") is None
+
+
 def test_what_rank_0_does_not_see_is_no_checkpoint(hatchery: Hatchery, folder: Path) -> None:
     ended = hatchery.run("apart", 2, folder=folder)
 

@@ -195,6 +195,23 @@ def apart(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     run.close()
 
 
+class Exiting(Files):
+    """Ends its thread."""
+
+    def create(self, name: str, within: int) -> int:
+        raise SystemExit
+
+
+def exits(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
+    """The thread that writes is ended from within."""
+    training = Training(rank, world)
+    run = checkpoint(LocalStore(args["folder"], Exiting()), **training.parts())
+    run._saver._ended = lambda outcome: tell(problem=outcome.problem)
+    saved_at(run, training, 2)
+    tell(saved=run.saved_step)
+    run.close()
+
+
 class Thing:
     """An object of the user's."""
 
