@@ -151,7 +151,9 @@ def without_mark(comment: str, mark: str) -> str:
 
 
 def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:
-    """Not before that time; None: as soon as possible."""
+    """Not before that time; None: as soon as possible, which a job that has begun needs no more."""
+    if begin_time_s is None and job.phase.holds_nodes:
+        return None
     if job.phase is not Phase.PENDING:
         return Failure(f"is {job.state}, only pending jobs have a begin time")
     current_s = job.eligible_time_s

@@ -166,7 +166,7 @@ class Standing:
         if told:
             return "SIGTERM was handled by the program"
         if now_ns - stand.begun_ns >= stand.still_ns:
-            return f"nobody stopped the job within {stand.still_ns / 1e9:g} s"
+            return f"nobody stopped the job within {round(stand.still_ns / 1e9, 1):g} s"
         if lost_ns is not None and now_ns - max(lost_ns, stand.begun_ns) >= _LINE_LOST_NS:
             return "the node's agent is away"
         return ""

@@ -449,6 +449,14 @@ async def test_begin_times() -> None:
     assert (await job_of(client)).eligible_time_s is None
 
 
+async def test_a_job_that_starts_right_then_has_begun() -> None:
+    slurm = Slurmctld(held(7))
+    client = client_of(slurm)
+    assert await client.set_begin_time([KEY], NOW_S + 60) == {}
+    slurm.before = lambda line: slurm["7"].update(state="RUNNING") if line.startswith("update") else None
+    assert await client.set_begin_time([KEY], None) == {}
+
+
 async def test_signals_go_to_everything_of_a_running_job() -> None:
     slurm = Slurmctld(running(7), held(8))
     failures = await client_of(slurm).signal([KEY, JobKey("8", SUBMIT_S), JobKey("9", 1)], "USR1")
