@@ -261,13 +261,13 @@ class JobSocket:
         finally:
             os.close(pidfd)
         connection = _Connection(next(self._numbers), sock, process, self._admission.bucket(now_ns / 1e9), now_ns)
+        assert self._poll is not None, "open as long as the door is"
+        self._poll.register(sock, select.EPOLLIN)  # first: where the kernel has no room for it, nothing is filed
         self._connections[connection.number] = connection
         self._admission.opened(process.uid, now_ns / 1e9)
         self._counters.accepted += 1
         self._listener.opened(connection.number, process, now_ns)
         self._by_file[sock.fileno()] = connection
-        assert self._poll is not None, "open as long as the door is"
-        self._poll.register(sock, select.EPOLLIN)
         self._send(connection, frames.welcome(connection.next_seq, self.steps_interval_s, self.profile_steps))
 
     def _refuse(self, sock: socket.socket, reason: str) -> None:

@@ -14,6 +14,7 @@ import atexit
 import logging
 import os
 import time
+import zlib
 from typing import Any, Dict, Iterator, Optional, Union
 
 import torch
@@ -186,7 +187,7 @@ def checkpoint(
         raise Refused("keep and every_steps are at least 1, every_s is more than 0.")
     parts = Parts({"model": model, "optimizer": optimizer, "scheduler": scheduler, **others})
     ranks = meet()
-    _check_alike(parts, ranks)
+    _check_alike(parts, zlib.crc32(repr((every_steps, keep, sorted(others))).encode()), ranks)
     store = open_store(url, name, alone=isinstance(ranks, Alone)) if url is None or isinstance(url, str) else url
     shelf = Shelf(store, keep)
     run = Run(ranks, shelf, parts, every_s, every_steps, torch.initial_seed() % (1 << 62))
@@ -198,9 +199,14 @@ def checkpoint(
     return run
 
 
-def _check_alike(parts: Parts, ranks: Together) -> None:
-    """Of what is sharded rank 0 keeps the names. Raises Refused on all ranks or on none."""
-    largest, smallest = most(ranks, parts.signature, -parts.signature)
+def _check_alike(parts: Parts, options: int, ranks: Together) -> None:
+    """Rank 0 keeps the names of what is sharded; `options` stands for what was asked. Raises Refused on all ranks or on none."""
+    largest, smallest, high, low = most(ranks, parts.signature, -parts.signature, options, -options)
+    if high != -low:
+        raise Refused(
+            "The ranks give headway_job.checkpoint different options. every_steps, keep and the names of the objects have to be "
+            "the same on all: else one rank saves while another trains on."
+        )
     if largest != -smallest:
         raise Refused(
             "The ranks have models with different tensors, of which some are sharded. headway_job.checkpoint saves models "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import _socket
 import fcntl
 import os
+import struct
 from typing import Any, Dict, Optional
 
 from .pack import pack, unpack
@@ -20,13 +21,17 @@ _VERSION = 1
 _LEAST_FD = 700
 """Above what shells, daemons and select() use, below the usual limit of 1,024 descriptors."""
 
+_AT_THE_DOOR = struct.pack("@ll", 0, 200_000)
+"""0.2 s as a timeval."""
+
 
 class Gone(Exception):  # noqa: N818 - an event, not a mistake
     """The agent is away, or says what no agent would say."""
 
 
 class Line:
-    """One connection. Invariant: nothing here waits, and no descriptor but our own is ever touched."""
+    """One connection. Invariant: nothing here waits, but for a fifth of a second at a crowded door, and no descriptor but our own
+    is ever touched."""
 
     def __init__(self, path: str) -> None:
         """Connects. Raises Gone or OSError."""
@@ -39,8 +44,10 @@ class Line:
             plain.close()
             raise
         try:
-            moved.setblocking(False)
+            # A full queue at the agent's door turns away at once who does not wait, and lets those in who do, one by one.
+            moved.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDTIMEO, _AT_THE_DOOR)
             moved.connect(path)
+            moved.setblocking(False)
             self._inode = _inode(moved.fileno())
         except BaseException:
             moved.close()

@@ -112,7 +112,8 @@ class Presence:
             pass
 
     def _stop_thread(self, within_s: float) -> bool:
-        """Whether it has stopped: it always does within milliseconds, but for an import that a fork is in the midst of."""
+        """Whether it has stopped: it always does within milliseconds, but for an import that a fork is in the midst of
+        and for a crowd at the agent's door."""
         self._stopping = True
         self._ring()
         if self._running.acquire(True, within_s):

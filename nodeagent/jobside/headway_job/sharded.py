@@ -203,7 +203,11 @@ def pieces_from(files: Dict[str, List[Kept]], opened: Any) -> Pieces:
 
 
 def _has_flat(module: torch.nn.Module) -> bool:
-    return any(type(each).__name__ == "FullyShardedDataParallel" for each in module.modules())
+    return any(
+        base.__name__ == "FullyShardedDataParallel" and base.__module__.startswith("torch.")
+        for each in module.modules()
+        for base in type(each).__mro__
+    )
 
 
 def _home(name: str, optimizer: torch.optim.Optimizer, flat: List[torch.nn.Module]) -> Optional[torch.nn.Module]:

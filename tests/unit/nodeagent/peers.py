@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,15 @@ def close_all() -> None:
 
 
 class Job:
-    """A process of a job, at its end of the socket."""
+    """A process of a job, at its end of the socket. `wait_s`: how long it waits for a place in the queue at the door."""
 
-    def __init__(self, path: Path) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    def __init__(self, path: Path, *, wait_s: float = 0.0) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _open.add(self.sock)
+        self.sock.setblocking(wait_s > 0)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 0, int(wait_s * 1e6)))
         self.sock.connect(str(path))
+        self.sock.setblocking(False)
         self.seq = 0
 
     def say(self, kind: str, **changes: Any) -> None:

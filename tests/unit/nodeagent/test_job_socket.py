@@ -305,17 +305,18 @@ def hostile_process(server, tmp_path, packet):
 
 
 def connect_somehow(server):
-    """As jobs do: try again when turned away."""
-    for _ in range(1000):
+    """As jobs do: wait a moment at the door, and try again when turned away."""
+    for _ in range(100):
         try:
-            job = Job(server.path)
+            job = Job(server.path, wait_s=0.2)
             job.sock.setblocking(True)
-            job.sock.settimeout(1.0)
+            job.sock.settimeout(20.0)
             if job.sock.recv(1000):
                 return job
             job.close()
         except OSError:
-            threading.Event().wait(0.005)
+            pass
+        threading.Event().wait(0.05)
     return None
 
 

@@ -141,6 +141,12 @@ def uneven(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     checkpoint(args["folder"], model=model, optimizer=optimizer)
 
 
+def options_differ(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
+    """Only rank 0 is to save by itself."""
+    model, optimizer = made("ddp", world)
+    checkpoint(args["folder"], model=model, optimizer=optimizer, every_steps=None if rank else 2)
+
+
 def optimizer_alone(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     """Without the model that its flat parameters are of."""
     checkpoint(args["folder"], optimizer=made(args["kind"], world)[1])

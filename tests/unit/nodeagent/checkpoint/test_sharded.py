@@ -146,6 +146,14 @@ def test_a_whole_model_brings_nothing_of_sharding_into_the_job(hatchery: Hatcher
     assert sorted(path.name for path in checkpoints(folder)[0].iterdir()) == ["manifest.json", "rank-0.pt", "rank-1.pt"]
 
 
+def test_options_that_differ_between_ranks_are_refused(hatchery: Hatchery, folder: Path) -> None:
+    ended = hatchery.run("sharded.options_differ", 2, folder=folder)
+
+    assert ended.ends == [1, 1]
+    assert all("The ranks give headway_job.checkpoint different options" in log for log in ended.logs)
+    assert not folder.exists()
+
+
 def test_what_cannot_be_put_together_again_is_refused_at_once(hatchery: Hatchery, folder: Path) -> None:
     uneven = hatchery.run("sharded.uneven", 2, folder=folder)
     alone = [hatchery.run("sharded.optimizer_alone", 2, folder=folder, kind=kind) for kind in ("fsdp1", "fsdp1-flat")]
