@@ -1,11 +1,12 @@
-"""What headway_job costs the training that it watches: a model of about a millisecond a step, the hardest case.
+"""What headway_job costs the training that it watches: models of about 1.5 ms a step, the hardest case, and of about 15 ms.
 
-Outside a profile window: fresh processes in turns, with the folder on PYTHONPATH and an agent that listens, and without. Each
-tells the CPU time of its training thread a step, which the machine's other work disturbs less than the clock; what the hook
-does beside that thread (one turn a second) is told as the process's other CPU time. Pair by pair; the median of the ratios.
+One process, its training thread's CPU time, which the machine's other work disturbs less than the clock; blocks of steps in
+turns, with and without and without and with, so that a machine that grows slower favours neither. The median of the ratios.
 
-Inside: one process, blocks of steps in turns with a window and without; a window's block pays for its begin and end. Once as
-where torch.distributed is in use, with a profiler, and once as where it is not.
+Outside a profile window: with the hook among those that torch calls after a step, and without; an agent listens all the time.
+What the hook does beside that thread (one turn a second) is told as the process's other CPU time, against a process of its own.
+Inside: with a window and without; a window's block pays for its begin and end. Once as where torch.distributed is in use, with
+a profiler, and once as where it is not.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from socket import AF_UNIX, SHUT_RDWR, SOCK_SEQPACKET, socket
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import nodeagent
 from nodeagent import frames
@@ -35,23 +36,45 @@ import json, sys, time
 import torch
 torch.set_num_threads(1)
 torch.manual_seed(1)
-model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(8)])
+width, rows = int(sys.argv[1]), int(sys.argv[2])
+model = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(8)])
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-data = torch.randn(32, 64)
+data = torch.randn(rows, width)
 def step():
     optimizer.zero_grad()
     model(data).pow(2).mean().backward()
     optimizer.step()
-for _ in range(200): step()
+for _ in range(50): step()
+def in_turns(pairs, with_it, without):
+    rows = []
+    for number in range(pairs + 1):
+        took = {True: 0.0, False: 0.0}
+        for on in (True, False, False, True) if number % 2 else (False, True, True, False):
+            took[on] += with_it() if on else without()
+        rows.append((took[False] / 2, took[True] / 2))
+    return rows[1:]  # the first pays for what is done once
 """
 _OUTSIDE = (
     _MODEL
     + """
-steps = int(sys.argv[1])
-begin, thread, process = time.perf_counter(), time.thread_time(), time.process_time()
-for _ in range(steps): step()
-thread, process, wall = time.thread_time() - thread, time.process_time() - process, time.perf_counter() - begin
-print(json.dumps({"thread_s": thread / steps, "beside_s": (process - thread) / wall, "wall_s": wall / steps}))
+hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
+watching = dict(hooks)
+assert len(watching) == 1
+def block(hook):
+    hooks.clear()
+    hooks.update(hook)
+    begin = time.thread_time()
+    for _ in range(10): step()
+    return (time.thread_time() - begin) / 10
+print(json.dumps(in_turns(int(sys.argv[3]), lambda: block(watching), lambda: block({}))))
+"""
+)
+_BESIDE = (
+    _MODEL
+    + """
+begin, beside = time.perf_counter(), time.process_time() - time.thread_time()
+while time.perf_counter() - begin < int(sys.argv[3]): step()
+print(json.dumps((time.process_time() - time.thread_time() - beside) / (time.perf_counter() - begin)))
 """
 )
 _INSIDE = (
@@ -59,20 +82,18 @@ _INSIDE = (
     + """
 from headway_job.kineto import recorder
 from headway_job.window import Window
-pairs, count, length, communicates = [], int(sys.argv[1]), int(sys.argv[2]), bool(int(sys.argv[3]))
+length, communicates = int(sys.argv[4]), bool(int(sys.argv[5]))
+ended = []
 def block(window):
     begin = time.thread_time()
     for _ in range(length + 2):
         if window is not None: window.at_step()
         step()
     return (time.thread_time() - begin) / (length + 2)
-ended = []
-for number in range(count + 1):
-    plain = block(None)
-    watched = block(Window(length, ended.append, recorder(communicates), with_queue=communicates))
-    if number: pairs.append((plain, watched))  # the first pays for what the profiler does once
-assert all(one is not None for one in ended) and len(ended) == count + 1
-print(json.dumps(pairs))
+def watched(): return block(Window(length, ended.append, recorder(communicates), with_queue=communicates))
+rows = in_turns(int(sys.argv[3]), watched, lambda: block(None))
+assert all(one is not None for one in ended) and len(ended) == 2 * (len(rows) + 1)
+print(json.dumps(rows))
 """
 )
 _IMPORT = """
@@ -94,35 +115,52 @@ print(json.dumps(min(timeit.repeat(lambda: hook(optimizer, (), {}), number=20000
 """
 
 
+class _Model(NamedTuple):
+    width: int
+    rows: int
+    pairs: int
+    """Of blocks with windows, in a whole run."""
+
+
+_SMALL, _LARGER = _Model(64, 32, 100), _Model(256, 512, 15)
+
+
 def run(*, quick: bool) -> Findings:
     """Measure."""
     findings = Findings("jobside")
     with tempfile.TemporaryDirectory() as folder, _agent(Path(folder) / "job.sock") as path:
-        _outside(findings, path, pairs=4 if quick else 15, steps=2000 if quick else 4000)
-        _inside(findings, path, communicates=True, pairs=20 if quick else 100)
-        _inside(findings, path, communicates=False, pairs=20 if quick else 100)
+        _outside(findings, path, _SMALL, pairs=100 if quick else 600)
+        _outside(findings, path, _LARGER, pairs=15 if quick else 60)
+        _beside(findings, path, pairs=1 if quick else 3)
+        for model in (_SMALL, _LARGER):
+            for communicates in (True, False):
+                _inside(findings, path, model, communicates=communicates, pairs=model.pairs // (5 if quick else 1))
         _import(findings, path, pairs=3 if quick else 10)
         _call(findings, path)
     return findings
 
 
-def _outside(findings: Findings, path: str, pairs: int, steps: int) -> None:
-    rows = [(_run(_OUTSIDE, None, steps), _run(_OUTSIDE, path, steps)) for _ in range(pairs)]
-    ratios = [watched["thread_s"] / plain["thread_s"] for plain, watched in rows]
-    step_ms = median(plain["thread_s"] for plain, _ in rows) * 1e3
-    note = f"ratios: {spread(ratios)}; a step is {step_ms:.2f} ms"
-    findings.add("step time outside a window", 100 * (median(ratios) - 1), "%", 1.0, note)
-    beside = [100 * (watched["beside_s"] - plain["beside_s"]) for plain, watched in rows]
-    findings.add("CPU beside the training", median(beside), "%", note="of one core")
-    findings.keep("outside, ratio", ratios)
+def _outside(findings: Findings, path: str, model: _Model, pairs: int) -> None:
+    _add(findings, "step time outside a window", 1.0, _run(_OUTSIDE, path, *model[:2], pairs))
 
 
-def _inside(findings: Findings, path: str, *, communicates: bool, pairs: int) -> None:
-    rows = _run(_INSIDE, path, pairs, _STEPS_A_WINDOW, int(communicates))
+def _beside(findings: Findings, path: str, pairs: int) -> None:
+    added = [100 * (_run(_BESIDE, path, *_SMALL[:2], 10) - _run(_BESIDE, None, *_SMALL[:2], 10)) for _ in range(pairs)]
+    findings.add("CPU beside the training", median(added), "%", note=f"of one core; {spread(added)}")
+
+
+def _inside(findings: Findings, path: str, model: _Model, *, communicates: bool, pairs: int) -> None:
+    rows = _run(_INSIDE, path, *model[:2], pairs, _STEPS_A_WINDOW, int(communicates))
+    name = "step time inside a window" if communicates else "step time inside a window, one process"
+    _add(findings, name, 5.0, rows, f"of {_STEPS_A_WINDOW} steps, its begin and end included; ")
+
+
+def _add(findings: Findings, name: str, target: float, rows: list[tuple[float, float]], note: str = "") -> None:
+    """`rows`: seconds of a step without and with what is measured."""
     ratios = [watched / plain for plain, watched in rows]
-    note = f"of {_STEPS_A_WINDOW} steps, its begin and end included; ratios: {spread(ratios)}"
-    name = "inside a window" if communicates else "inside a window, one process"
-    findings.add(f"step time {name}", 100 * (median(ratios) - 1), "%", 5.0, note)
+    step_ms = median(plain for plain, _ in rows) * 1e3
+    name = f"{name}, {'small' if step_ms < 5 else 'larger'} model"
+    findings.add(name, 100 * (median(ratios) - 1), "%", target, f"{note}ratios: {spread(ratios)}; a step is {step_ms:.2f} ms")
     findings.keep(f"{name}, ratio", ratios)
 
 
