@@ -1,9 +1,11 @@
 """Which jobs Headway schedules, and what it does with each."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.ledger import Ledger, PinRecord, Refusal
-from controller.scope import Role, in_scope, standing
+from controller.scope import SETTLING, Role, in_scope, standing
 from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Phase
 from tests.unit.controller.build import NOW_S, job, request, running
 
@@ -59,6 +61,14 @@ def test_a_released_job_with_a_pin_of_this_run_is_starting():
     # when Slurm has requeued it, the old pin says nothing any more
     again = job(held=False, reason="None", restarts=2)
     assert standing(again, DL, ledger, NOW_S).role is Role.ADOPT
+
+
+def test_nobody_is_placed_anew_in_the_second_in_which_slurm_ended_his_run():
+    requeued = replace(job(restarts=1), key=replace(job().key, submit_time_s=int(NOW_S)))
+    assert standing(requeued, DL, Ledger(), int(NOW_S) + 0.99) is SETTLING
+    assert standing(requeued, DL, Ledger(), int(NOW_S) + 1.0).role is Role.WAITING
+    # nor does it keep anybody whose requeue seems to lie far ahead, since the clock was set back
+    assert standing(requeued, DL, Ledger(), NOW_S - 3600).role is Role.WAITING
 
 
 def test_a_refused_job_waits_until_its_next_try():
