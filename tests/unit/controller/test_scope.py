@@ -1,7 +1,5 @@
 """Which jobs Headway schedules, and what it does with each."""
 
-from dataclasses import replace
-
 import pytest
 
 from controller.ledger import Ledger, PinRecord, Refusal
@@ -64,7 +62,7 @@ def test_a_released_job_with_a_pin_of_this_run_is_starting():
 
 
 def test_nobody_is_placed_anew_in_the_second_in_which_slurm_ended_his_run():
-    requeued = replace(job(restarts=1), key=replace(job().key, submit_time_s=int(NOW_S)))
+    requeued = job(submit=int(NOW_S), restarts=1)
     assert standing(requeued, DL, Ledger(), int(NOW_S) + 0.99) is SETTLING
     assert standing(requeued, DL, Ledger(), int(NOW_S) + 1.0).role is Role.WAITING
     # nor does it keep anybody whose requeue seems to lie far ahead, since the clock was set back
