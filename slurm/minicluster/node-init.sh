@@ -9,6 +9,8 @@ cgroup=$3
 kept=$directory/run/sys.$name
 
 hostname "$name"
+# A machine from debootstrap has no such file, and something must be there to mount on.
+[ -e /etc/hosts ] || echo '127.0.0.1 localhost' >/etc/hosts
 mount --bind "$directory/etc/hosts" /etc/hosts
 if [ -e /etc/hostname ]; then
     mount --bind "$directory/etc/hostname.$name" /etc/hostname
