@@ -15,6 +15,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from policies.pairs import Pair
+from policies.ring_time import RingTime
+
 IntColumn = npt.NDArray[np.int64]
 FloatColumn = npt.NDArray[np.float64]
 BoolColumn = npt.NDArray[np.bool_]
@@ -73,7 +76,10 @@ class Placement:
 
 @dataclass(frozen=True)
 class Nodes:
-    """One entry per node in every column; units are in the names. `cpus` and `memory_mib` are 0 where they do not limit."""
+    """One entry per node in every column; units are in the names. `cpus` and `memory_mib` are 0 where they do not limit.
+
+    Speeds of links are those of each direction; NaN where it is not known, and a column is None where nothing is known of any.
+    """
 
     names: tuple[str, ...]
     gpus: IntColumn
@@ -84,6 +90,12 @@ class Nodes:
     foreign_cpus: IntColumn
     foreign_memory_mib: IntColumn
     rack: IntColumn
+    nic_gbyte_s: FloatColumn | None = None
+    """Of the link by which jobs leave the node; of several the narrowest."""
+    uplink_gbyte_s: FloatColumn | None = None
+    """Of the link from the node's rack to the other racks; one link for all nodes of a rack."""
+    pcie_gbyte_s: FloatColumn | None = None
+    """Between a GPU group and its socket: no job of the node sends faster."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -157,8 +169,42 @@ class Jobs:
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """Measured ratios of two that share a node (`policies.pairs`): one entry per pair in every column but the first."""
+
+    kinds: tuple[str, ...]
+    """Keys: a model, or `model,GPUs,nodes`."""
+    target: IntColumn
+    """The row in `kinds` of the one who is slowed down."""
+    other: IntColumn
+    """And of the one who is near."""
+    ratio: FloatColumn
+    """Throughput of the first beside the second, as a share of what it has alone."""
+
+    def table(self) -> dict[Pair, float]:
+        """Ratios by pairs of keys."""
+        kinds = self.kinds
+        rows = zip(self.target.tolist(), self.other.tolist(), self.ratio.tolist(), strict=True)
+        return {(kinds[target], kinds[other]): ratio for target, other, ratio in rows}
+
+    @staticmethod
+    def of(table: Mapping[Pair, float]) -> Pairs:
+        """The columns of such a table, by key."""
+        kinds = sorted({key for pair in table for key in pair})
+        row = {key: place for place, key in enumerate(kinds)}
+        rows = sorted(table.items())
+        return Pairs(
+            tuple(kinds),
+            np.array([row[target] for (target, _), _ in rows], dtype=np.int64),
+            np.array([row[other] for (_, other), _ in rows], dtype=np.int64),
+            np.array([ratio for _, ratio in rows], dtype=np.float64),
+        )
+
+
+@dataclass(frozen=True)
 class Profiles:
-    """How models train, as measured: one entry per model in every column but the first two. NaN where nobody measured.
+    """How models train, as measured: one entry per model in every column that does not say otherwise. NaN where nobody measured,
+    and None where nobody measured it of any model.
 
     `locality[m, t]` is the throughput of model m at tier t (`policies.locality`), as a share of that at tier 0: it never
     rises with t. `cpu_cores` and `pcie_gbyte_s` are what a worker of one GPU uses when it runs alone.
@@ -174,6 +220,21 @@ class Profiles:
     """Of one step, without waiting for other workers."""
     cpu_cores: FloatColumn
     pcie_gbyte_s: FloatColumn
+    overlap: FloatColumn | None = None
+    """Share of the shorter of what `hiding` says and communicating that is hidden behind the other."""
+    hiding: FloatColumn | None = None
+    """Share of computing behind which communicating can hide at all."""
+    batch_per_gpu: FloatColumn | None = None
+    """Examples on one GPU in the step that `compute_s` is of: with others, computing takes longer in proportion. NaN: it does not
+    matter, or is not known."""
+    neighbour_loss: FloatColumn | None = None
+    """Share of its throughput that a job loses beside another, averaged over those it was measured beside."""
+    job_batch_per_gpu: FloatColumn | None = None
+    """For each job: examples of a step on one GPU, at the size that it asks for."""
+    pairs: Pairs | None = None
+    """What was measured of two jobs that share nodes; of models besides those above, too."""
+    ring: RingTime | None = None
+    """What a reduction takes, as measured; None: by its bytes and the links."""
 
     def per_job(self, column: FloatColumn) -> FloatColumn:
         """That column, one entry (or one row) per job; NaN where the job has no profile."""
@@ -185,7 +246,7 @@ class Profiles:
 class ClusterState:
     """One reading of queue and cluster. `node_sets[s, n]` says whether node n belongs to set s.
 
-    `profiles` is None where nobody measured. It is not sent to policy servers yet: what they read is without it.
+    `profiles` is None where nobody measured.
     """
 
     sequence: int

@@ -21,6 +21,7 @@ from policies.columns import (
 )
 from policies.errors import WireError
 from policies.model import ClusterState, Jobs, JobState, Nodes
+from policies.wire_profiles import profile_columns, read_profiles, write_profiles
 from protos.headway.v1 import snapshot_pb2
 
 SCHEMA_VERSION = 1
@@ -28,6 +29,7 @@ SCHEMA_VERSION = 1
 MAX_NODE_GPUS = 4096
 """No node has more GPUs; a larger number is a broken message."""
 
+_NODE_LINKS = ("nic_gbyte_s", "uplink_gbyte_s", "pcie_gbyte_s")
 _NODE_COLUMNS = (
     "gpus",
     "cpus",
@@ -65,6 +67,9 @@ def serialize_state(state: ClusterState) -> bytes:
     nodes.name.extend(state.nodes.names)
     for name in _NODE_COLUMNS:
         write_column(nodes, "nodes", name, getattr(state.nodes, name))
+    for name in _NODE_LINKS:
+        if getattr(state.nodes, name) is not None:
+            write_column(nodes, "nodes", name, getattr(state.nodes, name))
     jobs.job_id.extend(state.jobs.ids)
     jobs.users.extend(state.jobs.users)
     write_column(jobs, "jobs", "node_set", state.jobs.node_set + 1)
@@ -74,6 +79,8 @@ def serialize_state(state: ClusterState) -> bytes:
         write_column(jobs, "jobs", name, column)
     for members in state.node_sets:
         message.node_sets.add(members=np.packbits(members, bitorder="little").tobytes())
+    if state.profiles is not None:
+        write_profiles(message.profiles, state.profiles)
     data: bytes = message.SerializeToString()
     return data
 
@@ -105,8 +112,9 @@ def state_digest(state: ClusterState) -> str:
     """SHA-256, in hex, of everything in the state but its sequence number. Stable across processes and machines."""
     digest = hashlib.sha256()
     digest.update(np.float64(state.time_s).astype("<f8").tobytes())
-    for table in (state.nodes, state.jobs, *(() if state.profiles is None else (state.profiles,))):
-        for name, value in vars(table).items():
+    profiles = [] if state.profiles is None else profile_columns(state.profiles)
+    for table in (vars(state.nodes).items(), vars(state.jobs).items(), profiles):
+        for name, value in table:
             if value is None:  # a column that this state does not have
                 continue
             digest.update(f"\n{name} {len(value)}\n".encode())
@@ -133,7 +141,8 @@ def _decode(message: Any) -> ClusterState:
     nodes = _decode_nodes(message.nodes)
     node_sets = _decode_node_sets(message, len(nodes))
     jobs = _decode_jobs(message.jobs, len(nodes), len(node_sets))
-    return ClusterState(message.sequence, message.time_s, nodes, jobs, node_sets)
+    profiles = read_profiles(message.profiles, len(jobs)) if message.HasField("profiles") else None
+    return ClusterState(message.sequence, message.time_s, nodes, jobs, node_sets, profiles)
 
 
 def _decode_nodes(message: Any) -> Nodes:
@@ -141,6 +150,10 @@ def _decode_nodes(message: Any) -> Nodes:
     columns = {name: read_column(message, "nodes", name, len(names)) for name in _NODE_COLUMNS}
     columns["available"] = _flags("nodes.available", columns["available"])
     check("nodes.gpus", columns["gpus"] <= MAX_NODE_GPUS, columns["gpus"], f"more than {MAX_NODE_GPUS}")
+    for name in _NODE_LINKS:
+        if getattr(message, name):
+            speed = columns[name] = read_column(message, "nodes", name, len(names))
+            check(f"nodes.{name}", ~(speed <= 0) & ~np.isinf(speed), speed, "not a finite number above 0")
     return Nodes(names=names, **columns)
 
 

@@ -13,7 +13,7 @@ from simulator.kernel.constants import NEVER, RUNNING
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
 from simulator.measured import MeasuredColumns
-from simulator.profile_columns import ProfileColumns
+from simulator.profile_columns import Measured, ProfileColumns, link_columns
 from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.profiles import Profiles
 from simulator.traces.trace import NS_PER_S, Trace
@@ -36,11 +36,13 @@ class StateView:
         self._trace = trace
         self._cluster = cluster
         self._source = source
-        self._profiles = ProfileColumns(trace, profiles) if profiles is not None else None
+        measured = Measured.where(models)
+        self._profiles = ProfileColumns(trace, profiles, measured) if profiles is not None else None
         self._measured = MeasuredColumns(trace, cluster, models, profiles)
         nodes = len(cluster.gpus)
         self._gpus = np.array(cluster.gpus, dtype=np.int64)
         self._racks = np.array(cluster.racks, dtype=np.int64)
+        self._links = link_columns(cluster.topology)
         self._zeros = np.zeros(nodes, dtype=np.int64)
         self._no_sets = np.zeros((0, nodes), dtype=np.bool_)
         users: dict[str, int] = {}
@@ -64,7 +66,9 @@ class StateView:
     def _nodes(self, loop: Loop) -> Nodes:
         zeros = self._zeros
         available = np.array(loop.pool.up, dtype=np.int64) > 0
-        return Nodes(self._cluster.names, self._gpus, zeros, zeros, available, zeros, zeros, zeros, self._racks)
+        return Nodes(
+            self._cluster.names, self._gpus, zeros, zeros, available, zeros, zeros, zeros, self._racks, **self._links
+        )
 
     def _jobs(self, active: list[ActiveJob]) -> Jobs:
         trace, count = self._trace, len(active)

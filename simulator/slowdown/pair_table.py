@@ -1,9 +1,8 @@
 """Pair table: a job's speed is its ratio against the worst job that shares a node with it (contention_rl, section III).
 
 factor(j) = min over the jobs i that share a node with j of ratio(j, i), where ratio is the throughput of j beside i over its
-throughput alone: 1 / contention sensitivity. A ratio is looked up by what both are (model, GPUs, nodes), then by model alone
-(where the table has no number for two models as such, the median of its numbers for them); what is not in the table is the
-median of what it has of the one that is, or of all.
+throughput alone: 1 / contention sensitivity. A ratio is looked up by what both are (model, GPUs, nodes), then as
+`policies.pairs.Ratios` says.
 
 `single=no`: jobs on one node neither suffer nor do harm, as the table measures sharing of the network.
 """
@@ -11,58 +10,15 @@ median of what it has of the one that is, or of all.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import TypeVar
 
+from policies.pairs import Pair, Ratios, key_of, medians, model_of
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Neighbours
 from simulator.slowdown.fitting import FitReport, report, split
-from simulator.slowdown.profiles import Pair, Profiles, key_of
+from simulator.slowdown.profiles import Profiles
 from simulator.topology import Topology
-
-K = TypeVar("K")
-_MOST_KNOWN = 65_536
-
-
-class Ratios:
-    """The table with its fall-backs. Only reads, but for what it remembers; copies of a model share it."""
-
-    def __init__(self, pairs: Mapping[Pair, float]) -> None:
-        by_model: dict[Pair, list[float]] = defaultdict(list)
-        of_target: dict[str, list[float]] = defaultdict(list)
-        of_other: dict[str, list[float]] = defaultdict(list)
-        for (target, other), ratio in pairs.items():
-            by_model[_model(target), _model(other)].append(ratio)
-            of_target[_model(target)].append(ratio)
-            of_other[_model(other)].append(ratio)
-        self._exact = pairs
-        self._by_model = {
-            **_medians(by_model),
-            **{pair: ratio for pair, ratio in pairs.items() if "," not in "".join(pair)},
-        }
-        self._of_target = _medians(of_target)
-        self._of_other = _medians(of_other)
-        self._all = median(pairs.values()) if pairs else 1.0
-        self._known: dict[Pair, float] = {}
-
-    def of(self, target: str, other: str) -> float:
-        """The ratio of two, each `model,GPUs,nodes` or `model`."""
-        known = self._known.get((target, other))
-        if known is None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            known = self._known[target, other] = self._looked_up(target, other)
-        return known
-
-    def _looked_up(self, target: str, other: str) -> float:
-        exact = self._exact.get((target, other))
-        if exact is None:
-            exact = self._by_model.get((_model(target), _model(other)))
-        if exact is None:
-            exact = self._of_target.get(_model(target), self._of_other.get(_model(other), self._all))
-        return min(1.0, exact)
 
 
 class PairTable(Neighbours):
@@ -76,7 +32,7 @@ class PairTable(Neighbours):
         super().__init__()
         self._ratios = Ratios(profiles.pairs)
         self._default = key_of(profiles.default)
-        self._in_table = frozenset(_model(key) for pair in profiles.pairs for key in pair)
+        self._in_table = frozenset(model_of(key) for pair in profiles.pairs for key in pair)
         self._single = single
         self._keys: dict[int, str] = {}
 
@@ -143,16 +99,8 @@ def _table(rows: Iterable[PairRow]) -> dict[Pair, float]:
     measured: dict[Pair, list[float]] = defaultdict(list)
     for row in rows:
         measured[_pair(row)].append(row.ratio)
-    return _medians(measured)
+    return medians(measured)
 
 
 def _pair(row: PairRow) -> Pair:
     return key_of(row.target), key_of(row.other)
-
-
-def _model(key: str) -> str:
-    return key.partition(",")[0]
-
-
-def _medians(values: Mapping[K, Sequence[float]]) -> dict[K, float]:
-    return {key: median(numbers) for key, numbers in values.items()}

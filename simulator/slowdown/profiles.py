@@ -6,14 +6,27 @@ simulation never fails for want of a profile.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import sqrt
 from statistics import median
 
+from policies.pairs import Pair, key_of
+from policies.ring_time import RL_TAPS_RING, RingTime
 from simulator.errors import SlowdownError
+
+__all__ = [
+    "TIERS",
+    "Curve",
+    "Interference",
+    "Pair",
+    "Profile",
+    "Profiles",
+    "RingTime",
+    "Servers",
+    "key_of",
+    "median_profile",
+]
 
 TIERS = ("same socket", "same node", "same rack", "across racks")
 """The k = 4 placements of SCHED2, from concentrated to scattered."""
@@ -55,10 +68,6 @@ class Profile:
         return compute_s + communicate_s - self.overlap * min(self.hiding * compute_s, communicate_s)
 
 
-Pair = tuple[str, str]
-"""Keys of the one who is slowed down and of the one who is near; a key is a model, or a model with its GPUs and nodes."""
-
-
 @dataclass(frozen=True)
 class Interference:
     """Coefficients of MARL's model of interference (section V): a job's slowdown by those with whom it shares a host."""
@@ -71,34 +80,6 @@ class Interference:
     """Both constants of the paper, which only their sum can tell from measurements."""
 
 
-@dataclass(frozen=True, slots=True)
-class RingTime:
-    """Seconds of a ring reduction in one rack: square roots of the GPUs at two sizes, straight lines between and beyond.
-
-    RL-TAPS (section 4.6.3) measured 100 and 500 MB on up to 16 P100, and shows the curves in figure 3; the coefficients are those
-    of its authors' published simulator (28.29 and 139.77 ms). Another rack costs a fifth (equation 12).
-    """
-
-    small_s: float = 0.02829
-    """At 100 MB on one GPU's worth of ring."""
-    large_s: float = 0.13977
-    """At 500 MB."""
-    per_rack: float = 0.2
-
-    @staticmethod
-    def parts(size: float) -> tuple[float, float]:
-        """The weights of both curves for so many bytes."""
-        mb = size / 1e6
-        if mb <= 100:
-            return mb / 100, 0.0
-        return (500 - mb) / 400, (mb - 100) / 400
-
-    def seconds(self, gpus: int, size: float, racks: int) -> float:
-        """Of one reduction of so many bytes over GPUs in so many racks."""
-        small, large = self.parts(size)
-        return (small * self.small_s + large * self.large_s) * sqrt(gpus) * (1 + (racks - 1) * self.per_rack)
-
-
 @dataclass(frozen=True)
 class Profiles:
     """Profiles by model, and what was measured of models together. Immutable: all copies of a simulation share it."""
@@ -107,7 +88,7 @@ class Profiles:
     pairs: Mapping[Pair, float]
     """Throughput of the first beside the second, as a share of what it has alone."""
     interference: Interference
-    ring: RingTime = RingTime()
+    ring: RingTime = RL_TAPS_RING
     default: str = ""
     """The model for which unknown ones are taken; '': their median."""
     _known: dict[str, Profile] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -133,22 +114,6 @@ class Profiles:
     def with_models(self, models: Mapping[str, Profile]) -> Profiles:
         """These, and those models besides or instead."""
         return replace(self, models={**self.models, **models})
-
-
-def key_of(name: str) -> str:
-    """How a model is looked up: VGG16, vgg-16 and vgg_16 are the same."""
-    return _key_of(name) if name else ""
-
-
-def _key_of(name: str) -> str:
-    known = _KEYS.get(name)
-    if known is None:
-        known = _KEYS[name] = re.sub(r"[^a-z0-9,]+", "", name.lower())
-    return known
-
-
-_KEYS: dict[str, str] = {}
-"""A trace has few models and many jobs."""
 
 
 def median_profile(profiles: Iterable[Profile]) -> Profile:

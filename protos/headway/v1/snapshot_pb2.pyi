@@ -109,6 +109,7 @@ class ClusterSnapshot(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     JOBS_FIELD_NUMBER: _builtins.int
     NODE_SETS_FIELD_NUMBER: _builtins.int
+    PROFILES_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     """Version of this layout; 1 today. A reader refuses a version that it does not know."""
     sequence: _builtins.int
@@ -123,6 +124,10 @@ class ClusterSnapshot(_message.Message):
     def node_sets(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSet]:
         """Sets of nodes that jobs are restricted to; Jobs.node_set refers to them."""
 
+    @_builtins.property
+    def profiles(self) -> Global___Profiles:
+        """How what jobs train was measured to behave; left out where nothing was."""
+
     def __init__(
         self,
         *,
@@ -132,10 +137,11 @@ class ClusterSnapshot(_message.Message):
         nodes: Global___Nodes | None = ...,
         jobs: Global___Jobs | None = ...,
         node_sets: _abc.Iterable[Global___NodeSet] | None = ...,
+        profiles: Global___Profiles | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "nodes", b"nodes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "nodes", b"nodes", "profiles", b"profiles"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "node_sets", b"node_sets", "nodes", b"nodes", "schema_version", b"schema_version", "sequence", b"sequence", "time_s", b"time_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "node_sets", b"node_sets", "nodes", b"nodes", "profiles", b"profiles", "schema_version", b"schema_version", "sequence", b"sequence", "time_s", b"time_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -156,6 +162,9 @@ class Nodes(_message.Message):
     FOREIGN_CPUS_FIELD_NUMBER: _builtins.int
     FOREIGN_MEMORY_MIB_FIELD_NUMBER: _builtins.int
     RACK_FIELD_NUMBER: _builtins.int
+    NIC_GBYTE_S_FIELD_NUMBER: _builtins.int
+    UPLINK_GBYTE_S_FIELD_NUMBER: _builtins.int
+    PCIE_GBYTE_S_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def name(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -186,6 +195,20 @@ class Nodes(_message.Message):
     def rack(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Nodes with the same number hang on the same leaf switch."""
 
+    @_builtins.property
+    def nic_gbyte_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Speeds of links, GB/s in each direction. NaN = not known; each column is left out where nothing is known of any node.
+        The link by which jobs leave the node; of several the narrowest.
+        """
+
+    @_builtins.property
+    def uplink_gbyte_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """The link from the node's rack to the other racks: one link, which all nodes of a rack share."""
+
+    @_builtins.property
+    def pcie_gbyte_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Between a GPU group and its socket: no job of the node sends faster."""
+
     def __init__(
         self,
         *,
@@ -198,10 +221,13 @@ class Nodes(_message.Message):
         foreign_cpus: _abc.Iterable[_builtins.int] | None = ...,
         foreign_memory_mib: _abc.Iterable[_builtins.int] | None = ...,
         rack: _abc.Iterable[_builtins.int] | None = ...,
+        nic_gbyte_s: _abc.Iterable[_builtins.float] | None = ...,
+        uplink_gbyte_s: _abc.Iterable[_builtins.float] | None = ...,
+        pcie_gbyte_s: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "cpus", b"cpus", "foreign_cpus", b"foreign_cpus", "foreign_gpus", b"foreign_gpus", "foreign_memory_mib", b"foreign_memory_mib", "gpus", b"gpus", "memory_mib", b"memory_mib", "name", b"name", "rack", b"rack"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["available", b"available", "cpus", b"cpus", "foreign_cpus", b"foreign_cpus", "foreign_gpus", b"foreign_gpus", "foreign_memory_mib", b"foreign_memory_mib", "gpus", b"gpus", "memory_mib", b"memory_mib", "name", b"name", "nic_gbyte_s", b"nic_gbyte_s", "pcie_gbyte_s", b"pcie_gbyte_s", "rack", b"rack", "uplink_gbyte_s", b"uplink_gbyte_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -394,6 +420,125 @@ class Jobs(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Jobs: _TypeAlias = Jobs  # noqa: Y015
+
+@_typing.final
+class Profiles(_message.Message):
+    """How models train, as measured. One entry per model in every column, except where stated; NaN = not measured. Columns from
+    `overlap` on are left out where nothing of the kind was measured.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    LOCALITY_FIELD_NUMBER: _builtins.int
+    BYTES_PER_STEP_FIELD_NUMBER: _builtins.int
+    COMPUTE_S_FIELD_NUMBER: _builtins.int
+    CPU_CORES_FIELD_NUMBER: _builtins.int
+    PCIE_GBYTE_S_FIELD_NUMBER: _builtins.int
+    OF_JOB_FIELD_NUMBER: _builtins.int
+    OVERLAP_FIELD_NUMBER: _builtins.int
+    HIDING_FIELD_NUMBER: _builtins.int
+    BATCH_PER_GPU_FIELD_NUMBER: _builtins.int
+    NEIGHBOUR_LOSS_FIELD_NUMBER: _builtins.int
+    JOB_BATCH_PER_GPU_FIELD_NUMBER: _builtins.int
+    PAIR_KIND_FIELD_NUMBER: _builtins.int
+    PAIR_TARGET_FIELD_NUMBER: _builtins.int
+    PAIR_OTHER_FIELD_NUMBER: _builtins.int
+    PAIR_RATIO_FIELD_NUMBER: _builtins.int
+    RING_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def model(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def locality(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Throughput on one socket, on one node, in one rack, across racks, as a share of the first: four entries per model."""
+
+    @_builtins.property
+    def bytes_per_step(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Bytes that workers exchange in one step, as gradients."""
+
+    @_builtins.property
+    def compute_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Seconds of one step, without waiting for other workers."""
+
+    @_builtins.property
+    def cpu_cores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """What a worker of one GPU uses when it runs alone: cores, and GB/s of PCIe."""
+
+    @_builtins.property
+    def pcie_gbyte_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def of_job(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """One entry per job: row of its model, plus one; 0 = it has no profile."""
+
+    @_builtins.property
+    def overlap(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Share of the shorter of computing (as far as communicating can hide behind it at all: `hiding`, a share too) and
+        communicating that is hidden behind the other.
+        """
+
+    @_builtins.property
+    def hiding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def batch_per_gpu(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Examples on one GPU in the step that compute_s is of; NaN: it does not matter."""
+
+    @_builtins.property
+    def neighbour_loss(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Share of its throughput that a job loses beside another on the same node, averaged over those it was measured beside."""
+
+    @_builtins.property
+    def job_batch_per_gpu(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """One entry per job: examples of its step on one GPU, at the size that it asks for."""
+
+    @_builtins.property
+    def pair_kind(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Pairs of jobs that were measured on the same nodes. Keys: a model, or "model,GPUs,nodes"."""
+
+    @_builtins.property
+    def pair_target(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """One entry per pair: rows of pair_kind, of the one who is slowed down and of the one who is near; and the throughput of the
+        first beside the second, as a share of what it has alone.
+        """
+
+    @_builtins.property
+    def pair_other(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def pair_ratio(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def ring(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """What a ring reduction over g GPUs in r racks takes: (a small + b large) sqrt(g) (1 + (r - 1) per_rack) seconds, where a and b
+        make the straight line through 100 and 500 MB; three entries: small, large (seconds) and per_rack. Left out: by its bytes
+        and the links.
+        """
+
+    def __init__(
+        self,
+        *,
+        model: _abc.Iterable[_builtins.str] | None = ...,
+        locality: _abc.Iterable[_builtins.float] | None = ...,
+        bytes_per_step: _abc.Iterable[_builtins.float] | None = ...,
+        compute_s: _abc.Iterable[_builtins.float] | None = ...,
+        cpu_cores: _abc.Iterable[_builtins.float] | None = ...,
+        pcie_gbyte_s: _abc.Iterable[_builtins.float] | None = ...,
+        of_job: _abc.Iterable[_builtins.int] | None = ...,
+        overlap: _abc.Iterable[_builtins.float] | None = ...,
+        hiding: _abc.Iterable[_builtins.float] | None = ...,
+        batch_per_gpu: _abc.Iterable[_builtins.float] | None = ...,
+        neighbour_loss: _abc.Iterable[_builtins.float] | None = ...,
+        job_batch_per_gpu: _abc.Iterable[_builtins.float] | None = ...,
+        pair_kind: _abc.Iterable[_builtins.str] | None = ...,
+        pair_target: _abc.Iterable[_builtins.int] | None = ...,
+        pair_other: _abc.Iterable[_builtins.int] | None = ...,
+        pair_ratio: _abc.Iterable[_builtins.float] | None = ...,
+        ring: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_per_gpu", b"batch_per_gpu", "bytes_per_step", b"bytes_per_step", "compute_s", b"compute_s", "cpu_cores", b"cpu_cores", "hiding", b"hiding", "job_batch_per_gpu", b"job_batch_per_gpu", "locality", b"locality", "model", b"model", "neighbour_loss", b"neighbour_loss", "of_job", b"of_job", "overlap", b"overlap", "pair_kind", b"pair_kind", "pair_other", b"pair_other", "pair_ratio", b"pair_ratio", "pair_target", b"pair_target", "pcie_gbyte_s", b"pcie_gbyte_s", "ring", b"ring"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Profiles: _TypeAlias = Profiles  # noqa: Y015
 
 @_typing.final
 class NodeSet(_message.Message):

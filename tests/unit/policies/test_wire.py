@@ -21,7 +21,10 @@ from policies.model import ClusterState, Placement, Split
 from protos.headway.v1 import policy_pb2, snapshot_pb2
 from tests.unit.policies.cluster import Job, Node, cluster, states
 
-OPTIONAL = {"min_gpus", "max_gpus", "contention_sensitivity", "contention_confidence", "throughput_steps_per_s"}
+OPTIONAL = {
+    *("min_gpus", "max_gpus", "contention_sensitivity", "contention_confidence", "throughput_steps_per_s"),
+    *("nic_gbyte_s", "uplink_gbyte_s", "pcie_gbyte_s"),
+}
 """Columns that most states do not have."""
 
 
