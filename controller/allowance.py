@@ -70,11 +70,20 @@ class Allowance:
 
     def refusal(self, job: SlurmJob) -> str:
         """Why it may not be stopped now, in words that go behind "job 12 "; empty: it may. The mode is not looked at."""
+        return self.own_refusal(job) or self._none_left()
+
+    def own_refusal(self, job: SlurmJob) -> str:
+        """The same, but for what the cluster's budget has left: of jobs that are stopped together that is asked of all at once."""
         if job.raw_id is None or job.phase is not Phase.RUNNING or job.start_time_s is None:
             return "does not run"
         if any(item.stage in UNDER_WAY for item in self._of_job.get(job.raw_id, ())):
             return "is being preempted"
         return self._too_early(self._now_s - job.start_time_s, job.raw_id) or self._too_often(self._moves[job.raw_id])
+
+    @property
+    def left(self) -> int:
+        """How many more the cluster's budget allows now."""
+        return max(self._settings.preemption_budget_per_hour - self._spent, 0)
 
     def _too_early(self, ran_s: float, raw_id: int) -> str:
         least_s = self._settings.preemption_min_run_s
@@ -86,14 +95,16 @@ class Allowance:
         return ""
 
     def _too_often(self, moves: int) -> str:
-        settings = self._settings
-        if moves >= settings.preemption_moves_per_hour:
-            most = settings.preemption_moves_per_hour
-            return f"was preempted {count(moves, 'time')} within an hour (preemption_moves_per_hour is {most})"
-        if self._spent >= settings.preemption_budget_per_hour:
-            most = settings.preemption_budget_per_hour
-            return f"has to wait: {self._spent} were preempted within an hour (preemption_budget_per_hour is {most})"
-        return ""
+        most = self._settings.preemption_moves_per_hour
+        if moves < most:
+            return ""
+        return f"was preempted {count(moves, 'time')} within an hour (preemption_moves_per_hour is {most})"
+
+    def _none_left(self) -> str:
+        if self.left:
+            return ""
+        most = self._settings.preemption_budget_per_hour
+        return f"has to wait: {self._spent} were preempted within an hour (preemption_budget_per_hour is {most})"
 
     def rests_until_s(self, raw_id: int) -> float:
         """End of its cool-down; in the past where there is none."""

@@ -110,7 +110,7 @@ class Cycle:
         decided = None
         if len(observation.state.pending):
             decided = await self._decide(observation)
-        in_transit = self._preempting.moving or _in_transit(observation, decided)
+        in_transit = self._preempting.moving or self._stops.look_again or _in_transit(observation, decided)
         return CycleResult(observation, found, runs, decided, in_transit)
 
     async def errands(self) -> bool:
@@ -286,7 +286,7 @@ class Cycle:
         if decided.plan.starts:
             await self._applier.start(observation, decided.plan.starts, decided.policy)
         if decided.plan.stops:
-            self._stops.begin(decided.plan.stops, observation, decided.policy, self.settings, self._clock.now())
+            self._stops.begin(decided.plan, observation, decided.policy, self.settings, self._clock.now())
         return decided
 
     def _record(self, observation: Observation, decided: Decided) -> None:

@@ -5,7 +5,8 @@ the jobs' own constraints, and what the policy said of itself. A bad decision is
 one job is not to be trusted with the others.
 
 A policy that preempts may leave out running jobs that are preemptible, or want them elsewhere. They are to be stopped, which takes
-a while: what is to start in their place waits until they have gone, and what fits beside them starts.
+a while: what is to start in their place waits until they have gone, and what fits beside them starts. Stops that are of use
+only together are a group: whoever carries them out takes all of it, or leaves it.
 
 Thousands of jobs may start at once, so the checks of single jobs are made twice: over all of them in columns, to find the
 suspects, and then of these one by one, which alone decides and has the words.
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from controller.stop_groups import StopGroup, stop_groups
 from policies.api import Decision, PolicySpec
 from policies.model import BoolColumn, ClusterState, JobState, Placement, Split
 from policies.selection import held_placements
@@ -59,6 +61,8 @@ class Plan:
     """What the policy says of jobs that go on waiting."""
     stops: tuple[Stop, ...] = ()
     """Running jobs that are to go; those of a cycle before that are about to are among them."""
+    groups: tuple[StopGroup, ...] = ()
+    """Which of the stops are of use together only; those for the first in line come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +221,15 @@ def _beside_those_that_stop(state: ClusterState, decision: Decision, plan: Plan,
     known = waits.keys() | set(plan.queue)
     order = [row for row in decision.queue or state.pending.tolist() if row in known]
     queue = dict.fromkeys([*order, *waits])  # a policy need not name all
-    return Plan(starts, tuple(queue), {**plan.reasons, **told}, stops)
+    groups = _groups(state, waits.values(), stops)
+    return Plan(starts, tuple(queue), {**plan.reasons, **told}, stops, groups)
+
+
+def _groups(state: ClusterState, waits: Iterable[Start], stops: tuple[Stop, ...]) -> tuple[StopGroup, ...]:
+    """The stops that belong together, for starts that wait for them."""
+    held = {row: own.nodes for row, own in held_placements(state, [stop.row for stop in stops]).items()}
+    moves = {stop.row: stop.placement.nodes for stop in stops if stop.placement is not None}
+    return stop_groups(held, [(start.row, start.placement.nodes) for start in waits], moves)
 
 
 def _until(state: ClusterState, leaving: Iterable[int]) -> str:

@@ -164,3 +164,24 @@ def test_nor_by_several_at_once(number: int, budget: int) -> None:
             bounds.take(candidate)
             taken += 1
     assert taken == min(number, budget)
+
+
+def test_what_is_left_counts_what_nobody_has_ordered_within_the_hour() -> None:
+    history = [
+        preemption(1, 8, NOW_S - 60),
+        preemption(2, 9, NOW_S - 60, cause=Cause.OPERATOR),
+        preemption(3, 8, OLD - HOUR_S),
+    ]
+    bounds = allowance(*history, preemption_budget_per_hour=2)
+    assert bounds.left == 1
+    bounds.take(JOB)
+    bounds.take(training(9, "n2"))
+    assert bounds.left == 0
+
+
+def test_a_job_s_own_bounds_hold_whatever_the_budget_has_left() -> None:
+    bounds = allowance(preemption(1, 8, NOW_S - 60), preemption_budget_per_hour=1, preemption_moves_per_hour=1)
+    assert "preemption_budget_per_hour is 1" in bounds.refusal(JOB)
+    assert bounds.own_refusal(JOB) == ""
+    assert "left alone for 9 min more" in bounds.own_refusal(training(8, "n2"))
+    assert "has run for 10 s only" in bounds.own_refusal(training(9, "n3", since=NOW_S - 10))

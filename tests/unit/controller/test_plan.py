@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from controller.ledger import Ledger
 from controller.observe import Observer
 from controller.plan import Plan, Rejection, Start, Stop, make_plan
+from controller.stop_groups import StopGroup
 from controller.windows import RunKey
 from policies.api import Decision, PolicySpec
 from policies.heuristics.fifo_skip import FifoSkip
@@ -146,6 +147,33 @@ def test_who_waits_for_room_keeps_the_policys_place_in_line():
     state = preempted_state(running("1", on={"n1": 8}), job("2"), job("3"), job("4"), job("5"), nodes=1)
     plan = make_plan(state, Decision({4: at((0, 1)), 2: at((0, 1))}, queue=(3, 2)), PREEMPTS)
     assert (plan.starts, plan.queue) == ((), (3, 2, 4))
+
+
+def test_stops_for_the_same_job_are_a_group_and_those_for_the_first_in_line_come_first():
+    # given a job on each node, one of them on two, and two that wait
+    wide = running("3", on={"n3": 4, "n4": 4})
+    state = preempted_state(
+        running("1", on={"n1": 8}), running("2", on={"n2": 8}), wide,
+        job("4"), job("5", request=request(gpus_per_node=5, min_nodes=3)), may=("1", "2", "3"), nodes=4,
+    )  # fmt: skip
+    # when the second is placed on three of them, and the first on one
+    wanted = Decision({3: at((0, 1)), 4: at((1, 5), (2, 5), (3, 5))}, queue=(4, 3))
+    plan = make_plan(state, wanted, PREEMPTS)
+    # then the groups are those of the plan's line
+    assert [stop.row for stop in plan.stops] == [0, 1, 2]
+    assert plan.groups == (StopGroup((1, 2), 4), StopGroup((0,), 3))
+    # and who fits beside those that stop needs none of them
+    beside = make_plan(state, Decision({0: at((0, 8)), 1: at((1, 8)), 3: at((2, 1))}), PREEMPTS)
+    assert ([start.row for start in beside.starts], beside.groups) == ([3], (StopGroup((2,), None),))
+
+
+def test_a_job_that_is_moved_and_whoever_is_where_it_goes_are_a_group():
+    state = preempted_state(
+        running("1", on={"n1": 8}), running("2", on={"n2": 8}), running("3", on={"n3": 8}), job("4"),
+        may=("1", "2", "3"), nodes=4,
+    )  # fmt: skip
+    plan = make_plan(state, Decision({0: at((1, 8)), 1: at((0, 8)), 2: at((3, 8))}), PREEMPTS)
+    assert plan.groups == (StopGroup((0, 1), None), StopGroup((2,), None))
 
 
 def test_starts_beside_a_job_that_stops_count_cpus_memory_and_who_is_alone():
