@@ -16,7 +16,7 @@ from rich.table import Table
 from slurm.prerequisites import missing
 from tests.bench.figures import Figure, Findings, machine
 
-ALL = ("cycle", "sbatch", "latency", "burst", "large", "idle", "jobside")
+ALL = ("cycle", "sbatch", "latency", "burst", "large", "idle", "preempt", "jobside")
 """Modules of this package, each with `run(quick=...) -> Findings`."""
 _NO_SLURM = frozenset({"cycle", "jobside"})
 RESULTS = Path("bench-results")
@@ -57,7 +57,7 @@ def main() -> int:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=ALL, metavar="NAME", help=f"one of {', '.join(ALL)}")
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller samples: below two minutes in all")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller samples, for a look within minutes")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     return parser.parse_args()
 

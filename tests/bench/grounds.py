@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from slurm.demo import jobpython
 from slurm.installation import Installation
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster
 
@@ -121,13 +122,24 @@ def cluster_name() -> str:
 
 
 @contextmanager
-def with_headway(policy: str = "srtf", settings: dict[str, Any] | None = None, **spec: Any) -> Iterator[Side]:
-    """A cluster with plugin, hooks, controller and policy server, all as installed."""
+def with_headway(
+    policy: str = "srtf", settings: dict[str, Any] | None = None, *, agents: bool = False, **spec: Any
+) -> Iterator[Side]:
+    """A cluster with plugin, hooks, controller and policy server, all as installed.
+
+    `agents`: and an agent on every node; all users may run this Python there.
+    """
     name = cluster_name()
-    with Installation.prepare(name) as headway, MiniCluster(headway.cluster_spec(name=name, **spec)) as cluster:
+    with (
+        Installation.prepare(name, with_agents=agents) as headway,
+        MiniCluster(headway.cluster_spec(name=name, **spec)) as cluster,
+    ):
         headway.configure(cluster, **(settings or {}))
         headway.start_policy(policy)
         headway.start_controller()
+        if agents:
+            jobpython.open_to_users(cluster)
+            headway.start_agents(cluster)
         side = Side("Headway", cluster, headway)
         side.prepare()
         yield side

@@ -160,7 +160,9 @@ def _add(findings: Findings, name: str, target: float, rows: list[tuple[float, f
     ratios = [watched / plain for plain, watched in rows]
     step_ms = median(plain for plain, _ in rows) * 1e3
     name = f"{name}, {'small' if step_ms < 5 else 'larger'} model"
-    findings.add(name, 100 * (median(ratios) - 1), "%", target, f"{note}ratios: {spread(ratios)}; a step is {step_ms:.2f} ms")
+    findings.add(
+        name, 100 * (median(ratios) - 1), "%", target, f"{note}ratios: {spread(ratios)}; a step is {step_ms:.2f} ms"
+    )
     findings.keep(f"{name}, ratio", ratios)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,18 +12,10 @@ import pytest
 from slurm.demo import jobpython
 from slurm.minicluster.processes import ProcessRef, all_pids
 from tests.cluster.training import Training, training
+from tests.returning.job import Records, script
 
 STEPS = 120
 PAUSE_S = 0.1
-SCRIPT = """#!/bin/bash
-#SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=1 --time=10 --output={name}.log --job-name={name} --requeue
-#SBATCH --open-mode=append
-trap '' USR1
-export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000)) GLOO_SOCKET_IFNAME=eth0
-{before}
-{srun} python returning_job.py {name} {steps} {pause_s}
-"""
 STARTS_S = 90.0
 """Slurm, python, torch and ten steps, on a busy machine."""
 
@@ -44,23 +34,25 @@ class Returning(Training):
         **environment: str,
     ) -> str:
         """Submit; the job's id."""
-        script = SCRIPT.format(name=name, steps=steps, pause_s=pause_s, before=before, srun=srun)
-        return self.submit(script, *options, **environment)
+        text = script(name, steps=steps, pause_s=pause_s, before=before, srun=srun)
+        return self.submit(text, *options, **environment)
+
+    @property
+    def records(self) -> Records:
+        """What jobs have written."""
+        return Records(self.cluster.layout.work)
 
     def losses(self, name: str) -> list[tuple[int, float]]:
         """Step and loss, as the job wrote them, over all its runs."""
-        text = self.said(f"{name}.losses")
-        pairs = (line.split() for line in text[: text.rfind("\n") + 1].splitlines())
-        return [(int(step), float(loss)) for step, loss in pairs]
+        return self.records.losses(name)
 
     def began(self, name: str) -> list[int]:
         """First step of each run."""
-        return [int(word) for word in self.said(f"{name}.began").split()]
+        return self.records.began(name)
 
     def saved_steps(self, name: str) -> list[int]:
         """Steps of which there is a complete checkpoint."""
-        found = self.cluster.layout.work.glob(f"checkpoints/*-{name}-*/step-*/manifest.json")
-        return sorted(json.loads(path.read_text())["step"] for path in found)
+        return self.records.saved_steps(name)
 
     def until_trains(self, name: str, steps: int = 10) -> None:
         """Until the job has made so many steps."""
@@ -142,5 +134,6 @@ def _host_of(pid: int) -> str:
 def returning(rate: str = "1gbit", **settings: Any) -> Iterator[Returning]:
     """Four nodes with four GPUs and an agent each."""
     with training(rate, **settings) as found:
-        shutil.copy(Path(__file__).with_name("returning_job.py"), found.cluster.layout.work)
-        yield Returning(found.cluster, found.headway)
+        jobs = Returning(found.cluster, found.headway)
+        jobs.records.prepare()
+        yield jobs

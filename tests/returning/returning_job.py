@@ -1,11 +1,12 @@
 """A user's training program that can come back: PyTorch DDP over gloo, with headway_job's checkpoints.
 
 returning_job NAME STEPS PAUSE_S: rank 0 writes the number and the loss of every step to NAME.losses, and where each run began
-to NAME.began.
+to NAME.began. Where the environment's BEGUN_S says when python was started, each rank adds a line to NAME.starts.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -13,8 +14,11 @@ from pathlib import Path
 
 import headway_job
 import torch
+import torch._dynamo  # DDP's first use would import it: as long again as torch, which is to count as import
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+
+IMPORTED_S = time.time()
 
 
 def main() -> None:
@@ -23,11 +27,14 @@ def main() -> None:
     torch.manual_seed(0)
     rank, world_size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
     dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    times = {"imported_s": IMPORTED_S, "joined_s": time.time()}
     model = DistributedDataParallel(
         torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1))
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    times["made_s"] = time.time()
     run = headway_job.checkpoint(model=model, optimizer=optimizer)
+    times["restored_s"] = time.time()
     if rank == 0:
         with Path(f"{name}.began").open("a") as began:
             began.write(f"{run.start}\n")
@@ -39,8 +46,17 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             losses.write(f"{step} {loss.item():.9f}\n")
+            if step == run.start and "BEGUN_S" in os.environ:
+                write_start(name, rank, step, times)
     run.close()
     dist.destroy_process_group()
+
+
+def write_start(name: str, rank: int, step: int, times: dict[str, float]) -> None:
+    """One write: the line of another rank may come at the same time, but never between."""
+    line = {"rank": rank, "first": step, "begun_s": float(os.environ["BEGUN_S"]), **times, "stepped_s": time.time()}
+    with Path(f"{name}.starts").open("a") as starts:
+        starts.write(f"{json.dumps(line)}\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""The batch script of a job that can come back, and what the job wrote, run by run, by its own account."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROGRAM = Path(__file__).with_name("returning_job.py")
+_SCRIPT = """#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=1 --time=10 --output={name}.log --job-name={name} --requeue
+#SBATCH --open-mode=append
+trap '' USR1
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000)) GLOO_SOCKET_IFNAME=eth0
+{before}
+{srun} {python} returning_job.py {name} {steps} {pause_s}
+"""
+STAMPED_PYTHON = """bash -c 'BEGUN_S=$EPOCHREALTIME exec python "$@"' bash"""
+"""Tells the program when python began. What the kernel has is when srun's helper forked, and that runs prologs first."""
+
+
+def script(
+    name: str, *, steps: int, pause_s: float, before: str = "", srun: str = "srun", python: str = "python"
+) -> str:
+    """The batch script of a job of two ranks on two nodes. With `STAMPED_PYTHON` the job tells when each run came how far."""
+    return _SCRIPT.format(name=name, steps=steps, pause_s=pause_s, before=before, srun=srun, python=python)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How one rank of one run came to its first step. Times in seconds since the Unix epoch."""
+
+    rank: int
+    first: int
+    """The run's first step."""
+    begun_s: float
+    """python was started."""
+    imported_s: float
+    """torch and headway_job are imported."""
+    joined_s: float
+    """The process group is there."""
+    made_s: float
+    """So are model and optimizer."""
+    restored_s: float
+    """And what was saved is in them."""
+    stepped_s: float
+    """The first step is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What jobs have written so far into the folder in which they run."""
+
+    folder: Path
+
+    def prepare(self) -> None:
+        """Put the program there."""
+        shutil.copy(_PROGRAM, self.folder)
+
+    def losses(self, name: str) -> list[tuple[int, float]]:
+        """Step and loss, as the job wrote them, over all its runs."""
+        pairs = (line.split() for line in self._lines(f"{name}.losses"))
+        return [(int(step), float(loss)) for step, loss in pairs]
+
+    def began(self, name: str) -> list[int]:
+        """First step of each run."""
+        return [int(line) for line in self._lines(f"{name}.began")]
+
+    def saved_steps(self, name: str) -> list[int]:
+        """Steps of which there is a complete checkpoint."""
+        found = self.folder.glob(f"checkpoints/*-{name}-*/step-*/manifest.json")
+        return sorted(json.loads(path.read_text())["step"] for path in found)
+
+    def starts(self, name: str) -> list[Start]:
+        """Of every rank that has done its first step, over all runs."""
+        return [Start(**json.loads(line)) for line in self._lines(f"{name}.starts")]
+
+    def _lines(self, file: str) -> list[str]:
+        """Whole lines only: the last may be just being written."""
+        path = self.folder / file
+        text = path.read_text(errors="replace") if path.exists() else ""
+        return text[: text.rfind("\n") + 1].splitlines()
