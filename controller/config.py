@@ -111,7 +111,8 @@ class ControllerSettings(BaseModel):
     preemption_moves_per_hour: Annotated[int, Field(ge=0, le=1000)] = 2
     """A job is stopped at most so often within an hour, tries that were called off included."""
     preemption_budget_per_hour: Annotated[int, Field(ge=0, le=100_000)] = 20
-    """Jobs that threshold and policies together stop within an hour at most, in all partitions; tries count here too."""
+    """Jobs that threshold and policies together stop within an hour at most, in all partitions; tries count here too. Those that
+    make room for one job together are stopped only where the budget does for all of them."""
     contention_threshold: Annotated[float, Field(gt=1, le=100)] = 1.5
     """Contention sensitivity from which on a job is in need of another place: 1.5 is a step that takes half as long again as with
     the network and its nodes to itself. Numbers of less than 50 % confidence do not count."""
