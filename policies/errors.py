@@ -25,6 +25,22 @@ class ListenError(PolicyError):
     """The address is fine, but cannot be listened on now: the text says why, and the mend."""
 
 
+class WeightsError(PolicyError):
+    """Weights or their card are not what they should be: the text says which file, what is wrong with it, and the mend."""
+
+
+class EncoderError(PolicyError):
+    """A learned policy does not know clusters of that form: the text says which it knows."""
+
+
+class TrainingError(PolicyError):
+    """A training run cannot begin, go on or be trusted: the text says where, why not, and the mend."""
+
+
+class TrainingStoppedError(PolicyError):
+    """A training run was asked to stop, and did at a place from where it can go on: the text says how."""
+
+
 class PolicyFault(Enum):
     """What was wrong with a policy server's answer."""
 

@@ -1,0 +1,214 @@
+"""The model card: what is known of a file of weights, as JSON beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from policies.errors import WeightsError
+
+FORMAT = 1
+Setting: TypeAlias = bool | int | float | str
+_REMAKE = "train again, or take weights and card from one place and one version of Headway"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    """Invariant: every entry can be written as JSON and is read back equal; no number in it is NaN or infinite.
+
+    A training starts with a card that has no results; `weights.save` enters the last two, `format` never changes.
+    """
+
+    system: str
+    """Which learned policy, as users name it."""
+    recipe: Mapping[str, Setting]
+    """Hyper-parameters."""
+    seed: int
+    encoder: str
+    """What turns a cluster into arrays: name/version. The version changes whenever the arrays mean something else."""
+    shapes: tuple[str, ...]
+    """Clusters that it was trained for, in the encoder's words, for example 4x8."""
+    data: str
+    """What it was trained on, in a phrase."""
+    data_sha256: str
+    """Of that data; `digest` makes it."""
+    versions: Mapping[str, str]
+    """Of headway, python and torch."""
+    results: Mapping[str, float] = field(default_factory=dict)
+    """What came of it: figure -> value."""
+    weights_sha256: str = ""
+    """Of the file of weights."""
+    parameters: int = 0
+    """Numbers in it."""
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        """Raises WeightsError for an entry that is not what it must be."""
+        _check({each.name: getattr(self, each.name) for each in fields(self)}, "model card", "mend it in the recipe")
+
+    def to_json(self) -> str:
+        """The text that `from_json` reads."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values |= {name: dict(values[name]) for name in ("recipe", "versions", "results")}
+        return json.dumps({"format": values.pop("format"), **values}, indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> ModelCard:
+        """Read a card strictly. Raises WeightsError that begins with `where`."""
+        values = _parse(text, where)
+        if values.get("format") != FORMAT:
+            raise WeightsError(
+                f"{where}: a card of format {_shortened(values.get('format'))}, this Headway reads {FORMAT}; {_REMAKE}"
+            )
+        known = {each.name for each in fields(cls)}
+        for name in sorted(values.keys() ^ known):
+            fault = "there is no such key" if name in values else "missing"
+            raise WeightsError(f"{where}: {name}: {fault}; {_REMAKE}")
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        _check(values, where, _REMAKE)
+        return cls(**values)
+
+
+def draft(
+    *, system: str, recipe: object, seed: int, encoder: str, shapes: Iterable[str], data: str, data_sha256: str
+) -> ModelCard:
+    """The card of a training that begins. `recipe` is the recipe's dataclass, or a mapping."""
+    return ModelCard(
+        system=system,
+        recipe=settings_of(recipe),
+        seed=seed,
+        encoder=encoder,
+        shapes=tuple(shapes),
+        data=data,
+        data_sha256=data_sha256,
+        versions=versions(),
+    )
+
+
+def settings_of(recipe: object) -> dict[str, Setting]:
+    """A recipe's fields as a card has them: numbers and texts as they are, all else as a text that says the same.
+
+    Raises TypeError for a field whose text would not say what it is.
+    """
+    if isinstance(recipe, Mapping):
+        return {str(name): _setting(str(name), value) for name, value in recipe.items()}
+    if is_dataclass(recipe):
+        return {each.name: _setting(each.name, getattr(recipe, each.name)) for each in fields(recipe)}
+    raise TypeError(f"a recipe is a dataclass or a mapping, not {type(recipe).__name__}")
+
+
+def versions() -> dict[str, str]:
+    """Of what a training runs on."""
+    return {
+        "headway": metadata.version("headway-scheduler"),
+        "python": platform.python_version(),
+        "torch": metadata.version("torch"),
+    }
+
+
+def digest(*parts: bytes | Path) -> str:
+    """SHA-256 of data: of one part what `sha256sum` says, of more that of their digests one behind the other, in this order."""
+    each = [hashlib.sha256(part.read_bytes() if isinstance(part, Path) else part) for part in parts]
+    return each[0].hexdigest() if len(each) == 1 else hashlib.sha256(b"".join(one.digest() for one in each)).hexdigest()
+
+
+def _setting(name: str, value: object) -> Setting:
+    if value is None:
+        return "none"
+    if isinstance(value, Enum):
+        return _setting(name, value.value)
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return ", ".join(str(_setting(name, each)) for each in value)
+    raise TypeError(f"recipe field {name} is a {type(value).__name__}; a card holds numbers, texts and tuples of them")
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(entries := dict(pairs)) < len(pairs):
+            raise ValueError("a key stands there twice")
+        return entries
+
+    def never(word: str) -> None:
+        raise ValueError(f"{word} is no number")
+
+    try:
+        values = json.loads(text, object_pairs_hook=once, parse_constant=never)
+    except (ValueError, RecursionError) as error:
+        raise WeightsError(f"{where}: not a model card: {error}; {_REMAKE}") from error
+    if not isinstance(values, dict):
+        raise WeightsError(f"{where}: not a model card: no JSON object; {_REMAKE}")
+    return values
+
+
+def _check(values: Mapping[str, object], where: str, mend: str) -> None:
+    for name, (form, fits) in _FORMS.items():
+        if not fits(values[name]):
+            raise WeightsError(f"{where}: {name} is {_shortened(values[name])}, not {form}; {mend}")
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_finite(value: object) -> bool:
+    return (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
+
+
+def _is_setting(value: object) -> bool:
+    return isinstance(value, bool | str) or _is_finite(value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_table(fits: Callable[[object], bool]) -> Callable[[object], bool]:
+    def check(value: object) -> bool:
+        return isinstance(value, Mapping) and all(isinstance(key, str) and fits(each) for key, each in value.items())
+
+    return check
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
+_FORMS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    "format": (str(FORMAT), lambda value: _is_whole(value) and value == FORMAT),
+    "system": ("a text that is not empty", lambda value: _is_text(value) and value != ""),
+    "recipe": ("a table of numbers and texts", _is_table(_is_setting)),
+    "seed": ("a whole number, 0 or more", _is_whole),
+    "encoder": (
+        "name/version",
+        lambda value: isinstance(value, str) and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", value) is not None,
+    ),
+    "shapes": (
+        "a list of texts",
+        lambda value: isinstance(value, tuple) and all(_is_text(each) for each in value),
+    ),
+    "data": ("a text", _is_text),
+    "data_sha256": ("64 hexadecimal digits", _is_digest),
+    "versions": ("a table of texts", _is_table(_is_text)),
+    "results": ("a table of finite numbers", _is_table(_is_finite)),
+    "weights_sha256": ("64 hexadecimal digits", lambda value: value == "" or _is_digest(value)),
+    "parameters": ("a whole number, 0 or more", _is_whole),
+}
+"""Of every entry: what it must be, in words and as a check."""
