@@ -22,6 +22,7 @@ from simulator.traces.trace import NS_PER_S, Trace
 ObsT = TypeVar("ObsT")
 ActT = TypeVar("ActT")
 Mask = npt.NDArray[np.bool_]
+Cells = npt.NDArray[np.float32]
 _RESET_OPTIONS = ("trace", "trace_seed")
 _STEPS_PER_JOB = 100
 
@@ -63,7 +64,9 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
         """Begin an episode. Options: `trace` (a Trace, or the number of one), or `trace_seed` of the workload."""
         super().reset(seed=seed)
         self.trace = trace = self._trace_of(options or {})
-        self.simulation = Simulation(trace, self.cluster, None, self.world.settings, self._slowdowns.fresh())
+        self.simulation = Simulation(
+            trace, self.cluster, None, self.world.settings, self._slowdowns.fresh(), self.world.profiles
+        )
         self.loop = self.simulation.loop
         self.loop.track = 1
         self.steps = self._invalid = self._skipped = 0

@@ -30,8 +30,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from policies.model import FloatColumn
-from simulator.envs.base import Mask
-from simulator.envs.board import Cells
+from simulator.envs.base import Cells, Mask
 from simulator.envs.contention import ContentionEnv
 from simulator.envs.shared import Blocks
 from simulator.envs.vector import ProcessVectorEnv

@@ -2,13 +2,16 @@
 
 **State**: an array (nodes, 2 x GPUs per node). A cell of the left half stands for a GPU and holds the profile of the job on it,
 0 where it is free. A cell (i, j) of the right half, j counted from 1, holds the profile of a candidate that can be spread over
-2^i nodes with j GPUs of each. A profile is one number, or features with `cells='features'`, and then the array has a third axis
-(`simulator.envs.features`). Candidates are the first waiting job of each of the K demands that come first in the queue. Where
-two candidates want one cell (9 and 10 GPUs are both 2 x 5, rounded up), it shows the one nearer to the head.
+2^i nodes with j GPUs of each. A profile is one number, or features with `cells='features'`, and then the array has a third axis.
+Candidates are the first waiting job of each of the K demands that come first in the queue. Where two candidates want one cell
+(9 and 10 GPUs are both 2 x 5, rounded up), it shows the one nearer to the head.
 
-**Action**: 0 waits; 1 + k x (placements of one candidate) + p starts candidate k by placement p (`simulator.envs.placing`).
+**Action**: 0 waits; 1 + k x (placements of one candidate) + p starts candidate k by placement p.
 Time stands still until the agent waits, so that one round starts as many jobs as the agent likes, each with its own
 node list. An impossible action is the same as waiting.
+
+What a cell holds, and where placements put a job, is what policies learned here see and do in any cluster:
+`policies.learned.contention_rl`, with its `features`, `board` and `placing`.
 
 **Reward**: -W1 x CS + W2 x Util (equation 2), CS the mean of ideal / present throughput over running jobs, Util the share of
 GPUs held. It is the integral over the time that a wait lasts, in rounds: a round in which nothing changes brings exactly the
@@ -27,24 +30,24 @@ from typing import Any, SupportsInt
 import gymnasium
 import numpy as np
 
-from simulator.envs.base import Mask, SchedulingEnv
-from simulator.envs.board import ABSENT, Board, Cells, Numbers
-from simulator.envs.features import FEATURES, JobFeatures
-from simulator.envs.placing import EVEN, LISTS, PACKED, RULES, choice
+from policies.errors import EncoderError
+from policies.learned.contention_rl.board import ABSENT, Board, Numbers
+from policies.learned.contention_rl.features import FEATURES, MANY, SCALAR, rank, shown, weight_of
+from policies.learned.contention_rl.placing import EVEN, LISTS, PACKED, RULES, Choice, Where, choice
+from simulator.envs.base import Cells, Mask, SchedulingEnv
+from simulator.envs.features import JobFeatures
 from simulator.envs.world import World, check, options_of
 from simulator.errors import SettingError
+from simulator.kernel.constants import CONSOLIDATED
 from simulator.kernel.job import ActiveJob
-from simulator.kernel.nodes import NodePool
 from simulator.slowdown.api import SlowdownModel
 from simulator.traces.trace import NS_PER_S
 
 BRANCHES = {"A": (0.3, 0.7), "B": (0.4, 0.6), "C": (0.5, 0.5), "D": (0.6, 0.4), "E": (0.7, 0.3)}
 """W1 and W2 of the paper's evaluation."""
 CONTENTION, JCT = "contention", "jct"
-SCALAR, MANY = "scalar", "features"
 _BY_INDEX = attrgetter("index")
 _BY_SPEED = attrgetter("speed", "index")
-_WEIGHTS_PER_UNIT = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +101,12 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         super().__init__(asked)
         self._features = JobFeatures(asked.profiles, self.cluster.topology)
         self._board = board = Board(self.cluster.gpus, len(FEATURES) if asked.cells == MANY else 1)
-        self._choice = choice(asked.nodes, asked.split, board, self._pool)
+        self._choice = self._choice_of(asked)
         self._shape = board.array.shape if asked.cells == MANY else board.array.shape[:2]
         self._w1, self._w2 = BRANCHES[asked.branch]
         self._after = round(asked.preempt_after_s * NS_PER_S)
         self._slots: dict[int, list[int]] = {}
-        self._numbers: dict[str, tuple[Numbers, int]] = {}
+        self._numbers: dict[tuple[str, float], Numbers] = {}
         self._candidates: list[ActiveJob] = []
         self._queues_moved = True
         """Jobs have left the queues or come back to them since the candidates were worked out; `_arrived` had come until then."""
@@ -113,6 +116,12 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         low = ABSENT if len(set(self.cluster.gpus)) > 1 or asked.settings.changes else 0.0
         self.observation_space = gymnasium.spaces.Box(low, 1.0, self._shape, np.float32)
         self.action_space = gymnasium.spaces.Discrete(1 + asked.candidates * self._choice.size)
+
+    def _choice_of(self, asked: ContentionOptions) -> Choice[ActiveJob]:
+        try:
+            return choice(asked.nodes, asked.split, self._board, self._best_fit)
+        except EncoderError as error:
+            raise SettingError(str(error)) from None
 
     @property
     def candidates(self) -> Sequence[ActiveJob]:
@@ -159,17 +168,17 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         del heads[self.options.candidates :]
         if heads != self._candidates:
             self._candidates = heads
-            self._board.show([(self._slots[job.gpus], self._numbers_of(job)[0]) for job in heads])
+            many = self.options.candidates
+            slots = [(self._slots[job.gpus], self._numbers_of(job, rank(k, many))) for k, job in enumerate(heads)]
+            self._board.show(slots)
 
-    def _numbers_of(self, job: ActiveJob) -> tuple[Numbers, int]:
-        """What a cell shows of the job, and how much traffic it is taken to bring to its nodes."""
+    def _numbers_of(self, job: ActiveJob, place: float = 1.0) -> Numbers:
+        """What a cell shows of the job: of a candidate, in that place."""
         model = self.trace.model[job.index]
-        numbers = self._numbers.get(model)
+        numbers = self._numbers.get((model, place))
         if numbers is None:
-            features = self._features.of(model)
-            shown = [1.0, *features] if self.options.cells == MANY else [self._features.scalar(model)]
-            numbers = self._board.numbers(shown), round(features[1] * _WEIGHTS_PER_UNIT)
-            self._numbers[model] = numbers
+            numbers = self._board.numbers(shown(self.options.cells, self._features.of(model), place))
+            self._numbers[model, place] = numbers
         return numbers
 
     def _act(self, action: SupportsInt) -> bool:
@@ -186,7 +195,8 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         if where is None:
             self._invalid += 1
             return False
-        self._board.take(job.index, *where, *self._numbers_of(job))
+        weight = weight_of(self._features.of(self.trace.model[job.index]))
+        self._board.take(job.index, *where, self._numbers_of(job), weight, self.loop.now)
         self.start(job, *where)
         self._queues_moved = True
         return True
@@ -226,5 +236,7 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
                 return
             self.stop(min(slow, key=_BY_SPEED))
 
-    def _pool(self) -> NodePool:
-        return self.loop.pool
+    def _best_fit(self, job: ActiveJob) -> Where | None:
+        pool = self.loop.pool
+        found = pool.place(job.size, job.gpus, CONSOLIDATED)
+        return (list(pool.chosen[:found]), list(pool.chosen_gpus[:found])) if found else None

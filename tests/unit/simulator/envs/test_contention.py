@@ -11,6 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import simulator.envs
+from policies.learned.contention_rl.features import scalar
 from simulator.envs.contention import BRANCHES, ContentionEnv
 from simulator.envs.features import JobFeatures
 from simulator.errors import SettingError, SlowdownError, TraceError
@@ -45,7 +46,7 @@ def test_an_agent_sees_who_is_on_which_gpu_and_how_candidates_can_be_spread() ->
     trace = trace_of((0, 2, 600), (0, 4, 600), (0, 2, 600), (0, 3, 600), models=["FSDP", "MoE", "DLRM", "GraphSage"])
     env = ContentionEnv(traces=[trace], cluster="2x4", candidates=3)
     features = JobFeatures(paper_profiles("contention-rl"), env.cluster.topology)
-    fsdp, moe, dlrm, gnn = (features.scalar(model) for model in trace.model)
+    fsdp, moe, dlrm, gnn = (scalar(features.of(model)) for model in trace.model)
     seen, _ = env.reset()
     # Right half: FSDP is 1 x 2 or 2 x 1, MoE 1 x 4 or 2 x 2, GraphSage 1 x 3; its 2 x 2 (2 + 1) belongs to MoE, which comes first.
     free = [0.0] * 4
@@ -84,8 +85,8 @@ def test_a_model_that_nobody_has_seen_has_a_place_among_the_others() -> None:
     assert bandwidth == pytest.approx(0.16 / 0.26)
     assert sensitivity == communication
     assert features.of("") == features.of("no such model")
-    assert features.scalar("GraphSage") < features.scalar("MobileNetV3") < features.scalar("NewNet")
-    assert all(0.1 <= features.scalar(model) <= 1 for model in ("", "NewNet", "GraphSage"))
+    assert scalar(features.of("GraphSage")) < scalar(features.of("MobileNetV3")) < scalar(features.of("NewNet"))
+    assert all(0.1 <= scalar(features.of(model)) <= 1 for model in ("", "NewNet", "GraphSage"))
 
 
 def test_the_reward_is_the_papers_for_every_round() -> None:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from policies.api import Decision, PolicySpec
+from policies.learned.contention_rl.features import scalar
+from policies.learned.contention_rl.placing import NODE_RULES
 from policies.model import ClusterState, Placement
 from simulator import metrics
 from simulator.engine import Simulation
 from simulator.envs.contention import ContentionEnv
-from simulator.envs.placing import NODE_RULES
 from simulator.results import Result
 from simulator.settings import NodeChange, Settings
 from simulator.slowdown.papers import paper_profiles
@@ -192,14 +193,14 @@ def test_masks_say_what_is_possible_and_the_board_what_is_there(
 
 
 def check_cells(env: ContentionEnv, seen: np.ndarray[Any, Any]) -> None:
-    """The left half has as many cells of each job's number, on each node, as the job has GPUs there."""
+    """The left half has the numbers of each node's jobs from the left on, in order of start and then of submission, once a GPU."""
     assert seen in env.observation_space
     pool = env.loop.pool
     expected: list[list[float]] = [[] for _ in range(pool.num_nodes)]
-    for job in env.loop.running:
+    for job in sorted(env.loop.running, key=lambda job: (job.start, job.index)):
         for node, gpus in zip(job.nodes, job.counts, strict=True):
-            expected[node] += [env._features.scalar(env.trace.model[job.index])] * gpus
+            expected[node] += [scalar(env._features.of(env.trace.model[job.index]))] * gpus
     for node in range(pool.num_nodes):
         left = pool.free[node]
         expected[node] += [0.0 if pool.up[node] else -1.0] * left
-        assert sorted(seen[node, :8].tolist()) == pytest.approx(sorted(expected[node]))
+        assert seen[node, :8].tolist() == pytest.approx(expected[node])

@@ -1,19 +1,20 @@
 """How a job's GPUs may be divided among nodes, and which nodes those may be.
 
-Pure: nothing here knows the engine. `low` and `high` are sets of nodes as integers whose bit n stands for node n.
+Pure: nothing here knows an engine or a state. `low` and `high` are sets of nodes as integers whose bit n stands for node n.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from math import comb
 from typing import TypeVar
 
 import numpy as np
 
-from simulator.errors import SettingError
+from policies.errors import EncoderError
 
 MOST_LISTS = 4096
 """Node lists of one candidate: more are no action space that anybody learns."""
@@ -63,10 +64,10 @@ class NodeLists:
     """All lists of nodes that an action may name, by length and then in order."""
 
     def __init__(self, nodes: int, counts: Sequence[int]) -> None:
-        """Raises SettingError where there are too many."""
+        """Raises EncoderError where there are too many."""
         total = sum(comb(nodes, count) for count in counts)
         if total > MOST_LISTS:
-            raise SettingError(
+            raise EncoderError(
                 f"nodes='lists' makes {total} lists of {nodes} nodes, more than {MOST_LISTS}; give nodes='rules'"
             )
         self.lists = [chosen for count in counts for chosen in combinations(range(nodes), count)]
@@ -115,6 +116,12 @@ class NodeLists:
             mask = ((together >= gpus) & (together - least < gpus)).tobytes()
             _keep(self._packed, key, mask)
         return mask
+
+
+@lru_cache(maxsize=8)
+def node_lists(nodes: int, counts: tuple[int, ...]) -> NodeLists:
+    """The lists of so many nodes; what is remembered of masks is good for every board. Raises EncoderError."""
+    return NodeLists(nodes, counts)
 
 
 def even_shares(spread: Spread, nodes: Sequence[int], free: Sequence[int]) -> list[int] | None:

@@ -1,6 +1,6 @@
 """Which job is on which GPU, as the numbers that an agent sees.
 
-The engine counts GPUs; the board gives each of them a cell of an array and keeps it up to date as jobs come and go, so that an
+Schedulers count GPUs; the board gives each of them a cell of an array and keeps it up to date as jobs come and go, so that an
 observation costs a copy and not a look at every job.
 """
 
@@ -17,34 +17,40 @@ Cells = npt.NDArray[np.float32]
 Numbers: TypeAlias = "memoryview[float]"
 """One cell's numbers, repeated for as many cells as a node has."""
 ABSENT = -1.0
-"""In the cell of a GPU that is not there: its node is down, or has fewer GPUs than the widest."""
+"""In the cell of a GPU that is not there: its node takes no jobs, or has fewer GPUs than the widest."""
+_Turn = tuple[float, int]
+"""When a job started, and its place in order of submission."""
 
 
 class Board:
     """The left half shows the GPUs of each node, the right half whatever the caller shows there.
 
-    Invariants: `free[n]` is what node n has free; bit n of `at_least[x]` is set exactly when node n is up and has x or more
-    free, for x from 1 on (`at_least[0]`: all nodes); a cell of the left half holds the numbers of the job that holds the GPU,
-    zeros where nobody does, ABSENT where nobody can. A job takes the lowest free GPUs of its nodes.
+    Invariants: `free[n]` is what node n has free, and `total` the sum over the nodes that are up; bit n of `at_least[x]` is set
+    exactly when node n is up and has x or more free, for x from 1 on (`at_least[0]`: all nodes); a cell of the left half holds the
+    numbers of a job, zeros where nobody is, ABSENT where nobody can be. The jobs of a node stand from the left on, by start and
+    then by submission: what is shown depends on who runs where and since when, not on who ran before.
     """
 
-    def __init__(self, gpus: Sequence[int], depth: int) -> None:
-        """Nodes with so many GPUs, all free; `depth` numbers a cell."""
+    def __init__(self, gpus: Sequence[int], depth: int, width: int | None = None) -> None:
+        """Nodes with so many GPUs, all free; `depth` numbers a cell, `width` cells a node (default: as the widest has)."""
         self.gpus = tuple(gpus)
         self.depth = depth
-        self.width = max(gpus)
+        self.width = max(gpus) if width is None else width
         self.array: Cells = np.zeros((len(gpus), 2 * self.width, depth), dtype=np.float32)
         """Nodes, cells, numbers."""
         self.load = [0] * len(gpus)
         """Of each node: the sum of what jobs that send over the network were said to weigh."""
         self.free = list(gpus)
+        self.total = sum(gpus)
         self.up = [True] * len(gpus)
         self.at_least = [0] * (self.width + 1)
         self._cells = cast(Numbers, self.array.reshape(-1).data)
         self._zeros = self._constant(0.0)
         self._absent = self._constant(ABSENT)
-        self._open = [(1 << width) - 1 for width in gpus]
-        self._held: dict[int, tuple[int, list[tuple[int, int, int]]]] = {}
+        self._on: list[list[tuple[_Turn, int, Numbers]]] = [[] for _ in gpus]
+        """The jobs of each node from the left: their turn, their GPUs there, and what their cells hold."""
+        self._held: dict[int, tuple[_Turn, int, Sequence[int]]] = {}
+        """For each job its turn, its weight and its nodes."""
         self._shown: list[int] = []
         self.at_least[0] = (1 << len(gpus)) - 1
         for node, count in enumerate(gpus):
@@ -64,66 +70,82 @@ class Board:
         """One cell's numbers as `take` and `show` want them: once for each GPU that a node can have."""
         return memoryview(array("f", list(values) * self.width))
 
-    def take(self, index: int, nodes: Sequence[int], counts: Sequence[int], numbers: Numbers, weight: int) -> None:
-        """The job holds so many GPUs of each node from now on. `weight` adds to the load of each, if they are several."""
-        runs: list[tuple[int, int, int]] = []
+    def take(
+        self,
+        index: int,
+        nodes: Sequence[int],
+        counts: Sequence[int],
+        numbers: Numbers,
+        weight: int,
+        since: float = 0,
+    ) -> None:
+        """The job, `index` by submission, holds so many GPUs of each node; it started at `since`, in any unit that is kept to.
+
+        `weight` adds to the load of each node, if they are several.
+        """
         if len(nodes) == 1:
             weight = 0
-        for place, node in enumerate(nodes):
-            count = counts[place]
+        turn = (since, index)
+        for node, count in zip(nodes, counts, strict=True):
             before = self.free[node]
             self.free[node] = before - count
             self.load[node] += weight
-            self._level(node, before, before - count)
-            self._fill(node, count, numbers, runs)
-        self._held[index] = (weight, runs)
-
-    def _fill(self, node: int, count: int, numbers: Numbers, runs: list[tuple[int, int, int]]) -> None:
-        depth = self.depth
-        while count:
-            free = self._open[node]
-            first = (free & -free).bit_length() - 1
-            length = 1
-            while length < count and free >> (first + length) & 1:
-                length += 1
-            self._open[node] ^= ((1 << length) - 1) << first
-            begin = self._cell(node, first)
-            self._cells[begin : begin + length * depth] = numbers[: length * depth]
-            runs.append((node, first, length))
-            count -= length
+            if self.up[node]:
+                self.total -= count
+                self._level(node, before, before - count)
+            here = self._on[node]
+            place = len(here)
+            while place and here[place - 1][0] > turn:
+                place -= 1
+            here.insert(place, (turn, count, numbers))
+            self._draw(node, place)
+        self._held[index] = turn, weight, nodes
 
     def give_back(self, index: int) -> None:
         """The job holds nothing any more; nothing happens if it held nothing."""
         held = self._held.pop(index, None)
         if held is None:
             return
-        weight, runs = held
-        last = -1
-        for node, first, length in runs:
+        turn, weight, nodes = held
+        for node in nodes:
+            here = self._on[node]
+            place = 0
+            while here[place][0] != turn:
+                place += 1
+            count = here.pop(place)[1]
             before = self.free[node]
-            self.free[node] = before + length
-            self._open[node] |= ((1 << length) - 1) << first
-            begin, size = self._cell(node, first), length * self.depth
+            self.free[node] = before + count
+            self.load[node] -= weight
+            blank = self._absent
             if self.up[node]:
-                self._level(node, before, before + length)
-                self._cells[begin : begin + size] = self._zeros[:size]
-            else:
-                self._cells[begin : begin + size] = self._absent[:size]
-            if node != last:
-                self.load[node] -= weight
-                last = node
+                self.total += count
+                self._level(node, before, before + count)
+                blank = self._zeros
+            end, size = self._draw(node, place), count * self.depth
+            self._cells[end : end + size] = blank[:size]
+
+    def _draw(self, node: int, place: int) -> int:
+        """Fill the cells of the node's jobs from that one on; where they end."""
+        here, cells, depth = self._on[node], self._cells, self.depth
+        begin = self._cell(node, 0)
+        for which, (_, count, numbers) in enumerate(here):
+            size = count * depth
+            if which >= place:
+                cells[begin : begin + size] = numbers[:size]
+            begin += size
+        return begin
 
     def set_up(self, node: int, up: bool) -> None:
         """The node takes jobs from now on, or takes none."""
         if self.up[node] == up:
             return
-        blank = self._zeros if up else self._absent
-        self._level(node, 0 if up else self.free[node], self.free[node] if up else 0)
+        free = self.free[node]
+        self._level(node, 0 if up else free, free if up else 0)
+        self.total += free if up else -free
         self.up[node] = up
-        for gpu in range(self.gpus[node]):
-            if self._open[node] >> gpu & 1:
-                begin = self._cell(node, gpu)
-                self._cells[begin : begin + self.depth] = blank[: self.depth]
+        size = free * self.depth
+        end = self._cell(node, self.gpus[node])
+        self._cells[end - size : end] = (self._zeros if up else self._absent)[:size]
 
     def show(self, shown: Sequence[tuple[Sequence[int], Numbers]]) -> None:
         """Of the right half, these cells hold these numbers, all others zeros. Where two want one cell, the first gets it."""

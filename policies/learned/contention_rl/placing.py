@@ -1,6 +1,6 @@
 """The ways in which a number names a placement: the action space of one candidate.
 
-A choice (an option of the environment) turns what the board has free into a mask, and a number into nodes and shares. Two kinds:
+A choice turns what the board has free into a mask, and a number into nodes and shares. Two kinds:
 
 - `lists`, the paper's: the number names the nodes. With split `even` a list has 2^i nodes, which give equal shares (where the
   demand is no multiple, the freest of them give one GPU more); with `packed` it has any length, and the freest nodes give all
@@ -15,12 +15,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
-from simulator.envs.board import Board
-from simulator.envs.spreads import NodeLists, Spread, even_shares, packed_shares, powers, spreads_of
-from simulator.kernel.constants import CONSOLIDATED
-from simulator.kernel.job import ActiveJob
-from simulator.kernel.nodes import NodePool
+from policies.learned.contention_rl.board import Board
+from policies.learned.contention_rl.spreads import (
+    Spread,
+    even_shares,
+    node_lists,
+    packed_shares,
+    powers,
+    spreads_of,
+)
 
 LISTS, RULES = "lists", "rules"
 EVEN, PACKED = "even", "packed"
@@ -29,7 +34,20 @@ Where = tuple[list[int], list[int]]
 """Nodes, and the GPUs that each gives."""
 
 
-class Choice(ABC):
+class Asks(Protocol):
+    """A job that waits."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs asked for."""
+
+
+JobT = TypeVar("JobT", bound=Asks)
+BestFit = Callable[[JobT], Where | None]
+"""Where consolidated best fit would put a job now."""
+
+
+class Choice(ABC, Generic[JobT]):
     """The placements of one candidate, by number.
 
     Invariant: `mask` has a 1 exactly where `place` finds nodes, and `possible` says whether there is one.
@@ -54,51 +72,55 @@ class Choice(ABC):
             spreads = self._spreads[gpus] = tuple(each for each in found if each.fits(whole))
         return spreads
 
+    def ever(self, gpus: int) -> bool:
+        """Whether so many GPUs could be placed if nobody else were there."""
+        return bool(self.spreads(gpus))
+
     @abstractmethod
-    def mask(self, job: ActiveJob) -> bytes:
+    def mask(self, job: JobT) -> bytes:
         """One byte for each number: 1 where the job can be placed so now."""
 
     @abstractmethod
-    def place(self, job: ActiveJob, number: int) -> Where | None:
+    def place(self, job: JobT, number: int) -> Where | None:
         """Where that number puts the job; None where it cannot be."""
 
     @abstractmethod
-    def possible(self, job: ActiveJob) -> bool:
+    def possible(self, job: JobT) -> bool:
         """Whether any number can place the job now."""
 
 
-class _Even(Choice):
+class _Even(Choice[JobT]):
     """Equal shares on 2^i nodes."""
 
     def __init__(self, board: Board) -> None:
         super().__init__(board, powers(len(board.gpus)))
 
-    def possible(self, job: ActiveJob) -> bool:
+    def possible(self, job: JobT) -> bool:
         """Whether any spread fits."""
         at_least = self._board.at_least
         return any(spread.fits(at_least) for spread in self.spreads(job.gpus))
 
 
-def choice(kind: str, split: str, board: Board, pool: Callable[[], NodePool]) -> Choice:
-    """The choice of that kind and split over the board's nodes; `pool` gives the engine's nodes. Raises SettingError."""
+def choice(kind: str, split: str, board: Board, best_fit: BestFit[JobT]) -> Choice[JobT]:
+    """The choice of that kind and split over the board's nodes. Raises EncoderError for more lists than can be learned."""
     if kind == LISTS:
         return EvenLists(board) if split == EVEN else PackedLists(board)
-    return EvenRules(board) if split == EVEN else PackedRules(board, pool)
+    return EvenRules(board) if split == EVEN else PackedRules(board, best_fit)
 
 
-class EvenLists(_Even):
+class EvenLists(_Even[JobT]):
     """Lists of 2^i nodes with equal shares."""
 
     def __init__(self, board: Board) -> None:
         super().__init__(board)
-        self._lists = NodeLists(len(board.gpus), self._counts)
+        self._lists = node_lists(len(board.gpus), tuple(self._counts))
         self.size = len(self._lists)
 
-    def mask(self, job: ActiveJob) -> bytes:
+    def mask(self, job: JobT) -> bytes:
         """One byte for each list."""
         return self._lists.even_mask(job.gpus, self.spreads(job.gpus), self._board.at_least)
 
-    def place(self, job: ActiveJob, number: int) -> Where | None:
+    def place(self, job: JobT, number: int) -> Where | None:
         """The nodes of that list."""
         nodes, board = self._lists.lists[number], self._board
         for spread in self.spreads(job.gpus):
@@ -110,37 +132,41 @@ class EvenLists(_Even):
         return None
 
 
-class PackedLists(Choice):
+class PackedLists(Choice[JobT]):
     """Lists of any length, filled from their freest node on."""
 
     def __init__(self, board: Board) -> None:
         super().__init__(board, range(1, len(board.gpus) + 1))
-        self._lists = NodeLists(len(board.gpus), self._counts)
+        self._lists = node_lists(len(board.gpus), tuple(self._counts))
         self.size = len(self._lists)
 
-    def mask(self, job: ActiveJob) -> bytes:
+    def ever(self, gpus: int) -> bool:
+        """Whether there are so many."""
+        return gpus <= sum(self._board.gpus)
+
+    def mask(self, job: JobT) -> bytes:
         """One byte for each list."""
         return self._lists.packed_mask(job.gpus, _usable(self._board))
 
-    def place(self, job: ActiveJob, number: int) -> Where | None:
+    def place(self, job: JobT, number: int) -> Where | None:
         """The nodes of that list."""
         nodes = self._lists.lists[number]
         shares = packed_shares(job.gpus, nodes, _usable(self._board))
         return (list(nodes), shares) if shares else None
 
-    def possible(self, job: ActiveJob) -> bool:
+    def possible(self, job: JobT) -> bool:
         """Whether any list can."""
-        return sum(_usable(self._board)) >= job.gpus
+        return job.gpus <= self._board.total
 
 
-class EvenRules(_Even):
+class EvenRules(_Even[JobT]):
     """A number of nodes, equal shares, and a rule that finds the nodes."""
 
     def __init__(self, board: Board) -> None:
         super().__init__(board)
         self.size = len(self._counts) * len(NODE_RULES)
 
-    def mask(self, job: ActiveJob) -> bytes:
+    def mask(self, job: JobT) -> bytes:
         """One byte for each spread and rule; a spread is possible by all rules or by none."""
         mask = bytearray(self.size)
         rules = len(NODE_RULES)
@@ -149,7 +175,7 @@ class EvenRules(_Even):
                 mask[spread.row * rules : (spread.row + 1) * rules] = b"\1" * rules
         return bytes(mask)
 
-    def place(self, job: ActiveJob, number: int) -> Where | None:
+    def place(self, job: JobT, number: int) -> Where | None:
         """The nodes that the rule finds, larger shares first."""
         row, rule = divmod(number, len(NODE_RULES))
         board = self._board
@@ -163,32 +189,34 @@ class EvenRules(_Even):
         return None
 
 
-class PackedRules(Choice):
+class PackedRules(Choice[JobT]):
     """As many nodes as it takes, found by a rule."""
 
     size = len(NODE_RULES)
 
-    def __init__(self, board: Board, pool: Callable[[], NodePool]) -> None:
+    def __init__(self, board: Board, best_fit: BestFit[JobT]) -> None:
         super().__init__(board, range(1, len(board.gpus) + 1))
-        self._pool = pool
+        self._best_fit = best_fit
 
-    def mask(self, job: ActiveJob) -> bytes:
+    def ever(self, gpus: int) -> bool:
+        """Whether there are so many."""
+        return gpus <= sum(self._board.gpus)
+
+    def mask(self, job: JobT) -> bytes:
         """One byte for each rule."""
-        pool = self._pool()
-        enough = job.gpus <= pool.total
-        return bytes([pool.place(job.size, job.gpus, CONSOLIDATED) > 0, enough, enough])
+        enough = job.gpus <= self._board.total
+        return bytes([enough and self._best_fit(job) is not None, enough, enough])
 
-    def place(self, job: ActiveJob, number: int) -> Where | None:
+    def place(self, job: JobT, number: int) -> Where | None:
         """The nodes that the rule finds."""
-        pool, rule = self._pool(), NODE_RULES[number]
+        rule = NODE_RULES[number]
         if rule == "best-fit":
-            found = pool.place(job.size, job.gpus, CONSOLIDATED)
-            return (list(pool.chosen[:found]), list(pool.chosen_gpus[:found])) if found else None
-        return _fill(self._board, job.gpus, _key(self._board, rule)) if job.gpus <= pool.total else None
+            return self._best_fit(job)
+        return _fill(self._board, job.gpus, _key(self._board, rule)) if job.gpus <= self._board.total else None
 
-    def possible(self, job: ActiveJob) -> bool:
+    def possible(self, job: JobT) -> bool:
         """Whether any rule can: the freest nodes take whatever the total allows."""
-        return bool(job.gpus <= self._pool().total)
+        return job.gpus <= self._board.total
 
 
 def _usable(board: Board) -> list[int]:

@@ -1,0 +1,318 @@
+"""What the agent sees of a cluster state, and what its actions mean there: what `headway/Contention-v0` shows and does.
+
+Board, placements and features are the environment's own. What a live cluster has besides is met so:
+
+- a node that is down, drained or held by an exclusive job takes nobody: its free GPUs are shown as absent, and so are GPUs that
+  others than ours hold;
+- a job that may not be placed in every way (shape, node set, CPUs, memory, exclusive) has fewer possible actions; jobs of one
+  demand that ask for different things are different candidates; who can be spread in none of the ways of the encoder is none;
+- a model without a profile, or with a profile that is no profile (NaN, infinite, negative), has the usual features, which a card
+  tells of the models that the agent was trained with; so have all where no link's speed is known;
+- where jobs hold more GPUs of a node than there are, only as many are shown.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.errors import EncoderError
+from policies.learned.contention_rl.board import Board, Cells, Numbers
+from policies.learned.contention_rl.features import FEATURES, MANY, SCALAR, Features, features, rank, shown, weight_of
+from policies.learned.contention_rl.placing import EVEN, LISTS, PACKED, RULES, Choice, Where, choice
+from policies.model import ClusterState, FloatColumn, Placement, Split
+from policies.packing import Capacity
+from policies.requests import bitmask
+
+NAME = "contention-rl/1"
+"""Name and version of this encoding: another one means other numbers."""
+Mask = npt.NDArray[np.bool_]
+_GB = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """How a cluster is shown and acted on; the same words as the environment's options."""
+
+    num_nodes: int = 4
+    """The one shape of cluster that it knows: so many nodes ..."""
+    gpus_per_node: int = 8
+    """... and at most so many GPUs on each."""
+    candidates: int = 3
+    """K."""
+    nodes: str = LISTS
+    """lists or rules: how an action names nodes."""
+    split: str = EVEN
+    """even or packed: how a job's GPUs are divided among them."""
+    cells: str = SCALAR
+    """scalar or features."""
+    usual: Features = (0.5, 0.5, 0.5)
+    """Features of models without a profile; those of the middle, unless training tells."""
+
+    def __post_init__(self) -> None:
+        """Raises EncoderError for what cannot be."""
+        for name, known in {"nodes": (LISTS, RULES), "split": (EVEN, PACKED), "cells": (SCALAR, MANY)}.items():
+            if (value := getattr(self, name)) not in known:
+                raise EncoderError(f"{name} is {value!r}; give {' or '.join(known)}")
+        for name in ("num_nodes", "gpus_per_node", "candidates"):
+            if getattr(self, name) < 1:
+                raise EncoderError(f"{name} is {getattr(self, name)}; give at least 1")
+        if not all(0.0 <= value <= 1.0 for value in self.usual):
+            raise EncoderError(f"usual features are {self.usual}; give three numbers from 0 to 1")
+        _ = self.actions  # more lists of nodes than can be learned are found here
+
+    @property
+    def depth(self) -> int:
+        """Numbers of a cell."""
+        return len(FEATURES) if self.cells == MANY else 1
+
+    @property
+    def supports(self) -> str:
+        """The clusters that it knows, in words."""
+        return f"{self.num_nodes} nodes of at most {self.gpus_per_node} GPUs"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what the agent sees."""
+        last = (self.depth,) if self.cells == MANY else ()
+        return (self.num_nodes, 2 * self.gpus_per_node, *last)
+
+    @cached_property
+    def actions(self) -> int:
+        """How many there are; the first waits."""
+        return 1 + self.candidates * self.choice(Board([self.gpus_per_node] * self.num_nodes, 1)).size
+
+    def choice(self, board: Board) -> Choice[Candidate]:
+        """The placements of a candidate on that board, by number."""
+        return choice(self.nodes, self.split, board, Candidate.best_fit)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A job that can be started now."""
+
+    row: int
+    gpus: int
+    free: bool
+    """It may be placed in every way."""
+    capacity: Capacity = field(repr=False)
+
+    def best_fit(self) -> Where | None:
+        """Where consolidated best fit would put it."""
+        found = self.capacity.place(self.row)
+        return (list(found.nodes), list(found.gpus)) if found is not None else None
+
+
+class Encoder:
+    """Looks at cluster states as an `Encoding` says. Invariant: what it sees of a state does not depend on those before."""
+
+    name = NAME
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
+
+    def look(self, state: ClusterState) -> Moment:
+        """The state as the agent sees it. Raises EncoderError for a cluster that the encoding does not know."""
+        known, gpus = self.encoding, state.nodes.gpus
+        most = int(gpus.max(initial=0))
+        if len(state.nodes) != known.num_nodes or most > known.gpus_per_node or most == 0:
+            raise EncoderError(
+                f"this policy was trained for {known.supports}, and the cluster has {len(state.nodes)} nodes of at most "
+                f"{most} GPUs; train one for this cluster, or serve another policy"
+            )
+        return Moment(known, state)
+
+
+class Moment:
+    """A cluster state while an agent decides about it: time stands still, and jobs start one by one.
+
+    Invariant: `array`, `mask` and `candidates` are those of the environment in which the same jobs run and wait.
+    """
+
+    def __init__(self, encoding: Encoding, state: ClusterState) -> None:
+        self._encoding = encoding
+        self.state = state
+        self.capacity = Capacity(state)
+        """What is free, the jobs started here taken off."""
+        self._features = _features(state, encoding.usual)
+        own = np.clip(state.nodes.gpus - state.nodes.foreign_gpus, 0, None)
+        self._board = Board(own.tolist(), encoding.depth, encoding.gpus_per_node)
+        self._choice = encoding.choice(self._board)
+        self._numbers: dict[tuple[Features, float], Numbers] = {}
+        self._ordinary = bitmask(state.nodes.available & (state.nodes.gpus > 0))
+        self._queues = self._queued()
+        self._candidates: list[Candidate] = []
+        self._put_running()
+        self._find_candidates()
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        """The jobs that can be started now, the head of the queue first."""
+        return self._candidates
+
+    @property
+    def array(self) -> Cells:
+        """What the agent sees."""
+        return self._board.array.reshape(self._encoding.shape).copy()
+
+    def mask(self) -> Mask:
+        """Which actions are possible; waiting always is."""
+        size = self._choice.size
+        parts = [self._mask_of(candidate) for candidate in self._candidates]
+        missing = bytes((self._encoding.candidates - len(parts)) * size)
+        return np.frombuffer(bytearray(b"".join((b"\1", *parts, missing))), dtype=np.bool_)
+
+    def start(self, action: int) -> tuple[int, Placement] | None:
+        """Carry out one action: the row of the job that starts, and where. None where that is to wait, or impossible."""
+        if action <= 0:
+            return None
+        which, number = divmod(action - 1, self._choice.size)
+        if which >= len(self._candidates):
+            return None
+        candidate = self._candidates[which]
+        where = self._choice.place(candidate, number)
+        if where is None or not self._allows(candidate, where):
+            return None
+        placement = Placement.of(zip(*where, strict=True))
+        self.take(candidate.row, placement)
+        return candidate.row, placement
+
+    def take(self, row: int, placement: Placement) -> None:
+        """That job, the first in the queue of those that ask for the same, starts there."""
+        self.capacity.take(row, placement)
+        self._put(row, placement, self.state.time_s)
+        self._queues[self.capacity.requests.keys[row]].popleft()
+        self._find_candidates()
+
+    # Who runs, and who may start
+
+    def _put_running(self) -> None:
+        state, nodes = self.state, self.state.nodes
+        running = state.running
+        started = state.jobs.start_time_s
+        for row in running[np.argsort(started[running], kind="stable")].tolist():
+            placement = state.jobs.placement(row)
+            if placement is not None:
+                self._put(row, placement, float(started[row]))
+        for node in np.flatnonzero(~nodes.available).tolist():
+            self._board.set_up(node, False)
+
+    def _put(self, row: int, placement: Placement, since_s: float) -> None:
+        board, of = self._board, self._features[row]
+        counts = [min(gpus, board.free[node]) for node, gpus in placement.items()]
+        board.take(row, placement.nodes, counts, self._numbers_of(of), weight_of(of), since_s)
+        if self.state.jobs.exclusive[row]:
+            for node in placement.nodes:
+                board.set_up(node, False)
+
+    def _queued(self) -> dict[int, deque[Candidate]]:
+        """Those who wait and ask for the same, in order of submission; without those who can never be placed."""
+        queues: dict[int, deque[Candidate]] = defaultdict(deque)
+        keys, gpus = self.capacity.requests.keys, self.state.jobs.num_gpus
+        everywhere: dict[int, bool] = {}
+        for row in self.state.pending.tolist():
+            key, asks = keys[row], int(gpus[row])
+            if key not in everywhere:
+                everywhere[key] = self._may_go_anywhere(row)
+            if self._choice.ever(asks):
+                queues[key].append(Candidate(row, asks, everywhere[key], self.capacity))
+        return queues
+
+    def _find_candidates(self) -> None:
+        heads = sorted((queue[0] for queue in self._queues.values() if queue), key=lambda each: each.row)
+        demands: list[Candidate] = []
+        seen: set[int] = set()
+        for each in heads:
+            if each.free and each.gpus in seen:
+                continue
+            if each.free:
+                seen.add(each.gpus)
+            demands.append(each)
+        del demands[self._encoding.candidates :]
+        self._candidates = demands
+        many, board = self._encoding.candidates, self._board
+        board.show(
+            [
+                (
+                    [board.slot(spread.row, spread.share) for spread in self._choice.spreads(each.gpus)],
+                    self._numbers_of(self._features[each.row], rank(place, many)),
+                )
+                for place, each in enumerate(demands)
+            ]
+        )
+
+    def _numbers_of(self, of: Features, place: float = 1.0) -> Numbers:
+        numbers = self._numbers.get((of, place))
+        if numbers is None:
+            numbers = self._numbers[of, place] = self._board.numbers(shown(self._encoding.cells, of, place))
+        return numbers
+
+    # What jobs allow
+
+    def _may_go_anywhere(self, row: int) -> bool:
+        jobs, request = self.state.jobs, self.capacity.requests.of(row)
+        if request.limited or request.exclusive or request.nodes != self._ordinary:
+            return False
+        widest = min(int(jobs.num_gpus[row]), len(self.state.nodes))
+        return bool(jobs.split[row] == Split.ANY and jobs.min_nodes[row] <= 1 and jobs.max_nodes[row] >= widest)
+
+    def _mask_of(self, candidate: Candidate) -> bytes:
+        mask = self._choice.mask(candidate)
+        if candidate.free:
+            return mask
+        kept = bytearray(mask)
+        for number in (number for number, possible in enumerate(mask) if possible):
+            where = self._choice.place(candidate, number)
+            kept[number] = where is not None and self._allows(candidate, where)
+        return bytes(kept)
+
+    def _allows(self, candidate: Candidate, where: Where) -> bool:
+        if candidate.free:
+            return True
+        jobs, row = self.state.jobs, candidate.row
+        nodes, counts = where
+        rooms = dict(self.capacity.rooms(row))
+        if any(rooms.get(node, 0) < gpus for node, gpus in zip(nodes, counts, strict=True)):
+            return False
+        if jobs.split[row] == Split.FIXED:
+            return len(nodes) == int(jobs.min_nodes[row]) and set(counts) == {int(jobs.gpus_per_node[row])}
+        if jobs.split[row] == Split.EVEN and len(set(counts)) > 1:
+            return False
+        return bool(jobs.min_nodes[row] <= len(nodes) <= jobs.max_nodes[row])
+
+
+def _features(state: ClusterState, usual: Features) -> list[Features]:
+    """Of each job."""
+    profiles = state.profiles
+    if profiles is None:
+        return [usual] * len(state.jobs)
+    known = [usual]
+    link = _link_bytes_per_s(state)
+    columns = (profiles.overlap, profiles.hiding, profiles.neighbour_loss)
+    overlap, hiding, loss = (_column(column, len(profiles.models)) for column in columns)
+    for sent, compute_s, hidden, behind, lost in zip(
+        profiles.bytes_per_step.tolist(), profiles.compute_s.tolist(), overlap, hiding, loss, strict=True
+    ):
+        if not (0 <= sent < np.inf and 0 < compute_s < np.inf and link > 0):
+            known.append(usual)
+            continue
+        overlapped = hidden if 0 <= hidden <= 1 else 0.0
+        backward = behind if 0 <= behind <= 1 else 1.0
+        known.append(features(sent, compute_s, overlapped, backward, link, lost if np.isfinite(lost) else None))
+    return [known[model + 1] for model in profiles.of_job.tolist()]
+
+
+def _column(column: FloatColumn | None, models: int) -> list[float]:
+    return [np.nan] * models if column is None else column.tolist()
+
+
+def _link_bytes_per_s(state: ClusterState) -> float:
+    """Of the narrowest node's link; NaN where none is known, infinite where none is needed."""
+    links = state.nodes.nic_gbyte_s
+    known = [] if links is None else links[links > 0].tolist()
+    return min(known, default=float("inf" if len(state.nodes) == 1 else "nan")) * _GB

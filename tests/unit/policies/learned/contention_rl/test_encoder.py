@@ -1,0 +1,230 @@
+"""The encoder shows and does what the environment shows and does, and meets what only live clusters have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.api import Decision
+from policies.errors import EncoderError
+from policies.learned.contention_rl.encoder import Encoder, Encoding, Moment
+from policies.learned.contention_rl.features import scalar
+from policies.model import ClusterState, Placement, Profiles, Split
+from simulator.envs.contention import ContentionEnv
+from simulator.envs.features import JobFeatures
+from simulator.settings import NodeChange, Settings
+from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles import Profile
+from simulator.traces.generators.contention_rl import ContentionRL
+from tests.unit.policies.cluster import Job, Node, cluster, states
+from tests.unit.policies.valid import check_node, check_shape
+from tests.unit.simulator.envs.worlds import random_agent, trace_of
+
+SIZES = (1, 2, 3, 5, 8, 11, 13, 17, 24, 31)
+CHANGES = (
+    NodeChange(2000, 1, "down"),
+    NodeChange(5000, 2, "drain"),
+    NodeChange(9000, 1, "up"),
+    NodeChange(9000, 2, "up"),
+)
+WORLDS: list[dict[str, Any]] = [
+    {"traces": ContentionRL(jobs=40)},
+    {"traces": ContentionRL(jobs=40, demands=SIZES), "cells": "features", "slowdown": ("link-sharing",)},
+    {"traces": ContentionRL(jobs=40, demands=SIZES, arrivals="poisson", load=0.9), "decide": "events"},
+    {"traces": ContentionRL(jobs=40, demands=SIZES), "split": "packed", "candidates": 5},
+    {"traces": ContentionRL(jobs=40, demands=SIZES), "nodes": "rules", "cells": "features"},
+    {"traces": ContentionRL(jobs=40, demands=SIZES), "nodes": "rules", "split": "packed"},
+    {"traces": ContentionRL(jobs=40), "preempt_below": 0.7, "slowdown": ("max-min",), "candidates": 2},
+    {"traces": ContentionRL(jobs=40, demands=SIZES), "settings": Settings(changes=CHANGES)},
+    {"traces": ContentionRL(jobs=40, demands=SIZES), "nodes": "rules", "settings": Settings(changes=CHANGES)},
+    {"traces": ContentionRL(jobs=40, cluster_gpus=12, demands=(1, 2, 3, 6)), "cluster": "6x2", "split": "packed"},
+]
+
+
+def encoder_of(env: ContentionEnv) -> Encoder:
+    options, gpus = env.options, env.cluster.gpus
+    usual = JobFeatures(options.profiles, env.cluster.topology).of("")
+    return Encoder(
+        Encoding(
+            num_nodes=len(gpus),
+            gpus_per_node=max(gpus),
+            candidates=options.candidates,
+            nodes=options.nodes,
+            split=options.split,
+            cells=options.cells,
+            usual=usual,
+        )
+    )
+
+
+def check_parity(env: ContentionEnv, moment: Moment, seen: Any) -> None:
+    rows = [moment.state.jobs.ids[candidate.row] for candidate in moment.candidates]
+    assert rows == [env.trace.job_ids[job.index] for job in env.candidates]
+    assert moment.mask().tolist() == env.action_masks().tolist()
+    assert np.array_equal(moment.array, seen)
+
+
+def follow(env: ContentionEnv, **reset: Any) -> int:
+    """An episode of random actions; how many jobs were started, each where the encoder puts it."""
+    encoder, agent, started = encoder_of(env), random_agent(7), 0
+    assert encoder.encoding.shape == env.observation_space.shape
+    assert encoder.encoding.actions == env.action_space.n
+    seen, _ = env.reset(**reset)
+    moment, over = encoder.look(env.simulation.state()), False
+    while not over:
+        check_parity(env, encoder.look(env.simulation.state()), seen)
+        check_parity(env, moment, seen)
+        action, state = agent(env), moment.state
+        found = moment.start(action)
+        now = env.loop.now
+        seen, _, terminated, truncated, _ = env.step(np.int64(action))
+        over = terminated or truncated
+        assert (found is None) == (action == 0)
+        if found is not None:
+            started += 1
+            row, placement = found
+            where = {job.index: (job.nodes, job.counts) for job in env.loop.running}
+            index = env.trace.job_ids.index(state.jobs.ids[row])
+            assert env.loop.now > now or Placement.of(zip(*where[index], strict=True)) == placement
+        if env.loop.now != now and not over:
+            moment = encoder.look(env.simulation.state())
+    assert terminated
+    return started
+
+
+@pytest.mark.parametrize("options", WORLDS)
+def test_the_encoder_shows_and_does_what_the_environment_does(options: dict[str, Any]) -> None:
+    env = ContentionEnv(**options)
+    assert follow(env, seed=3) >= 40
+
+
+def test_nodes_that_differ_are_seen_alike(tmp_path: Any) -> None:
+    path = tmp_path / "mixed.toml"
+    path.write_text("[[nodes]]\ncount = 1\ngpus = 4\n[[nodes]]\ncount = 2\ngpus = 2\n")
+    jobs = [(0, gpus, 600 + 100 * gpus) for gpus in (4, 2, 1, 4, 2, 2, 1)]
+    assert follow(ContentionEnv(traces=[trace_of(*jobs)], cluster=str(path))) == 7
+
+
+def test_a_model_that_nobody_has_seen_is_shown_by_its_profile_and_one_without_a_name_as_the_usual_one() -> None:
+    profiles = paper_profiles("contention-rl").with_models({"NewNet": Profile(compute_s=0.1, bytes=2e9, overlap=0.5)})
+    trace = trace_of(*[(0, 4, 600)] * 4, models=["NewNet", "", "no such model", "MoE"])
+    follow(ContentionEnv(traces=[trace], profiles=profiles, cells="features"))
+
+
+def test_what_a_state_shows_does_not_depend_on_who_ran_before() -> None:
+    jobs = (0, 2, 100), (0, 3, 900), (0, 2, 900), (0, 8, 900)
+    trace = trace_of(*jobs, models=["FSDP", "MoE", "DLRM", "GraphSage"])
+    env = ContentionEnv(traces=[trace], cluster="1x8", slowdown=())
+    env.reset()
+    of = JobFeatures(env.options.profiles, env.cluster.topology)
+    fsdp, moe, dlrm = (scalar(of.of(model)) for model in trace.model[:3])
+    # FSDP starts, and then DLRM as the next of two GPUs; MoE, who was submitted between them, is shown between them.
+    env.step(np.int64(1))
+    env.step(np.int64(2))
+    env.step(np.int64(1))
+    assert env._board.array[0, :8, 0].tolist() == pytest.approx([fsdp] * 2 + [moe] * 3 + [dlrm] * 2 + [0.0])
+    env.step(np.int64(0))
+    assert env._board.array[0, :8, 0].tolist() == pytest.approx([moe] * 3 + [dlrm] * 2 + [0.0] * 3)
+
+
+# What only live clusters have
+
+
+def look(state: ClusterState, **encoding: Any) -> Moment:
+    shape = {"num_nodes": len(state.nodes), "gpus_per_node": max(1, int(state.nodes.gpus.max()))}
+    return Encoder(Encoding(**shape, **encoding)).look(state)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    state=states(), nodes=st.sampled_from(["lists", "rules"]), split=st.sampled_from(["even", "packed"]), data=st.data()
+)
+def test_no_action_places_a_job_where_it_may_not_be(
+    state: ClusterState, nodes: str, split: str, data: st.DataObject
+) -> None:
+    if state.nodes.gpus.max() == 0:
+        return
+    moment = look(state, nodes=nodes, split=split)
+    started: dict[int, Placement] = {}
+    for _ in range(8):
+        possible = np.flatnonzero(moment.mask())
+        action = int(data.draw(st.sampled_from(possible.tolist())))
+        found = moment.start(action)
+        assert (found is None) == (action == 0)
+        if found is None:
+            break
+        started[found[0]] = found[1]
+    held = {row: placement for row in state.running.tolist() if (placement := state.jobs.placement(row))}
+    for row, placement in started.items():
+        check_shape(state, row, placement)
+    decision = Decision(held | started)
+    for node in {node for placement in started.values() for node in placement.nodes}:
+        check_node(state, decision, started, node)
+
+
+def test_foreign_gpus_and_nodes_that_take_nobody_are_absent() -> None:
+    nodes = [Node(gpus=2, foreign_gpus=1), Node(gpus=2, available=False), Node(gpus=2), Node(gpus=2)]
+    moment = look(cluster(nodes, [Job(gpus=1, exclusive=True, held={2: 1}), Job(gpus=2)]))
+    usual = np.float32(0.1 + 0.9 * 0.5)
+    assert moment.array[:, :2].tolist() == [[0, -1], [-1, -1], [usual, -1], [0, 0]]
+    # Two GPUs of the last node, or one of the first and one of the last.
+    lists = [moment._choice.place(moment.candidates[0], number - 1) for number in np.flatnonzero(moment.mask())[1:]]
+    assert lists == [([3], [2]), ([0, 3], [1, 1])]
+
+
+def test_jobs_of_one_demand_that_ask_for_different_things_are_different_candidates() -> None:
+    jobs = [Job(gpus=2, nodes=frozenset({0})), Job(gpus=2), Job(gpus=2), Job(gpus=4, split=Split.FIXED, min_nodes=2)]
+    moment = look(cluster([Node(gpus=2), Node(gpus=2)], jobs))
+    assert [candidate.row for candidate in moment.candidates] == [0, 1, 3]
+    # The lists are (0), (1), (0, 1).
+    assert moment.mask()[1:].reshape(3, 3).tolist() == [[True, False, False], [True, True, True], [False, False, True]]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("bytes_per_step", np.nan), ("compute_s", np.nan), ("compute_s", 0.0), ("bytes_per_step", np.inf)],
+)
+def test_a_profile_that_is_none_counts_as_the_usual_one(column: str, value: float) -> None:
+    env = ContentionEnv(traces=[trace_of((0, 1, 60), models=["MoE"])])
+    env.reset()
+    state = env.simulation.state()
+    assert state.profiles is not None
+    profiles: Profiles = replace(state.profiles, **{column: np.array([value])})  # type: ignore[arg-type]
+    good = look(state, cells="features", usual=(0.2, 0.3, 0.4)).array
+    bad = look(replace(state, profiles=profiles), cells="features", usual=(0.2, 0.3, 0.4)).array
+    assert good[0, 8].tolist() != bad[0, 8].tolist() == pytest.approx([1, 0.2, 0.3, 0.4])
+    assert np.isfinite(bad).all()
+
+
+def test_more_jobs_than_slots_are_shown_as_far_as_there_are_slots() -> None:
+    moment = look(cluster([Node(gpus=2)], [Job(gpus=2, held={0: 2}), Job(gpus=2, held={0: 2}), Job(gpus=1)]))
+    assert (moment.array[0, :2] > 0).all()
+    assert moment.mask().tolist()[1:] == [False] * 3
+
+
+@pytest.mark.parametrize("nodes", [[Node()] * 3, [Node()] * 5, [Node()] * 3 + [Node(gpus=9)], [Node(gpus=0)] * 4])
+def test_clusters_that_it_does_not_know_are_refused(nodes: list[Node]) -> None:
+    with pytest.raises(
+        EncoderError, match=r"trained for 4 nodes of at most 8 GPUs, and the cluster has \d nodes of at most \d GPUs"
+    ):
+        Encoder(Encoding()).look(cluster(nodes, []))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"nodes": "all"}, "nodes is 'all'; give lists or rules"),
+        ({"candidates": 0}, "candidates is 0"),
+        ({"usual": (0.1, 2.0, 0.1)}, "three numbers from 0 to 1"),
+        ({"usual": (0.1, float("nan"), 0.1)}, "three numbers from 0 to 1"),
+        ({"num_nodes": 64}, "give nodes='rules'"),
+    ],
+)
+def test_encodings_that_cannot_be_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(EncoderError, match=says):
+        Encoding(**options)
