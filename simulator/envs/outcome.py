@@ -12,7 +12,7 @@ _NAN = float("nan")
 
 
 def outcome(simulation: Simulation) -> dict[str, float]:
-    """The figures by which schedulers are compared; NaN where no job finished. JCT counts queueing."""
+    """The figures by which schedulers are compared; NaN where no job finished, or nothing was recorded. JCT counts queueing."""
     result = Result.of(simulation, "agent", wall_s=0.0)
     jct_s = result.jct_ns / 1e9
     p50, p90, p99 = np.percentile(jct_s, (50, 90, 99)).tolist() if len(jct_s) else (_NAN, _NAN, _NAN)
@@ -30,5 +30,7 @@ def outcome(simulation: Simulation) -> dict[str, float]:
         "utilization": metrics.utilization(result),
         "contention_sensitivity": float(sensitivity.mean()) if len(sensitivity) else None,
         "preemptions": int(result.stops.sum()),
+        "effectiveness": metrics.effectiveness(result),
+        "fragmentation": metrics.fragmentation(result),
     }
     return {name: _NAN if value is None else value for name, value in figures.items()}

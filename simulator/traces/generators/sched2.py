@@ -24,6 +24,10 @@ from simulator.traces.trace import Trace
 MODELS = ("alexnet", "inception3", "resnet50", "vgg16", "transformer", "deepspeech")
 MODEL_WEIGHTS = (0.025, 0.025, 0.025, 0.025, 0.60, 0.30)
 BATCH_SIZES = (128, 64, 64, 64, 32, 32)
+TRAINING_SEEDS = range(30)
+"""Of the 30 traces that are trained and tuned on."""
+TEST_SEEDS = range(1000, 1030)
+"""Of the 30 traces that results are told of, and nothing else."""
 LARGER = (2, 4, 8, 16)
 LARGER_WEIGHTS = (0.19, 0.28, 0.34, 0.19)
 

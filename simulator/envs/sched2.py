@@ -1,0 +1,263 @@
+"""The environment of SCHED2 (Luan et al., GLOBECOM 2019, section III): which of the first J waiting jobs starts next.
+
+**State**, a vector of N M + (k + 2) J + 4 numbers (table I; `Layout` finds its parts): hours until each GPU of each node comes
+free, 0 where it is; of each of the first J = 10 waiting jobs, in order of submission, hours that it would run under k = 4
+placements from concentrated to scattered (`simulator.envs.dry_runs`), its GPUs, and hours that it has waited; of the other waiting
+jobs how many they are, and their mean GPUs, ideal time and wait. GPUs are counted in nodes (8 GPUs of 8: 1), jobs in J. Where there
+is no such job all its numbers are 0.
+
+**Action**: 0 is the paper's void, 1 to J start that job. Time stands still until void; then it goes on to the next event (a submit
+or a finish; there is nothing to decide while no job waits). Jobs that do not fit are masked; a masked action is void. Void is
+masked while nothing runs and a job would fit: no placement will ever be better, and who waits there would wait for ever.
+
+**Placement**: packing (`simulator.packing`). Jobs are never stopped.
+
+**Reward**: starting job j brings E_j = ideal time / (wait + actual time) (equation 2), void 0. The actual time is that under the
+placement it got, as if nothing changed until its end. Where something does (a model by which jobs slow each other down, a node that
+fails), the difference comes when the job ends: what an episode adds up to is always the sum of E_j as it was in fact, and over the
+number of jobs it is `effectiveness` of the outcome. `reward='jct'` brings minus the active jobs' share of all jobs, which
+adds up to -(average JCT / round_s).
+
+Not in the paper, and chosen here: units; what a job's profile is (the time of its whole run, without which equation 2 could not be
+foreseen: the paper's "performance number" is that of a mini-batch, and its state has no number of mini-batches); a node's GPUs are
+sorted by the time left; no decision is asked for where only void is possible (`skip_forced=False` asks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, SupportsInt
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from simulator.cluster import Cluster
+from simulator.envs.backlog import Backlog, first_waiting
+from simulator.envs.base import Mask, SchedulingEnv
+from simulator.envs.dry_runs import NUM_PLACEMENTS, DryRuns, fewest_nodes
+from simulator.envs.free_times import ABSENT, HOUR_NS, FreeTimes
+from simulator.envs.world import EVENTS, World, check, options_of
+from simulator.errors import SettingError
+from simulator.kernel.job import ActiveJob
+from simulator.packing import pack
+from simulator.results import Result
+from simulator.settings import Settings
+from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles import Profiles
+from simulator.timeline import Timeline
+from simulator.traces.generators.sched2 import Sched2
+from simulator.traces.generators.workload import Workload
+from simulator.traces.trace import Trace
+
+EFFECTIVENESS, JCT = "effectiveness", "jct"
+JOB_NUMBERS = NUM_PLACEMENTS + 2
+"""Of one job: its times, GPUs, wait."""
+REST_NUMBERS = 4
+"""Of the rest of the queue: jobs, mean GPUs, mean ideal time, mean wait."""
+_MOST = 1e9
+"""Hours, nodes and J that a state never reaches."""
+State = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where what stands in a state."""
+
+    nodes: int
+    """N."""
+    gpus: int
+    """M: GPUs of the widest node."""
+    candidates: int
+    """J."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers a state has."""
+        return self.nodes * self.gpus + self.candidates * JOB_NUMBERS + REST_NUMBERS
+
+    def split(self, states: State) -> tuple[State, State, State]:
+        """Views of one state or a batch of them: GPUs (..., N, M), jobs (..., J, k + 2), the rest (..., 4)."""
+        batch, end = states.shape[:-1], self.nodes * self.gpus
+        gpus = states[..., :end].reshape(*batch, self.nodes, self.gpus)
+        jobs = states[..., end:-REST_NUMBERS].reshape(*batch, self.candidates, JOB_NUMBERS)
+        return gpus, jobs, states[..., -REST_NUMBERS:]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sched2Options(World):
+    """The options of `headway/Sched2-v0`."""
+
+    traces: Workload | Sequence[Trace] = field(default_factory=Sched2)
+    cluster: Cluster | str = "15x8"
+    slowdown: Sequence[str | SlowdownModel] = ("locality",)
+    profiles: Profiles = field(default_factory=lambda: paper_profiles("sched2"))
+    settings: Settings = field(default_factory=lambda: Settings(record=True))
+    """Fragmentation needs the record of runs; without it `fragmentation` is NaN."""
+    decide: str = EVENTS
+    skip_forced: bool = True
+    candidates: int = 10
+    """J."""
+    reward: str = EFFECTIVENESS
+    """effectiveness (the paper's) or jct."""
+
+    def __post_init__(self) -> None:
+        """Raises SettingError for what cannot be."""
+        super().__post_init__()
+        check("reward", self.reward, (EFFECTIVENESS, JCT))
+        if self.candidates < 1:
+            raise SettingError(f"candidates is {self.candidates!r}; give at least 1")
+        if self.settings.estimates.kind != "true":
+            raise SettingError(
+                f"estimates are {self.settings.estimates.kind}; this environment shows true times, as profiles have them"
+            )
+
+
+class Sched2Env(SchedulingEnv[State, np.int64]):
+    """`gymnasium.make("headway/Sched2-v0", **options)`; the options are the fields of Sched2Options.
+
+    Invariants between steps: `_free` says of every GPU when it comes free at present speeds; `_paid[j]` is what the agent has had
+    for job j, and `_earned` is 0.
+    """
+
+    def __init__(self, *, render_mode: str | None = None, **options: Any) -> None:
+        if render_mode is not None:
+            raise SettingError(f"render_mode is {render_mode!r}; this environment draws nothing, leave it out")
+        self.options = asked = options_of(Sched2Options, options)
+        super().__init__(asked)
+        self._free = FreeTimes(self.cluster.gpus)
+        self._dry_runs = DryRuns(self.cluster.topology, self._slowdowns.fresh())
+        self._backlog: Backlog
+        self._numbers: npt.NDArray[np.float64]
+        """Of each job of the trace what does not change: its times, its GPUs."""
+        self._candidates: list[ActiveJob] = []
+        self._queues_moved = True
+        self._arrived = 0
+        self._paid: dict[int, float] = {}
+        self._earned = 0.0
+        self.layout = Layout(len(self.cluster.gpus), self._free.width, asked.candidates)
+        self._seen: State = np.zeros(self.layout.size, dtype=np.float32)
+        self._gpus_seen, self._jobs_seen, self._rest_seen = self.layout.split(self._seen)
+        self.observation_space = gymnasium.spaces.Box(ABSENT, _MOST, (self.layout.size,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(1 + asked.candidates)
+
+    @property
+    def candidates(self) -> Sequence[ActiveJob]:
+        """The jobs that can be chosen now, in order of submission."""
+        self._look()
+        return self._candidates
+
+    def fewest_nodes(self, gpus: int) -> int:
+        """Nodes of a job of so many GPUs with its best locality; with more its locality is relaxed (table III)."""
+        return fewest_nodes(self.cluster.gpus, gpus)
+
+    def timeline(self, bins: int = 100) -> Timeline:
+        """Fragmentation and GPUs that waiting jobs want over the episode so far (figure 9)."""
+        return Timeline.of(Result.of(self.simulation, "agent", wall_s=0.0), self.loop.now, bins)
+
+    # Gymnasium
+
+    def step(self, action: np.int64) -> tuple[State, float, bool, bool, dict[str, Any]]:
+        """Start a job, or let time go on; what that earned."""
+        seen, reward, terminated, truncated, info = super().step(action)
+        reward, self._earned = reward + self._earned, 0.0
+        return seen, reward, terminated, truncated, info
+
+    def action_masks(self) -> Mask:
+        """Which actions are possible now."""
+        self._look()
+        mask = np.zeros(1 + self.options.candidates, dtype=np.bool_)
+        free = self.loop.pool.total
+        mask[1 : 1 + len(self._candidates)] = [job.gpus <= free for job in self._candidates]
+        mask[0] = self._may_wait()
+        return mask
+
+    # The episode
+
+    def _begin(self) -> None:
+        trace = self.trace
+        self._free.reset()
+        self._candidates, self._queues_moved, self._arrived = [], True, 0
+        self._paid, self._earned = {}, 0.0
+        self._backlog = Backlog(trace, trace.duration_ns)
+        kinds = zip(trace.model, trace.batch_size.tolist(), trace.num_gpus.tolist(), strict=True)
+        factors = np.array([self._dry_runs.times(*kind) for kind in kinds])
+        times = factors * (trace.duration_ns / HOUR_NS)[:, None]
+        self._numbers = np.concatenate((times, (trace.num_gpus / self.layout.gpus)[:, None]), axis=1)
+
+    def _observe(self) -> State:
+        self._look()
+        now, count = self.loop.now, len(self._candidates)
+        self._gpus_seen[:] = self._free.remaining_h(now)
+        self._jobs_seen[count:] = 0.0
+        self._rest_seen[:] = 0.0
+        if count:
+            rows = [job.index for job in self._candidates]
+            self._jobs_seen[:count, :-1] = self._numbers[rows]
+            self._jobs_seen[:count, -1] = self._backlog.waits_ns(rows, now) / HOUR_NS
+            if self.loop.num_waiting > count:
+                more, gpus, ideal, wait = self._backlog.rest(rows, self.loop)
+                units = more / self.layout.candidates, gpus / self.layout.gpus, ideal / HOUR_NS, wait / HOUR_NS
+                self._rest_seen[:] = units
+        return self._seen.copy()
+
+    def _look(self) -> None:
+        """See who is first in the queue, if it has moved."""
+        if self._queues_moved or self.loop.arrived != self._arrived:
+            self._queues_moved, self._arrived = False, self.loop.arrived
+            self._candidates = first_waiting(self.loop, self.options.candidates)
+
+    def _act(self, action: SupportsInt) -> bool:
+        number = int(action)
+        if not 0 <= number <= self.options.candidates:
+            raise gymnasium.error.InvalidAction(f"{action!r} is not in {self.action_space}")
+        self._look()
+        job = self._candidates[number - 1] if 0 < number <= len(self._candidates) else None
+        where = pack(self.loop.pool, job) if job is not None else None
+        if job is None or where is None:
+            self._invalid += number > 0 or not self._may_wait()
+            return False
+        self._backlog.started(job)
+        self.start(job, *where)
+        self._free.take(job.index, *where)
+        self._queues_moved = True
+        self._settle()
+        self._pay(job, job.finish)
+        return True
+
+    def _has_choice(self) -> bool:
+        self._look()
+        free = self.loop.pool.total
+        return any(job.gpus <= free for job in self._candidates)
+
+    def _may_wait(self) -> bool:
+        return bool(self.loop.running) or not self._has_choice()
+
+    def _pay(self, job: ActiveJob, finish: int) -> None:
+        """The job's effectiveness if it ends then, less what was paid for it before."""
+        if self.options.reward == EFFECTIVENESS:
+            effectiveness = job.work / (finish - job.submit)
+            self._earned += effectiveness - self._paid.get(job.index, 0.0)
+            self._paid[job.index] = effectiveness
+
+    def _rate(self) -> float:
+        if self.options.reward == EFFECTIVENESS:
+            return 0.0
+        return -(self.loop.num_waiting + len(self.loop.running)) / self.loop.num_jobs
+
+    def _gone(self, job: ActiveJob) -> None:
+        self._free.give_back(job.index)
+        if job.left:
+            self._backlog.again(job)
+            self._queues_moved = True
+        else:
+            self._pay(job, self.loop.now)
+
+    def _changed(self) -> None:
+        self._free.follow(self.loop.running)
+
+    def _nodes_changed(self) -> None:
+        for node, up in enumerate(self.loop.pool.up):
+            self._free.set_up(node, bool(up))
