@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import time
 import zlib
 from typing import Any, Dict, Iterator, Optional, Union
@@ -20,8 +21,9 @@ from typing import Any, Dict, Iterator, Optional, Union
 import torch
 
 from . import presence
-from .agreement import Agreement
+from .agreement import Agreement, Parted
 from .asked import Asked, listen
+from .blame import ends_the_program, is_ours, on_its_way
 from .mishaps import Refused
 from .place import open_store
 from .restore import Found, newest_sound, put_back
@@ -33,6 +35,10 @@ from .together import Alone, Together, meet, most
 
 _log = logging.getLogger("headway_job")
 _EXIT_WAIT_S = 600.0
+_OTHERS_WAIT_S = 60.0
+"""After an exception: for other ranks, which may never begin to write what this one has written."""
+_MEET_S = 30.0
+"""For other ranks at the end of the run, beyond what they may wait for writing."""
 
 
 class Run:
@@ -71,9 +77,12 @@ class Run:
         self._closed = False
         self._given_up = False
         self._pid = os.getpid()
+        self._handled = sys.exc_info()[1]
+        """An exception that the program was handling before it trained."""
 
     def steps(self, total: int) -> Iterator[int]:
         """The numbers of the steps still to do, up to `total`. Between two steps it saves when that was asked for."""
+        self._handled = sys.exc_info()[1]
         if self._found is not None:
             self._found.put_rng_back(self._ranks.rank)
         for number in range(self.start, total):
@@ -85,6 +94,8 @@ class Run:
         """The step of that number (from 0; the one after the last where not said) is done."""
         self._next = (self._next if number is None else number) + 1
         self._boundary += 1
+        if self._agreement.left:
+            return
         if self._every_steps and self._next % self._every_steps == 0:
             self.asked.ask()
             self._exchange(now=True)
@@ -108,26 +119,64 @@ class Run:
     def close(self, most_s: float = _EXIT_WAIT_S) -> None:
         """The training is over: saves once more if that was asked for, and waits so long for what is being written.
 
-        Before torch.distributed is taken down. `steps` calls it.
+        Before torch.distributed is taken down. `steps` calls it. Where an exception is on its way out, as in a `finally`, other
+        ranks may never come to their end: nothing is begun any more, and they are told.
         """
         if self._closed:
             return
         self._closed = True
         self._standing.close()
         until_s = time.monotonic() + most_s
-        if self._agreement.end():
-            self._wait(most_s)
-            if any(most(self._ranks, int(self._saver.busy))):
-                _log.warning("The last checkpoint that was asked for is not saved: one is still being written.")
-                return
-            self._begin_save(0, 0)
-        self._wait(max(until_s - time.monotonic(), 0.0))
+        raised = on_its_way(self._handled)
+        if raised:
+            self._leave()
+        elif not self._agreement.left:
+            self._save_at_the_end(until_s)
+        self._wait(max(until_s - time.monotonic(), 0.0), _OTHERS_WAIT_S if raised else None)
+        if not self._saver.busy and not self._agreement.left:
+            self._ranks.settle()
 
     def _exchange(self, *, now: bool) -> None:
-        if self._agreement.at(self._boundary, now=now):
-            self._begin_save(*self._agreement.terms)
-            self._standing.stand_still()
-        self._agreement.go_on(self._boundary)
+        """Raises nothing of ours: if the ranks cannot agree, the training goes on without checkpoints."""
+        try:
+            if self._agreement.at(self._boundary, now=now):
+                self._begin_save(*self._agreement.terms)
+                self._standing.stand_still()
+            self._agreement.go_on(self._boundary)
+        except BaseException as error:
+            # This rank would be a boundary behind the others from here on, whatever it was.
+            self._call_off(error)
+            if not is_ours(error):
+                raise
+
+    def _save_at_the_end(self, until_s: float) -> None:
+        """Where one of the ranks wants to."""
+        try:
+            if not self._agreement.end(until_s + _MEET_S):
+                return
+            self._wait(until_s - time.monotonic())
+            if self._agreement.may_begin(until_s + _MEET_S):
+                self._begin_save(0, 0)
+            else:
+                _log.warning("The last checkpoint that was asked for is not saved: one is still being written.")
+        except BaseException as error:
+            self._call_off(error)
+            if not is_ours(error):
+                raise
+
+    def _call_off(self, error: BaseException) -> None:
+        """This run saves no more: told once, on all ranks, as `_agreement.left` is."""
+        why = str(error).split("\n", maxsplit=1)[0] if is_ours(error) else f"{type(error).__name__} was raised"
+        matters = not self._closed or self._standing.wanted or self.asked.pending
+        self._standing.call_off(f"the run saves no more: {why}")
+        if matters:
+            _log.warning("After step %d this run saves no more checkpoints: %s", self._next, why)
+        if not isinstance(error, Parted):
+            self._leave()
+
+    def _leave(self) -> None:
+        self._agreement.leave()
+        self._ranks.leave(writing=not self._saver.busy)
 
     def _wanted(self) -> bool:
         """Time is rank 0's."""
@@ -149,9 +198,13 @@ class Run:
         self._saver.begin(Save(self._number, self._next, self._seed, state, time.monotonic() - begun_s))
         self._number += 1
 
-    def _wait(self, most_s: float) -> None:
+    def _at_exit(self) -> None:
+        """The program may have left out `close`, or an exception has."""
+        self._wait(_EXIT_WAIT_S, _OTHERS_WAIT_S if ends_the_program() else None)
+
+    def _wait(self, most_s: float, others_s: Optional[float] = None) -> None:
         """Once more at the end of the program, if nobody has given up before."""
-        if os.getpid() == self._pid and not self._given_up and not self._saver.wait(most_s):
+        if os.getpid() == self._pid and not self._given_up and not self._saver.wait(max(most_s, 0.0), others_s):
             self._given_up = True
             _log.warning("A checkpoint was still being written at the end of the run: it is given up.")
 
@@ -195,7 +248,7 @@ def checkpoint(
     (number,) = most(ranks, shelf.next_number() if ranks.rank == 0 else 0)
     run._restore(found, number)
     listen(run.asked)
-    atexit.register(run._wait, _EXIT_WAIT_S)
+    atexit.register(run._at_exit)
     return run
 
 

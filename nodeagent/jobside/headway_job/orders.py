@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional
 if TYPE_CHECKING:
     from .standing import Stand, Standing
 
-_MOST_STILL_S = 3600.0
+MOST_STILL_S = 3600.0
+"""No agent asks for more."""
 _MOST_ID = 255
 _REMEMBERED = 64
 NOT_REGISTERED = "no checkpoint was registered: headway_job.checkpoint was not called"
@@ -53,7 +54,7 @@ class Orders:
         """A save frame; what no agent would say is ignored."""
         if not isinstance(order_id, str) or not 0 < len(order_id) <= _MOST_ID or not isinstance(still_s, (int, float)):
             return
-        if not 0 <= still_s <= _MOST_STILL_S or self.is_called_off(key_of(order_id)):
+        if not 0 <= still_s <= MOST_STILL_S or self.is_called_off(key_of(order_id)):
             return
         if self.current is not None and self.current.id == order_id:
             self.current.answered = False

@@ -17,6 +17,7 @@ from .together import Together
 
 _log = logging.getLogger("headway_job")
 _FAILED, _COMPLETE, _UNSEEN = 0, 1, 2
+_LOOK_S = 0.05
 _NOT_SHARED = "not a shared folder? The folder must be seen by all nodes"
 _LOOK_AGAIN_S = (0.2, 0.8, 3.0)
 """NFS keeps what it knows of a file for 3 s where nothing else is said (acregmin, nfs(5))."""
@@ -45,30 +46,68 @@ class Saver:
         self._problem = ""
         """Why the save that is being written will not be complete, as far as this rank knows."""
         self._thread: Optional[threading.Thread] = None
+        self._unheard: List[Callable[[], bool]] = []
+        """What this rank has told the others without a thread; each says whether all have heard it."""
+        self._own_s: Optional[float] = None
+        """When this rank's own part of the save was written, or given up."""
         self.saved_step: Optional[int] = None
         """Steps done at the newest checkpoint of this process that is known to be complete on all ranks."""
 
     @property
     def busy(self) -> bool:
         """Whether a save is being written."""
-        return self._thread is not None and self._thread.is_alive()
+        self._unheard = [heard for heard in self._unheard if not heard()]
+        return bool(self._unheard) or (self._thread is not None and self._thread.is_alive())
 
     def begin(self, save: Save) -> None:
-        """On all ranks. Only while not busy."""
-        self._thread = threading.Thread(target=self._write, args=(save,), name="headway-checkpoint", daemon=True)
-        self._thread.start()
+        """On all ranks. Only while not busy. Raises what torch does where the other ranks cannot be told of a save that fails."""
+        self._own_s = None
+        thread = threading.Thread(target=self._write, args=(save,), name="headway-checkpoint", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            # Python and the system have limits on threads. The training goes on without this checkpoint.
+            self._thread = None
+            self._call_off(save, error)
+        else:
+            self._thread = thread
 
-    def wait(self, most_s: Optional[float]) -> bool:
-        """Whether the writing has ended by then."""
-        if self._thread is not None:
-            self._thread.join(most_s)
+    def wait(self, most_s: Optional[float], others_s: Optional[float] = None) -> bool:
+        """Whether the writing has ended by then. `others_s`: for other ranks, after this one's own part, no longer than that."""
+        begun_s = time.monotonic()
+        while self.busy:
+            now_s, own_s = time.monotonic(), self._own_s
+            if most_s is not None and now_s >= begun_s + most_s:
+                break
+            if others_s is not None and own_s is not None and now_s >= max(own_s, begun_s) + others_s:
+                break
+            self._pause(_LOOK_S if most_s is None else min(_LOOK_S, begun_s + most_s - now_s))
         return not self.busy
+
+    def _pause(self, most_s: float) -> None:
+        """Until the thread has ended, if there is one."""
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join(most_s)
+        else:
+            time.sleep(most_s)
+
+    def _call_off(self, save: Save, error: BaseException) -> None:
+        """In the training thread, in two exchanges as in `_write`, for which it does not wait."""
+        save.state, self._own_s = None, time.monotonic()
+        problem = f"could not begin to write: {error}"
+        _log.warning("Rank %d %s. No checkpoint of step %d.", self._ranks.rank, problem, save.step)
+        try:
+            told = (packed(self._ranks.rank, None), bytes([_FAILED]))
+            self._unheard = [self._ranks.begin_exchange(data) for data in told]
+        finally:
+            self._ended(Outcome(save.step, problem))
 
     def _write(self, save: Save) -> None:
         begun_s = time.monotonic()
         self._problem = ""
         try:
             own = self._write_own(save)
+            self._own_s = time.monotonic()
             told = self._ranks.exchange(packed(self._ranks.rank, own))
             receipts = [unpacked(rank, data) for rank, data in enumerate(told)]
             ended = _FAILED

@@ -15,10 +15,12 @@ import torch
 
 from .mishaps import Refused
 from .pieces import Kept, Piece, Pieces, Request
-from .trees import Path, at, copied_leaf, is_shard, rebuilt
+from .trees import Path, at, copied_leaf, is_a, is_shard, rebuilt
 
 _MARK = "headway-shard"
 """The key of what stands in the tree for a tensor whose numbers are in the pieces."""
+_FLAT_MARKS = ("_fsdp_flattened", "_is_flat_param")
+"""What FSDP1 sets on parameters that it has flattened, or made: the class that it makes them of is lost, in newer versions."""
 
 
 class Part(NamedTuple):
@@ -172,7 +174,7 @@ def signature(parts: List[Part]) -> int:
 
 def held(value: Any, name: str, *, all_replicas: bool = False) -> List[Tuple[Tuple[int, ...], torch.Tensor]]:
     """What this rank has of a sharded tensor: offsets and numbers. Of replicas the first one only, where not `all_replicas`."""
-    if type(value).__name__ == "ShardedTensor":
+    if is_a(value, "ShardedTensor"):
         return [(tuple(shard.metadata.shard_offsets), shard.tensor) for shard in value.local_shards()]
     coordinate = value.device_mesh.get_coordinate()
     if coordinate is None:
@@ -203,11 +205,7 @@ def pieces_from(files: Dict[str, List[Kept]], opened: Any) -> Pieces:
 
 
 def _has_flat(module: torch.nn.Module) -> bool:
-    return any(
-        base.__name__ == "FullyShardedDataParallel" and base.__module__.startswith("torch.")
-        for each in module.modules()
-        for base in type(each).__mro__
-    )
+    return any(is_a(each, "FullyShardedDataParallel") for each in module.modules())
 
 
 def _home(name: str, optimizer: torch.optim.Optimizer, flat: List[torch.nn.Module]) -> Optional[torch.nn.Module]:
@@ -216,7 +214,7 @@ def _home(name: str, optimizer: torch.optim.Optimizer, flat: List[torch.nn.Modul
         parameters = {id(one) for one in model.parameters()}
         if any(id(one) in parameters for one in own):
             return model
-    if any(type(one).__name__ == "FlatParameter" or hasattr(one, "_fsdp_flattened") for one in own):
+    if any(is_a(one, "FlatParameter") or any(hasattr(one, mark) for mark in _FLAT_MARKS) for one in own):
         raise Refused(
             f"{name} belongs to a FullyShardedDataParallel model that was not given. Give it too, as model=..."
         )

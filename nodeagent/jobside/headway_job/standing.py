@@ -73,6 +73,8 @@ class Standing:
         self._saved = -1
         self._writing = False
         self._stand: Optional[Stand] = None
+        self._refusal = ""
+        """Why this run saves no more, if so."""
         self._wake = threading.Event()
 
     # ---- by our own thread
@@ -82,6 +84,8 @@ class Standing:
         stand = self._stand
         if stand is not None and not stand.over:
             stand.bind(order)
+        elif self._refusal:
+            self._refuse(order)
         elif self.open:
             self._ask()
 
@@ -151,10 +155,22 @@ class Standing:
             self._orders.ring()
             _log.info("Going on after step %d: %s.", stand.step, why)
 
+    def call_off(self, why: str) -> None:
+        """The run saves no more: whatever the agent asks is answered with that."""
+        self._refusal, self.open = why, False
+        if self.wanted and self._orders.current is not None:
+            self._refuse(self._orders.current)
+        self._orders.ring()
+
     def close(self) -> None:
         """The run ends."""
         self.open = False
         self._orders.ring()
+
+    def _refuse(self, order: Order) -> None:
+        stand = Stand(self._saved, 0, order.key)
+        stand.outcome, stand.over = Outcome(self._saved, self._refusal), True
+        order.stand = stand
 
     def _why_go_on(self, stand: Stand, told: List[int]) -> str:
         """Empty: not yet."""

@@ -12,7 +12,7 @@ import torch
 from .mishaps import CheckpointError, Damaged, Refused
 from .pieces import Piece, Pieces
 from .sharded import Part, joined, parts_of, signature, split
-from .trees import copied, has_shard, hollow
+from .trees import copied, has_shard, hollow, unwrapped
 
 _SHARED_NAMES = ("model", "optimizer", "scheduler")
 
@@ -25,9 +25,9 @@ class Parts:
         given_by_name: Dict[str, Any] = {}
         for name, given in objects.items():
             if isinstance(given, (list, tuple)):
-                given_by_name.update({f"{name}.{place}": _unwrapped(one) for place, one in enumerate(given)})
+                given_by_name.update({f"{name}.{place}": unwrapped(one) for place, one in enumerate(given)})
             elif given is not None:
-                given_by_name[name] = _unwrapped(given)
+                given_by_name[name] = unwrapped(given)
         for name, given in given_by_name.items():
             _check_methods(name, given)
         self._parts = parts_of(given_by_name)
@@ -175,17 +175,6 @@ def _rng() -> Dict[str, Any]:
     if _cuda_is_used():
         rng["cuda"] = torch.cuda.get_rng_state()
     return rng
-
-
-def _unwrapped(given: Any) -> Any:
-    """Without what only changes how it runs: a checkpoint of DDP's or of torch.compile's loads where there is neither."""
-    while True:
-        if type(given).__name__ in ("DistributedDataParallel", "DataParallel"):
-            given = given.module
-        elif type(given).__name__ == "OptimizedModule":
-            given = given._orig_mod
-        else:
-            return given
 
 
 def _is_shared(part: Part) -> bool:

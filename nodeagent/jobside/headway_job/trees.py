@@ -15,9 +15,25 @@ _TOO_SMALL = 2
 """Stands for a tensor's size where only the kinds of things in a state are tried."""
 
 
+def is_a(value: Any, *names: str) -> bool:
+    """Whether its class is one of torch's of these names, or derived from one. By name: nothing is imported for it."""
+    return any(base.__name__ in names and base.__module__.startswith("torch.") for base in type(value).__mro__)
+
+
 def is_shard(value: Any) -> bool:
-    """Whether this is a tensor of which each rank has a part. By name: nothing is imported that the job does not have."""
-    return type(value).__name__ in ("DTensor", "ShardedTensor")
+    """Whether this is a tensor of which each rank has a part."""
+    return isinstance(value, torch.Tensor) and is_a(value, "DTensor", "ShardedTensor")
+
+
+def unwrapped(given: Any) -> Any:
+    """Without what only changes how it runs: a checkpoint of DDP's or of torch.compile's loads where there is neither."""
+    while True:
+        if is_a(given, "DistributedDataParallel", "DataParallel"):
+            given = given.module
+        elif is_a(given, "OptimizedModule"):
+            given = given._orig_mod
+        else:
+            return given
 
 
 def copied(value: Any) -> Any:

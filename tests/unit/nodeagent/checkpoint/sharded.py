@@ -45,17 +45,28 @@ def sharded(kind: str, model: nn.Module, world: int) -> nn.Module:
         for part in (model.first, model.last, model):
             fully_shard(part, mesh=mesh)
         return model
-    if kind in ("fsdp1", "fsdp1-flat"):
+    if kind in ("fsdp1", "fsdp1-flat", "fsdp1-own"):
         from torch.distributed.fsdp import FullyShardedDataParallel
+
+        class OwnParallel(FullyShardedDataParallel):
+            """The script's own."""
+
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
         policy = ModuleWrapPolicy({nn.Linear})
         own_names = kind == "fsdp1"
-        found: nn.Module = FullyShardedDataParallel(
+        wrapper = OwnParallel if kind == "fsdp1-own" else FullyShardedDataParallel
+        found: nn.Module = wrapper(
             model, device_id=torch.device("cpu"), use_orig_params=own_names, auto_wrap_policy=policy
         )
         return found
+    if kind == "ddp-own":
+        return OwnDataParallel(model)
     return DistributedDataParallel(model) if world > 1 else model
+
+
+class OwnDataParallel(DistributedDataParallel):
+    """The script's own."""
 
 
 def made(kind: str, world: int, name: str = "AdamW") -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -26,6 +26,7 @@ IN_2_0 = {
     *("load", "save", "initial_seed", "manual_seed", "get_rng_state", "set_rng_state", "nn.Module", "optim.Optimizer"),
     *("cuda.is_available", "cuda.is_initialized", "cuda.current_stream", "cuda.get_rng_state", "cuda.set_rng_state"),
     *("distributed.is_available", "distributed.is_initialized", "distributed.new_group", "distributed.get_rank"),
+    *("device", "distributed.destroy_process_group", "distributed.group.WORLD"),
     *("distributed.get_world_size", "distributed.all_reduce", "distributed.all_gather", "distributed.ReduceOp"),
 }
 """Names that torch had before 2.0. Add one when it is sure that it had."""
@@ -34,6 +35,7 @@ LATER = {"torch.distributed.checkpoint.state_dict"}
 WRITES_CHECKPOINTS = [
     *(
         "agreement",
+        "blame",
         "asked",
         "checkpoints",
         "discreet",

@@ -44,6 +44,19 @@ def test_a_sharded_run_goes_on_with_any_number_of_ranks(
     assert second.told("rate") == whole.told("rate")
 
 
+@pytest.mark.parametrize(("before", "after"), [("fsdp1-own", "fsdp1"), ("fsdp1-flat", "fsdp1-own"), ("ddp-own", "ddp")])
+def test_what_the_script_derives_from_torchs_classes_is_known_for_what_it_is(
+    hatchery: Hatchery, tmp_path: Path, folder: Path, before: str, after: str
+) -> None:
+    whole = trained(hatchery, after, 2, tmp_path / "whole")
+
+    first = trained(hatchery, before, 2, folder, options=SAVE, die_at=8, saved=6)
+    second = trained(hatchery, after, 1 if after == "ddp" else 2, folder)
+
+    assert second.told("start") == 6, second.logs
+    assert_same(whole, [first, second])
+
+
 @pytest.mark.parametrize("optimizer", ["SGD", "Adagrad"])
 def test_optimizers_with_other_kinds_of_state(hatchery: Hatchery, tmp_path: Path, folder: Path, optimizer: str) -> None:
     whole = trained(hatchery, "fsdp2", 2, tmp_path / "whole", optimizer=optimizer)
@@ -156,10 +169,13 @@ def test_options_that_differ_between_ranks_are_refused(hatchery: Hatchery, folde
 
 def test_what_cannot_be_put_together_again_is_refused_at_once(hatchery: Hatchery, folder: Path) -> None:
     uneven = hatchery.run("sharded.uneven", 2, folder=folder)
-    alone = [hatchery.run("sharded.optimizer_alone", 2, folder=folder, kind=kind) for kind in ("fsdp1", "fsdp1-flat")]
+    alone = [
+        hatchery.run("sharded.optimizer_alone", 2, folder=folder, kind=kind)
+        for kind in ("fsdp1", "fsdp1-flat", "fsdp1-own")
+    ]
     elsewhere = hatchery.run("sharded.elsewhere", 2, folder=folder)
 
-    assert [each.ends for each in (uneven, *alone, elsewhere)] == [[1, 1]] * 4
+    assert [each.ends for each in (uneven, *alone, elsewhere)] == [[1, 1]] * 5
     assert "The ranks have models with different tensors" in uneven.logs[0]
     assert all("belongs to a FullyShardedDataParallel model that was not given" in each.logs[0] for each in alone)
     assert "average has a tensor that is sharded over ranks" in elsewhere.logs[0]

@@ -241,6 +241,24 @@ def with_extra(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     checkpoint(args["folder"], **extras[args["extra"]])
 
 
+def compiled(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
+    """A model that is compiled by a class of the script's own; the names in what is saved of it."""
+    from torch._dynamo.eval_frame import OptimizedModule
+
+    class Compiled(OptimizedModule):
+        """Derived."""
+
+    model = torch.compile(nn.Linear(2, 1))
+    model.__class__ = Compiled
+    run = checkpoint(args["folder"], model=model, every_steps=1)
+    run.step()
+    run._saver.wait(None)
+    (path,) = Path(args["folder"]).glob("step-*/rank-0.pt")
+    saved = torch.load(path, weights_only=True)["shared"]["model"]
+    tell(saved=sorted(saved), given=sorted(model._orig_mod.state_dict()))
+    run.close()
+
+
 def hatch(rank: int, world: int, meeting: str, name: str, args: dict[str, Any], out: str) -> None:
     """One rank's process, from its fork to its end."""
     torch.set_num_threads(1)

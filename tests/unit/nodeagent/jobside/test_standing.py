@@ -252,3 +252,12 @@ def test_what_a_handler_raises_leaves_nothing_behind(rank: Rank) -> None:
     finally:
         signal.signal(signal.SIGTERM, before)
     assert rank.answer() == ("p1.1", False, "it has trained on since")
+
+
+def test_a_run_that_saves_no_more_says_so_to_who_has_asked_and_who_asks_later(rank: Rank) -> None:
+    rank.orders.hear_save("p1.1", 30.0)
+    rank.run.call_off("the run saves no more: another rank is gone")
+    assert rank.answer() == ("p1.1", False, "the run saves no more: another rank is gone")
+    rank.orders.hear_save("p1.2", 30.0)
+    assert rank.answer() == ("p1.2", False, "the run saves no more: another rank is gone")
+    assert (rank.run.wanted, rank.asked, rank.run.state()["open"]) == (False, 1, False)

@@ -1,0 +1,60 @@
+"""What torch's classes are called, and what is derived from them, is known without importing them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tests.unit.nodeagent.checkpoint.conftest import JOBSIDE, Hatchery
+
+sys.path.append(str(JOBSIDE))
+
+from headway_job.trees import has_shard, is_a, is_shard, unwrapped
+
+
+def placed(kind: type) -> Any:
+    """A tensor of that class, without ranks."""
+    return torch.Tensor._make_subclass(kind, torch.zeros(2))  # type: ignore[attr-defined]
+
+
+def test_shards_and_what_is_derived_from_them() -> None:
+    from torch.distributed._shard.sharded_tensor.api import ShardedTensor
+    from torch.distributed.tensor import DTensor
+
+    for base in (DTensor, ShardedTensor):
+        derived = type("Mine", (base,), {})
+        assert is_shard(placed(base))
+        assert is_shard(placed(derived))
+        assert has_shard({"a": [torch.zeros(1), placed(derived)]})
+
+
+def test_a_class_of_the_scripts_with_such_a_name_is_none() -> None:
+    named = type("DTensor", (torch.Tensor,), {"__module__": "torchlike.tensor"})
+    model = type("DistributedDataParallel", (nn.Linear,), {"__module__": "__main__"})(1, 1)
+
+    assert not is_shard(placed(named))
+    assert not is_shard("DTensor")
+    assert unwrapped(model) is model
+
+
+def test_what_only_changes_how_a_model_runs_is_taken_off() -> None:
+    derived = type("Mine", (nn.DataParallel,), {})
+    model = nn.Linear(1, 1)
+
+    assert is_a(derived(model), "DataParallel")
+    assert unwrapped(derived(nn.DataParallel(model))) is model
+
+
+def test_a_compiled_model_is_taken_for_what_it_was(hatchery: Hatchery, tmp_path: Path) -> None:
+    ended = hatchery.run("training.compiled", folder=tmp_path / "run")
+
+    assert ended.told("saved") == ended.told("given") == ["bias", "weight"]
