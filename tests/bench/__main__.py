@@ -16,7 +16,7 @@ from rich.table import Table
 from slurm.prerequisites import missing
 from tests.bench.figures import Figure, Findings, machine
 
-ALL = ("cycle", "sbatch", "latency", "burst", "large", "idle", "preempt", "jobside")
+ALL = ("cycle", "sbatch", "latency", "burst", "large", "idle", "preempt", "agent", "jobside")
 """Modules of this package, each with `run(quick=...) -> Findings`."""
 _NO_SLURM = frozenset({"cycle", "jobside"})
 RESULTS = Path("bench-results")
