@@ -12,16 +12,15 @@ from dataclasses import dataclass, field
 
 from simulator.cluster import Cluster
 from simulator.engine import Simulation
-from simulator.envs.backlog import first_waiting
-from simulator.envs.dry_runs import fewest_nodes
 from simulator.errors import SettingError
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
-from simulator.packing import pack
+from simulator.packing import fewest_nodes, pack
 from simulator.settings import Settings
 from simulator.slowdown.api import Resident, SlowdownModel, batch_per_gpu
 from simulator.slowdown.compose import Composite
 from simulator.traces.trace import Trace
+from simulator.waiting import first_waiting
 
 Where = tuple[list[int], list[int]]
 Key = Callable[[ActiveJob], int]

@@ -1,61 +1,64 @@
-"""The waiting jobs of an episode: the first few one by one, the rest as sums (SCHED2, table I)."""
+"""The waiting jobs of an episode as SCHED2's agent sees them (table I): the first few one by one, the rest as means."""
 
 from __future__ import annotations
-
-from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 
-from policies.model import IntColumn
 from simulator.kernel.job import ActiveJob
-from simulator.kernel.loop import Loop
-from simulator.traces.trace import Trace
+from simulator.traces.trace import NS_PER_S, Trace
 
-_BY_INDEX = attrgetter("index")
-Sums = npt.NDArray[np.int64]
-"""Of jobs: how many, their GPUs, their ideal times, and the instants since when they have waited."""
+HOUR_NS = 3600 * NS_PER_S
+Numbers = npt.NDArray[np.float64]
+"""Of each job: its times under the placements, its GPUs, since when it has waited; its ideal time, which is not shown."""
+_HIDDEN = 1
+_GPUS, _SINCE, _IDEAL = -3, -2, -1
 
 
 class Backlog:
-    """Jobs by their rows of the trace; times in ns.
+    """Times in hours; GPUs in `unit` of them.
 
-    Invariant: the sums over waiting jobs are those over all that have come, at their submits, less `_gone`. Of a job that was
+    Invariant: sums over the waiting jobs are those over all that have come, at their submits, less `_gone`. Of a job that was
     killed and waits again, `_numbers` has an instant such that now - instant is all the time that it has waited.
     """
 
-    def __init__(self, trace: Trace, ideal_ns: IntColumn) -> None:
-        """Nobody has come yet; `ideal_ns` are the ideal times that the agent is told."""
-        ones = np.ones(len(trace), dtype=np.int64)
-        self._numbers = np.stack((ones, trace.num_gpus, ideal_ns, trace.submit_ns), axis=1)
-        self._came = np.concatenate((np.zeros((1, 4), dtype=np.int64), np.cumsum(self._numbers, axis=0)))
-        self._gone: Sums = np.zeros(4, dtype=np.int64)
+    def __init__(self, trace: Trace, factors: npt.NDArray[np.float64], unit: int) -> None:
+        """Nobody has come yet. A row of `factors` has the times of a job under each placement, as multiples of its ideal time."""
+        ideal = trace.duration_ns[:, None] / HOUR_NS
+        since = trace.submit_ns[:, None] / HOUR_NS
+        self._numbers = np.concatenate((ideal * factors, trace.num_gpus[:, None] / unit, since, ideal), axis=1)
+        sums = np.concatenate((np.zeros((1, 3)), np.cumsum(self._numbers[:, _GPUS:], axis=0)))
+        self._came: list[list[float]] = sums.tolist()
+        self._gone = [0.0, 0.0, 0.0]
+        """GPUs, instants, ideal times."""
 
     def started(self, job: ActiveJob) -> None:
         """The job waits no more."""
-        self._gone += self._numbers[job.index]
+        self._leave(job, 1.0)
 
     def again(self, job: ActiveJob) -> None:
         """The settled job waits again."""
-        instant = job.since - job.wait
-        self._gone -= self._numbers[job.index]
-        self._gone[3] += self._numbers[job.index, 3] - instant
-        self._numbers[job.index, 3] = instant
+        self._leave(job, -1.0)
+        since = (job.since - job.wait) / HOUR_NS
+        self._gone[1] += float(self._numbers[job.index, _SINCE]) - since
+        self._numbers[job.index, _SINCE] = since
 
-    def waits_ns(self, rows: list[int], now: int) -> IntColumn:
-        """How long each of these jobs has waited."""
-        waits: IntColumn = now - self._numbers[rows, 3]
-        return waits
+    def _leave(self, job: ActiveJob, sign: float) -> None:
+        numbers = self._numbers[job.index, _GPUS:].tolist()
+        self._gone = [gone + sign * number for gone, number in zip(self._gone, numbers, strict=True)]
 
-    def rest(self, shown: list[int], loop: Loop) -> tuple[int, float, float, float]:
-        """Of the waiting jobs but those shown, of which there are some: how many; their mean GPUs, ideal time and wait."""
-        sums = self._came[loop.arrived] - self._gone - self._numbers[shown].sum(axis=0)
-        count, gpus, ideal, since = sums.tolist()
-        return count, gpus / count, ideal / count, loop.now - since / count
+    def show(self, rows: list[int], now: int, jobs: Numbers) -> list[float]:
+        """Fill the first rows of `jobs` with those of the trace: times, GPUs, wait. The sums of GPUs, instants, ideal times."""
+        numbers = self._numbers[rows]
+        sums: list[float] = numbers[:, _GPUS:].sum(axis=0).tolist()
+        np.subtract(now / HOUR_NS, numbers[:, _SINCE], out=numbers[:, _SINCE])
+        jobs[: len(rows)] = numbers[:, :-_HIDDEN]
+        return sums
 
-
-def first_waiting(loop: Loop, most: int) -> list[ActiveJob]:
-    """The waiting jobs that were submitted first, in that order."""
-    jobs = [job for queue in loop.queues for job in queue[:most]]
-    jobs.sort(key=_BY_INDEX)
-    return jobs[:most]
+    def rest(self, count: int, shown: list[float], arrived: int, now: int) -> tuple[float, float, float]:
+        """Mean GPUs, ideal time and wait of the `count` waiting jobs that are not among those of these sums."""
+        gpus, since, ideal = [
+            (came - gone - seen) / count
+            for came, gone, seen in zip(self._came[arrived], self._gone, shown, strict=True)
+        ]
+        return max(gpus, 0.0), max(ideal, 0.0), max(now / HOUR_NS - since, 0.0)

@@ -1,4 +1,4 @@
-"""Steps a second: `python -m simulator.envs.bench [--repeat N] [--workers W] [--per-worker N] [--slowdown NAME ...]`.
+"""Steps a second: `python -m simulator.envs.bench [--env NAME] [--repeat N] [--workers W] [--per-worker N] [--slowdown NAME ...]`.
 
 One environment is timed on an episode of random possible actions, drawn before and then replayed. Every step counts with its best
 time of so many replays, the clock's own included, since what else runs on the machine only adds. `with masks` adds `action_masks`
@@ -30,17 +30,21 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from policies.model import FloatColumn
-from simulator.envs.base import Cells, Mask
+from simulator.envs.base import Cells, Mask, SchedulingEnv
 from simulator.envs.contention import ContentionEnv
+from simulator.envs.sched2 import Sched2Env
 from simulator.envs.shared import Blocks
 from simulator.envs.vector import ProcessVectorEnv
 from simulator.envs.worker import Env, Rows
+from simulator.traces.generators.sched2 import Sched2
 
+Timed = SchedulingEnv[Cells, np.int64]
+Make = Callable[[], Timed]
 SEED = 1
 _WAIT_SHARE = 0.2
 
 
-def record(env: ContentionEnv) -> list[np.int64]:
+def record(env: Timed) -> list[np.int64]:
     """An episode of random possible actions; a fifth of the choices waits."""
     rng = np.random.default_rng(SEED)
     env.reset(seed=SEED)
@@ -48,14 +52,15 @@ def record(env: ContentionEnv) -> list[np.int64]:
     over = False
     while not over:
         possible = np.flatnonzero(env.action_masks())
-        waits = len(possible) == 1 or rng.random() < _WAIT_SHARE
-        actions.append(np.int64(0) if waits else rng.choice(possible[1:]))
+        # Where waiting is impossible, the first entry is no wait.
+        waits = possible[0] == 0 and (len(possible) == 1 or rng.random() < _WAIT_SHARE)
+        actions.append(np.int64(0) if waits else rng.choice(possible[possible > 0]))
         _, _, terminated, truncated, _ = env.step(actions[-1])
         over = terminated or truncated
     return actions
 
 
-def replay(env: ContentionEnv, actions: Sequence[np.int64], *, masks: bool) -> FloatColumn:
+def replay(env: Timed, actions: Sequence[np.int64], *, masks: bool) -> FloatColumn:
     """Seconds of each of these steps, the reset before them not counted."""
     env.reset(seed=SEED)
     step, action_masks, clock = env.step, env.action_masks, time.perf_counter
@@ -79,8 +84,8 @@ def best(repeat: int, measure: Callable[[], FloatColumn]) -> FloatColumn:
 class Idle(gymnasium.Env[Cells, np.int64]):
     """Does nothing, with the spaces of those that do something."""
 
-    def __init__(self, **options: Any) -> None:
-        model = ContentionEnv(**options)
+    def __init__(self, make: Make) -> None:
+        model = make()
         self.observation_space, self.action_space = model.observation_space, model.action_space
         self._seen, _ = model.reset(seed=SEED)
         self._mask = model.action_masks()
@@ -206,9 +211,9 @@ def compare(make: Callable[[], Env], extent: Extent) -> tuple[Cost, Cost]:
         envs.close()
 
 
-def report_one(options: dict[str, Any], repeat: int) -> list[str]:
+def report_one(make: Make, repeat: int) -> list[str]:
     """What there is to say of one environment."""
-    env = ContentionEnv(**options)
+    env = make()
     actions = record(env)
     steps = len(actions)
     bare = best(repeat, partial(replay, env, actions, masks=False)) * 1e6
@@ -225,10 +230,10 @@ def report_one(options: dict[str, Any], repeat: int) -> list[str]:
     ]
 
 
-def report_many(options: dict[str, Any], extent: Extent) -> list[str]:
+def report_many(make: Make, extent: Extent) -> list[str]:
     """What there is to say of many."""
-    one, many = compare(partial(ContentionEnv, **options), extent)
-    idle, idle_workers = compare(partial(Idle, **options), extent)
+    one, many = compare(make, extent)
+    idle, idle_workers = compare(partial(Idle, make), extent)
     steps = extent.num_envs * extent.turns
     overhead_us = (idle_workers.cpu_s - idle.cpu_s) / extent.turns * 1e6
     return [
@@ -249,6 +254,17 @@ def _timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
+def make_of(given: argparse.Namespace) -> Make:
+    """Makes the environment that was asked for."""
+    if given.env == "sched2":
+        traces = Sched2(mean_gap_s=given.gap)
+        return partial(
+            Sched2Env, traces=traces, slowdown=given.slowdown or ["locality"], cluster=given.cluster or "15x8"
+        )
+    cluster, slowdown = given.cluster or "4x8", given.slowdown or ["pair-table"]
+    return partial(ContentionEnv, slowdown=slowdown, cluster=cluster, nodes=given.nodes)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m simulator.envs.bench", description="Steps a second.")
@@ -257,13 +273,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--per-worker", type=int, default=16, help="environments of each")
     parser.add_argument("--turns", type=int, default=200, help="steps of a run of the vectorized form")
     parser.add_argument("--rounds", type=int, default=10, help="runs of the vectorized form, of which the best counts")
-    parser.add_argument("--slowdown", nargs="*", default=["pair-table"], help="as headway-sim has it")
-    parser.add_argument("--cluster", default="4x8", help="as headway-sim has it")
-    parser.add_argument("--nodes", default="lists", choices=("lists", "rules"))
+    parser.add_argument("--env", default="contention", choices=("contention", "sched2"))
+    parser.add_argument("--slowdown", nargs="*", help="as headway-sim has it (default: pair-table, locality)")
+    parser.add_argument("--cluster", help="as headway-sim has it (default: 4x8, 15x8)")
+    parser.add_argument("--nodes", default="lists", choices=("lists", "rules"), help="of contention")
+    parser.add_argument("--gap", type=float, default=172.0, help="of sched2: mean seconds between two submits")
     given = parser.parse_args(arguments)
-    options = {"slowdown": given.slowdown, "cluster": given.cluster, "nodes": given.nodes}
-    sys.stdout.write("\n".join(report_one(options, given.repeat)) + "\n")
-    lines = report_many(options, Extent(given.workers, given.per_worker, given.turns, given.rounds))
+    make = make_of(given)
+    sys.stdout.write("\n".join(report_one(make, given.repeat)) + "\n")
+    lines = report_many(make, Extent(given.workers, given.per_worker, given.turns, given.rounds))
     sys.stdout.write("\n".join(lines) + "\n")
 
 

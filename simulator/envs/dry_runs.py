@@ -10,9 +10,9 @@ A dry run asks the slowdown models of a job that is alone on the cluster: exactl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from itertools import accumulate, zip_longest
+from itertools import zip_longest
 
+from simulator.packing import fewest_nodes
 from simulator.slowdown.api import Resident, SlowdownModel, batch_per_gpu
 from simulator.slowdown.compose import Composite
 from simulator.topology import Topology
@@ -65,10 +65,3 @@ class DryRuns:
         time = 1.0 / self._models.speed(_JOB)
         self._models.leave(_JOB)
         return time
-
-
-@cache
-def fewest_nodes(node_gpus: tuple[int, ...], gpus: int) -> int:
-    """Of nodes with so many GPUs each, those that a job is on with the best locality."""
-    there = accumulate(sorted(node_gpus, reverse=True))
-    return next((count for count, total in enumerate(there, start=1) if total >= gpus), len(node_gpus))

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from simulator.envs.backlog import HOUR_NS
 from simulator.kernel.job import ActiveJob
 
 ABSENT = -1.0
 """Of a GPU that is not there: its node is down, or has fewer GPUs than the widest."""
-HOUR_NS = 3_600_000_000_000
 Times = npt.NDArray[np.int64]
 Hours = npt.NDArray[np.float64]
 _NO_GPU = -1
@@ -79,10 +79,9 @@ class FreeTimes:
             self._cells[self._open[node]] = 0 if up else _NO_GPU
             self._some_absent = not all(self._up) or min(self._gpus) < self.width
 
-    def remaining_h(self, now: int) -> Hours:
-        """Hours until each GPU comes free, nodes x GPUs: 0 where it is, ABSENT where there is none; each node's sorted."""
-        left = np.maximum(self._at - now, 0) * (1.0 / HOUR_NS)
+    def show(self, now: int, hours: Hours) -> None:
+        """Fill `hours` (nodes x GPUs) with those until each GPU comes free: 0 where it is, ABSENT where there is none."""
+        np.multiply(np.maximum(self._at - now, 0), 1.0 / HOUR_NS, out=hours)
         if self._some_absent:
-            left[self._at == _NO_GPU] = ABSENT
-        left.sort(axis=1)
-        return left
+            hours[self._at == _NO_GPU] = ABSENT
+        hours.sort(axis=1)

@@ -27,30 +27,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, SupportsInt
+from typing import Any, SupportsInt, TypeVar
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
-from simulator.envs.backlog import Backlog, first_waiting
+from simulator.envs.backlog import Backlog
 from simulator.envs.base import Mask, SchedulingEnv
-from simulator.envs.dry_runs import NUM_PLACEMENTS, DryRuns, fewest_nodes
-from simulator.envs.free_times import ABSENT, HOUR_NS, FreeTimes
+from simulator.envs.dry_runs import NUM_PLACEMENTS, DryRuns
+from simulator.envs.free_times import ABSENT, FreeTimes
 from simulator.envs.world import EVENTS, World, check, options_of
 from simulator.errors import SettingError
 from simulator.kernel.job import ActiveJob
-from simulator.packing import pack
+from simulator.packing import fewest_nodes, pack
 from simulator.results import Result
 from simulator.settings import Settings
 from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.locality import Locality
+from simulator.slowdown.node_speed import NodeSpeed
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.profiles import Profiles
 from simulator.timeline import Timeline
 from simulator.traces.generators.sched2 import Sched2
 from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace
+from simulator.waiting import first_waiting
 
 EFFECTIVENESS, JCT = "effectiveness", "jct"
 JOB_NUMBERS = NUM_PLACEMENTS + 2
@@ -60,6 +63,7 @@ REST_NUMBERS = 4
 _MOST = 1e9
 """Hours, nodes and J that a state never reaches."""
 State = npt.NDArray[np.float32]
+Numbers = TypeVar("Numbers", npt.NDArray[np.float32], npt.NDArray[np.float64])
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Layout:
         """How many numbers a state has."""
         return self.nodes * self.gpus + self.candidates * JOB_NUMBERS + REST_NUMBERS
 
-    def split(self, states: State) -> tuple[State, State, State]:
+    def split(self, states: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """Views of one state or a batch of them: GPUs (..., N, M), jobs (..., J, k + 2), the rest (..., 4)."""
         batch, end = states.shape[:-1], self.nodes * self.gpus
         gpus = states[..., :end].reshape(*batch, self.nodes, self.gpus)
@@ -128,17 +132,18 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         self.options = asked = options_of(Sched2Options, options)
         super().__init__(asked)
         self._free = FreeTimes(self.cluster.gpus)
-        self._dry_runs = DryRuns(self.cluster.topology, self._slowdowns.fresh())
+        models = self._slowdowns.fresh()
+        self._dry_runs = DryRuns(self.cluster.topology, models)
+        self._others_stay = all(isinstance(model, Locality | NodeSpeed) for model in models)
+        """No job's speed depends on who else runs."""
         self._backlog: Backlog
-        self._numbers: npt.NDArray[np.float64]
-        """Of each job of the trace what does not change: its times, its GPUs."""
         self._candidates: list[ActiveJob] = []
         self._queues_moved = True
         self._arrived = 0
         self._paid: dict[int, float] = {}
         self._earned = 0.0
         self.layout = Layout(len(self.cluster.gpus), self._free.width, asked.candidates)
-        self._seen: State = np.zeros(self.layout.size, dtype=np.float32)
+        self._seen = np.zeros(self.layout.size)
         self._gpus_seen, self._jobs_seen, self._rest_seen = self.layout.split(self._seen)
         self.observation_space = gymnasium.spaces.Box(ABSENT, _MOST, (self.layout.size,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(1 + asked.candidates)
@@ -168,11 +173,11 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
     def action_masks(self) -> Mask:
         """Which actions are possible now."""
         self._look()
-        mask = np.zeros(1 + self.options.candidates, dtype=np.bool_)
         free = self.loop.pool.total
-        mask[1 : 1 + len(self._candidates)] = [job.gpus <= free for job in self._candidates]
-        mask[0] = self._may_wait()
-        return mask
+        fits = [job.gpus <= free for job in self._candidates]
+        missing = bytes(self.options.candidates - len(fits))
+        may_wait = bool(self.loop.running) or True not in fits
+        return np.frombuffer(bytearray(b"".join((bytes((may_wait, *fits)), missing))), dtype=np.bool_)
 
     # The episode
 
@@ -181,27 +186,23 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         self._free.reset()
         self._candidates, self._queues_moved, self._arrived = [], True, 0
         self._paid, self._earned = {}, 0.0
-        self._backlog = Backlog(trace, trace.duration_ns)
         kinds = zip(trace.model, trace.batch_size.tolist(), trace.num_gpus.tolist(), strict=True)
         factors = np.array([self._dry_runs.times(*kind) for kind in kinds])
-        times = factors * (trace.duration_ns / HOUR_NS)[:, None]
-        self._numbers = np.concatenate((times, (trace.num_gpus / self.layout.gpus)[:, None]), axis=1)
+        self._backlog = Backlog(trace, factors, self.layout.gpus)
 
     def _observe(self) -> State:
         self._look()
-        now, count = self.loop.now, len(self._candidates)
-        self._gpus_seen[:] = self._free.remaining_h(now)
+        loop, count = self.loop, len(self._candidates)
+        self._free.show(loop.now, self._gpus_seen)
         self._jobs_seen[count:] = 0.0
         self._rest_seen[:] = 0.0
         if count:
-            rows = [job.index for job in self._candidates]
-            self._jobs_seen[:count, :-1] = self._numbers[rows]
-            self._jobs_seen[:count, -1] = self._backlog.waits_ns(rows, now) / HOUR_NS
-            if self.loop.num_waiting > count:
-                more, gpus, ideal, wait = self._backlog.rest(rows, self.loop)
-                units = more / self.layout.candidates, gpus / self.layout.gpus, ideal / HOUR_NS, wait / HOUR_NS
-                self._rest_seen[:] = units
-        return self._seen.copy()
+            shown = self._backlog.show([job.index for job in self._candidates], loop.now, self._jobs_seen)
+            more = loop.num_waiting - count
+            if more:
+                self._rest_seen[0] = more / self.layout.candidates
+                self._rest_seen[1:] = self._backlog.rest(more, shown, loop.arrived, loop.now)
+        return self._seen.astype(np.float32)
 
     def _look(self) -> None:
         """See who is first in the queue, if it has moved."""
@@ -224,13 +225,17 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         self._free.take(job.index, *where)
         self._queues_moved = True
         self._settle()
+        if self._others_stay:
+            self._free.follow([job])
         self._pay(job, job.finish)
         return True
 
     def _has_choice(self) -> bool:
-        self._look()
         free = self.loop.pool.total
-        return any(job.gpus <= free for job in self._candidates)
+        if not free:
+            return False
+        self._look()
+        return True in [job.gpus <= free for job in self._candidates]
 
     def _may_wait(self) -> bool:
         return bool(self.loop.running) or not self._has_choice()
@@ -256,7 +261,8 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
             self._pay(job, self.loop.now)
 
     def _changed(self) -> None:
-        self._free.follow(self.loop.running)
+        if not self._others_stay:
+            self._free.follow(self.loop.running)
 
     def _nodes_changed(self) -> None:
         for node, up in enumerate(self.loop.pool.up):

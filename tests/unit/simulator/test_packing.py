@@ -9,7 +9,7 @@ from policies.packing import Capacity
 from policies.spreading import PACKING
 from simulator.cluster import Cluster, cluster_of
 from simulator.engine import Simulation
-from simulator.packing import pack
+from simulator.packing import fewest_nodes, pack
 from simulator.settings import NodeChange, Settings
 from tests.unit.simulator.envs.worlds import trace_of
 
@@ -65,3 +65,7 @@ def test_nodes_that_are_down_are_not_taken() -> None:
         simulation.advance()
     job = simulation.jobs()[-1]
     assert pack(simulation.loop.pool, job) == ([1, 2], [4, 2])
+
+
+def test_fewest_nodes() -> None:
+    assert [fewest_nodes((8, 8, 4), gpus) for gpus in (1, 8, 9, 16, 17, 20)] == [1, 1, 2, 2, 3, 3]

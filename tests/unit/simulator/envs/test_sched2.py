@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 import simulator.envs
 from simulator.cluster import cluster_of
 from simulator.envs.base import Mask
-from simulator.envs.dry_runs import DryRuns, fewest_nodes
+from simulator.envs.dry_runs import DryRuns
 from simulator.envs.sched2 import JOB_NUMBERS, Layout, Sched2Env
 from simulator.envs.vector import ProcessVectorEnv
 from simulator.errors import SettingError, TraceError
@@ -225,10 +225,6 @@ def test_dry_runs_are_what_the_job_gets() -> None:
     assert runs.times("transformer", 64, 16) == pytest.approx((1, 1, apart, apart))
     # A model that nobody measured has a profile as well.
     assert runs.times("nobody-knows", 64, 4)[3] > 1
-
-
-def test_fewest_nodes() -> None:
-    assert [fewest_nodes((8, 8, 4), gpus) for gpus in (1, 8, 9, 16, 17, 20)] == [1, 1, 2, 2, 3, 3]
 
 
 # Actions
