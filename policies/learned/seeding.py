@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -19,3 +24,49 @@ def generator(seed: int, *path: int | str) -> np.random.Generator:
 def seeds(count: int, seed: int, *path: int | str) -> list[int]:
     """So many seeds of that path, for example one for each of several environments."""
     return [int(each) for each in generator(seed, *path).integers(_LARGEST, size=count)]
+
+
+@contextmanager
+def deterministic(seed: int) -> Iterator[None]:
+    """Within, the same code computes the same numbers in every process: seeds for the global sources, one thread, no algorithm of
+    torch whose result depends on timing."""
+    import torch
+
+    # cuBLAS reads it when it is first used, and has no other switch.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    threads, before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    python, numpy, of_torch = seeds(3, seed, "global sources")
+    random.seed(python)
+    np.random.seed(numpy)
+    torch.manual_seed(of_torch)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(before)
+
+
+def global_sources() -> dict[str, Any]:
+    """Where the global sources of random numbers stand: of Python, numpy, torch and its GPUs."""
+    import torch
+
+    has_gpus = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if has_gpus else [],
+    }
+
+
+def set_global_sources(state: Mapping[str, Any]) -> None:
+    """Go on from there."""
+    import torch
+
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
