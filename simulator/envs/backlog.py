@@ -49,7 +49,7 @@ class Backlog:
 
     def show(self, rows: list[int], now: int, jobs: Numbers) -> list[float]:
         """Fill the first rows of `jobs` with those of the trace: times, GPUs, wait. The sums of GPUs, instants, ideal times."""
-        numbers = self._numbers[rows]
+        numbers = self._numbers.take(rows, axis=0)
         sums: list[float] = numbers[:, _GPUS:].sum(axis=0).tolist()
         np.subtract(now / HOUR_NS, numbers[:, _SINCE], out=numbers[:, _SINCE])
         jobs[: len(rows)] = numbers[:, :-_HIDDEN]

@@ -16,7 +16,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -57,14 +57,11 @@ def load_of(trace: Trace, cluster: Cluster) -> float:
     return work / float(trace.submit_ns[-1] - trace.submit_ns[0]) / cluster.num_gpus
 
 
-def rows(gaps_s: Sequence[float], seeds: int, cluster: Cluster, one_gpu_share: float) -> Iterator[Row]:
-    """Every baseline at every gap, with both windows; FIFO sees nothing but the head, and has one."""
+def rows(gaps_s: Sequence[float], seeds: int, cluster: Cluster, like: Sched2) -> Iterator[Row]:
+    """Every baseline at every gap, with both windows, which are one to FIFO: it sees nothing but the head."""
     slowdown = build(["locality"], topology=cluster.topology, profiles=paper_profiles("sched2"))
     for gap_s in gaps_s:
-        traces = [
-            generate(Sched2(seed=seed, mean_gap_s=gap_s, one_gpu_share=one_gpu_share, cluster_gpus=cluster.num_gpus))
-            for seed in TRAINING_SEEDS[:seeds]
-        ]
+        traces = [generate(replace(like, seed=seed, mean_gap_s=gap_s)) for seed in TRAINING_SEEDS[:seeds]]
         load = float(np.mean([load_of(trace, cluster) for trace in traces]))
         for window in WINDOWS:
             for name in BASELINES:
@@ -116,13 +113,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--gaps", type=float, nargs="+", default=GAPS_S, help="seconds")
     parser.add_argument("--seeds", type=int, default=10, help="training traces, at most 30")
     parser.add_argument("--one-gpu-share", type=float, default=0.68, help="0.60, 0.68 and 0.75 in the paper")
+    parser.add_argument("--stretch", type=float, default=1.0, help="durations are so many times the generator's")
+    parser.add_argument("--jobs", type=int, default=1000, help="of a trace")
     parser.add_argument("--cluster", default="15x8", help="as headway-sim has it")
     parser.add_argument("--wait", type=float, default=PAPER_WAIT_S, help="seconds, whose gap is looked for")
     given = parser.parse_args(arguments)
-    found = list(rows(given.gaps, given.seeds, parse_cluster(given.cluster), given.one_gpu_share))
+    cluster, usual = parse_cluster(given.cluster), Sched2()
+    like = replace(
+        usual,
+        jobs=given.jobs,
+        one_gpu_share=given.one_gpu_share,
+        cluster_gpus=cluster.num_gpus,
+        median_s=usual.median_s * given.stretch,
+        mean_s=usual.mean_s * given.stretch,
+    )
+    found = list(rows(given.gaps, given.seeds, cluster, like))
     table = {
         "seeds": given.seeds,
+        "jobs": given.jobs,
         "one_gpu_share": given.one_gpu_share,
+        "stretch": given.stretch,
         "cluster": given.cluster,
         "wait_s": given.wait,
         "gap_s": gap_of(given.wait, found),
