@@ -1,0 +1,113 @@
+"""The actor-critic: one small network that sees every node by the same weights.
+
+Source: contention_rl, section IV, leaves the network open (its code takes stable-baselines3's default, two layers of 64). Nodes of
+a cluster are alike, so what is learned of one holds for all: renumbering the nodes renumbers the actions, and nothing else.
+
+    node n          e_n = tanh(A x_n)                        x_n: its row of the left half
+    queue           q = tanh(B y)                            y: the right half
+    cluster         c = tanh(C [mean_n e_n; q])
+    candidate k     d_k = D_k c + E y_k                      y_k: the cells of the right half that are its own
+    placement p     f_p = F mean(e_n of the nodes it names) + g_p    g: by number of nodes, or by rule
+    logit(k, p)     = h tanh(d_k + f_p);   logit(wait) = w c;   value = v tanh(V [mean_n e_n; q])
+
+Which cells are a candidate's own is only told where cells hold features; E is left out where they do not.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from policies.learned.contention_rl.encoder import Encoding
+from policies.learned.contention_rl.features import MANY, rank
+from policies.learned.contention_rl.placing import EVEN, LISTS, NODE_RULES
+from policies.learned.contention_rl.spreads import node_lists, powers
+
+IMPOSSIBLE = -1e9
+"""Logit of what is masked."""
+
+
+class Network(nn.Module):
+    """Arrays as the encoding has them -> logits of all actions, and values. Invariant: see above."""
+
+    _members: Tensor
+    _kinds: Tensor
+    _ranks: Tensor
+
+    def __init__(self, encoding: Encoding, hidden: int = 64, pair: int = 32) -> None:
+        """`hidden` numbers for a node, the queue and the cluster; `pair` for a candidate and for a placement."""
+        super().__init__()
+        self._encoding = encoding
+        members, kinds = _placements(encoding)
+        self._rows = encoding.num_nodes.bit_length() if encoding.split == EVEN else encoding.num_nodes
+        cells = encoding.gpus_per_node * encoding.depth
+        self.node = nn.Linear(cells, hidden)
+        self.queue = nn.Linear(self._rows * cells, hidden)
+        self.cluster = nn.Linear(2 * hidden, hidden)
+        self.candidates = nn.Linear(hidden, encoding.candidates * pair)
+        self.own = nn.Linear(self._rows * cells, pair, bias=False) if encoding.cells == MANY else None
+        self.named = nn.Linear(hidden, pair, bias=False) if encoding.nodes == LISTS else None
+        self.kind = nn.Parameter(torch.zeros(int(kinds.max()) + 1, pair))
+        self.pair = nn.Linear(pair, 1)
+        self.wait = nn.Linear(hidden, 1)
+        self.critic = nn.Linear(2 * hidden, hidden)
+        self.value = nn.Linear(hidden, 1)
+        self.register_buffer("_members", members, persistent=False)
+        self.register_buffer("_kinds", kinds, persistent=False)
+        ranks = torch.tensor([rank(place, encoding.candidates) for place in range(encoding.candidates)])
+        self.register_buffer("_ranks", ranks, persistent=False)
+        self._initialize()
+
+    def _initialize(self) -> None:
+        """Orthogonal weights, those of the logits small: at first all that is possible is about equally likely."""
+        for name, layer in self.named_modules():
+            if isinstance(layer, nn.Linear):
+                gain = {"pair": 0.01, "wait": 0.01, "value": 1.0}.get(name, 2.0**0.5)
+                nn.init.orthogonal_(layer.weight, gain)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+        nn.init.normal_(self.kind, std=0.1)
+
+    def forward(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (batch, actions), nothing masked, and values (batch)."""
+        known = self._encoding
+        batch, width = len(seen), known.gpus_per_node
+        array = seen.reshape(batch, known.num_nodes, 2 * width, known.depth)
+        nodes = torch.tanh(self.node(array[:, :, :width].flatten(2)))
+        right = array[:, : self._rows, width:]
+        queue = torch.tanh(self.queue(right.flatten(1)))
+        everything = torch.cat([nodes.mean(1), queue], 1)
+        cluster = torch.tanh(self.cluster(everything))
+        candidates = self.candidates(cluster).view(batch, known.candidates, 1, -1)
+        if self.own is not None:
+            candidates = candidates + self.own(self._own_cells(right)).unsqueeze(2)
+        placements = self.kind[self._kinds]
+        if self.named is not None:
+            placements = placements + self._members @ self.named(nodes)
+        logits = self.pair(torch.tanh(candidates + placements.reshape(-1, 1, *placements.shape[-2:]))).flatten(1)
+        values = self.value(torch.tanh(self.critic(everything))).squeeze(1)
+        return torch.cat([self.wait(cluster), logits], 1), values
+
+    def _own_cells(self, right: Tensor) -> Tensor:
+        """For each candidate the right half with the cells of others left out."""
+        own = (right[..., 0].unsqueeze(1) - self._ranks.view(1, -1, 1, 1)).abs() < 1e-4
+        return (right.unsqueeze(1) * own.unsqueeze(-1)).flatten(2)
+
+
+def masked(logits: Tensor, masks: Tensor) -> Tensor:
+    """Log-probabilities of what is possible; those of all else are so low that nobody draws them."""
+    return torch.log_softmax(logits.masked_fill(~masks, IMPOSSIBLE), 1)
+
+
+def _placements(encoding: Encoding) -> tuple[Tensor, Tensor]:
+    """Of each placement of a candidate: the share that each node has in it, where it names nodes, and of which kind it is."""
+    nodes = encoding.num_nodes
+    if encoding.nodes == LISTS:
+        counts = powers(nodes) if encoding.split == EVEN else tuple(range(1, nodes + 1))
+        lists = node_lists(nodes, tuple(counts)).lists
+        members = torch.zeros(len(lists), nodes)
+        for row, chosen in enumerate(lists):
+            members[row, list(chosen)] = 1 / len(chosen)
+        return members, torch.tensor([counts.index(len(chosen)) for chosen in lists])
+    kinds = len(NODE_RULES) * (len(powers(nodes)) if encoding.split == EVEN else 1)
+    return torch.zeros(kinds, nodes), torch.arange(kinds)

@@ -1,0 +1,151 @@
+"""RL-base and RL-Hybrid: the trained agent decides, always by its most likely action.
+
+Source: contention_rl, section IV, "Benchmark policies". RL-base may leave GPUs idle to spare jobs the contention; RL-Hybrid starts
+by a rule what the agent left. Two things are chosen here. An agent that waits while nothing runs at all is not heard: nothing
+would ever change, and its next answer would be the same. And the rule of RL-Hybrid, which the paper calls greedy scheduling, is
+first come first served by consolidated best fit, whoever fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from policies.api import Decision, PolicySpec
+from policies.errors import EncoderError, WeightsError
+from policies.learned import weights
+from policies.learned.card import Setting, settings_of
+from policies.learned.contention_rl.encoder import NAME, Encoder, Encoding, Moment
+from policies.model import ClusterState, Placement
+from policies.placing import BEST_FIT
+from policies.selection import held_placements
+
+if TYPE_CHECKING:
+    from policies.learned.contention_rl.network import Network
+    from policies.learned.contention_rl.recipe import Recipe
+
+SYSTEM = "contention-rl"
+SOURCE = "Network Contention-Aware Cluster Scheduling with Reinforcement Learning (Ryu and Eo)"
+HELD = "held back by the agent: waiting is {:.0%} of its choice"
+_USUAL = ("usual_communication", "usual_bandwidth", "usual_sensitivity")
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What the agent would do."""
+
+    action: int
+    share: float
+    """Of all that it might do."""
+    waits: float
+    """Share of waiting."""
+
+
+class Agent:
+    """Network and encoder. Invariant: equal weights and states give equal actions."""
+
+    def __init__(self, encoding: Encoding, network: Network) -> None:
+        self.encoder = Encoder(encoding)
+        self._network = network.eval()
+
+    @classmethod
+    def load(cls, folder: Path | None, name: str) -> Agent:
+        """From weights and their card, of that folder or of those that come with Headway. Raises WeightsError."""
+        from policies.learned.contention_rl.network import Network
+
+        place = weights.pretrained() if folder is None else folder
+        _, card = weights.load(place, name, system=SYSTEM, encoder=NAME)
+        try:
+            encoding, sizes = encoding_of(card.recipe), (int(card.recipe["hidden"]), int(card.recipe["pair"]))
+            network = Network(encoding, *sizes)
+        except (KeyError, ValueError, TypeError, RuntimeError, EncoderError) as error:
+            raise WeightsError(f"{place}: {name}.json: its recipe makes no network ({error!r}); train again") from error
+        arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())
+        weights.fill(network, arrays)
+        return cls(encoding, network)
+
+    def choose(self, moment: Moment, *, must_act: bool) -> _Choice:
+        """The most likely action; with `must_act` the most likely start, if there is one."""
+        import torch
+
+        from policies.learned.contention_rl.network import masked
+
+        mask = moment.mask()
+        if not mask[1:].any():
+            return _Choice(0, 1.0, 1.0)
+        with torch.inference_mode():
+            logits, _ = self._network(torch.from_numpy(moment.array).unsqueeze(0))
+            chances = masked(logits, torch.from_numpy(mask).unsqueeze(0))[0].exp().numpy()
+        waits = float(chances[0])
+        if must_act:
+            chances[0] = -1.0
+        action = int(np.argmax(np.where(mask, chances, -1.0)))
+        return _Choice(action, float(chances[action]), waits)
+
+
+class RlBase:
+    """The agent's decisions alone."""
+
+    spec = PolicySpec("rl-base", SOURCE)
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Those who run stay; the agent starts jobs one by one until it waits. Raises EncoderError for unknown clusters."""
+        allocation = held_placements(state, state.running)
+        reasons: dict[int, str] = {}
+        moment = self._agent.encoder.look(state)
+        while True:
+            chosen = self._agent.choose(moment, must_act=not allocation)
+            started = moment.start(chosen.action)
+            if started is None:
+                break
+            row, placement = started
+            allocation[row] = placement
+            reasons[row] = _why(state, placement, chosen.share)
+        if moment.mask()[1:].any():
+            reasons.update((candidate.row, HELD.format(chosen.waits)) for candidate in moment.candidates)
+        self._fill(moment, allocation, reasons)
+        return Decision(allocation, reasons, tuple(state.pending.tolist()))
+
+    def _fill(self, moment: Moment, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
+        """What happens to those whom the agent did not start."""
+
+
+class RlHybrid(RlBase):
+    """The agent's decisions; what it leaves starts by a rule where it fits."""
+
+    spec = PolicySpec("rl-hybrid", SOURCE)
+
+    def _fill(self, moment: Moment, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
+        """First come, first served, by consolidated best fit."""
+        state = moment.state
+        left = [row for row in state.pending.tolist() if row not in allocation]
+        for row, fit in BEST_FIT.claim(moment.capacity, left).items():
+            allocation[row] = Placement.of((node, gpus) for node, gpus, _ in fit)
+            reasons[row] = f"left by the agent; {BEST_FIT.explain(state, fit)}"
+
+
+def settings(encoding: Encoding, recipe: Recipe) -> dict[str, Setting]:
+    """What a card keeps of both, from which `encoding_of` and the network are made again."""
+    kept = asdict(encoding)
+    usual = dict(zip(_USUAL, kept.pop("usual"), strict=True))
+    return {**settings_of(recipe), **settings_of(kept), **usual}
+
+
+def encoding_of(kept: Mapping[str, Setting]) -> Encoding:
+    """The encoding of a card's recipe. Raises KeyError, EncoderError."""
+    values = {each.name: kept[each.name] for each in fields(Encoding) if each.name != "usual"}
+    usual = tuple(float(kept[name]) for name in _USUAL)
+    return Encoding(**values, usual=usual)  # type: ignore[arg-type] # checked by the encoding itself
+
+
+def _why(state: ClusterState, placement: Placement, share: float) -> str:
+    names = [state.nodes.names[node] for node in placement.nodes]
+    where = names[0] if len(names) == 1 else f"{len(names)} nodes, {names[0]} to {names[-1]}"
+    return f"the agent's choice ({share:.0%}): {placement.num_gpus} GPUs on {where}"

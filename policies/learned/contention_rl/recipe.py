@@ -1,0 +1,257 @@
+"""How RL-base is trained: proximal policy optimization in the order of the paper's algorithm 1.
+
+    while jobs run or wait:                      collect: `steps` steps of all environments
+        state <- cluster and queue
+        actions <- policy(state)                 until the agent waits, time stands still
+        sleep for T; reward <- -W1 CS + W2 Util  what the environment gives (equation 2)
+        update the policy                        update: `epochs` passes over the batch
+
+The algorithm is that of Schulman et al., "Proximal policy optimization algorithms" (2017), equations 7 and 9; it masks what cannot
+be. One thing is chosen here: rewards are discounted by time and not by steps, as a round has as many steps as jobs start in it. So
+environments must ask in every round in which somebody waits (`decide="rounds"`, `skip_forced=False`, as they do by default): where
+one step is many rounds and the next is one, discounting by steps teaches to wait.
+
+A *stage* begins new episodes everywhere, with seeds that follow from the training's seed and the stage's number. (It is a round
+of `TrainingRun`, which would be mistaken for the paper's rounds here.) Between two of them nothing but network, optimizer and
+that number matters: there a training can be left, and goes on to the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+
+from policies.errors import TrainingError
+from policies.learned.advantage import gae, values_after
+from policies.learned.contention_rl.encoder import Encoding
+from policies.learned.contention_rl.network import Network, masked
+from policies.learned.rollout import Array, Collector, Episode, Flags, Observations, Rollout
+from policies.learned.run import TrainingRun
+from policies.learned.seeding import seeds
+
+Validate: TypeAlias = Callable[[Network], Mapping[str, float]]
+"""How good the network is on traces that it is not trained with: figures by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Hyper-parameters; those of PPO without a word are stable-baselines3's defaults, which the paper's code takes."""
+
+    hidden: int = 32
+    """Numbers in the network for a node, the queue and the cluster."""
+    pair: int = 16
+    """And for a candidate and for a placement."""
+    steps: int = 128
+    """Of every environment in a batch."""
+    batches: int = 8
+    """In a stage."""
+    stages: int = 10
+    epochs: int = 4
+    """Passes over a batch; chosen, for speed."""
+    minibatch: int = 1024
+    gamma: float = 0.99
+    """Discount of a wait; starts take no time."""
+    lam: float = 0.95
+    clip: float = 0.2
+    learning_rate: float = 1e-3
+    """At the beginning; it falls to 0 in a straight line. Chosen."""
+    entropy: float = 0.003
+    """Weight of the entropy of choices; chosen."""
+    value: float = 0.5
+    """Weight of the value's squared error."""
+    max_gradient: float = 0.5
+    """Norm at which gradients are cut."""
+
+    def __post_init__(self) -> None:
+        """Raises TrainingError for numbers that cannot be."""
+        for name in ("hidden", "pair", "steps", "batches", "stages", "epochs", "minibatch", "learning_rate", "clip"):
+            if not getattr(self, name) > 0:
+                raise TrainingError(f"{name} is {getattr(self, name)}; give more than 0")
+        for name in ("gamma", "lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise TrainingError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
+        for name in ("entropy", "value", "max_gradient"):
+            if not getattr(self, name) >= 0:
+                raise TrainingError(f"{name} is {getattr(self, name)}; give 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What came of a stage."""
+
+    stage: int
+    """From 1."""
+    steps: int
+    """Of all environments, in all stages so far."""
+    episodes: Sequence[Episode]
+    """That ended in it."""
+    losses: Mapping[str, float]
+    """Means over its updates."""
+
+
+class Training:
+    """Invariant between stages: all that follows is decided by `state_dict()`, the recipe and the seed."""
+
+    def __init__(
+        self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], encoding: Encoding, recipe: Recipe, seed: int
+    ) -> None:
+        """Environments that show and do what the encoding says, with masks. Raises TrainingError where they do not."""
+        _check(envs, encoding)
+        torch.manual_seed(seed)
+        self.recipe = recipe
+        self.seed = seed
+        self.network = Network(encoding, recipe.hidden, recipe.pair)
+        self.stage = 0
+        self._optimizer = torch.optim.Adam(self.network.parameters(), lr=recipe.learning_rate, eps=1e-5)
+        self._collector = Collector(envs, recipe.steps, masked=True)
+        self._rng = torch.Generator()
+
+    # The loop
+
+    def run_stage(self) -> Progress:
+        """New episodes, and so many batches of them: collect, then learn."""
+        recipe, envs = self.recipe, self._collector.envs
+        torch.use_deterministic_algorithms(True)
+        self._rng.manual_seed(seeds(1, self.seed, "choices", self.stage)[0])
+        self._collector.restart(seeds(envs.num_envs, self.seed, "episodes", self.stage))
+        episodes: list[Episode] = []
+        losses: list[dict[str, float]] = []
+        for batch in range(recipe.batches):
+            done = (self.stage + batch / recipe.batches) / recipe.stages
+            for group in self._optimizer.param_groups:
+                group["lr"] = recipe.learning_rate * max(0.0, 1.0 - done)
+            rollout = self._collector.collect(self.act)
+            episodes += rollout.episodes
+            losses.append(self.update(rollout))
+        self.stage += 1
+        means = {name: float(np.mean([each[name] for each in losses])) for name in losses[0]}
+        return Progress(self.stage, self.stage * recipe.batches * recipe.steps * envs.num_envs, episodes, means)
+
+    def act(self, seen: Observations, masks: Flags | None) -> dict[str, Array]:
+        """Everyone's action, drawn; with its log-probability, and the value of what is seen."""
+        with torch.no_grad():
+            logits, values = self.network(_tensor(seen))
+            chances = masked(logits, _tensor(masks))
+            actions = torch.multinomial(chances.exp(), 1, generator=self._rng)
+        return {
+            "actions": actions.squeeze(1).numpy(),
+            "log_probs": chances.gather(1, actions).squeeze(1).numpy(),
+            "values": values.numpy(),
+        }
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """Learn from a batch."""
+        advantages, returns = self._advantages(rollout)
+        rows = {
+            "seen": _tensor(rollout.observations).flatten(0, 1),
+            "masks": _tensor(rollout.masks).flatten(0, 1),
+            "actions": _tensor(rollout.actions).flatten(),
+            "choices": (_tensor(rollout.masks).sum(2) > 1).float().flatten(),
+            "log_probs": _tensor(rollout.extras["log_probs"]).flatten(),
+            "advantages": torch.as_tensor(advantages, dtype=torch.float32).flatten(),
+            "returns": torch.as_tensor(returns, dtype=torch.float32).flatten(),
+        }
+        losses: list[tuple[float, ...]] = []
+        for _ in range(self.recipe.epochs):
+            order = torch.randperm(len(rows["actions"]), generator=self._rng)
+            parts = torch.split(order, self.recipe.minibatch)
+            losses.extend(self._learn({name: tensor[chosen] for name, tensor in rows.items()}) for chosen in parts)
+        names = ("policy_loss", "value_loss", "entropy", "kl", "clipped")
+        return dict(zip(names, np.mean(losses, axis=0).tolist(), strict=True))
+
+    def _advantages(self, rollout: Rollout) -> tuple[Array, Array]:
+        """Generalized advantages and returns, in units in which a reward of 1 in every round is worth 1."""
+        recipe, values = self.recipe, rollout.extras["values"]
+        with torch.no_grad():
+            last = self.network(_tensor(rollout.last_observations))[1].numpy()
+            final = (
+                self.network(_tensor(rollout.final_observations))[1].numpy() if rollout.truncated.any() else last[:0]
+            )
+        # A round passes when the agent waits, and time passes when nobody is left to ask about; only then is there a reward.
+        passes = (rollout.actions == 0) | (rollout.rewards != 0)
+        scale = 1.0 - recipe.gamma if recipe.gamma < 1 else 1.0
+        return gae(
+            scale * rollout.rewards,
+            values,
+            values_after(values, last, rollout.truncated, final),
+            rollout.terminated,
+            rollout.truncated,
+            gamma=np.where(passes, recipe.gamma, 1.0),
+            lam=recipe.lam,
+        )
+
+    def _learn(self, rows: Mapping[str, Tensor]) -> tuple[float, ...]:
+        """One step down the gradient of -(clipped objective) + value error - entropy."""
+        recipe = self.recipe
+        logits, values = self.network(rows["seen"])
+        chances = masked(logits, rows["masks"])
+        change = chances.gather(1, rows["actions"].unsqueeze(1)).squeeze(1) - rows["log_probs"]
+        ratio = change.exp()
+        clipped = ratio.clamp(1 - recipe.clip, 1 + recipe.clip)
+        advantages = rows["advantages"]
+        # Where nothing can be done but wait there is a value to learn, and no choice.
+        share = rows["choices"] / rows["choices"].sum().clamp(min=1.0)
+        mean = (share * advantages).sum()
+        advantages = (advantages - mean) / ((share * (advantages - mean).square()).sum().sqrt() + 1e-8)
+        policy_loss = -(share * torch.min(ratio * advantages, clipped * advantages)).sum()
+        value_loss = (values - rows["returns"]).square().mean()
+        entropy = -(share * (chances.exp() * chances).sum(1)).sum()
+        loss = policy_loss + recipe.value * value_loss - recipe.entropy * entropy
+        self._optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), recipe.max_gradient)
+        self._optimizer.step()
+        with torch.no_grad():
+            kl = (share * (ratio - 1 - change)).sum()
+            cut = (share * ((ratio - 1).abs() > recipe.clip)).sum()
+        return tuple(float(each.detach()) for each in (policy_loss, value_loss, entropy, kl, cut))
+
+    # Leaving and going on
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is another stage."""
+        return self.stage >= self.recipe.stages
+
+    def state_dict(self) -> dict[str, Any]:
+        """All from which `load_state_dict` goes on; taken between stages."""
+        return {
+            "stage": self.stage,
+            "network": {name: tensor.clone() for name, tensor in self.network.state_dict().items()},
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
+        """Go on from there."""
+        self.stage = int(state_dict["stage"])
+        self.network.load_state_dict(state_dict["network"])
+        self._optimizer.load_state_dict(state_dict["optimizer"])
+
+
+def train(run: TrainingRun, training: Training, validate: Validate) -> None:
+    """The whole training, in its folder. After every stage `validate` is asked; its first figure decides which weights are best."""
+    run.keep(training=training)
+    for _ in run.rounds(training.recipe.stages):
+        progress = training.run_stage()
+        run.log(steps=progress.steps, **progress.losses)
+        figures = validate(training.network)
+        run.evaluate(next(iter(figures.values())), training.network.state_dict(), **figures)
+
+
+def _check(envs: gymnasium.vector.VectorEnv[Any, Any, Any], encoding: Encoding) -> None:
+    seen, actions = envs.single_observation_space, envs.single_action_space
+    if seen.shape != encoding.shape or getattr(actions, "n", None) != encoding.actions:
+        raise TrainingError(
+            f"the environments show {seen} and take {actions}, where the encoding has an array of {encoding.shape} and "
+            f"{encoding.actions} actions; make both with the same cluster, candidates, nodes, split and cells"
+        )
+
+
+def _tensor(array: Any) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))

@@ -1,0 +1,36 @@
+"""Agents that nobody trained, and the small worlds of the tests of training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from policies.learned.contention_rl.encoder import Encoding
+from policies.learned.contention_rl.network import Network
+from policies.learned.contention_rl.policy import Agent
+from simulator.envs.contention import ContentionEnv
+
+
+def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> Network:
+    """Random weights; `spread` is how different its logits are."""
+    torch.manual_seed(seed)
+    network = Network(encoding, hidden=16, pair=8)
+    with torch.no_grad():
+        for layer in (network.pair, network.wait):
+            layer.weight.mul_(100 * spread)
+    return network
+
+
+def agent_of(encoding: Encoding, seed: int = 0, wait: float | None = None) -> Agent:
+    """With random weights; `wait` is added to the logit of waiting."""
+    network = network_of(encoding, seed)
+    if wait is not None:
+        torch.nn.init.constant_(network.wait.bias, wait)
+    return Agent(encoding, network)
+
+
+def environments(count: int, **options: Any) -> SyncVectorEnv:
+    """Of one process, as a training wants them."""
+    return SyncVectorEnv([lambda: ContentionEnv(**options)] * count, autoreset_mode=AutoresetMode.SAME_STEP)

@@ -1,0 +1,150 @@
+"""Training: it learns, the same seed gives the same weights, and it goes on after a stage as if nothing had happened."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from policies.errors import TrainingError
+from policies.learned.card import draft
+from policies.learned.contention_rl.encoder import NAME, Encoding
+from policies.learned.contention_rl.policy import SYSTEM, Agent, settings
+from policies.learned.contention_rl.recipe import Progress, Recipe, Training, train
+from policies.learned.run import TrainingRun
+from simulator.traces.generators.contention_rl import ContentionRL
+from tests.unit.policies.learned.contention_rl.agents import environments
+
+SMALL = Recipe(hidden=16, pair=8, steps=24, batches=2, stages=3, minibatch=64, epochs=2)
+WORLD: dict[str, Any] = {
+    "traces": ContentionRL(jobs=12, demands=(1, 2, 4), cluster_gpus=8),
+    "cluster": "2x4",
+    "reward": "jct",
+    "cells": "features",
+}
+ENCODING = Encoding(num_nodes=2, gpus_per_node=4, cells="features")
+
+
+def training_of(recipe: Recipe = SMALL, seed: int = 5, envs: int = 4, **options: Any) -> Training:
+    torch.set_num_threads(1)
+    return Training(environments(envs, **WORLD | options), ENCODING, recipe, seed)
+
+
+def weights_of(training: Training) -> dict[str, Any]:
+    return {name: tensor.numpy().tobytes() for name, tensor in training.network.state_dict().items()}
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
+    first, again, other = (training_of(seed=seed) for seed in (5, 5, 6))
+    for training in (first, again, other):
+        training.run_stage()
+    assert weights_of(first) == weights_of(again) != weights_of(other)
+
+
+def test_a_training_that_goes_on_comes_to_the_same_weights() -> None:
+    whole = training_of()
+    whole.run_stage()
+    left = copy.deepcopy(whole.state_dict())
+    while not whole.is_done:
+        whole.run_stage()
+    later = training_of(seed=5)
+    torch.manual_seed(99)
+    later.load_state_dict(left)
+    assert later.stage == 1
+    progress: Progress | None = None
+    while not later.is_done:
+        progress = later.run_stage()
+    assert weights_of(later) == weights_of(whole)
+    assert progress is not None
+    assert (progress.stage, progress.steps) == (3, 3 * 2 * 24 * 4)
+    assert all(np.isfinite(loss) for loss in progress.losses.values())
+
+
+def test_it_learns() -> None:
+    # One job at a time, each as long as a round: to wait when a job could start costs everybody a round.
+    world: dict[str, Any] = {
+        "traces": ContentionRL(jobs=12, demands=(4,), duration_s=300, cluster_gpus=4),
+        "cluster": "1x4",
+    }
+    recipe = Recipe(hidden=16, pair=8, steps=32, batches=4, stages=3, minibatch=64, learning_rate=1e-2, gamma=0.9)
+    encoding = Encoding(num_nodes=1, gpus_per_node=4, cells="features")
+    training = Training(environments(8, **WORLD | world), encoding, recipe, 5)
+    stages = [training.run_stage() for _ in range(recipe.stages)]
+    first, _, last = (np.mean([episode.info["outcome"]["avg_jct_s"] for episode in stage.episodes]) for stage in stages)
+    best_s = 300 * 13 / 2
+    assert first > 1.25 * best_s
+    assert best_s <= last < 1.1 * best_s
+
+
+def test_time_is_discounted_and_starts_are_not() -> None:
+    training = training_of(Recipe(gamma=0.5, lam=1.0, steps=16, batches=1, stages=1, hidden=16, pair=8))
+    collector = training._collector
+    collector.restart([1, 2, 3, 4])
+    rollout = collector.collect(training.act)
+    _, returns = training._advantages(rollout)
+    passes = (rollout.actions == 0) | (rollout.rewards != 0)
+    assert passes.any()
+    assert not passes.all()
+    over = rollout.terminated | rollout.truncated
+    for step, env in np.argwhere(~over[:-1]):
+        expected = 0.5 * rollout.rewards[step, env] + (0.5 if passes[step, env] else 1.0) * returns[step + 1, env]
+        assert returns[step, env] == pytest.approx(expected, abs=1e-5)
+    for step, env in np.argwhere(rollout.terminated):
+        assert returns[step, env] == pytest.approx(0.5 * rollout.rewards[step, env], abs=1e-5)
+
+
+def test_the_agent_that_serves_prefers_what_training_drew_most() -> None:
+    training = training_of()
+    training.run_stage()
+    agent = Agent(ENCODING, training.network)
+    env = gymnasium.make("simulator.envs:headway/Contention-v0", **WORLD)
+    seen, _ = env.reset(seed=3)
+    raw: Any = env.unwrapped
+    moment = agent.encoder.look(raw.simulation.state())
+    assert np.array_equal(moment.array, seen)
+    masks = moment.mask()
+    drawn = [int(training.act(seen[None], masks[None])["actions"][0]) for _ in range(400)]
+    assert masks[drawn].all()
+    counts = np.bincount(drawn, minlength=len(masks))
+    chosen = agent.choose(moment, must_act=False)
+    assert counts[chosen.action] / 400 == pytest.approx(chosen.share, abs=0.1)
+    assert counts[chosen.action] > 0.5 * counts.max()
+
+
+def test_a_training_in_its_folder_leaves_weights_that_serve(tmp_path: Path) -> None:
+    training = training_of(Recipe(hidden=16, pair=8, steps=8, batches=1, stages=2, epochs=1))
+    kept = settings(ENCODING, training.recipe)
+    card = draft(
+        system=SYSTEM,
+        recipe=kept,
+        seed=5,
+        encoder=NAME,
+        shapes=[ENCODING.supports],
+        data="12 jobs",
+        data_sha256="0" * 64,
+    )
+    figures = iter((3.0, 4.0))
+    with TrainingRun(tmp_path / "run", card, resume=False, better="lower") as run:
+        train(run, training, lambda network: {"jct_s": next(figures)})
+        best = run.best_folder
+    assert training.is_done
+    agent = Agent.load(best, SYSTEM)
+    assert agent.encoder.encoding == ENCODING
+    assert json.loads((best / f"{SYSTEM}.json").read_text())["results"]["jct_s"] == 3.0
+
+
+def test_environments_of_another_form_are_refused() -> None:
+    with pytest.raises(TrainingError, match="make both with the same cluster"):
+        Training(environments(1, **WORLD | {"cells": "scalar"}), ENCODING, SMALL, 0)
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"gamma": 1.5}, {"entropy": -0.1}, {"learning_rate": 0.0}])
+def test_recipes_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(TrainingError, match=next(iter(wrong))):
+        Recipe(**wrong)
