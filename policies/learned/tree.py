@@ -37,7 +37,8 @@ class Tree:
         nodes = leaves + self._leaves
         self._nodes[nodes] = values
         for _ in range(self._depth):
-            nodes = np.unique(nodes >> 1)
+            # One that comes up twice is worked out twice, to the same: that costs less than to find it.
+            nodes = nodes >> 1
             self._nodes[nodes] = self._join(self._nodes[2 * nodes], self._nodes[2 * nodes + 1])
 
     def find(self, targets: Floats) -> Indices:
