@@ -76,8 +76,10 @@ the log says so when one of them has changed. A file with a mistake changes noth
 
 A job's duration is never known: "estimated" is the mean of past runs of the same user and job name (`history_runs`,
 `history_min_runs`), or else the job's time limit. Policies that preempt (`srtf`, `las`, `tiresias` and their kin) stop running
-jobs that can come back where `preemption` is `"automatic"`; else they only order the queue. Models are not profiled for policies
-yet: those that need profiles take all models for equal.
+jobs that can come back where `preemption` is `"automatic"`; else they only order the queue. Of what jobs train, policies know
+what agents measured lately: computing time, bytes and overlap by model, losses of pairs that met, and speeds of NICs. A job that
+waits is taken for what one of the same user and name was last seen to train since the controller started. What is not measured
+(localities, racks, uplinks; without agents all of it) counts with the usual numbers, or not at all.
 
 ## agent.toml
 

@@ -20,6 +20,7 @@ from controller.elsewhere import stranded
 from controller.events import EventLog
 from controller.follow import Changes, changes, held_gpus, run_record, scoped, served_after
 from controller.journal import DecisionEntry, Journal, RunRecord
+from controller.known_models import KnownModels
 from controller.ledger import Ledger, Refusal, Served
 from controller.limits import may_let_go, put_off
 from controller.observe import Observation, Observer
@@ -84,6 +85,10 @@ class Cycle:
         self._last_policy = ""
         self.measured: Known = NOTHING
         """What is known of how running jobs do: the next snapshot says it."""
+
+    def learn(self, models: KnownModels | None) -> None:
+        """What is known of models: the next snapshot says it."""
+        self._observer.teller.known = models
 
     @property
     def _partitions(self) -> frozenset[str]:

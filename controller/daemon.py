@@ -140,6 +140,7 @@ class Controller:
     def know(self, measured: Known) -> None:
         """What is known of how running jobs do: the next snapshot says it."""
         self._cycle.measured = measured
+        self._cycle.learn(self.measuring.models if self.measuring is not None else None)
 
     async def use_policy(self, address: str) -> PolicySpec:
         """Swap the policy server. Raises PolicyUnavailableError, and keeps the old one, when the new one is not fit."""

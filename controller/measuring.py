@@ -22,6 +22,7 @@ from controller.config import ControllerSettings
 from controller.contention import FRESH_WINDOWS, NOTHING, Contention, Known, contention, jobs_by_node, newest
 from controller.cycle import CycleResult
 from controller.ideal import measured_priors
+from controller.known_models import KnownModels
 from controller.profile_reader import OneLook, ProfileReader, ProfileStoreError
 from controller.sensitivity import Priors
 from controller.slurm.client import SlurmSnapshot
@@ -90,6 +91,8 @@ class Measuring:
         self.agents = agents
         self._path = path
         self._priors = Priors()
+        self.models: KnownModels | None = None
+        """As of the last look at models; None: there was none yet."""
         self._priors_s: float | None = None
         self._seen: object = None
         self._asked = Worker("profiles")
@@ -138,6 +141,7 @@ class Measuring:
             return
         if self._priors_s is None or time.monotonic() - self._priors_s > _PRIORS_EVERY_S:
             self._priors = await worker.run(partial(_priors, store))
+            self.models = await worker.run(partial(_models, store))
             self._priors_s = time.monotonic() if found else None
         known = {run: self.known[run] for run, item in found.items() if self._has(run, item)}
         news = [run for run in found if run not in known]
@@ -176,6 +180,10 @@ def _worked_out(store: ProfileReader, windows: Sequence[Observation], priors: Pr
 
 def _priors(store: ProfileReader) -> Priors:
     return measured_priors(store, store.beginning_of_last(_PRIORS_FROM))
+
+
+def _models(store: ProfileReader) -> KnownModels:
+    return KnownModels.of(store, store.beginning_of_last(_PRIORS_FROM))
 
 
 @asynccontextmanager

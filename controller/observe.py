@@ -19,6 +19,7 @@ from controller.contention import NOTHING, Contention, Known, run_of
 from controller.dependency import Dependencies, Met
 from controller.feasible import Feasibility
 from controller.jobrow import Held, JobRow, Nodes, job_row
+from controller.known_models import Teller
 from controller.ledger import Ledger
 from controller.preemption import Elsewhere
 from controller.scope import WAITING, Role, Standing, standing
@@ -65,7 +66,9 @@ class Observation:
 
 
 class Observer:
-    """Turns snapshots into observations. Invariant: equal arguments give equal observations but for `sequence`."""
+    """Turns snapshots into observations. Invariant: equal arguments give equal observations but for `sequence`, and for what the
+    teller has heard of models.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[int, JobRow] = {}
@@ -79,6 +82,8 @@ class Observer:
         self._signature: object = None
         self._users: dict[str, int] = {}
         self._sequence = 0
+        self.teller = Teller()
+        """Says in states what is known of models."""
 
     def observe(
         self,
@@ -173,7 +178,7 @@ class Observer:
             if preemptible
             else (),
         )
-        return build_state(
+        state = build_state(
             sequence=self._sequence,
             time_s=snapshot.time_s,
             nodes=managed,
@@ -181,6 +186,7 @@ class Observer:
             rows=rows,
             node_sets=nodes.feasibility.masks,
         )
+        return self.teller.told(state, visible, measured)
 
 
 def _sent(visible: list[JobRow], ledger: Ledger) -> dict[int, int]:

@@ -116,6 +116,11 @@ class ProfileReader:
         known = [row[0] for row in rates if row is not None and row[0]]
         return min(known) / 8 if known and len(known) == len(rates) else None
 
+    def nic_gbyte_s(self) -> dict[str, float]:
+        """GB/s of each node's fastest network interface, each direction, where its agent tells."""
+        found = self._db.execute("SELECT name, link_bits_per_s FROM node WHERE link_bits_per_s > 0")
+        return {name: bits_per_s / 8e9 for name, bits_per_s in found}
+
     def newest_s(self) -> float:
         """Beginning of the newest window that was worked out; 0: there is none."""
         (start_s,) = self._db.execute("SELECT MAX(start_s) FROM observation").fetchone()

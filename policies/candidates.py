@@ -19,9 +19,9 @@ Room = tuple[int, int]
 Crowd = Callable[[int], int]
 """Jobs that send over a node's NIC."""
 
-MOST_NODES = 64
+MOST_NODES = 32
 """Looked at, besides as many as the job needs: the freest."""
-_MOST_RACKS = 4
+_MOST_RACKS = 2
 _MOST_SINGLE = 8
 
 
@@ -48,8 +48,9 @@ def _all(capacity: Capacity, row: int, crowd: Crowd) -> Iterator[Placement]:
         fitting = sorted((room, node) for node, room in rooms if room >= gpus)
         yield from (Placement((node,), (gpus,)) for _, node in fitting[:_MOST_SINGLE])
         return
+    crowds = {node: crowd(node) for node, _ in rooms}
     for among in (rooms, *_by_rack(capacity, rooms, gpus)):
-        quiet = sorted(among, key=lambda room: (crowd(room[0]), -room[1], room[0]))
+        quiet = sorted(among, key=lambda room: crowds[room[0]])  # of equals the freest first, as they stand
         if jobs.split[row] == Split.ANY:
             for order, tight in ((among, False), (quiet, False), (among, True)):
                 shares = _taken(order, gpus, low, high, tight=tight)
@@ -64,10 +65,10 @@ def _all(capacity: Capacity, row: int, crowd: Crowd) -> Iterator[Placement]:
 
 def _by_rack(capacity: Capacity, rooms: list[Room], gpus: int) -> Iterable[list[Room]]:
     """The rooms of each rack that has enough for the job; the racks with most first."""
-    rack = capacity.state.nodes.rack
+    rack = capacity.state.nodes.rack[[node for node, _ in rooms]].tolist()
     racks: dict[int, list[Room]] = defaultdict(list)
-    for room in rooms:
-        racks[int(rack[room[0]])].append(room)
+    for number, room in zip(rack, rooms, strict=True):
+        racks[number].append(room)
     if len(racks) < 2:
         return []
     total = {number: sum(room for _, room in its) for number, its in racks.items()}

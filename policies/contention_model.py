@@ -51,6 +51,8 @@ class Effect:
     """Speed that others would lose, added up."""
     loser: int = -1
     """Who would lose most; -1: nobody."""
+    alone: float = 1.0
+    """Speed that the job would have there if nobody else ran."""
 
     @property
     def net(self) -> float:
@@ -143,10 +145,6 @@ class ContentionModel:
         """Of a job that runs, or was added."""
         return self._runs[row].speed
 
-    def alone(self, row: int, placement: Placement) -> float:
-        """Speed that the job would have there if nobody else ran."""
-        return self._run(row, placement).timing.undisturbed if self._links else 1.0
-
     def effect(self, row: int, placement: Placement) -> Effect:
         """Of starting that job there."""
         run = self._run(row, placement)
@@ -166,7 +164,7 @@ class ContentionModel:
             taken += lost
             if lost > most:
                 most, loser = lost, other
-        return Effect(own, taken, loser)
+        return Effect(own, taken, loser, run.timing.undisturbed if self._links else 1.0)
 
     def add(self, row: int, placement: Placement) -> None:
         """That job runs there from now on."""

@@ -147,7 +147,7 @@ class _Search:
         if found is None:
             return None
         placement, effect = found
-        disturbed = effect.taken > 1e-12 or effect.own < model.alone(row, placement) - 1e-12
+        disturbed = effect.taken > 1e-12 or effect.own < effect.alone - 1e-12
         return _Choice(placement, effect, disturbed)
 
     def _why_here(self, row: int, best: _Choice) -> str:

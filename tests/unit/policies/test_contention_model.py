@@ -148,7 +148,7 @@ def test_without_a_measured_ring_bytes_and_bandwidth_count() -> None:
     effect = model.effect(1, BOTH_NODES)
     assert [effect.own, effect.taken, effect.loser] == pytest.approx([1 / 3, 1 / 2 - 1 / 3, 0])
     assert effect.net == pytest.approx(1 / 6)
-    assert model.alone(1, BOTH_NODES) == pytest.approx(1 / 2)
+    assert effect.alone == pytest.approx(1 / 2)
     assert model.effect(1, Placement((1,), (8,))).own == 1.0
 
 
