@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 from policies.learned.contention_rl.board import Board
@@ -66,11 +67,17 @@ class Choice(ABC, Generic[JobT]):
         """How so many GPUs can be spread on the whole cluster."""
         spreads = self._spreads.get(gpus)
         if spreads is None:
-            board = self._board
-            whole = [sum(1 << node for node, has in enumerate(board.gpus) if has >= x) for x in range(board.width + 1)]
-            found = spreads_of(gpus, self._counts, board.width)
-            spreads = self._spreads[gpus] = tuple(each for each in found if each.fits(whole))
+            found = spreads_of(gpus, self._counts, self._board.width)
+            spreads = self._spreads[gpus] = tuple(each for each in found if each.fits(self._whole))
         return spreads
+
+    @cached_property
+    def _whole(self) -> list[int]:
+        """The nodes that have x GPUs or more, free or not, as `at_least` has those where they are free."""
+        gpus = self._board.gpus
+        sizes = {has: sum(1 << node for node, there in enumerate(gpus) if there >= has) for has in set(gpus)}
+        levels = range(self._board.width + 1)
+        return [sizes[min(enough)] if (enough := [has for has in sizes if has >= x]) else 0 for x in levels]
 
     def ever(self, gpus: int) -> bool:
         """Whether so many GPUs could be placed if nobody else were there."""

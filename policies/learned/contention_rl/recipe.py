@@ -55,6 +55,8 @@ class Recipe:
     epochs: int = 4
     """Passes over a batch; chosen, for speed."""
     minibatch: int = 1024
+    forced: float = 0.25
+    """Share of the steps without a choice that a pass looks at: there are many, and only a value to learn. Chosen, for speed."""
     gamma: float = 0.99
     """Discount of a wait; starts take no time."""
     lam: float = 0.95
@@ -73,7 +75,7 @@ class Recipe:
         for name in ("hidden", "pair", "steps", "batches", "stages", "epochs", "minibatch", "learning_rate", "clip"):
             if not getattr(self, name) > 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give more than 0")
-        for name in ("gamma", "lam"):
+        for name in ("gamma", "lam", "forced"):
             if not 0 <= getattr(self, name) <= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
         for name in ("entropy", "value", "max_gradient"):
@@ -108,7 +110,7 @@ class Training:
         self.seed = seed
         self.network = Network(encoding, recipe.hidden, recipe.pair)
         self.stage = 0
-        self._optimizer = torch.optim.Adam(self.network.parameters(), lr=recipe.learning_rate, eps=1e-5)
+        self._optimizer = torch.optim.Adam(self.network.parameters(), recipe.learning_rate, eps=1e-5, fused=True)
         self._collector = Collector(envs, recipe.steps, masked=True)
         self._rng = torch.Generator()
 
@@ -135,7 +137,7 @@ class Training:
 
     def act(self, seen: Observations, masks: Flags | None) -> dict[str, Array]:
         """Everyone's action, drawn; with its log-probability, and the value of what is seen."""
-        with torch.no_grad():
+        with torch.inference_mode():
             logits, values = self.network(_tensor(seen))
             chances = masked(logits, _tensor(masks))
             actions = torch.multinomial(chances.exp(), 1, generator=self._rng)
@@ -159,7 +161,9 @@ class Training:
         }
         losses: list[tuple[float, ...]] = []
         for _ in range(self.recipe.epochs):
-            order = torch.randperm(len(rows["actions"]), generator=self._rng)
+            looked_at = rows["choices"] + torch.rand(len(rows["choices"]), generator=self._rng) > 1 - self.recipe.forced
+            order = torch.randperm(len(rows["choices"]), generator=self._rng)
+            order = order[looked_at[order]] if looked_at.any() else order
             parts = torch.split(order, self.recipe.minibatch)
             losses.extend(self._learn({name: tensor[chosen] for name, tensor in rows.items()}) for chosen in parts)
         names = ("policy_loss", "value_loss", "entropy", "kl", "clipped")
