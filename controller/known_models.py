@@ -12,17 +12,20 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
 from statistics import median
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from controller.contention import Known, run_of
-from controller.fit_rows import Names, rows
 from controller.jobrow import JobRow
 from controller.profile_reader import ProfileReader
 from controller.windows import Shape, Trained
 from policies.locality import NUM_TIERS
 from policies.model import ClusterState, Pairs, Profiles
 from policies.pairs import Pair, key_of, mean_losses
+
+if TYPE_CHECKING:
+    from controller.fit_rows import Names
 
 _Seen = tuple[Trained, Shape]
 _MOST_REMEMBERED = 100_000
@@ -44,6 +47,9 @@ class KnownModels:
     @staticmethod
     def of(store: ProfileReader, since_s: float) -> KnownModels:
         """What was measured since then. Raises sqlite3.Error."""
+        # Only here, where agents have told something: it brings the simulator's models with it, which a start does not wait for.
+        from controller.fit_rows import Names, rows
+
         found = rows(store, since_s=since_s)
         ratios: dict[Pair, list[float]] = defaultdict(list)
         for pair in found.pairs:

@@ -643,8 +643,12 @@ async def test_a_controller_that_hangs_is_given_up(address: str, tmp_path: Path)
     async with listener:
         async with Agent(address, dial_timeout_s=0.2).running() as agent:
             await agent.failed("no welcome in time")
+        listener.close()
+        await asyncio.sleep(0.05)  # whoever was let in last is held by then
         for writer in held:
             writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
 
 async def test_tls_with_a_ca_of_one_s_own(store: ProfileStore, tmp_path: Path) -> None:
