@@ -32,6 +32,11 @@ IGNORES = """#!/bin/sh
 trap : USR1
 srun env --ignore-signal=USR1 python every_ten_train.py
 """
+ENDLESS = IGNORES.replace(
+    "srun env --ignore-signal=USR1 python every_ten_train.py",
+    "sed 's/, 120)/, 100000)/' every_ten_train.py >endless_train.py\n"
+    "srun env --ignore-signal=USR1 python endless_train.py",
+)
 LOSS_OF_SAVED = """
 import sys, lightning_train as script, torch
 saved = torch.load(sys.argv[1], weights_only=False)
@@ -216,11 +221,12 @@ def test_submitit_goes_on_after_its_last_save(recipe: Recipe) -> None:
 
 
 def test_a_job_that_would_not_heed_the_signal_is_not_asked(recipe: Recipe) -> None:
-    job = recipe.submit(IGNORES.replace("trap :", "trap ''"))
+    job = recipe.submit(ENDLESS.replace("trap :", "trap ''"))
     recipe.until_trains(job)
 
     recipe.until_refused(job, "would not heed USR1")
     assert recipe.cluster.state(job) == "RUNNING"
+    recipe.cluster.cluster.run("scancel", job)
 
 
 def test_a_job_that_ignores_the_signal_is_left_where_it_is(recipe: Recipe) -> None:
@@ -252,7 +258,7 @@ def test_a_job_that_slurm_would_not_start_again_is_not_asked(recipe: Recipe) -> 
 
 def test_a_batch_script_without_a_trap_is_not_asked(recipe: Recipe) -> None:
     """It would end of the signal, which is why every recipe has one."""
-    job = recipe.submit(IGNORES.replace("trap : USR1\n", ""))
+    job = recipe.submit(ENDLESS.replace("trap : USR1\n", ""))
     recipe.until_trains(job)
 
     recipe.until_refused(job, "would be ended by USR1")
