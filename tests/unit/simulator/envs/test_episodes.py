@@ -19,7 +19,7 @@ from simulator.settings import NodeChange, Settings
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import MIXES, ContentionRL
-from tests.unit.simulator.envs.worlds import Agent, first_action, play, random_agent
+from tests.unit.simulator.envs.worlds import Agent, first_action, play, random_agent, trail
 
 CHOICES = [("lists", "even"), ("lists", "packed"), ("rules", "even"), ("rules", "packed")]
 ANY_SIZE = tuple(range(1, 33))
@@ -41,23 +41,10 @@ def test_agents_finish_256_jobs_and_lose_none(nodes: str, split: str, agent: str
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_same_seed_gives_the_same_episodes(mix: str) -> None:
-    def trail(env: ContentionEnv) -> list[bytes]:
-        agent, steps = random_agent(9), []
-        seen, _ = env.reset(seed=4)
-        for _ in range(2):
-            over = False
-            while not over:
-                seen, reward, terminated, truncated, _ = env.step(np.int64(agent(env)))
-                steps.append(seen.tobytes() + np.float64(reward).tobytes())
-                over = terminated or truncated
-            seen, _ = env.reset()
-            steps.append(seen.tobytes())
-        return steps
-
     options: dict[str, Any] = {"traces": ContentionRL(jobs=30, mix=mix), "slowdown": ("max-min",)}
     first, again, other = (ContentionEnv(**options) for _ in range(3))
     other.reset(seed=5)
-    assert trail(first) == trail(again)
+    assert trail(first, random_agent(9)) == trail(again, random_agent(9))
     assert not first.trace.same_jobs(other.trace)
 
 

@@ -26,7 +26,7 @@ from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.sched2 import Sched2
 from simulator.traces.trace import Trace
-from tests.unit.simulator.envs.worlds import Crowd, trace_of
+from tests.unit.simulator.envs.worlds import Crowd, trace_of, trail
 
 Agent = Callable[[Sched2Env], int]
 BUSY = Sched2(jobs=120, mean_gap_s=400.0, cluster_gpus=32)
@@ -368,22 +368,9 @@ def test_it_is_a_gymnasium_environment() -> None:
 
 
 def test_the_same_seed_gives_the_same_episodes() -> None:
-    def trail(env: Sched2Env) -> list[bytes]:
-        agent, steps = random_agent(9), []
-        seen, _ = env.reset(seed=4)
-        for _ in range(2):
-            over = False
-            while not over:
-                seen, reward, terminated, truncated, _ = env.step(np.int64(agent(env)))
-                steps.append(seen.tobytes() + np.float64(reward).tobytes())
-                over = terminated or truncated
-            seen, _ = env.reset()
-            steps.append(seen.tobytes())
-        return steps
-
     first, again, other = (Sched2Env(traces=BUSY, cluster="4x8") for _ in range(3))
     other.reset(seed=5)
-    assert trail(first) == trail(again)
+    assert trail(first, random_agent(9)) == trail(again, random_agent(9))
     assert not first.trace.same_jobs(other.trace)
 
 
