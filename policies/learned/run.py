@@ -79,12 +79,15 @@ class TrainingRun:
         point_every_s: float = POINT_EVERY_S,
         clock: Callable[[], float] = time.monotonic,
         progress: Progress | None = None,
+        device: str = "cpu",
     ) -> None:
         """`card`: as `card.draft` makes it; its system names the weights. `better`, `patience`: of the validation figure, see
         EarlyStop. Points are at most `point_every_s` apart where rounds are shorter than that.
         """
         self.folder = folder
         self.card = card
+        self.device = device
+        """Where the recipe's networks learn, as torch names it. Only "cpu" promises the same weights from the same seed."""
         self.early = EarlyStop(better, patience)
         self._resume = resume
         self._every_s = point_every_s

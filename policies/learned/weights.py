@@ -49,6 +49,17 @@ def pretrained() -> Traversable:
     return resources.files("policies.learned") / "pretrained"
 
 
+def located(given: str, system: str, shipped: str) -> tuple[Path | Traversable, str]:
+    """Folder and name of the weights of a policy's option `weights`: '' is those that come with Headway, under their name.
+
+    A folder is that of a training (its `best/` has the weights), or one in which weights are named by their system.
+    """
+    if not given:
+        return pretrained(), shipped
+    folder = Path(given).expanduser()
+    return (best, system) if (best := folder / "best").is_dir() else (folder, system)
+
+
 def save(folder: Path, name: str, state: Mapping[str, Array | torch.Tensor], card: ModelCard) -> ModelCard:
     """Write weights and card, the card last, each whole or not at all; the card as it was written, with digest and parameters.
 

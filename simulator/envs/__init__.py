@@ -2,6 +2,7 @@
 
 import gymnasium, simulator.envs
 env = gymnasium.make("headway/Contention-v0", branch="B")
+envs = gymnasium.make_vec("headway/Contention-v0", 32, vectorization_mode="vector_entry_point", branch="B")
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ CONTENTION = "headway/Contention-v0"
 ELASTIC = "headway/ElasticAllocation-v0"
 SCHED2 = "headway/Sched2-v0"
 
-if CONTENTION not in gymnasium.registry:
-    gymnasium.register(CONTENTION, entry_point="simulator.envs.contention:ContentionEnv")
-if ELASTIC not in gymnasium.registry:
-    gymnasium.register(ELASTIC, entry_point="simulator.envs.elastic:ElasticAllocationEnv")
-if SCHED2 not in gymnasium.registry:
-    gymnasium.register(SCHED2, entry_point="simulator.envs.sched2:Sched2Env")
+for _name, _one, _many in (
+    (CONTENTION, "contention:ContentionEnv", "contention"),
+    (ELASTIC, "elastic:ElasticAllocationEnv", "elastic"),
+    (SCHED2, "sched2:Sched2Env", "sched2"),
+):
+    if _name not in gymnasium.registry:
+        gymnasium.register(
+            _name, entry_point=f"simulator.envs.{_one}", vector_entry_point=f"simulator.envs.vectorized:{_many}"
+        )

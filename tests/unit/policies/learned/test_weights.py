@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from policies.errors import WeightsError
 from policies.learned.card import ModelCard
-from policies.learned.weights import load, pretrained, save
+from policies.learned.weights import load, located, pretrained, save
 from tests.unit.policies.learned.cards import card
 
 Tensors = dict[str, Any]
@@ -236,3 +236,10 @@ def test_killed_between_the_two_files_leaves_no_wrong_pair(folder: Path, tensors
     assert "its SHA-256 is not the card's" in refused(folder)
     save(folder, "toy", tensors, card())
     load(folder, "toy", system="toy", encoder="toy/1", network=tensors)
+
+
+def test_weights_are_found_in_the_folder_of_a_training_in_a_plain_one_and_in_the_package(tmp_path: Path) -> None:
+    assert located("", "toy", "toy-heavy") == (pretrained(), "toy-heavy")
+    assert located(str(tmp_path), "toy", "toy-heavy") == (tmp_path, "toy")
+    (tmp_path / "best").mkdir()
+    assert located(str(tmp_path), "toy", "toy-heavy") == (tmp_path / "best", "toy")

@@ -1,0 +1,256 @@
+"""The simulator as the ground of trainings: what is trained on follows from scene and users, and from nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from policies.api import Decision, PolicySpec, load_policy
+from policies.errors import TrainingError
+from policies.learned.systems import FIGURE, TEST_SEEDS, Given, Jobs, Scene
+from policies.model import ClusterState
+from policies.selection import held_placements
+from simulator.cluster import Cluster
+from simulator.metrics import average_jct_s
+from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles import Profile
+from simulator.slowdown.store import save_profiles
+from simulator.traces.generators import generate
+from simulator.traces.generators.contention_rl import ContentionRL
+from simulator.traces.trace import Trace
+from simulator.traces.write import write_trace
+from simulator.training import FIGURES, SimulatorGround, ground
+from simulator.training_data import of_files, of_scene
+
+SCENE = Scene(
+    workloads=(
+        Jobs("contention-rl", {"jobs": 16, "demands": (1, 2, 4)}),
+        Jobs("contention-rl", {"jobs": 16, "mix": "heavy", "demands": (1, 2)}),
+    ),
+    cluster="2x4",
+    slowdown=("pair-table",),
+    window=20,
+)
+SACCT = "JobIDRaw|Submit|Start|End|ElapsedRaw|TimelimitRaw|AllocTRES|ReqTRES|User|Account|Partition|State|JobName"
+
+
+class Idle:
+    """Starts nobody."""
+
+    spec = PolicySpec("idle", "nobody")
+
+    def decide(self, state: ClusterState) -> Decision:
+        return Decision(held_placements(state, state.running))
+
+
+class Counting:
+    """Another policy that counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.inner = load_policy("fifo-skip")
+        self.asked = 0
+
+    @property
+    def spec(self) -> PolicySpec:
+        return self.inner.spec
+
+    def decide(self, state: ClusterState) -> Decision:
+        self.asked += 1
+        return self.inner.decide(state)
+
+
+def trace_file(path: Path, jobs: int = 100, largest: int = 4) -> Path:
+    demands = tuple(range(1, largest + 1))
+    workload = ContentionRL(jobs=jobs, seed=3, arrivals="poisson", load=0.8, cluster_gpus=8, demands=demands)
+    write_trace(generate("contention-rl", workload), path)
+    return path
+
+
+@pytest.fixture
+def made() -> Iterator[SimulatorGround]:
+    it = ground(SCENE, Given())
+    yield it
+    it.close()
+
+
+def test_training_validation_and_tests_share_no_trace(made: SimulatorGround) -> None:
+    data = made.data_of
+    assert len(data.validation) == 10
+    assert len(data.tests) == 2 * len(TEST_SEEDS)
+    validation = [trace.name for trace in data.validation]
+    tests = [data.tests[number].name for number in range(20)]
+    training = [data.training[number].name for number in (0, 1, 2, len(data.training) - 1)]
+    assert not set(validation) & set(tests)
+    assert not (set(validation) | set(tests)) & set(training)
+    assert validation[:4] == ["contention-rl-500", "contention-rl-500", "contention-rl-501", "contention-rl-501"]
+
+
+def test_workloads_take_turns(made: SimulatorGround) -> None:
+    normal, heavy = made.data_of.training[0], made.data_of.training[1]
+    assert max(normal.num_gpus) == 4
+    assert max(heavy.num_gpus) == 2
+    assert made.data_of.training[0].same_jobs(normal)
+    assert not made.data_of.training[2].same_jobs(normal)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Given(cluster="2x8"),
+        Given(slowdown=("link-sharing",)),
+        Given(slowdown=("none",)),
+    ],
+)
+def test_what_users_say_changes_what_is_trained_on_and_its_digest(made: SimulatorGround, other: Given) -> None:
+    its = ground(SCENE, other)
+    assert its.data_sha256 != made.data_sha256
+    assert its.data != made.data
+    assert ground(SCENE, other).data_sha256 == its.data_sha256
+    fifo = load_policy("fifo-skip")
+    assert its.validate(fifo)[FIGURE] != made.validate(fifo)[FIGURE]
+
+
+def test_measured_profiles_change_speeds_and_digest(tmp_path: Path) -> None:
+    scene = replace(
+        SCENE,
+        cluster="4x4",
+        slowdown=("link-sharing",),
+        workloads=(Jobs("contention-rl", {"jobs": 20, "demands": (6,)}),),
+    )
+    before = ground(scene, Given())
+    slow = {
+        name: Profile(compute_s=each.compute_s, bytes=each.bytes * 50) for name, each in before.profiles.models.items()
+    }
+    save_profiles(replace(paper_profiles(), models=slow), tmp_path / "mine.json")
+    after = ground(scene, Given(profiles=str(tmp_path / "mine.json")))
+    assert after.data_sha256 != before.data_sha256
+    assert "mine.json" in after.data
+    fifo = load_policy("fifo-skip")
+    assert after.validate(fifo)["avg_service_s"] > 1.2 * before.validate(fifo)["avg_service_s"]
+    state = after.example()
+    assert state.profiles is not None
+
+
+def test_a_users_trace_is_cut_in_time(tmp_path: Path) -> None:
+    path = trace_file(tmp_path / "mine.csv")
+    its = ground(SCENE, Given(traces=(str(path),)))
+    data = its.data_of
+    parts = [data.training, data.validation, data.tests]
+    assert [sum(map(len, part)) for part in parts] == [60, 20, 20]
+    assert [len(part) for part in parts] == [3, 1, 1]
+    ids = [job_id for part in parts for trace in part for job_id in trace.job_ids]
+    assert ids == sorted(ids)
+    assert all(trace.submit_ns[0] == 0 for part in parts for trace in part)
+    assert str(path) in its.data
+    assert its.notes == ()
+    changed = trace_file(tmp_path / "mine.csv", jobs=101)
+    assert ground(SCENE, Given(traces=(str(changed),))).data_sha256 != its.data_sha256
+
+
+def test_jobs_that_the_cluster_cannot_hold_are_left_out_and_told(tmp_path: Path) -> None:
+    path = trace_file(tmp_path / "large.csv", largest=8)
+    data = of_files([str(path)], Cluster.uniform(1, 4), 50)
+    assert all(trace.num_gpus.max() <= 4 for trace in (*data.training, *data.validation, *data.tests))
+    assert len(data.notes) == 1
+    assert "that the cluster can never hold" in data.notes[0]
+
+
+@pytest.mark.parametrize("prefix", ["", "sacct:"])
+def test_what_sacct_says_is_trained_on(tmp_path: Path, prefix: str) -> None:
+    path = tmp_path / "history.txt"
+    rows = [
+        f"{row}|{1000 + 60 * row}|{1010 + 60 * row}|{2010 + 60 * row}|1000|60|gres/gpu={1 + row % 4}||ada|a|p|COMPLETED|job"
+        for row in range(40)
+    ]
+    path.write_text("\n".join([SACCT, *rows, "99|1|1|2|0|60|gres/gpu=1||ada|a|p|FAILED|job"]) + "\n")
+    its = ground(SCENE, Given(traces=(f"{prefix}{path}",)))
+    assert sum(map(len, its.data_of.training)) == 24
+    assert its.data_of.training[0].num_gpus.tolist()[:5] == [1, 2, 3, 4, 1]
+    assert any("never ran" in note for note in its.notes)
+    assert its.validate(load_policy("fifo"))[FIGURE] >= 1000
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (Given(traces=("no-such.csv",)), ["no-such.csv"]),
+        (Given(cluster="4by8"), ["4by8", "NxG"]),
+        (Given(slowdown=("molasses",)), ["molasses"]),
+        (Given(profiles="nowhere.json"), ["nowhere.json"]),
+    ],
+)
+def test_what_cannot_be_is_an_error_of_training(given: Given, words: list[str]) -> None:
+    with pytest.raises(TrainingError) as caught:
+        ground(SCENE, given)
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_a_trace_too_short_to_judge_by_is_refused(tmp_path: Path) -> None:
+    path = trace_file(tmp_path / "short.csv", jobs=20)
+    with pytest.raises(TrainingError, match=r"20 jobs to learn from.*at least 30"):
+        ground(SCENE, Given(traces=(str(path),)))
+
+
+def test_environments_run_on_the_training_traces_in_processes(made: SimulatorGround) -> None:
+    envs = made.envs("headway/Contention-v0", 4, split="packed", nodes="rules")
+    assert envs.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+    assert envs.num_envs == 4
+    seen, _ = envs.reset(seed=[1, 2, 3, 4])
+    assert seen.shape == (4, 2, 8)
+    unwrapped: Any = envs
+    names = unwrapped.call("trace")
+    assert all(int(trace.name.rpartition("-")[2]) >= 1 << 20 for trace in names)
+    made.close()
+    assert envs.closed
+
+
+def test_environments_with_wrong_options_are_an_error_of_training(made: SimulatorGround) -> None:
+    with pytest.raises(TrainingError, match="no option 'colour'"):
+        made.envs("headway/Contention-v0", 2, colour="red")
+
+
+def test_validation_is_the_mean_of_whole_runs(made: SimulatorGround) -> None:
+    figures = made.validate(load_policy("fifo"))
+    assert list(figures) == list(FIGURES)
+    assert next(iter(figures)) == FIGURE
+    assert all(np.isfinite(value) for value in figures.values())
+    assert figures == ground(SCENE, Given()).validate(load_policy("fifo"))
+    assert average_jct_s is FIGURES[FIGURE]
+
+
+def test_a_policy_that_starts_nobody_is_told(made: SimulatorGround) -> None:
+    with pytest.raises(TrainingError, match=r"idle left 16 of 16 jobs of contention-rl-50\d waiting for ever"):
+        made.validate(Idle())
+
+
+def test_play_gives_back_what_the_caller_keeps(made: SimulatorGround) -> None:
+    first, second = Counting(), Counting()
+    played = made.play(
+        [first, second, load_policy("srtf")], [0, 1, 0], keep=lambda policy: getattr(policy, "asked", None)
+    )
+    assert [each.kept is not None and each.kept > 0 for each in played] == [True, True, False]
+    assert first.asked == second.asked == 0
+    assert [len(each.jct_s) for each in played] == [16, 16, 16]
+    assert all(each.figures[FIGURE] == pytest.approx(each.jct_s.mean()) for each in played)
+    again = made.play([Counting()], [0])
+    np.testing.assert_array_equal(again[0].jct_s, played[0].jct_s)
+
+
+def test_example_shows_cluster_and_models(made: SimulatorGround) -> None:
+    state = made.example()
+    assert state.nodes.gpus.tolist() == [4, 4]
+    assert len(state.pending) == 16
+    assert not len(state.running)
+
+
+def test_a_scene_for_another_cluster_draws_for_that() -> None:
+    scene = Scene(workloads=(Jobs("contention-rl", {"jobs": 10, "arrivals": "poisson", "load": 0.9}),))
+    small, large = (of_scene(scene, Cluster.uniform(nodes, 8)) for nodes in (4, 8))
+    spans: list[Trace] = [small.training[0], large.training[0]]
+    assert spans[0].submit_ns[-1] > 1.5 * spans[1].submit_ns[-1]
