@@ -87,7 +87,8 @@ class ControllerSettings(BaseModel):
     agents_report_interval_s: Annotated[float, Field(ge=0.5, le=60)] = 5.0
     """How often agents report; goes before what their own settings say."""
     agents_profile_steps: Annotated[int, Field(ge=0, le=1000)] = 20
-    """Optimizer steps of a job that are profiled when it starts; 0 = none. Goes before what agents' own settings say."""
+    """Optimizer steps of a job that are profiled when it starts; 0 = none. Where steps are short, up to eight times as
+    many, so that the profile lasts a quarter of a second. Goes before what agents' own settings say."""
     agents_window_s: Annotated[float, Field(ge=5, le=600, validate_default=True)] = 30.0
     """Time over which a job's throughput is counted, at least five reports long: contention sensitivity is the ratio of two of
     them."""

@@ -53,7 +53,8 @@ class AgentSettings(BaseModel):
     steps_interval_s: Annotated[float, Field(ge=1.0, le=300)] = 1.0
     """How often every process of a job reports its optimizer steps."""
     profile_steps: Annotated[int, Field(ge=0, le=1000)] = 20
-    """Optimizer steps that are profiled when a job starts, until the controller tells how many; 0 = none."""
+    """Optimizer steps that are profiled when a job starts, until the controller tells how many; 0 = none. Where steps are short, up
+    to eight times as many, so that the profile lasts a quarter of a second."""
     throughput_window_s: Annotated[float, Field(ge=5, le=3600)] = 60.0
     """Time over which steps per second are counted."""
 

@@ -12,6 +12,10 @@ from .split import StepMark
 
 _LONGEST_S = 60.0
 """A window ends with the step that is under way then, be it the last or not."""
+_SHORTEST_S = 0.25
+"""What the profiler's start and stop cost, some 5 ms, must be little beside it: a window takes more steps where they are short."""
+_MOST_FOLD = 8
+"""As many times the steps asked for, at most: what is recorded of them must stay small."""
 
 
 class Recorded(NamedTuple):
@@ -27,7 +31,9 @@ class Window:
     def __init__(
         self, steps: int, done: Callable[[Optional[Recorded]], None], kineto: Union[Kineto, Quiet], *, with_queue: bool
     ) -> None:
-        """In any thread. `with_queue`: tell the time in the run queue too, which only communication needs."""
+        """In any thread. Lasts `steps` or more, see _SHORTEST_S. `with_queue`: tell the time in the run queue too, which only
+        communication needs.
+        """
         self._steps = steps
         self._kineto = kineto
         self._with_queue = with_queue
@@ -39,7 +45,7 @@ class Window:
         self.open = False
 
     def at_step(self) -> None:
-        """A step has ended. Opens at the first call, closes after the steps asked for and one more.
+        """A step has ended. Opens at the first call, closes when it has lasted long enough and one step more.
 
         The first step is not told: it pays for what the profiler does once, and collectives may be under way from before.
         """
@@ -50,12 +56,15 @@ class Window:
             if threading.get_ident() != self.thread:
                 return
             self._marks.append(mark(self._queue))
-            if len(self._marks) > self._steps or (
-                len(self._marks) > 1 and time.monotonic() - self._begun_s > _LONGEST_S
-            ):
+            if self._lasted(len(self._marks) - 1, time.monotonic() - self._begun_s):
                 self._close()
         except Exception:
             self.abandon()
+
+    def _lasted(self, steps: int, seconds: float) -> bool:
+        if seconds < _SHORTEST_S:
+            return steps >= _MOST_FOLD * self._steps
+        return steps >= (self._steps if seconds <= _LONGEST_S else 1)
 
     def end(self) -> None:
         """Ends it here, with what it has. In another thread than its own it does nothing: the profiler is a thread's own."""

@@ -71,7 +71,7 @@ dist.destroy_process_group()
         assert (told.model.param_bytes, told.model.groups) == (size, (Group("0", 2, "gloo"),))
         assert told.steps.steps == 80
         profile = told.profile
-        assert profile.steps == _STEPS
+        assert _STEPS <= profile.steps <= 8 * _STEPS
         assert profile.compute_s + profile.comm_exposed_s == pytest.approx(profile.step_s)
         assert 0 <= profile.comm_exposed_s < profile.step_s
         (kind,) = profile.kinds
@@ -118,7 +118,7 @@ def test_kinds_of_collectives(agent: Agent, program: Program) -> None:
         + _WAITING.format(
             step="dist.broadcast(data, 0); dist.all_gather([torch.zeros(1000) for _ in range(2)], data); "
             "dist.all_reduce(data.bfloat16()); dist.barrier(); "
-            "(dist.send if rank == 0 else dist.recv)(data[:500].contiguous(), 1 - rank); time.sleep(0.005)"
+            "(dist.send if rank == 0 else dist.recv)(data[:500].contiguous(), 1 - rank); time.sleep(0.02)"
         ),
         2,
     )
