@@ -17,6 +17,7 @@ from controller.drive_preemptions import drive_preemptions
 from controller.errors import ConfigurationError, HeadwayError
 from controller.journal import Journal
 from controller.judging import judge_contention
+from controller.learn_switches import learn_switches
 from controller.measuring import measure
 from controller.metrics import MeteredClient, serve_metrics
 from controller.serve_agents import serve_agents
@@ -57,7 +58,8 @@ async def run_controller(path: Path) -> None:
         wake = stack.enter_context(closing(WakePipe(settings.wake_path)))
         controller = Controller(settings, client, decider, journal, clock, connect=PolicyClient)
         await stack.enter_async_context(serve_admin(controller, settings.runtime_dir, settings.admin_group))
-        agents = await stack.enter_async_context(serve_agents(controller, client.facts))
+        agents = await stack.enter_async_context(serve_agents(controller))
+        await stack.enter_async_context(learn_switches(controller, agents, client.facts))
         await stack.enter_async_context(measure(controller, agents, settings.agents_window_s))
         await stack.enter_async_context(drive_preemptions(controller.preempting, agents))
         await stack.enter_async_context(judge_contention(controller, settings.agents_window_s, agents))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from controller.contention import Contention
 from controller.ledger import Served
+from controller.racks import ONE_RACK, Racks
 from controller.slurm.client import NodeShare, SlurmNode
 from policies.model import ClusterState, EstimateSource, Jobs, JobState, Nodes
 
@@ -65,23 +66,25 @@ def build_state(
     foreign: Sequence[tuple[int, NodeShare]],
     rows: Rows,
     node_sets: Sequence[npt.NDArray[np.bool_]],
+    racks: Racks = ONE_RACK,
 ) -> ClusterState:
     """Lay out the columns. A job counts as running when it holds a placement."""
     return ClusterState(
         sequence=sequence,
         time_s=time_s,
-        nodes=_nodes(nodes, foreign),
+        nodes=_nodes(nodes, foreign, racks),
         jobs=_jobs(time_s, rows),
         node_sets=np.array(node_sets, dtype=np.bool_).reshape(len(node_sets), len(nodes)),
     )
 
 
-def _nodes(nodes: Sequence[SlurmNode], foreign: Sequence[tuple[int, NodeShare]]) -> Nodes:
+def _nodes(nodes: Sequence[SlurmNode], foreign: Sequence[tuple[int, NodeShare]], racks: Racks) -> Nodes:
     used = np.zeros((3, len(nodes)), dtype=np.int64)
     for row, share in foreign:
         used[:, row] += (share.gpus, share.cpus, share.memory_mib)
+    names = tuple([node.name for node in nodes])
     return Nodes(
-        names=tuple([node.name for node in nodes]),
+        names=names,
         gpus=np.array([node.gpus for node in nodes], dtype=np.int64),
         cpus=np.array([node.cpus for node in nodes], dtype=np.int64),
         memory_mib=np.array([node.memory_mib for node in nodes], dtype=np.int64),
@@ -89,7 +92,8 @@ def _nodes(nodes: Sequence[SlurmNode], foreign: Sequence[tuple[int, NodeShare]])
         foreign_gpus=used[0],
         foreign_cpus=used[1],
         foreign_memory_mib=used[2],
-        rack=np.zeros(len(nodes), dtype=np.int64),
+        rack=racks.numbers(names),
+        uplink_gbyte_s=racks.speeds(names),
     )
 
 

@@ -79,7 +79,9 @@ A job's duration is never known: "estimated" is the mean of past runs of the sam
 jobs that can come back where `preemption` is `"automatic"`; else they only order the queue. Of what jobs train, policies know
 what agents measured lately: computing time, bytes and overlap by model, losses of pairs that met, and speeds of NICs. A job that
 waits is taken for what one of the same user and name was last seen to train since the controller started. What is not measured
-(localities, racks, uplinks; without agents all of it) counts with the usual numbers, or not at all.
+(localities; without agents all of it) counts with the usual numbers, or not at all. Racks and the speeds of their uplinks are those
+of Slurm's topology.conf (`TopologyPlugin=topology/tree`; LinkSpeed in Gb/s), read at the controller's start; else all nodes are
+one rack.
 
 ## agent.toml
 

@@ -26,6 +26,7 @@ from controller.limits import may_let_go, put_off
 from controller.observe import Observation, Observer
 from controller.policy_stops import PolicyStops
 from controller.preempting import Preempting
+from controller.racks import Racks
 from controller.scope import LAST_RETRY_S, SETTLING, Role
 from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmClient, SlurmJob, SlurmSnapshot
 from policies.wire import state_digest
@@ -89,6 +90,10 @@ class Cycle:
     def learn(self, models: KnownModels | None) -> None:
         """What is known of models: the next snapshot says it."""
         self._observer.teller.known = models
+
+    def hang(self, racks: Racks) -> None:
+        """Nodes hang so: the next snapshot says it."""
+        self._observer.racks = racks
 
     @property
     def _partitions(self) -> frozenset[str]:

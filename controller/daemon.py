@@ -30,6 +30,7 @@ from controller.lease import Lease, write_lease
 from controller.ledger import Ledger
 from controller.pace import Pace, let_burst_end
 from controller.preempting import Preempting
+from controller.racks import Racks
 from controller.slurm.client import SlurmClient, SlurmFacts
 from controller.wake import WakePipe, Woken
 from policies.api import Outcome, PolicySpec
@@ -141,6 +142,10 @@ class Controller:
         """What is known of how running jobs do: the next snapshot says it."""
         self._cycle.measured = measured
         self._cycle.learn(self.measuring.models if self.measuring is not None else None)
+
+    def hang(self, racks: Racks) -> None:
+        """Nodes hang so: the next snapshot says it."""
+        self._cycle.hang(racks)
 
     async def use_policy(self, address: str) -> PolicySpec:
         """Swap the policy server. Raises PolicyUnavailableError, and keeps the old one, when the new one is not fit."""

@@ -2,7 +2,7 @@
 
 From the store of profiles, by the rows that the simulator is fitted from (fit_rows.py). A job that runs is of the model that agents
 see; one that waits is taken for what a job of the same user and name was last seen to train since the controller started. Of all
-others, and of what nobody measured, nothing is said: policies take the usual numbers. Racks and uplinks are not told yet.
+others, and of what nobody measured, nothing is said: policies take the usual numbers.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ What Slurm does not tell is assumed, and each assumption is a note for whoever r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,14 +15,13 @@ from controller.slurm.client import SlurmFacts, SlurmNode
 from controller.slurm.parse_nodes import parse_node
 from controller.slurm.run import CommandRunner, clip
 from controller.slurm.scontrol import Scontrol
-from controller.slurm_conf import read_slurm_conf
+from controller.switches import ReadFile, topology_path, topology_plugin, topology_text
 from simulator.cluster import Cluster, slurm_cluster
 from simulator.errors import ClusterError
 from simulator.hostlist import fold
 from simulator.topology.generators import UPLINK_GBS
-from simulator.topology.slurm import Switch, parse_switches, require_tree, switches_of
+from simulator.topology.slurm import parse_switches, switches_of
 
-ReadFile = Callable[[Path], str]
 _SHOW_NODE = "show node"
 
 
@@ -63,8 +62,8 @@ def live_cluster(
             f"scontrol {_SHOW_NODE}: no node in {', '.join(partitions)} has GPUs; name partitions with GPUs as `partitions` in "
             "controller.toml, and give their nodes Gres=gpu:N in slurm.conf"
         )
-    path = topology_conf or _topology_path(facts)
-    text = _topology_text(path, read) if path else ""
+    path = topology_conf or topology_path(facts)
+    text = topology_text(path, read) if path else ""
     wanted = {node.name for node in nodes}
     try:
         chosen = [line for line, node in zip(lines, known, strict=True) if node.name in wanted]
@@ -82,52 +81,6 @@ def live_cluster(
     return LiveCluster(cluster, notes)
 
 
-# --- topology.conf
-
-
-def switches_told(facts: SlurmFacts, read: ReadFile = Path.read_text) -> list[Switch]:
-    """The tree of switches that Slurm reads; empty where it knows none. Raises ConfigurationError, SlurmReplyError."""
-    path = _topology_path(facts)
-    if path is None:
-        return []
-    try:
-        switches = parse_switches(_topology_text(path, read))
-        require_tree(switches)
-    except ClusterError as error:
-        raise ConfigurationError(str(error.at(path))) from error
-    return switches
-
-
-def _topology_path(facts: SlurmFacts) -> Path | None:
-    """The topology.conf that this Slurm takes its switches from; None when it knows no tree of switches."""
-    if _plugin(facts) != "topology/tree":
-        return None
-    conf = facts.settings.get("SLURM_CONF", "")
-    if not conf:
-        raise SlurmReplyError("scontrol show config: does not tell SLURM_CONF; name the file with --topology-conf")
-    return Path(conf).parent / "topology.conf"
-
-
-def _plugin(facts: SlurmFacts) -> str:
-    return facts.settings.get("TopologyPlugin", "topology/default")
-
-
-def _topology_text(path: Path, read: ReadFile) -> str:
-    """The file and what it includes. Raises ConfigurationError."""
-
-    def readable(wanted: Path) -> str:
-        try:
-            return read(wanted)
-        except FileNotFoundError as error:
-            if wanted != path:
-                raise
-            raise ConfigurationError(
-                f"{path}: no such file, and the switches stand there; run this where it is, or name it with --topology-conf"
-            ) from error
-
-    return "\n".join(read_slurm_conf(path, readable).texts.values())
-
-
 # --- notes
 
 
@@ -142,7 +95,7 @@ def _origin(facts: SlurmFacts, partitions: Sequence[str], left_out: int) -> str:
 
 def _network_notes(facts: SlurmFacts, path: Path | None, text: str, cluster: Cluster) -> Iterator[str]:
     if cluster.topology.kind != "switches":
-        why = f"{path} has no switch above these nodes" if path else f"TopologyPlugin is {_plugin(facts)}"
+        why = f"{path} has no switch above these nodes" if path else f"TopologyPlugin is {topology_plugin(facts)}"
         yield f"{why}: a flat network, one switch that never limits, is assumed."
         return
     yield f"Switches are those of {path}; LinkSpeed is taken as Gb/s of a switch's link to the one above."

@@ -22,6 +22,7 @@ from controller.jobrow import Held, JobRow, Nodes, job_row
 from controller.known_models import Teller
 from controller.ledger import Ledger
 from controller.preemption import Elsewhere
+from controller.racks import ONE_RACK
 from controller.scope import WAITING, Role, Standing, standing
 from controller.slurm.client import JobKey, NodeShare, SlurmJob, SlurmNode, SlurmSnapshot
 from controller.windows import RunKey
@@ -66,8 +67,8 @@ class Observation:
 
 
 class Observer:
-    """Turns snapshots into observations. Invariant: equal arguments give equal observations but for `sequence`, and for what the
-    teller has heard of models.
+    """Turns snapshots into observations. Invariant: equal arguments give equal observations but for `sequence`, and for what
+    is known of models and racks.
     """
 
     def __init__(self) -> None:
@@ -84,6 +85,7 @@ class Observer:
         self._sequence = 0
         self.teller = Teller()
         """Says in states what is known of models."""
+        self.racks = ONE_RACK
 
     def observe(
         self,
@@ -185,6 +187,7 @@ class Observer:
             foreign=[(nodes.index[share.node], share) for share in sight.foreign if share.node in nodes.index],
             rows=rows,
             node_sets=nodes.feasibility.masks,
+            racks=self.racks,
         )
         return self.teller.told(state, visible, measured)
 

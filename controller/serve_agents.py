@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from typing import Protocol
 
@@ -15,17 +15,14 @@ from controller.agents import AgentsServer, AgentsSettings
 from controller.config import ControllerSettings
 from controller.contention import jobs_by_node, runs_now
 from controller.cycle import CycleResult
-from controller.errors import ConfigurationError, HeadwayError, SlurmUnavailableError
+from controller.errors import ConfigurationError
 from controller.profile_store import ProfileStore, ProfileStoreError, StoreSettings
-from controller.slurm.client import SlurmFacts
-from controller.uplinks import links_of
 from nodeagent.endpoint import open_seal, parse_endpoint
 from nodeagent.errors import AgentError
 
 _PRESENT_EVERY_S = 10.0
 _PRESENT_A_WINDOW = 3
 """Slurm's word is noted so often in every window, at least."""
-_ASK_AGAIN_S = 10.0
 _LATE_REPORTS = 3
 """A window is worked out when the reports of so many intervals after it have had time to come."""
 log = structlog.get_logger(__name__)
@@ -42,13 +39,8 @@ class Watched(Protocol):
 
 
 @asynccontextmanager
-async def serve_agents(
-    controller: Watched, facts: Callable[[], Awaitable[SlurmFacts]] | None = None
-) -> AsyncIterator[AgentsServer | None]:
-    """Serve within; None where no address is set. Raises ConfigurationError and ProfileStoreError.
-
-    `facts` are asked of Slurm for its tree of switches; None: jobs share nodes only.
-    """
+async def serve_agents(controller: Watched) -> AsyncIterator[AgentsServer | None]:
+    """Serve within; None where no address is set. Raises ConfigurationError and ProfileStoreError."""
     settings = controller.settings
     if not settings.agents_address:
         yield None
@@ -69,15 +61,12 @@ async def serve_agents(
         )
         server = AgentsServer(served, store, seal, knows=lambda node: _is_node(controller, node))
         await server.start()
-        tasks = [asyncio.create_task(_note_present(controller, server), name="agents-present")]
-        if facts is not None:
-            tasks.append(asyncio.create_task(_learn_links(facts, server), name="agents-links"))
+        task = asyncio.create_task(_note_present(controller, server), name="agents-present")
         try:
             yield server
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
             await server.stop()
 
 
@@ -99,21 +88,3 @@ async def _note_present(controller: Watched, server: AgentsServer) -> None:
             await server.note_present(now_s, jobs_by_node(snapshot), runs_now(snapshot))
         except ProfileStoreError as error:
             log.error("present_not_noted", problem=str(error))
-
-
-async def _learn_links(facts: Callable[[], Awaitable[SlurmFacts]], server: AgentsServer) -> None:
-    """As soon as Slurm answers. What it reads wrong, or cannot be read here, leaves jobs neighbours by their nodes alone."""
-    while True:
-        try:
-            links = await asyncio.to_thread(links_of, await facts())
-            break
-        except SlurmUnavailableError:
-            await asyncio.sleep(_ASK_AGAIN_S)
-        except (HeadwayError, OSError) as error:
-            log.warning("switches_not_known", problem=str(error))
-            return
-
-    def use(store: ProfileStore) -> None:
-        store.links = links
-
-    await server.use_store(use)

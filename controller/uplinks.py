@@ -7,11 +7,9 @@ whoever crosses the same one counts as near, be it a bottleneck or not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from controller.slurm.client import SlurmFacts
 from controller.windows import Links, own_nodes
 
 if TYPE_CHECKING:  # the simulator comes with it
@@ -21,16 +19,10 @@ _UPLINK = "uplink of {}"
 """No node can be called so: its name has no blanks."""
 
 
-def links_of(facts: SlurmFacts, read: Callable[[Path], str] = Path.read_text) -> Links:
-    """The links of the cluster that this Slurm runs. Raises ConfigurationError and SlurmReplyError; reads files."""
-    from controller.live_cluster import switches_told
-
-    switches = switches_told(facts, read)
-    return uplinks(switches) if switches else own_nodes
-
-
-def uplinks(switches: Sequence[Switch]) -> Links:
-    """The nodes, and the uplinks that a job on them crosses."""
+def links_of(switches: Sequence[Switch]) -> Links:
+    """The nodes, and the uplinks that a job on them crosses; without switches the nodes alone."""
+    if not switches:
+        return own_nodes
     above = {below: switch.name for switch in switches for below in switch.switches}
     chains = {node: _chain(switch.name, above) for switch in switches for node in switch.nodes}
 

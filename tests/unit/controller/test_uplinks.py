@@ -9,14 +9,26 @@ from typing import Any
 import pytest
 
 from controller.errors import ConfigurationError, SlurmUnavailableError
+from controller.learn_switches import learn_switches
 from controller.profile_store import ProfileStore
+from controller.racks import Racks
 from controller.serve_agents import serve_agents
 from controller.slurm.client import SlurmFacts
-from controller.uplinks import links_of, uplinks
+from controller.switches import switches_told
+from controller.uplinks import links_of
 from controller.windows import Links, own_nodes
 from simulator.topology.slurm import parse_switches
 from tests.unit.controller.test_serve_agents import Beside
 from tests.unit.policies.processes import eventually
+
+
+class Hung:
+    def __init__(self) -> None:
+        self.told: list[Racks] = []
+
+    def hang(self, racks: Racks) -> None:
+        self.told.append(racks)
+
 
 TREE = """
 SwitchName=leaf1 Nodes=a[1-4]
@@ -34,7 +46,7 @@ def told(text: str | None = TREE, **settings: str) -> Links:
         return text
 
     known = {"SLURM_CONF": "/etc/slurm/slurm.conf", "TopologyPlugin": "topology/tree"} | settings
-    return links_of(SlurmFacts((22, 5, 8), "lab", "command-line", known), read)
+    return links_of(switches_told(SlurmFacts((22, 5, 8), "lab", "command-line", known), read))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +65,7 @@ def test_a_job_crosses_the_uplinks_between_its_nodes(nodes: list[str], crossed: 
 
 
 def test_who_crosses_the_same_uplink_is_near() -> None:
-    links = uplinks(parse_switches(TREE))
+    links = links_of(parse_switches(TREE))
     used = {
         name: set(links(nodes)) for name, nodes in {"ab": ["a1", "b1"], "ac": ["a2", "c1"], "aa": ["a3", "a4"]}.items()
     }
@@ -79,14 +91,16 @@ async def test_the_store_learns_them_as_soon_as_slurm_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, warned: bool
 ) -> None:
     # Given a Slurm that does not answer at first
-    monkeypatch.setattr("controller.serve_agents._ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr("controller.learn_switches._ASK_AGAIN_S", 0.01)
     warnings: list[str] = []
 
     class Log:
+        def info(self, *_words: Any, **_more: Any) -> None: ...
+
         def warning(self, event: str, **_more: Any) -> None:
             warnings.append(event)
 
-    monkeypatch.setattr("controller.serve_agents.log", Log())
+    monkeypatch.setattr("controller.learn_switches.log", Log())
     asked = 0
 
     async def facts() -> SlurmFacts:
@@ -100,7 +114,7 @@ async def test_the_store_learns_them_as_soon_as_slurm_answers(
     if text is not None:
         (tmp_path / "topology.conf").write_text(text)
     beside = Beside(tmp_path, agents_address=f"unix://{tmp_path}/agents.sock")
-    async with serve_agents(beside, facts) as server:
+    async with serve_agents(beside) as server, learn_switches(hung := Hung(), server, facts):
         assert server is not None
 
         async def crossed() -> set[str]:
@@ -112,6 +126,7 @@ async def test_the_store_learns_them_as_soon_as_slurm_answers(
         await eventually(learned)
         await asyncio.sleep(0)
         assert (await crossed() == set(), warnings) == (warned, ["switches_not_known"] * warned)
+        assert [racks.leaf["b1"] for racks in hung.told] == ["leaf2"] * (not warned)
 
 
 def _crossed(store: ProfileStore) -> set[str]:
