@@ -34,17 +34,41 @@ def reproduce(
     system: Annotated[
         str | None, typer.Argument(help="Its name; without one, all are listed.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="A folder for what is made.", show_default=False)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The main settings and two seeds, within a minute.")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Test traces of each setting.", show_default="5; 2 with --quick")
+    ] = None,
+    profiles: given.ProfilesFile = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A folder for a page, and for the JSON beside it.", metavar="DIR", show_default=False),
+    ] = None,
+    as_json: given.AsJson = False,
 ) -> None:
-    """Make the results of a published system again."""
-    from simulator.reproduce import SYSTEMS, system_of
+    """Make the results of a published system again: its claims and ours, controls beside them."""
+    from simulator.reproducing import systems
 
-    if system is not None:
-        system_of(system).make(seed, out)
+    if system is None:
+        if not systems.SYSTEMS:
+            typer.echo("Nothing can be reproduced yet: systems come with learned policies.", err=True)
+            raise typer.Exit(1)
+        for name, each in sorted(systems.SYSTEMS.items()):
+            typer.echo(f"{name}: {each.says}")
         return
-    if not SYSTEMS:
-        typer.echo("Nothing can be reproduced yet: systems come with learned policies.", err=True)
-        raise typer.Exit(1)
-    for name, each in sorted(SYSTEMS.items()):
-        typer.echo(f"{name}: {each.says}")
+    from simulator.progress import Bar
+    from simulator.reproducing import told
+    from simulator.running import command_line
+
+    chosen = systems.system_of(system)
+    with Bar(f"reproducing {system}") as bar:
+        outcome = systems.reproduce(
+            chosen, quick=quick, seeds=seeds, profiles=profiles, look=bar.tell or (lambda _share: None)
+        )
+    if out is not None:
+        page = systems.write(out, chosen, outcome, command_line())
+    if as_json:
+        typer.echo(told.as_json(outcome))
+        return
+    told.print_outcome(outcome)
+    if out is not None:
+        typer.echo(page)

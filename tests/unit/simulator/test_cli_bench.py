@@ -1,4 +1,4 @@
-"""`headway-sim bench` and `reproduce`. No claims about time are tested, only that what is measured is what is said."""
+"""`headway-sim bench`. No claims about time are tested, only that what is measured is what is said."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator import bench, cli, reproduce
+from simulator import bench, cli
 from simulator.errors import SettingError
 from tests.unit.simulator.runs import write
 
@@ -89,28 +89,3 @@ def test_a_philly_trace_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capsy
     assert capsys.readouterr().err == (
         "headway-sim bench: --philly /none-such: there is no such file; leave it out to generate a trace instead\n"
     )
-
-
-def test_nothing_can_be_reproduced_yet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(monkeypatch, "reproduce") == 1
-    assert "Nothing can be reproduced yet" in capsys.readouterr().err
-    assert call(monkeypatch, "reproduce", "sched2") == 2
-    assert capsys.readouterr().err == (
-        "headway-sim reproduce: there is no system 'sched2' to reproduce; none is there yet: they come with learned policies\n"
-    )
-
-
-def test_a_registered_system_is_listed_and_made(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    made = []
-    monkeypatch.setitem(
-        reproduce.SYSTEMS, "one", reproduce.System("table 1", lambda seed, out: made.append((seed, out)))
-    )
-
-    assert call(monkeypatch, "reproduce") == 0
-    assert capsys.readouterr().out == "one: table 1\n"
-    assert call(monkeypatch, "reproduce", "one", "--seed", "3", "--out", str(tmp_path)) == 0
-    assert made == [(3, tmp_path)]
-    assert call(monkeypatch, "reproduce", "two") == 2
-    assert "take one of one" in capsys.readouterr().err

@@ -1,0 +1,248 @@
+"""An experiment: several policies on the same workloads in several settings, and what came of every run.
+
+outcome = perform(experiment, seeds=range(1000, 1005), look=bar)
+outcome.rows()       # every figure: policy, setting, metric, mean, half of its 95 % interval
+outcome.findings()   # every claim: what the paper says, what came out here, whether it holds
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from policies.api import load_policy, parse_policy
+from policies.learned.statistics import Mean, change
+from policies.model import FloatColumn
+from simulator import metrics
+from simulator.cluster import Cluster
+from simulator.engine import Simulation
+from simulator.errors import SimulatorError
+from simulator.parallel import in_parallel
+from simulator.progress import Tell, drive
+from simulator.results import Result
+from simulator.settings import Settings
+from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.registry import build
+from simulator.traces.trace import NS_PER_S, Trace
+
+Look: TypeAlias = Callable[[float], None]
+"""Told which share of the work is done."""
+
+
+class Kind(Enum):
+    """What a contender is there for."""
+
+    OURS = "learned"
+    BASELINE = "baseline of the paper"
+    CONTROL = "control"
+    BOUND = "lower bound"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A figure of a run."""
+
+    of: Callable[[Result], float | None]
+    says: str
+    lower: bool = True
+    """Whether less is better."""
+
+
+METRICS: Mapping[str, Metric] = {
+    "avg_jct_s": Metric(metrics.average_jct_s, "average JCT, queueing included"),
+    "p90_jct_s": Metric(lambda result: metrics.percentile_jct_s(result, 90), "p90 JCT, queueing included"),
+    "avg_service_s": Metric(metrics.average_service_s, "average running time"),
+    "p90_service_s": Metric(
+        lambda result: metrics.percentile(result.service_ns / NS_PER_S, 90), "p90 of running times"
+    ),
+    "avg_wait_s": Metric(metrics.average_wait_s, "average wait"),
+    "makespan_s": Metric(metrics.makespan_s, "makespan"),
+    "effectiveness": Metric(metrics.effectiveness, "execution effectiveness", lower=False),
+    "utilization": Metric(metrics.utilization, "share of GPU time held", lower=False),
+    "avg_contention_sensitivity": Metric(
+        lambda result: float(metrics.contention_sensitivity(result).mean()), "contention sensitivity"
+    ),
+}
+"""By their names in tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A cluster, a workload, and how jobs slow each other down."""
+
+    name: str
+    says: str
+    trace: Callable[[int], Trace]
+    """Of a seed."""
+    cluster: Cluster
+    slowdown: tuple[str, ...]
+    """As `--slowdown` has them."""
+    profiles: Profiles
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run leaves."""
+
+    figures: Mapping[str, float]
+    samples: Mapping[str, FloatColumn] = field(default_factory=dict)
+    """What pictures are drawn of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Whoever takes part. `run` raises SimulatorError, PolicyError."""
+
+    name: str
+    kind: Kind
+    run: Callable[[Setting, int, Tell | None], Run]
+    """In a setting, on the trace of that seed."""
+
+
+Sampler: TypeAlias = Callable[[Result], Mapping[str, FloatColumn]]
+
+
+def policy(text: str, kind: Kind, sampler: Sampler | None = None, name: str | None = None) -> Contender:
+    """The policy NAME[:key=value,...]. With a sampler runs are recorded."""
+
+    def run(setting: Setting, seed: int, tell: Tell | None) -> Run:
+        made = load_policy(*parse_policy(text))
+        models = build(setting.slowdown, topology=setting.cluster.topology, profiles=setting.profiles)
+        settings = Settings(record=sampler is not None)
+        simulation = Simulation(setting.trace(seed), setting.cluster, made, settings, models, setting.profiles)
+        drive(simulation, tell)
+        return run_of(simulation, f"{text} in {setting.name}, seed {seed}", sampler)
+
+    return Contender(name or text, kind, run)
+
+
+def run_of(simulation: Simulation, what: str, sampler: Sampler | None) -> Run:
+    """Of a simulation that has ended. Raises SimulatorError where jobs are left: their JCT would count for nothing."""
+    result = Result.of(simulation, what, 0.0)
+    if not result.done.all():
+        raise SimulatorError(f"{what}: left {int((~result.done).sum())} of {len(result)} jobs waiting for ever")
+    figures = {name: float(figure) for name, metric in METRICS.items() if (figure := metric.of(result)) is not None}
+    return Run(figures, {} if sampler is None else sampler(result))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """That one is better than the best of others by so much. What is said is a change (-0.1: a tenth less), or how many times as
+    good with `factor`.
+    """
+
+    name: str
+    setting: str
+    metric: str
+    ours: str
+    against: tuple[str, ...]
+    paper: float | None
+    """What the paper says; None: nothing."""
+    goal: float
+    """What must be reached for the claim to hold."""
+    factor: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of a claim. Means over seeds, pair by pair."""
+
+    claim: Claim
+    against: str
+    """The best of those it is told against, by its mean."""
+    ours: Mean
+    holds: bool
+    """Whether the mean reaches the goal."""
+
+    def as_json(self) -> dict[str, object]:
+        """For programs."""
+        claim = self.claim
+        told = {"name": claim.name, "paper": claim.paper, "ours": self.ours.mean, "ci95": self.ours.ci95}
+        more = {"setting": claim.setting, "metric": claim.metric, "policy": claim.ours, "against": self.against}
+        return {**told, "holds": self.holds, "goal": claim.goal, "factor": claim.factor, **more}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Invariant: the contenders of a claim take part in its setting."""
+
+    name: str
+    says: str
+    settings: tuple[Setting, ...]
+    contenders: Mapping[str, tuple[Contender, ...]]
+    """By setting."""
+    metrics: tuple[str, ...]
+    """Shown; the others stand in the table for programs."""
+    claims: tuple[Claim, ...]
+    notes: tuple[str, ...] = ()
+    """What readers should know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Runs by setting and contender, one for each seed in their order."""
+
+    experiment: Experiment
+    seeds: tuple[int, ...]
+    runs: Mapping[tuple[str, str], Sequence[Run]]
+
+    def values(self, setting: str, contender: str, metric: str) -> list[float]:
+        """A figure of every seed; none where the contender has no such figure."""
+        return [run.figures[metric] for run in self.runs[setting, contender] if metric in run.figures]
+
+    def mean(self, setting: str, contender: str, metric: str) -> Mean | None:
+        """Over seeds."""
+        values = self.values(setting, contender, metric)
+        return Mean.of(values) if values else None
+
+    def rows(self) -> list[dict[str, object]]:
+        """Everything, for programs."""
+        return [
+            {"policy": name, "setting": setting, "metric": metric, "value": mean.mean, "ci95": mean.ci95}
+            for setting, name in self.runs
+            for metric in METRICS
+            if (mean := self.mean(setting, name, metric)) is not None
+        ]
+
+    def findings(self) -> list[Finding]:
+        """What became of every claim."""
+        return [self._finding(claim) for claim in self.experiment.claims]
+
+    def _finding(self, claim: Claim) -> Finding:
+        lower = METRICS[claim.metric].lower
+        others = {name: self.values(claim.setting, name, claim.metric) for name in claim.against}
+        best = min(others, key=lambda name: sum(others[name]) if lower else -sum(others[name]))
+        ours = self.values(claim.setting, claim.ours, claim.metric)
+        if claim.factor:
+            pairs = zip(ours, others[best], strict=True)
+            found = Mean.of([other / mine if lower else mine / other for mine, other in pairs])
+            return Finding(claim, best, found, found.mean >= claim.goal)
+        found = change(ours, others[best])
+        return Finding(claim, best, found, found.mean <= claim.goal if lower else found.mean >= claim.goal)
+
+
+def perform(experiment: Experiment, seeds: Sequence[int], look: Look, processes: int | None = None) -> Outcome:
+    """Every contender in every setting, in processes. Raises SimulatorError."""
+    work = {
+        f"{contender.name} in {setting.name}": (setting, contender)
+        for setting in experiment.settings
+        for contender in experiment.contenders[setting.name]
+    }
+    shares = dict.fromkeys(work, 0.0)
+
+    def do(label: str, tell: Tell) -> list[Run]:
+        setting, contender = work[label]
+        return [
+            contender.run(setting, seed, lambda share, at=at: tell((at + share) / len(seeds)))  # type: ignore[misc]
+            for at, seed in enumerate(seeds)
+        ]
+
+    def told(label: str, share: float) -> None:
+        shares[label] = share
+        look(sum(shares.values()) / len(shares))
+
+    found = in_parallel(list(work), do, told, processes)
+    keys = [(setting.name, contender.name) for setting, contender in work.values()]
+    return Outcome(experiment, tuple(seeds), dict(zip(keys, found, strict=True)))
