@@ -8,9 +8,6 @@ will be satisfied by the above logic again." Ties, which the paper leaves open, 
 
 from __future__ import annotations
 
-from functools import cache
-from itertools import accumulate
-
 from simulator.kernel.constants import CONSOLIDATED
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.nodes import NodePool
@@ -38,10 +35,3 @@ def _scattered(rooms: dict[int, int], gpus: int) -> tuple[list[int], list[int]]:
     shares.sort()
     nodes, counts = zip(*shares, strict=True)
     return list(nodes), list(counts)
-
-
-@cache
-def fewest_nodes(node_gpus: tuple[int, ...], gpus: int) -> int:
-    """Of nodes with so many GPUs each, those that a job is on with the best locality."""
-    there = accumulate(sorted(node_gpus, reverse=True))
-    return next((count for count, total in enumerate(there, start=1) if total >= gpus), len(node_gpus))

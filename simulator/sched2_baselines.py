@@ -1,6 +1,7 @@
-"""The baselines of SCHED2 without a `ClusterState`: some hundred times faster than asking their policies.
+"""The baselines of SCHED2, and our controls, without a `ClusterState`: some hundred times faster than asking their policies.
 
-They come to what `policies/heuristics/sched2.py` comes to, whose first lines say what the paper leaves open (a test compares both).
+They come to what `policies/heuristics/sched2.py` and `sched2_local.py` come to, whose first lines say what the paper leaves open (a
+test compares both).
 For sweeps over loads, and whatever else runs them a thousand times.
 """
 
@@ -10,12 +11,13 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from policies.learned.sched2.placements import fewest_nodes
 from simulator.cluster import Cluster
 from simulator.engine import Simulation
 from simulator.errors import SettingError
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
-from simulator.packing import fewest_nodes, pack
+from simulator.packing import pack
 from simulator.settings import Settings
 from simulator.slowdown.api import Resident, SlowdownModel, batch_per_gpu
 from simulator.slowdown.compose import Composite
@@ -31,10 +33,16 @@ KEYS: dict[str, Key] = {
     "dsif": lambda job: job.work,
     "lrf": lambda job: job.gpus,
     "spf": lambda job: job.work * job.gpus,
+    "spf-local": lambda job: job.work * job.gpus,
+    "delay": lambda job: job.work,
 }
 """By what the waiting jobs are sorted, least first; the others have no such order."""
 BASELINES = ("sif", "dsif", "saf", "lrf", "spf", "fifo")
+CONTROLS = ("spf-local", "delay")
 MAX_DELAYS = 3
+PATIENCE = 16.0
+"""Of `delay`: so many times what it would lose a job waits for its best locality (`python -m tests.bench.sched2 --tune`)."""
+_SAME = 1.0 - 1e-9
 
 
 @dataclass
@@ -48,11 +56,13 @@ class Baseline:
     window: int = 0
     """Of the waiting jobs the first so many are considered; 0: all. FIFO needs none."""
     record: bool = False
+    patience: float = PATIENCE
+    """Of `delay`."""
     delays: dict[int, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        if self.name not in BASELINES:
-            raise SettingError(f"there is no baseline {self.name!r}; give one of {', '.join(BASELINES)}")
+        if self.name not in (known := (*BASELINES, *CONTROLS)):
+            raise SettingError(f"there is no baseline {self.name!r}; give one of {', '.join(known)}")
         settings = Settings(record=self.record)
         models = [model.fork() for model in self.slowdown]
         self.simulation = Simulation(self.trace, self.cluster, None, settings, models)
@@ -85,7 +95,7 @@ class Baseline:
         while heap and loop.pool.total:
             _, _, job = heapq.heappop(heap)
             where = pack(loop.pool, job)
-            if where is None or (self.name == "dsif" and self._holds(job, where)):
+            if where is None or self._holds(job, where):
                 continue
             _start(loop, job, where)
             more = next(behind, None)
@@ -93,8 +103,21 @@ class Baseline:
                 heapq.heappush(heap, (key(more), more.index, more))
 
     def _holds(self, job: ActiveJob, where: Where) -> bool:
+        """Whether a job that would start there waits instead."""
+        match self.name:
+            case "dsif":
+                return len(where[0]) > fewest_nodes(self.cluster.gpus, job.gpus) and self._delays(job)
+            case "spf-local":
+                return self._speed_at(job, where) < _SAME
+            case "delay":
+                speed = self._speed_at(job, where)
+                lost = job.work * (1.0 / speed - 1.0)
+                return speed < _SAME and self.simulation.loop.now - job.submit < self.patience * lost
+        return False
+
+    def _delays(self, job: ActiveJob) -> bool:
         delays = self.delays.get(job.index, 0)
-        if delays >= MAX_DELAYS or len(where[0]) <= fewest_nodes(self.cluster.gpus, job.gpus):
+        if delays >= MAX_DELAYS:
             return False
         self.delays[job.index] = delays + 1
         return True
@@ -138,10 +161,16 @@ class Baseline:
                 places[job.gpus] = pack(loop.pool, job)
             where = places[job.gpus]
             assert where is not None
-            batch = batch_per_gpu(batch_size, job.gpus)
-            self._alone.enter(Resident(job.index, kind[0], batch, job.gpus, *where))
-            speed = speeds[kind] = self._alone.speed(job.index)
-            self._alone.leave(job.index)
+            speed = speeds[kind] = self._speed_at(job, where)
+        return speed
+
+    def _speed_at(self, job: ActiveJob, where: Where) -> float:
+        """Alone there, as a share of its best."""
+        batch = batch_per_gpu(int(self.trace.batch_size[job.index]), job.gpus)
+        model = self.trace.model[job.index]
+        self._alone.enter(Resident(job.index, model, batch, job.gpus, *where))
+        speed = self._alone.speed(job.index)
+        self._alone.leave(job.index)
         return speed
 
 

@@ -19,7 +19,8 @@ class Backlog:
     """Times in hours; GPUs in `unit` of them.
 
     Invariant: sums over the waiting jobs are those over all that have come, at their submits, less `_gone`. Of a job that was
-    killed and waits again, `_numbers` has an instant such that now - instant is all the time that it has waited.
+    killed and waits again, `_numbers` has what is left of it, and an instant such that now - instant is all the time that it has
+    waited.
     """
 
     def __init__(self, trace: Trace, factors: npt.NDArray[np.float64], unit: int) -> None:
@@ -37,11 +38,15 @@ class Backlog:
         self._leave(job, 1.0)
 
     def again(self, job: ActiveJob) -> None:
-        """The settled job waits again."""
+        """The settled job waits again: with what is left of it, and all the time that it has waited."""
         self._leave(job, -1.0)
-        since = (job.since - job.wait) / HOUR_NS
-        self._gone[1] += float(self._numbers[job.index, _SINCE]) - since
-        self._numbers[job.index, _SINCE] = since
+        numbers = self._numbers[job.index]
+        before = numbers[_GPUS:].tolist()
+        left = job.remaining() / HOUR_NS
+        numbers[:_GPUS] *= left / numbers[_IDEAL]
+        numbers[_SINCE], numbers[_IDEAL] = (job.since - job.wait) / HOUR_NS, left
+        after = numbers[_GPUS:].tolist()
+        self._gone = [gone + old - new for gone, old, new in zip(self._gone, before, after, strict=True)]
 
     def _leave(self, job: ActiveJob, sign: float) -> None:
         numbers = self._numbers[job.index, _GPUS:].tolist()

@@ -1,8 +1,4 @@
-"""How a job would run under k = 4 placements, from concentrated to scattered (SCHED2, section III-B).
-
-The paper profiles each job by "executing it for a few mini-batches" and does not say under which placements. Here they are, for a
-job that needs n nodes at least: n nodes; one more; two more; and as many as there are, racks in turn. The first three fill rack by
-rack, the largest first. GPUs are divided evenly. A job has no more nodes than GPUs, so that small jobs repeat their last one.
+"""How a job would run under the k = 4 placements of `policies.learned.sched2.placements` (SCHED2, section III-B).
 
 A dry run asks the slowdown models of a job that is alone on the cluster: exactly what the job would have there.
 """
@@ -10,14 +6,12 @@ A dry run asks the slowdown models of a job that is alone on the cluster: exactl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
 
-from simulator.packing import fewest_nodes
+from policies.learned.sched2.placements import ProfiledPlacements
 from simulator.slowdown.api import Resident, SlowdownModel, batch_per_gpu
 from simulator.slowdown.compose import Composite
 from simulator.topology import Topology
 
-NUM_PLACEMENTS = 4
 Factors = tuple[float, ...]
 _JOB = 0
 
@@ -27,14 +21,8 @@ class DryRuns:
 
     def __init__(self, topology: Topology, models: Sequence[SlowdownModel]) -> None:
         """The models belong to the dry runs: nobody has entered them, and nobody else ever will."""
-        self._topology = topology
+        self._placements = ProfiledPlacements(topology.gpus, topology.racks)
         self._models = Composite(models)
-        racks: dict[int, list[int]] = {}
-        for node, rack in enumerate(topology.racks):
-            racks.setdefault(rack, []).append(node)
-        by_rack = sorted(racks.values(), key=lambda nodes: (-len(nodes), nodes[0]))
-        self._close = [node for nodes in by_rack for node in nodes]
-        self._apart = [node for nodes in zip_longest(*by_rack) for node in nodes if node is not None]
         self._known: dict[tuple[str, int, int], Factors] = {}
 
     def times(self, model: str, batch_size: int, gpus: int) -> Factors:
@@ -42,20 +30,8 @@ class DryRuns:
         key = model, batch_size, gpus
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = tuple(self._time(key, nodes) for nodes in self._placements(gpus))
+            known = self._known[key] = tuple(self._time(key, nodes) for nodes in self._placements.of(gpus))
         return known
-
-    def _placements(self, gpus: int) -> list[list[int]]:
-        """The nodes of each."""
-        needed, most = fewest_nodes(self._topology.gpus, gpus), min(gpus, self._topology.num_nodes)
-        close = [self._roomy(self._close, gpus, min(needed + more, most)) for more in range(NUM_PLACEMENTS - 1)]
-        return [*close, self._roomy(self._apart, gpus, most)]
-
-    def _roomy(self, order: Sequence[int], gpus: int, count: int) -> list[int]:
-        """The first nodes of that order, so many that hold the job; nodes that are too small for an even share are passed over."""
-        share = -(-gpus // count)
-        fit = [node for node in order if self._topology.gpus[node] >= share]
-        return fit[:count] if len(fit) >= count else list(order)[:count]
 
     def _time(self, key: tuple[str, int, int], nodes: Sequence[int]) -> float:
         model, batch_size, gpus = key

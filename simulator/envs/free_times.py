@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from policies.learned.sched2.layout import ABSENT
 from simulator.envs.backlog import HOUR_NS
 from simulator.kernel.job import ActiveJob
 
-ABSENT = -1.0
-"""Of a GPU that is not there: its node is down, or has fewer GPUs than the widest."""
 Times = npt.NDArray[np.int64]
 Hours = npt.NDArray[np.float64]
 _NO_GPU = -1

@@ -1,10 +1,10 @@
 """The environment of SCHED2 (Luan et al., GLOBECOM 2019, section III): which of the first J waiting jobs starts next.
 
-**State**, a vector of N M + (k + 2) J + 4 numbers (table I; `Layout` finds its parts): hours until each GPU of each node comes
-free, 0 where it is; of each of the first J = 10 waiting jobs, in order of submission, hours that it would run under k = 4
-placements from concentrated to scattered (`simulator.envs.dry_runs`), its GPUs, and hours that it has waited; of the other waiting
-jobs how many they are, and their mean GPUs, ideal time and wait. GPUs are counted in nodes (8 GPUs of 8: 1), jobs in J. Where there
-is no such job all its numbers are 0.
+**State**, a vector of N M + (k + 2) J + 4 numbers (table I; `policies.learned.sched2.layout` finds its parts): hours until each GPU
+of each node comes free, 0 where it is; of each of the first J = 10 waiting jobs, in order of submission, hours that it would run
+under k = 4 placements from concentrated to scattered (`policies.learned.sched2.placements`), its GPUs, and hours that it has
+waited; of the other waiting jobs how many they are, and their mean GPUs, ideal time and wait. GPUs are counted in nodes (8 GPUs of
+8: 1), jobs in J. Where there is no such job all its numbers are 0.
 
 **Action**: 0 is the paper's void, 1 to J start that job. Time stands still until void; then it goes on to the next event (a submit
 or a finish; there is nothing to decide while no job waits). Jobs that do not fit are masked; a masked action is void. Void is
@@ -15,33 +15,41 @@ masked while nothing runs and a job would fit: no placement will ever be better,
 **Reward**: starting job j brings E_j = ideal time / (wait + actual time) (equation 2), void 0. The actual time is that under the
 placement it got, as if nothing changed until its end. Where something does (a model by which jobs slow each other down, a node that
 fails), the difference comes when the job ends: what an episode adds up to is always the sum of E_j as it was in fact, and over the
-number of jobs it is `effectiveness` of the outcome. `reward='jct'` brings minus the active jobs' share of all jobs, which
-adds up to -(average JCT / round_s).
+number of jobs it is `effectiveness` of the outcome. Two others can be had:
+
+- `jct` brings minus the active jobs' share of all jobs, which adds up to -(average JCT / round_s);
+- `completions` brings exp(-actual time / horizon) for a start: who discounts by exp(-elapsed / horizon) adds up
+  exp(-finish / horizon) over jobs, which is the most where finishes, and so JCTs, are least. Nothing that comes anyway is in it.
 
 Not in the paper, and chosen here: units; what a job's profile is (the time of its whole run, without which equation 2 could not be
 foreseen: the paper's "performance number" is that of a mini-batch, and its state has no number of mini-batches); a node's GPUs are
-sorted by the time left; no decision is asked for where only void is possible (`skip_forced=False` asks).
+sorted by the time left; no decision is asked for where only void is possible (`skip_forced=False` asks); of a job that a node
+took down with it, the times of what is left are shown. `window='widest'` shows J jobs of the whole queue
+(`policies.learned.sched2.window`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, SupportsInt, TypeVar
+from math import exp
+from typing import Any, SupportsInt
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 
+from policies.learned.sched2.layout import ABSENT, Layout, State
+from policies.learned.sched2.placements import fewest_nodes
+from policies.learned.sched2.window import FIRST, WINDOWS, chosen
 from simulator.cluster import Cluster
-from simulator.envs.backlog import Backlog
+from simulator.envs.backlog import HOUR_NS, Backlog
 from simulator.envs.base import Mask, SchedulingEnv
-from simulator.envs.dry_runs import NUM_PLACEMENTS, DryRuns
-from simulator.envs.free_times import ABSENT, FreeTimes
+from simulator.envs.dry_runs import DryRuns
+from simulator.envs.free_times import FreeTimes
 from simulator.envs.world import EVENTS, World, check, options_of
 from simulator.errors import SettingError
 from simulator.kernel.job import ActiveJob
-from simulator.packing import fewest_nodes, pack
+from simulator.packing import pack
 from simulator.results import Result
 from simulator.settings import Settings
 from simulator.slowdown.api import SlowdownModel
@@ -55,39 +63,9 @@ from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace
 from simulator.waiting import first_waiting
 
-EFFECTIVENESS, JCT = "effectiveness", "jct"
-JOB_NUMBERS = NUM_PLACEMENTS + 2
-"""Of one job: its times, GPUs, wait."""
-REST_NUMBERS = 4
-"""Of the rest of the queue: jobs, mean GPUs, mean ideal time, mean wait."""
+EFFECTIVENESS, COMPLETIONS, JCT = "effectiveness", "completions", "jct"
 _MOST = 1e9
 """Hours, nodes and J that a state never reaches."""
-State = npt.NDArray[np.float32]
-Numbers = TypeVar("Numbers", npt.NDArray[np.float32], npt.NDArray[np.float64])
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where what stands in a state."""
-
-    nodes: int
-    """N."""
-    gpus: int
-    """M: GPUs of the widest node."""
-    candidates: int
-    """J."""
-
-    @property
-    def size(self) -> int:
-        """How many numbers a state has."""
-        return self.nodes * self.gpus + self.candidates * JOB_NUMBERS + REST_NUMBERS
-
-    def split(self, states: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Views of one state or a batch of them: GPUs (..., N, M), jobs (..., J, k + 2), the rest (..., 4)."""
-        batch, end = states.shape[:-1], self.nodes * self.gpus
-        gpus = states[..., :end].reshape(*batch, self.nodes, self.gpus)
-        jobs = states[..., end:-REST_NUMBERS].reshape(*batch, self.candidates, JOB_NUMBERS)
-        return gpus, jobs, states[..., -REST_NUMBERS:]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,13 +82,22 @@ class Sched2Options(World):
     skip_forced: bool = True
     candidates: int = 10
     """J."""
+    window: str = FIRST
+    """Which J: first (the paper's) or widest."""
     reward: str = EFFECTIVENESS
-    """effectiveness (the paper's) or jct."""
+    """effectiveness (the paper's), completions or jct."""
+    horizon_h: float = 10.0
+    """Of completions."""
+    tell_time: bool = False
+    """Every step's info has `elapsed_h`, hours that passed in it."""
 
     def __post_init__(self) -> None:
         """Raises SettingError for what cannot be."""
         super().__post_init__()
-        check("reward", self.reward, (EFFECTIVENESS, JCT))
+        check("reward", self.reward, (EFFECTIVENESS, COMPLETIONS, JCT))
+        check("window", self.window, WINDOWS)
+        if not 0 < self.horizon_h < _MOST:
+            raise SettingError(f"horizon_h is {self.horizon_h!r}; give hours, more than 0")
         if self.candidates < 1:
             raise SettingError(f"candidates is {self.candidates!r}; give at least 1")
         if self.settings.estimates.kind != "true":
@@ -150,7 +137,7 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
 
     @property
     def candidates(self) -> Sequence[ActiveJob]:
-        """The jobs that can be chosen now, in order of submission."""
+        """The jobs that can be chosen now, in the order of the actions."""
         self._look()
         return self._candidates
 
@@ -166,8 +153,11 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
 
     def step(self, action: np.int64) -> tuple[State, float, bool, bool, dict[str, Any]]:
         """Start a job, or let time go on; what that earned."""
+        before = self.loop.now
         seen, reward, terminated, truncated, info = super().step(action)
         reward, self._earned = reward + self._earned, 0.0
+        if self.options.tell_time:
+            info["elapsed_h"] = (self.loop.now - before) / HOUR_NS
         return seen, reward, terminated, truncated, info
 
     def action_masks(self) -> Mask:
@@ -208,7 +198,12 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         """See who is first in the queue, if it has moved."""
         if self._queues_moved or self.loop.arrived != self._arrived:
             self._queues_moved, self._arrived = False, self.loop.arrived
-            self._candidates = first_waiting(self.loop, self.options.candidates)
+            most, window = self.options.candidates, self.options.window
+            jobs = first_waiting(self.loop, most if window == FIRST else self.loop.num_waiting)
+            if window != FIRST:
+                sizes, left = np.array([(job.gpus, job.remaining()) for job in jobs], dtype=np.int64).reshape(-1, 2).T
+                jobs = [jobs[place] for place in chosen(window, most, sizes, left).tolist()]
+            self._candidates = jobs
 
     def _act(self, action: SupportsInt) -> bool:
         number = int(action)
@@ -241,14 +236,19 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         return bool(self.loop.running) or not self._has_choice()
 
     def _pay(self, job: ActiveJob, finish: int) -> None:
-        """The job's effectiveness if it ends then, less what was paid for it before."""
-        if self.options.reward == EFFECTIVENESS:
-            effectiveness = job.work / (finish - job.submit)
-            self._earned += effectiveness - self._paid.get(job.index, 0.0)
-            self._paid[job.index] = effectiveness
+        """What the job brings if it ends then, less what was paid for it before."""
+        match self.options.reward:
+            case "effectiveness":
+                worth = job.work / (finish - job.submit)
+            case "completions":
+                worth = exp((job.start - finish) / (self.options.horizon_h * HOUR_NS))
+            case _:
+                return
+        self._earned += worth - self._paid.get(job.index, 0.0)
+        self._paid[job.index] = worth
 
     def _rate(self) -> float:
-        if self.options.reward == EFFECTIVENESS:
+        if self.options.reward != JCT:
             return 0.0
         return -(self.loop.num_waiting + len(self.loop.running)) / self.loop.num_jobs
 

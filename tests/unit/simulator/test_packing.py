@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from policies.learned.sched2.placements import fewest_nodes
 from policies.packing import Capacity
 from policies.spreading import PACKING
 from simulator.cluster import Cluster, cluster_of
 from simulator.engine import Simulation
-from simulator.packing import fewest_nodes, pack
+from simulator.packing import pack
 from simulator.settings import NodeChange, Settings
 from tests.unit.simulator.envs.worlds import trace_of
 

@@ -9,12 +9,13 @@ import pytest
 
 from policies.api import Policy
 from policies.heuristics import sched2 as policies
+from policies.heuristics.sched2_local import Sched2Delay, Sched2SpfLocal
 from simulator import metrics
 from simulator.cluster import Cluster, cluster_of
 from simulator.engine import Simulation
 from simulator.errors import SettingError
 from simulator.results import Result
-from simulator.sched2_baselines import BASELINES, Baseline
+from simulator.sched2_baselines import BASELINES, CONTROLS, Baseline
 from simulator.settings import Settings
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
@@ -38,12 +39,14 @@ def policy_of(name: str, window: int) -> Policy:
         "saf": policies.Sched2Saf,
         "lrf": policies.Sched2Lrf,
         "spf": policies.Sched2Spf,
+        "spf-local": Sched2SpfLocal,
+        "delay": Sched2Delay,
     }
     return kinds[name](window)
 
 
 @pytest.mark.parametrize("window", [0, 10])
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", [*BASELINES, *CONTROLS])
 def test_they_come_to_what_policies_come_to(name: str, window: int) -> None:
     cluster = Cluster.uniform(4, 8)
     trace = generate(Sched2(jobs=150, seed=3, mean_gap_s=400.0, cluster_gpus=32))
@@ -67,7 +70,33 @@ def test_windows_matter() -> None:
         assert ten.finish_ns.tolist() != everybody.finish_ns.tolist()
 
 
-@pytest.mark.parametrize("name", BASELINES)
+def test_delays_depend_on_patience() -> None:
+    cluster = Cluster.uniform(4, 8)
+    trace = generate(Sched2(jobs=150, seed=3, mean_gap_s=400.0, cluster_gpus=32))
+    models = build(["locality"], topology=cluster.topology, profiles=PROFILES)
+
+    def runs(patience: float) -> tuple[Result, Result]:
+        slow = Simulation(trace, cluster, Sched2Delay(patience=patience), None, models, PROFILES)
+        slow.run()
+        fast = Baseline("delay", trace, cluster, models, patience=patience).run()
+        return Result.of(slow, "delay", 0.0), Result.of(fast, "delay", 0.0)
+
+    (little, quickly), (much, slowly) = runs(0.5), runs(5.0)
+    assert (
+        little.finish_ns.tolist() == quickly.finish_ns.tolist() != slowly.finish_ns.tolist() == much.finish_ns.tolist()
+    )
+    assert sum(map(int, little.service_ns)) > sum(map(int, much.service_ns)), "who waits longer runs faster"
+
+
+def test_nobody_loses_speed_where_jobs_are_kept_local() -> None:
+    cluster = Cluster.uniform(4, 8)
+    trace = generate(Sched2(jobs=150, seed=3, mean_gap_s=400.0, cluster_gpus=32))
+    models = build(["locality"], topology=cluster.topology, profiles=PROFILES)
+    found = Result.of(Baseline("spf-local", trace, cluster, models).run(), "spf-local", 0.0)
+    assert found.service_ns.tolist() == found.duration_ns.tolist()
+
+
+@pytest.mark.parametrize("name", [*BASELINES, *CONTROLS])
 def test_every_job_ends_on_nodes_that_differ(name: str) -> None:
     cluster = cluster_of(RACKS)
     trace = generate(Sched2(jobs=80, seed=5, mean_gap_s=400.0, cluster_gpus=32))

@@ -12,10 +12,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import simulator.envs
+from policies.learned.sched2.layout import JOB_NUMBERS, Layout
 from simulator.cluster import cluster_of
 from simulator.envs.base import Mask
 from simulator.envs.dry_runs import DryRuns
-from simulator.envs.sched2 import JOB_NUMBERS, Layout, Sched2Env
+from simulator.envs.sched2 import Sched2Env
 from simulator.envs.vector import ProcessVectorEnv
 from simulator.errors import SettingError, TraceError
 from simulator.results import Result
@@ -143,11 +144,11 @@ def test_states_are_what_the_engine_says(changes: tuple[NodeChange, ...], slowdo
         assert list(env.candidates) == waiting[:4]
         assert np.allclose(gpus, expected_gpus(env), rtol=1e-5)
         for row, job in enumerate(waiting[:4]):
-            assert jobs[row, 0] == pytest.approx(job.work / 3.6e12)
+            assert jobs[row, 0] == pytest.approx(job.remaining() / 3.6e12)
             assert jobs[row, 4:].tolist() == pytest.approx([job.gpus / 8, job.wait / 3.6e12])
         assert not jobs[len(waiting) :].any()
         others = waiting[4:]
-        table = np.array([(job.gpus / 8, job.work / 3.6e12, job.wait / 3.6e12) for job in others]).reshape(-1, 3)
+        table = np.array([(job.gpus / 8, job.remaining() / 3.6e12, job.wait / 3.6e12) for job in others]).reshape(-1, 3)
         means = table.mean(axis=0) if others else np.zeros(3)
         assert np.allclose(rest, [len(others) / 4, *means], rtol=1e-5)
         seen_rest.append(len(others))
@@ -408,7 +409,7 @@ def test_in_processes_they_do_what_single_environments_do() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"reward": "money"}, "reward is 'money'; give one of effectiveness, jct"),
+        ({"reward": "money"}, "reward is 'money'; give one of effectiveness, completions, jct"),
         ({"colour": 1}, "there is no option 'colour'; the options are traces, cluster"),
         ({"candidates": 0}, "candidates is 0"),
         ({"render_mode": "human"}, "draws nothing"),
@@ -424,3 +425,37 @@ def test_what_can_never_be_placed_is_refused_at_reset() -> None:
     trace: Trace = trace_of((0, 9, 60))
     with pytest.raises(TraceError, match="9 GPUs"):
         Sched2Env(traces=[trace], cluster="2x4").reset()
+
+
+def test_completions_are_worth_what_their_time_leaves() -> None:
+    env = tiny((0, 3, 7200), (0, 3, 7200), (0, 2, 3600), reward="completions", horizon_h=2.0, tell_time=True)
+    env.reset()
+    first = env.step(np.int64(1))
+    second = env.step(np.int64(1))
+    third = env.step(np.int64(1))
+    assert [step[1] for step in (first, second, third)] == pytest.approx([np.exp(-1), np.exp(-1), np.exp(-5.9 / 2)])
+    assert [step[4]["elapsed_h"] for step in (first, second, third)] == pytest.approx([0, 0, 5.9])
+
+
+def test_discounted_completions_add_up_to_the_discounted_ends_of_all_jobs() -> None:
+    env = Sched2Env(traces=BUSY, cluster="4x8", reward="completions", horizon_h=3.0, tell_time=True)
+    agent, over, now, total = random_agent(5), False, 0.0, 0.0
+    env.reset(seed=2)
+    begun = env.loop.now
+    while not over:
+        _, reward, over, _, info = env.step(np.int64(agent(env)))
+        total += np.exp(-now / 3.0) * reward
+        now += info["elapsed_h"]
+    ends = (Result.of(env.simulation, "agent", 0.0).finish_ns - begun) / 3.6e12
+    assert total == pytest.approx(np.exp(-ends / 3.0).sum())
+
+
+def test_the_widest_window_shows_the_shortest_of_each_size() -> None:
+    jobs = (0, 2, 500), (0, 1, 900), (0, 2, 400), (0, 4, 800), (0, 1, 700), (0, 2, 300)
+    env = tiny(*jobs, window="widest", candidates=4)
+    env.reset()
+    assert [job.index for job in env.candidates] == [4, 5, 3, 1]
+    env.step(np.int64(2))
+    assert [job.index for job in env.candidates] == [4, 2, 3, 1]
+    _, _, rest = env.layout.split(env._observe())
+    assert rest[:2].tolist() == pytest.approx([1 / 4, 2 / 4])

@@ -1,0 +1,297 @@
+"""What the agent sees of a cluster state, and what its actions mean there: what `headway/Sched2-v0` shows and does.
+
+The environment reads times off its own clock; here they follow from what a policy is told, so that they agree to a rounding of
+float32: a job runs for what is left of it (`ClusterState.remaining_s`) times how much slower its placement makes it, by the curve
+that its model was profiled with (`policies.locality`), times how much slower than alone it was measured to be. What a live cluster
+has besides is met so:
+
+- GPUs that others than ours hold, and free GPUs of nodes that are down, drained or held by an exclusive job, are shown as absent;
+  the other GPUs of an exclusive job's nodes come free when it ends;
+- a job that can never be placed is no candidate, and none of the others waits behind it;
+- a job without an estimate is shown with the usual time, `usual_h`; who has run for longer than was estimated, as about to end;
+- a model without a profile loses nothing by being spread, and a tier that is no number, or not in (0, 1], is as the tier before it;
+- where jobs hold more GPUs of a node than there are, only as many are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.errors import EncoderError
+from policies.learned.sched2.layout import ABSENT, Layout, State
+from policies.learned.sched2.placements import ProfiledPlacements
+from policies.learned.sched2.window import FIRST, WINDOWS, chosen
+from policies.locality import ACROSS_RACKS, NUM_TIERS, SAME_RACK, SAME_SOCKET
+from policies.model import ClusterState, FloatColumn, Placement
+from policies.packing import Capacity
+from policies.spreading import PACKING
+
+NAME = "sched2/1"
+"""Name and version of this encoding: another one means other numbers."""
+Mask = npt.NDArray[np.bool_]
+HOUR_S = 3600.0
+_LONGEST_H = 1e6
+"""Longer estimates say nothing that can be learned from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """How a cluster is shown; the same words as the environment's options."""
+
+    num_nodes: int = 15
+    """N: the one shape of cluster that it knows has so many nodes ..."""
+    gpus_per_node: int = 8
+    """... and M: the widest of them so many GPUs."""
+    candidates: int = 10
+    """J."""
+    window: str = FIRST
+    """first or widest: which waiting jobs can be chosen (`window.chosen`)."""
+    usual_h: float = 1.5
+    """Ideal time of jobs without an estimate."""
+
+    def __post_init__(self) -> None:
+        """Raises EncoderError for what cannot be."""
+        for name in ("num_nodes", "gpus_per_node", "candidates"):
+            if getattr(self, name) < 1:
+                raise EncoderError(f"{name} is {getattr(self, name)}; give at least 1")
+        if self.window not in WINDOWS:
+            raise EncoderError(f"window is {self.window!r}; give {' or '.join(WINDOWS)}")
+        if not 0 < self.usual_h < _LONGEST_H:
+            raise EncoderError(f"usual_h is {self.usual_h}; give hours, more than 0")
+
+    @property
+    def supports(self) -> str:
+        """The clusters that it knows, in words."""
+        return f"{self.num_nodes} nodes, the widest of {self.gpus_per_node} GPUs"
+
+    @property
+    def layout(self) -> Layout:
+        """Where what stands in a state."""
+        return Layout(self.num_nodes, self.gpus_per_node, self.candidates)
+
+
+class Encoder:
+    """Looks at cluster states as an `Encoding` says. Invariant: what it sees of a state does not depend on those before."""
+
+    name = NAME
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
+
+    def look(self, state: ClusterState) -> Moment:
+        """The state as the agent sees it. Raises EncoderError for a cluster that the encoding does not know."""
+        known, gpus = self.encoding, state.nodes.gpus
+        widest = int(gpus.max(initial=0))
+        if len(state.nodes) != known.num_nodes or widest != known.gpus_per_node:
+            raise EncoderError(
+                f"this policy was trained for {known.supports}, and the cluster has {len(state.nodes)} nodes, the widest of "
+                f"{widest} GPUs; train one for this cluster, or serve another policy"
+            )
+        return Moment(known, state)
+
+
+class Moment:
+    """A cluster state while an agent decides about it: time stands still, and jobs start one by one.
+
+    Invariant: `array()`, `mask()` and `candidates` are those of the environment in which the same jobs run and wait.
+    """
+
+    def __init__(self, encoding: Encoding, state: ClusterState) -> None:
+        self.state = state
+        self.capacity = Capacity(state)
+        """What is free, the jobs started here taken off."""
+        self.encoding = encoding
+        self._layout = encoding.layout
+        self._times = _Times(state, encoding.usual_h)
+        self._cells = _Cells(state, encoding.gpus_per_node)
+        self._runs = len(state.running) > 0
+        jobs, waiting = state.jobs, state.pending
+        of = self.capacity.requests.of
+        possible: dict[int, bool] = {}
+        keys = self.capacity.requests.keys
+        for row in waiting.tolist():
+            if keys[row] not in possible:
+                possible[keys[row]] = bool(of(row).parts)
+        self._waiting = waiting[[possible[keys[row]] for row in waiting.tolist()]] if len(waiting) else waiting
+        waited_s = np.maximum(state.time_s - jobs.submit_time_s - jobs.service_s, 0.0)
+        self._waited_h = np.where(np.isfinite(waited_s), waited_s, 0.0) / HOUR_S
+        self._hold_running()
+        self._choose()
+
+    @property
+    def candidates(self) -> Sequence[int]:
+        """Rows of the jobs that can be chosen now, as the environment orders them."""
+        return self._candidates
+
+    def array(self) -> State:
+        """What the agent sees."""
+        layout, jobs = self._layout, self.state.jobs
+        seen = np.zeros(layout.size)
+        gpus, rows, rest = layout.split(seen)
+        gpus[:] = self._cells.sorted()
+        for place, row in enumerate(self._candidates):
+            rows[place] = (
+                *self._times.profiled(row),
+                jobs.num_gpus[row] / layout.gpus,
+                self._waited_h[row],
+            )
+        behind = self._waiting[~np.isin(self._waiting, self._candidates)]
+        if len(behind):
+            rest[0] = len(behind) / layout.candidates
+            rest[1] = jobs.num_gpus[behind].mean() / layout.gpus
+            rest[2] = self._times.ideal_h[behind].mean()
+            rest[3] = self._waited_h[behind].mean()
+        return seen.astype(np.float32)
+
+    def mask(self) -> Mask:
+        """Which actions are possible: 0 starts nobody, k starts candidate k."""
+        fits = [self._where(row) is not None for row in self._candidates]
+        missing = [False] * (self._layout.candidates - len(fits))
+        return np.array([self._runs or True not in fits, *fits, *missing], dtype=np.bool_)
+
+    def start(self, action: int) -> tuple[int, Placement] | None:
+        """Carry out one action: the row of the job that starts, and where. None where that is to wait, or impossible."""
+        if not 0 < action <= len(self._candidates):
+            return None
+        row = self._candidates[action - 1]
+        where = self._where(row)
+        if where is None:
+            return None
+        self.capacity.take(row, where)
+        self._hold(row, where)
+        self._runs = True
+        self._waiting = self._waiting[self._waiting != row]
+        self._choose()
+        return row, where
+
+    def _choose(self) -> None:
+        jobs, encoding = self.state.jobs, self.encoding
+        places = chosen(
+            encoding.window, encoding.candidates, jobs.num_gpus[self._waiting], self._times.ideal_h[self._waiting]
+        )
+        self._candidates: list[int] = self._waiting[places].tolist()
+        self._places: dict[int, Placement | None] = {}
+
+    def _where(self, row: int) -> Placement | None:
+        """Where packing puts the job now."""
+        key = self.capacity.requests.keys[row]
+        if key not in self._places:
+            self._places[key] = PACKING.place(self.capacity, row)
+        return self._places[key]
+
+    def _hold_running(self) -> None:
+        state = self.state
+        for row in state.running.tolist():
+            placement = state.jobs.placement(row)
+            if placement is not None:
+                self._hold(row, placement)
+        self._cells.close(~state.nodes.available)
+
+    def _hold(self, row: int, placement: Placement) -> None:
+        hours = self._times.run_h(row, placement)
+        for node, gpus in placement.items():
+            self._cells.take(node, gpus, hours)
+            if self.state.jobs.exclusive[row]:
+                self._cells.take(node, self._layout.gpus, hours)
+
+
+class _Cells:
+    """Hours until each GPU comes free. Invariant: `_free[n]` cells of node n are 0, and those are its first."""
+
+    def __init__(self, state: ClusterState, width: int) -> None:
+        nodes = state.nodes
+        own = np.clip(nodes.gpus - nodes.foreign_gpus, 0, width)
+        self._hours: FloatColumn = np.full((len(nodes), width), ABSENT)
+        self._free: list[int] = own.tolist()
+        for node, count in enumerate(self._free):
+            self._hours[node, :count] = 0.0
+
+    def take(self, node: int, gpus: int, hours: float) -> None:
+        """So many free GPUs, or as many as there are, come free after so many hours."""
+        free = self._free[node]
+        count = min(gpus, free)
+        self._hours[node, free - count : free] = hours
+        self._free[node] = free - count
+
+    def close(self, nodes: Mask) -> None:
+        """What is free there is not there."""
+        for node in np.flatnonzero(nodes).tolist():
+            self._hours[node, : self._free[node]] = ABSENT
+            self._free[node] = 0
+
+    def sorted(self) -> FloatColumn:
+        """(nodes, GPUs), those of a node rising."""
+        return np.sort(self._hours, axis=1)
+
+
+class _Times:
+    """How long jobs run where."""
+
+    def __init__(self, state: ClusterState, usual_h: float) -> None:
+        left = state.remaining_s / HOUR_S
+        self.ideal_h: FloatColumn = np.where(np.isfinite(left), np.clip(left, 0.0, _LONGEST_H), usual_h)
+        """What is left of each job, with its best locality."""
+        self._gpus = state.jobs.num_gpus
+        self._racks: list[int] = state.nodes.rack.tolist()
+        self._placements = ProfiledPlacements(state.nodes.gpus.tolist(), self._racks)
+        self._widest = int(state.nodes.gpus.max())
+        self._largest_rack = int(np.bincount(state.nodes.rack).max())
+        self._slower = _slower_than_alone(state)
+        profiles = state.profiles
+        self._curves = [[1.0] * NUM_TIERS] if profiles is None else [*_curves(profiles.locality), [1.0] * NUM_TIERS]
+        self._model: list[int] = [0] * len(state.jobs) if profiles is None else profiles.of_job.tolist()
+        self._known: dict[tuple[int, int], list[float]] = {}
+
+    def profiled(self, row: int) -> list[float]:
+        """Under each of the k placements."""
+        model, gpus, ideal = self._model[row], int(self._gpus[row]), float(self.ideal_h[row])
+        factors = self._known.get((model, gpus))
+        if factors is None:
+            factors = [self._factor(model, gpus, nodes) for nodes in self._placements.of(gpus)]
+            self._known[model, gpus] = factors
+        return [ideal * factor for factor in factors]
+
+    def run_h(self, row: int, placement: Placement) -> float:
+        """What is left, there."""
+        factor = self._factor(self._model[row], int(self._gpus[row]), placement.nodes)
+        return float(self.ideal_h[row]) * factor * self._slower[row]
+
+    def _factor(self, model: int, gpus: int, nodes: Sequence[int]) -> float:
+        """Times the ideal time."""
+        if gpus == 1:
+            return 1.0
+        curve = self._curves[model]
+        return max(1.0, curve[self._best(gpus)] / curve[self._tier(nodes)])
+
+    def _tier(self, nodes: Sequence[int]) -> int:
+        if len(nodes) == 1:
+            return SAME_SOCKET
+        racks = self._racks
+        return SAME_RACK if all(racks[node] == racks[nodes[0]] for node in nodes) else ACROSS_RACKS
+
+    def _best(self, gpus: int) -> int:
+        nodes = -(-gpus // self._widest)
+        if nodes == 1:
+            return SAME_SOCKET
+        return SAME_RACK if nodes <= self._largest_rack else ACROSS_RACKS
+
+
+def _slower_than_alone(state: ClusterState) -> list[float]:
+    """Times the time alone, as measured; 1 where nothing was."""
+    measured = state.jobs.contention_sensitivity
+    if measured is None:
+        return [1.0] * len(state.jobs)
+    slower: list[float] = np.where(np.isfinite(measured) & (measured > 1.0), measured, 1.0).tolist()
+    return slower
+
+
+def _curves(locality: FloatColumn) -> list[list[float]]:
+    """Throughput at each tier, never rising, all of them numbers in (0, 1]."""
+    good = np.isfinite(locality) & (locality > 0) & (locality <= 1)
+    cleaned = np.minimum.accumulate(np.where(good, locality, 1.0), axis=1)
+    curves: list[list[float]] = cleaned.tolist()
+    return curves
