@@ -29,6 +29,8 @@ Observations: TypeAlias = Array | dict[str, Array]
 Act: TypeAlias = Callable[[Observations, Flags | None], Mapping[str, Array]]
 """Chooses everyone's action: observations and masks (None without) -> arrays, `actions` among them, a row an environment."""
 _MASKS = "action_masks"
+_ELAPSED = "elapsed"
+"""What environments may say of a step: how long it took."""
 _PLAIN = ""
 """The name of the one array of a plain observation."""
 
@@ -57,6 +59,8 @@ class Rollout:
     rewards: Floats
     terminated: Flags
     truncated: Flags
+    elapsed: Floats | None
+    """How long each step took, in the environments' own unit, 0 where time stood still; None where one of them did not tell."""
     extras: Mapping[str, Array]
     """Whatever else `act` returned, by its name."""
     last_observations: Observations
@@ -112,6 +116,7 @@ class Collector:
         self._rewards = np.zeros(shape)
         self._terminated = np.zeros(shape, dtype=np.bool_)
         self._truncated = np.zeros(shape, dtype=np.bool_)
+        self._elapsed = np.zeros(shape)
         self._actions = np.zeros((steps, *(envs.action_space.shape or ())), dtype=envs.action_space.dtype)
         self._observations: dict[str, Array] = {}
         self._all_masks: Flags | None = None
@@ -146,6 +151,7 @@ class Collector:
             self._seen, rewards, terminated, truncated, infos = self.envs.step(self._actions[step])
             self._masks = self._masks_now()
             self._rewards[step], self._terminated[step], self._truncated[step] = rewards, terminated, truncated
+            self._elapsed[step] = _elapsed(infos, self.envs.num_envs)
             self._episode_rewards += rewards
             self._episode_steps += 1
             if (over := terminated | truncated).any():
@@ -187,6 +193,7 @@ class Collector:
             rewards=self._rewards,
             terminated=self._terminated,
             truncated=self._truncated,
+            elapsed=None if np.isnan(self._elapsed).any() else self._elapsed,
             extras=self._extras,
             last_observations=self._seen,
             last_masks=self._masks,
@@ -215,6 +222,16 @@ class _Ends:
     episodes: list[Episode]
     observations: list[dict[str, Array]]
     masks: list[Flags | None]
+
+
+def _elapsed(infos: Mapping[str, Any], envs: int) -> Floats:
+    """What each environment said of the step, who ended in it included; NaN of those that said nothing."""
+    elapsed = np.full(envs, np.nan)
+    for said in (infos, infos.get("final_info", {})):
+        if _ELAPSED in said:
+            told = said[f"_{_ELAPSED}"]
+            elapsed[told] = said[_ELAPSED][told]
+    return elapsed
 
 
 def _room(steps: int, array: Array) -> Array:

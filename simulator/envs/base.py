@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from simulator.engine import Simulation
 from simulator.envs.outcome import outcome
+from simulator.envs.shared import ELAPSED
 from simulator.envs.world import EVENTS, Slowdowns, TraceSource, World, cluster_of
 from simulator.errors import SettingError
 from simulator.kernel.constants import NEVER
@@ -78,17 +79,18 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
         return self._observe(), {}
 
     def step(self, action: ActT) -> tuple[ObsT, float, bool, bool, dict[str, Any]]:
-        """Carry out one action; an impossible one is the same as waiting."""
+        """Carry out one action; an impossible one is the same as waiting. `info["elapsed"]`: the rounds that passed meanwhile."""
         if self._over:
             raise gymnasium.error.ResetNeeded("the episode is over: call reset")
         self.steps += 1
+        before = self.loop.now
         acted = self._act(action)
         reward = 0.0
         if not acted or not self.loop.num_waiting or (self.world.skip_forced and not self._has_choice()):
             reward = self._pass_time()
         terminated = self._all_done()
         truncated = not terminated and self._is_too_long()
-        info: dict[str, Any] = {}
+        info: dict[str, Any] = {ELAPSED: (self.loop.now - before) / self._period}
         if terminated or truncated:
             self._over = True
             info["outcome"] = {**outcome(self.simulation), "steps": self.steps, "invalid_actions": self._invalid}
@@ -120,6 +122,10 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
         """Whether anything can be done but wait."""
         return True
 
+    def _has_none_before_events(self) -> bool:
+        """Whether a decision without a choice is followed by others like it until jobs come or finish, or nodes change."""
+        return False
+
     def _gone(self, job: ActiveJob) -> None:
         """The job has finished or was stopped: it holds nothing any more."""
 
@@ -148,29 +154,36 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
     def _pass_time(self) -> float:
         """Go on to the next decision, or to the end; the reward for that."""
-        reward = 0.0
+        reward, forced = 0.0, False
         while True:
-            reward += self._to_next_decision()
+            reward += self._to_next_decision(forced)
             if self._all_done():
                 return reward
             self._before_decision()
             if not self.world.skip_forced or self._has_choice() or self._is_too_long():
                 return reward
             self._skipped += 1
+            forced = not self._by_events and self._has_none_before_events()
 
-    def _to_next_decision(self) -> float:
+    def _to_next_decision(self, forced: bool) -> float:
+        """`forced`: nothing can be done before something happens, so that rounds until then are only counted."""
         loop, simulation = self.loop, self.simulation
-        reward = 0.0
+        reward, begin = 0.0, loop.now
         if loop.touched:
             self._settle()
         while True:
-            loop.timer = self._due()
+            loop.timer = NEVER
+            if not forced or loop.peek() == NEVER:
+                loop.timer = self._due()
             rate = self._rate() if loop.num_waiting or loop.running else 0.0
             before = loop.now
             if not simulation.advance():
                 break
             reward += rate * (loop.now - before)
             self._settle()
+            if forced:
+                forced = False
+                self._skipped += (loop.now - begin - 1) // self._period
             if self._is_decision() or self._all_done():
                 break
         self._asked_at = loop.now

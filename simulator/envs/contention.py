@@ -33,7 +33,18 @@ import numpy as np
 from policies.errors import EncoderError
 from policies.learned.contention_rl.board import ABSENT, Board, Numbers
 from policies.learned.contention_rl.features import FEATURES, MANY, SCALAR, rank, shown, weight_of
-from policies.learned.contention_rl.placing import EVEN, LISTS, PACKED, RULES, Choice, Where, choice
+from policies.learned.contention_rl.placing import (
+    ANY,
+    EVEN,
+    FEWEST,
+    LISTS,
+    PACKED,
+    RULES,
+    Choice,
+    Where,
+    allowed,
+    choice,
+)
 from simulator.envs.base import Cells, Mask, SchedulingEnv
 from simulator.envs.features import JobFeatures
 from simulator.envs.world import World, check, options_of
@@ -68,6 +79,8 @@ class ContentionOptions(World):
     """lists or rules: how an action names nodes."""
     split: str = EVEN
     """even or packed: how a job's GPUs are divided among them."""
+    starts: str = ANY
+    """any or fewest: who may be started next, any candidate that fits somewhere or, of those, only the one of the fewest GPUs."""
     cells: str = SCALAR
     """scalar or features."""
     preempt_below: float | None = None
@@ -82,6 +95,7 @@ class ContentionOptions(World):
         check("reward", self.reward, (CONTENTION, JCT))
         check("nodes", self.nodes, (LISTS, RULES))
         check("split", self.split, (EVEN, PACKED))
+        check("starts", self.starts, (ANY, FEWEST))
         check("cells", self.cells, (SCALAR, MANY))
         if self.candidates < 1:
             raise SettingError(f"candidates is {self.candidates!r}; give at least 1")
@@ -130,10 +144,14 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
 
     def action_masks(self) -> Mask:
         """Which actions are possible now; waiting always is."""
-        size = self._choice.size
-        masks = [self._choice.mask(job) for job in self._candidates]
-        missing = bytes((self.options.candidates - len(masks)) * size)
+        masks = self._masks()
+        missing = bytes((self.options.candidates - len(masks)) * self._choice.size)
         return np.frombuffer(bytearray(b"".join((b"\1", *masks, missing))), dtype=np.bool_)
+
+    def _masks(self) -> list[bytes]:
+        """Of each candidate."""
+        jobs = self._candidates
+        return allowed([self._choice.mask(job) for job in jobs], [job.gpus for job in jobs], self.options.starts)
 
     # The episode
 
@@ -189,7 +207,7 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         if not 0 <= which < self.options.candidates:
             raise gymnasium.error.InvalidAction(f"{action!r} is not in {self.action_space}")
         where = None
-        if which < len(self._candidates):
+        if which < len(self._candidates) and (self.options.starts == ANY or self._masks()[which][placement]):
             job = self._candidates[which]
             where = self._choice.place(job, placement)
         if where is None:
@@ -203,7 +221,10 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
 
     def _has_choice(self) -> bool:
         self._show_candidates()
-        return any(self._choice.possible(job) for job in self._candidates)
+        return any(map(self._choice.possible, self._candidates))
+
+    def _has_none_before_events(self) -> bool:
+        return self.options.preempt_below is None
 
     def _rate(self) -> float:
         loop = self.loop

@@ -16,6 +16,8 @@ from simulator.errors import SettingError
 
 Array = npt.NDArray[Any]
 Observation = Array | dict[str, Array]
+ELAPSED = "elapsed"
+"""In a step's info: the rounds that passed in it, 0 where time stood still."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Blocks:
     rewards: Block
     terminated: Block
     truncated: Block
+    elapsed: Block
+    """NaN where an environment does not tell."""
     masks: Block | None
 
     @classmethod
@@ -59,6 +63,7 @@ class Blocks:
             Block.of(context, rows, (), np.float64),
             Block.of(context, rows, (), np.bool_),
             Block.of(context, rows, (), np.bool_),
+            Block.of(context, rows, (), np.float64),
             Block.of(context, rows, _mask_shape(env.action_space), np.bool_) if masked else None,
         )
 
@@ -70,6 +75,7 @@ class Blocks:
             self.rewards.rows(),
             self.terminated.rows(),
             self.truncated.rows(),
+            self.elapsed.rows(),
             self.masks.rows() if self.masks is not None else None,
         )
 
@@ -83,6 +89,7 @@ class Views:
     rewards: Array
     terminated: Array
     truncated: Array
+    elapsed: Array
     masks: Array | None
 
     def put(self, row: int, observation: Observation) -> None:

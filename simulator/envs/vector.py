@@ -9,10 +9,13 @@ the usual `if __name__ == "__main__":`, because workers are fresh processes that
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn, TypeAlias
 
@@ -23,9 +26,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 
 from simulator.envs.base import Mask
-from simulator.envs.shared import Array, Blocks, Observation
+from simulator.envs.shared import ELAPSED, Array, Blocks, Observation
 from simulator.envs.wire import Wire
-from simulator.envs.worker import CALL, CLOSE, RESET, Env, Infos, work
+from simulator.envs.worker import CALL, CLOSE, RESET, Env, Here, Infos, work
 from simulator.errors import SettingError, WorkerError
 
 Stepped: TypeAlias = tuple[Observation, Array, Array, Array, dict[str, Any]]
@@ -48,12 +51,13 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         workers: int | None = None,
         autoreset: AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
-        """`make` makes one environment, in the workers; by default there is a worker for each core.
+        """`make` makes one environment, in the workers; by default there is a worker for each core. With 0 all are in this process:
+        where a few small steps are all there is to do, or others use the cores, nobody is waited for.
 
         Raises SettingError for numbers or spaces that cannot be, WorkerError if an environment cannot be made.
         """
         workers = min(num_envs, _cores()) if workers is None else workers
-        if num_envs < 1 or not 1 <= workers <= num_envs:
+        if num_envs < 1 or not 0 <= workers <= num_envs:
             raise SettingError(
                 f"{num_envs} environments in {workers} workers cannot be; give 1 or more, and no more workers"
             )
@@ -71,9 +75,14 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         model.close()
         self._views = blocks.views()
         self._is_stepping = False
-        self._rows = [range(num_envs * w // workers, num_envs * (w + 1) // workers) for w in range(workers)]
-        self._wires: list[Wire] = []
+        self._at_exit: Callable[[], None] | None = None
+        parts = max(workers, 1)
+        self._rows = [range(num_envs * w // parts, num_envs * (w + 1) // parts) for w in range(parts)]
+        self._wires: list[Wire | Here] = []
         self._processes: list[BaseProcess] = []
+        if not workers:
+            self._wires.append(Here(make, num_envs, self._views, autoreset))
+            return
         with self._ended_unless_it_goes_well():
             for rows in self._rows:
                 mine, theirs = context.Pipe()
@@ -85,6 +94,9 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
                 self._wires.append(Wire(mine))
                 self._processes.append(process)
             self._answers()
+        # Before multiprocessing waits for the workers, which end by nothing but their pipes.
+        self._at_exit = partial(_let_go, weakref.ref(self))
+        atexit.register(self._at_exit)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -128,6 +140,8 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
             infos = self._infos(self._answers())
             self._is_stepping = False
         views = self._views
+        if (told := ~np.isnan(views.elapsed)).any():
+            infos |= {ELAPSED: np.where(told, views.elapsed, 0.0), f"_{ELAPSED}": told}
         return views.observed(), views.rewards.copy(), views.terminated.copy(), views.truncated.copy(), infos
 
     def action_masks(self) -> Mask:
@@ -161,11 +175,14 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         self._end(_CLOSE_S)
 
     def _end(self, grace_s: float) -> None:
-        for process, wire in zip(self._processes, self._wires, strict=True):
+        if self._at_exit is not None:
+            atexit.unregister(self._at_exit)
+        for process in self._processes:
             process.join(grace_s)
             if process.is_alive():
                 process.kill()
                 process.join()
+        for wire in self._wires:
             wire.close()
 
     # Workers
@@ -222,10 +239,16 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
             raise
 
     def _fail(self, worker: int, trace: str) -> NoReturn:
-        process, rows = self._processes[worker], self._rows[worker]
-        process.join(_CLOSE_S)
-        said = f"raised:\n{trace}" if trace else f"died (exit code {process.exitcode})"
+        said, rows = f"raised:\n{trace}", self._rows[worker]
+        if self._processes:
+            self._processes[worker].join(_CLOSE_S)
+            said = said if trace else f"died (exit code {self._processes[worker].exitcode})"
         raise WorkerError(f"the worker of environments {rows.start} to {rows.stop - 1} {said}")
+
+
+def _let_go(envs: weakref.ref[ProcessVectorEnv]) -> None:
+    if (there := envs()) is not None:
+        there.close()
 
 
 def _cores() -> int:

@@ -10,19 +10,21 @@ from __future__ import annotations
 import signal
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from simulator.envs.shared import Blocks, Views
+from simulator.envs.shared import ELAPSED, Blocks, Views
 from simulator.envs.wire import Wire
 
 Env = gymnasium.Env[Any, Any]
 Infos = list[tuple[int, dict[str, Any]]]
 """Rows and what their environments said, those that said nothing left out."""
 RESET, CALL, CLOSE = "reset", "call", "close"
+_NAN = float("nan")
 
 
 class Rows:
@@ -56,8 +58,10 @@ class Rows:
             if self._ended[place]:
                 observation, info = env.reset()
                 self._put(place, observation, 0.0, False, False)
+                self._views.elapsed[row] = _NAN
             else:
                 observation, reward, terminated, truncated, info = env.step(action)
+                self._views.elapsed[row] = info.pop(ELAPSED, _NAN)
                 if self._same_step and (terminated or truncated):
                     infos.append((row, {"final_obs": observation, "final_info": info}))
                     observation, info = env.reset()
@@ -87,12 +91,52 @@ class Rows:
         self._ended[place] = not self._same_step and (terminated or truncated)
 
 
+class Here:
+    """What a worker does, done in its owner's process: a wire whose other end is this one.
+
+    Invariant: every signal or message is answered by the next `receive`.
+    """
+
+    def __init__(self, make: Callable[[], Env], count: int, views: Views, autoreset: AutoresetMode) -> None:
+        """They own the rows from 0 on."""
+        self._rows = Rows([make() for _ in range(count)], 0, views, autoreset)
+        self._answer: tuple[bool, Any] | None = None
+
+    def signal(self) -> None:
+        """Step them all."""
+        self._do(self._rows.step)
+
+    def send(self, message: Any) -> None:
+        """Do what a message asks."""
+        if message == CLOSE:
+            self._rows.close()
+        else:
+            self._do(partial(getattr(self._rows, message[0]), *message[1:]))
+
+    def receive(self) -> Any:
+        """The answer to what was asked last; None where all went well and nobody has anything to tell."""
+        answer, self._answer = self._answer, None
+        return answer
+
+    def close(self) -> None:
+        """There is no pipe."""
+
+    def _do(self, command: Callable[[], Any]) -> None:
+        try:
+            answer = command()
+        except Exception:  # noqa: BLE001 - as of a worker, so that an owner sees no difference
+            self._answer = (False, traceback.format_exc())
+        else:
+            self._answer = (True, answer) if answer else None
+
+
 def work(
     pipe: Connection, make: Callable[[], Env], first: int, count: int, blocks: Blocks, autoreset: AutoresetMode
 ) -> None:
     """The process: make the environments, then do what the pipe says."""
-    # The owner decides what an interrupt means; it tells by the pipe.
+    # The owner decides what they mean, and tells by the pipe; when it is gone, so is the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     wire = Wire(pipe)
     try:
         rows = Rows([make() for _ in range(count)], first, blocks.views(), autoreset)

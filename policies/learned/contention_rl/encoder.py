@@ -24,7 +24,18 @@ import numpy.typing as npt
 from policies.errors import EncoderError
 from policies.learned.contention_rl.board import Board, Cells, Numbers
 from policies.learned.contention_rl.features import FEATURES, MANY, SCALAR, Features, features, rank, shown, weight_of
-from policies.learned.contention_rl.placing import EVEN, LISTS, PACKED, RULES, Choice, Where, choice
+from policies.learned.contention_rl.placing import (
+    ANY,
+    EVEN,
+    FEWEST,
+    LISTS,
+    PACKED,
+    RULES,
+    Choice,
+    Where,
+    allowed,
+    choice,
+)
 from policies.model import ClusterState, FloatColumn, Placement, Split
 from policies.packing import Capacity
 from policies.requests import bitmask
@@ -49,6 +60,8 @@ class Encoding:
     """lists or rules: how an action names nodes."""
     split: str = EVEN
     """even or packed: how a job's GPUs are divided among them."""
+    starts: str = ANY
+    """any or fewest: who may be started next."""
     cells: str = SCALAR
     """scalar or features."""
     usual: Features = (0.5, 0.5, 0.5)
@@ -56,7 +69,8 @@ class Encoding:
 
     def __post_init__(self) -> None:
         """Raises EncoderError for what cannot be."""
-        for name, known in {"nodes": (LISTS, RULES), "split": (EVEN, PACKED), "cells": (SCALAR, MANY)}.items():
+        words = {"nodes": (LISTS, RULES), "split": (EVEN, PACKED), "starts": (ANY, FEWEST), "cells": (SCALAR, MANY)}
+        for name, known in words.items():
             if (value := getattr(self, name)) not in known:
                 raise EncoderError(f"{name} is {value!r}; give {' or '.join(known)}")
         for name in ("num_nodes", "gpus_per_node", "candidates"):
@@ -162,9 +176,8 @@ class Moment:
 
     def mask(self) -> Mask:
         """Which actions are possible; waiting always is."""
-        size = self._choice.size
-        parts = [self._mask_of(candidate) for candidate in self._candidates]
-        missing = bytes((self._encoding.candidates - len(parts)) * size)
+        parts = self._masks()
+        missing = bytes((self._encoding.candidates - len(parts)) * self._choice.size)
         return np.frombuffer(bytearray(b"".join((b"\1", *parts, missing))), dtype=np.bool_)
 
     def start(self, action: int) -> tuple[int, Placement] | None:
@@ -172,12 +185,11 @@ class Moment:
         if action <= 0:
             return None
         which, number = divmod(action - 1, self._choice.size)
-        if which >= len(self._candidates):
+        if which >= len(self._candidates) or not self._masks()[which][number]:
             return None
         candidate = self._candidates[which]
         where = self._choice.place(candidate, number)
-        if where is None or not self._allows(candidate, where):
-            return None
+        assert where is not None
         placement = Placement.of(zip(*where, strict=True))
         self.take(candidate.row, placement)
         return candidate.row, placement
@@ -260,6 +272,11 @@ class Moment:
             return False
         widest = min(int(jobs.num_gpus[row]), len(self.state.nodes))
         return bool(jobs.split[row] == Split.ANY and jobs.min_nodes[row] <= 1 and jobs.max_nodes[row] >= widest)
+
+    def _masks(self) -> list[bytes]:
+        """Of each candidate."""
+        masks = [self._mask_of(candidate) for candidate in self._candidates]
+        return allowed(masks, [candidate.gpus for candidate in self._candidates], self._encoding.starts)
 
     def _mask_of(self, candidate: Candidate) -> bytes:
         mask = self._choice.mask(candidate)

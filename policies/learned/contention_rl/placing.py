@@ -30,6 +30,8 @@ from policies.learned.contention_rl.spreads import (
 
 LISTS, RULES = "lists", "rules"
 EVEN, PACKED = "even", "packed"
+ANY, FEWEST = "any", "fewest"
+"""Who may be started next: any candidate that fits somewhere, or, of those, only the one of the fewest GPUs."""
 NODE_RULES = ("best-fit", "freest", "quiet")
 Where = tuple[list[int], list[int]]
 """Nodes, and the GPUs that each gives."""
@@ -104,8 +106,14 @@ class _Even(Choice[JobT]):
 
     def possible(self, job: JobT) -> bool:
         """Whether any spread fits."""
-        at_least = self._board.at_least
-        return any(spread.fits(at_least) for spread in self.spreads(job.gpus))
+        board, gpus = self._board, job.gpus
+        if gpus > board.total:
+            return False
+        at_least = board.at_least
+        for spread in self._spreads.get(gpus) or self.spreads(gpus):
+            if at_least[spread.least].bit_count() >= spread.nodes and spread.fits(at_least):
+                return True
+        return False
 
 
 def choice(kind: str, split: str, board: Board, best_fit: BestFit[JobT]) -> Choice[JobT]:
@@ -113,6 +121,15 @@ def choice(kind: str, split: str, board: Board, best_fit: BestFit[JobT]) -> Choi
     if kind == LISTS:
         return EvenLists(board) if split == EVEN else PackedLists(board)
     return EvenRules(board) if split == EVEN else PackedRules(board, best_fit)
+
+
+def allowed(masks: Sequence[bytes], gpus: Sequence[int], starts: str) -> list[bytes]:
+    """What remains of the masks of candidates that ask for so many GPUs, those nearest to the head first."""
+    if starts == ANY:
+        return list(masks)
+    fitting = [place for place, mask in enumerate(masks) if any(mask)]
+    first = min(fitting, key=gpus.__getitem__, default=None)
+    return [mask if place == first else bytes(len(mask)) for place, mask in enumerate(masks)]
 
 
 class EvenLists(_Even[JobT]):

@@ -62,6 +62,25 @@ def collected(batches: int, **options: Any) -> tuple[list[dict[str, Any]], list[
     return kept, [rollout], collector
 
 
+class Slow(Beam):
+    """Tells how long a step took; steps to the right take longer."""
+
+    def step(self, action: np.int64) -> Any:
+        *step, info = super().step(action)
+        return *step, {**info, "elapsed": 0.5 * int(action)}
+
+
+def test_how_long_a_step_took_is_kept_of_last_steps_too() -> None:
+    collector = Collector(SyncVectorEnv([Slow] * ENVS, autoreset_mode=AutoresetMode.SAME_STEP), STEPS, masked=True)
+    collector.restart([5, 6, 7])
+    rollout = collector.collect(Player())
+    assert (rollout.terminated | rollout.truncated).any()
+    assert rollout.elapsed is not None
+    assert np.array_equal(rollout.elapsed, 0.5 * rollout.actions)
+    _, [silent], _ = collected(1)
+    assert silent.elapsed is None
+
+
 def test_every_environment_does_what_it_would_do_alone() -> None:
     kept, [rollout], collector = collected(3)
     for env in range(ENVS):

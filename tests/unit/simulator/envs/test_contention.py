@@ -150,6 +150,34 @@ def test_rounds_that_are_not_asked_about_are_paid_for() -> None:
     assert sums[True][0]["steps"] <= 80 < sums[False][0]["steps"]
 
 
+def test_a_step_tells_how_many_rounds_it_took() -> None:
+    trace = trace_of((0, 4, 900), (0, 4, 600))
+    for skip, told in ((False, [0, 1, 1, 1, 2]), (True, [3, 2])):
+        env = ContentionEnv(traces=[trace], cluster="1x4", skip_forced=skip)
+        env.reset()
+        elapsed = []
+        while not env._over:
+            elapsed.append(env.step(np.int64(first_action(env)))[4]["elapsed"])
+        assert elapsed == told
+
+
+def test_of_those_that_fit_the_one_of_the_fewest_gpus_may_have_to_start_first() -> None:
+    trace = trace_of((0, 4, 900), (0, 2, 900), (0, 1, 900), (0, 2, 900))
+    env = ContentionEnv(traces=[trace], cluster="2x4", starts="fewest")
+    env.reset()
+    lists = 3
+    for index, gpus in ((2, 1), (1, 2), (3, 2)):
+        possible = np.flatnonzero(env.action_masks())[1:]
+        which = {(action - 1) // lists for action in possible}
+        assert [(env.candidates[place].index, env.candidates[place].gpus) for place in which] == [(index, gpus)]
+        env.step(np.int64(possible[0]))
+    # Two and one GPUs are left: four fit nowhere, and there is only to wait.
+    assert np.flatnonzero(env.action_masks()).tolist() == [0]
+    env.reset()
+    assert env.step(np.int64(1))[4]["elapsed"] == 1
+    assert not env.loop.running
+
+
 def test_an_impossible_action_is_the_same_as_waiting() -> None:
     trace = trace_of((0, 4, 900), (0, 4, 900))
     env = ContentionEnv(traces=[trace], cluster="2x4")
@@ -266,6 +294,7 @@ def test_an_agent_that_does_nothing_is_cut_off() -> None:
         ({"branch": "F"}, "branch is 'F'; give one of A, B, C, D, E"),
         ({"colour": 1}, "there is no option 'colour'; the options are traces, cluster"),
         ({"candidates": 0}, "candidates is 0"),
+        ({"starts": "most"}, "give one of any, fewest"),
         ({"decide": "daily"}, "give one of rounds, events"),
         ({"round_s": 0.0}, "round_s is 0.0"),
         ({"preempt_below": 1.5}, "between 0 and 1"),

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from policies.api import Decision, PolicySpec
 from policies.learned.contention_rl.features import scalar
@@ -46,6 +48,55 @@ def test_the_same_seed_gives_the_same_episodes(mix: str) -> None:
     other.reset(seed=5)
     assert trail(first, random_agent(9)) == trail(again, random_agent(9))
     assert not first.trace.same_jobs(other.trace)
+
+
+def recorded(env: ContentionEnv, agent: Agent, seed: int) -> tuple[list[tuple[float, float]], dict[str, float]]:
+    """Rounds and reward of every step of an episode, and its outcome."""
+    env.reset(seed=seed)
+    steps = []
+    while True:
+        _, reward, terminated, truncated, info = env.step(np.int64(agent(env)))
+        steps.append((info["elapsed"], reward))
+        if terminated or truncated:
+            return steps, info["outcome"]
+
+
+@settings(max_examples=8, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(
+    seed=st.integers(0, 1 << 20),
+    workload=st.sampled_from(
+        [
+            ContentionRL(jobs=30),
+            ContentionRL(jobs=20, demands=ANY_SIZE, mix="heavy", arrivals="poisson", load=0.9),
+            ContentionRL(jobs=20, demands=(2, 4, 8), arrivals="poisson", load=0.3),
+        ]
+    ),
+    options=st.fixed_dictionaries(
+        {
+            "slowdown": st.sampled_from([(), ("pair-table",), ("max-min",)]),
+            "branch": st.sampled_from("AE"),
+            "reward": st.sampled_from(["contention", "jct"]),
+            "decide": st.sampled_from(["rounds", "events"]),
+            "starts": st.sampled_from(["any", "fewest"]),
+            "preempt_below": st.sampled_from([None, 0.6]),
+        }
+    ),
+)
+def test_what_nobody_is_asked_about_changes_neither_rewards_nor_time(
+    seed: int, workload: ContentionRL, options: dict[str, Any]
+) -> None:
+    options["settings"] = Settings(changes=(NodeChange(4000, 1, "down"), NodeChange(9500, 1, "up")))
+    whole, skipping = (ContentionEnv(traces=workload, skip_forced=skip, **options) for skip in (False, True))
+    # Drawn only where there is a choice: the same draws in both.
+    steps, outcome = recorded(whole, random_agent(seed), seed)
+    fewer, same = recorded(skipping, random_agent(seed), seed)
+    assert len(fewer) <= len(steps)
+    assert sum(reward for _, reward in fewer) == pytest.approx(sum(reward for _, reward in steps), rel=1e-9, abs=1e-9)
+    assert sum(elapsed for elapsed, _ in fewer) == pytest.approx(sum(elapsed for elapsed, _ in steps), rel=1e-9)
+    for name in outcome.keys() - {"steps"}:
+        assert same[name] == pytest.approx(outcome[name], rel=1e-9, nan_ok=True)
+    # A reward comes only while time passes.
+    assert all(elapsed > 0 or reward == 0 for elapsed, reward in (*steps, *fewer))
 
 
 class Scripted:

@@ -31,9 +31,10 @@ def action_of(mask: np.ndarray[Any, Any], turn: int) -> int:
 
 
 @pytest.mark.parametrize("autoreset", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_they_do_what_single_environments_do(autoreset: AutoresetMode) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_they_do_what_single_environments_do(workers: int, autoreset: AutoresetMode) -> None:
     singles = [MAKE() for _ in range(3)]
-    envs = ProcessVectorEnv(MAKE, 3, workers=2, autoreset=autoreset)
+    envs = ProcessVectorEnv(MAKE, 3, workers=workers, autoreset=autoreset)
     try:
         assert envs.metadata["autoreset_mode"] == autoreset
         seen, _ = envs.reset(seed=20)
@@ -53,6 +54,8 @@ def test_they_do_what_single_environments_do(autoreset: AutoresetMode) -> None:
                 else:
                     step = env.step(np.int64(actions[row]))
                 over = step[2] or step[3]
+                assert infos["_elapsed"][row] == ("elapsed" in step[4])
+                assert infos["elapsed"][row] == step[4].get("elapsed", 0.0)
                 assert (rewards[row], terminated[row], truncated[row]) == step[1:4]
                 ended[row] = over and autoreset == AutoresetMode.NEXT_STEP
                 if over:
@@ -74,7 +77,7 @@ def test_they_do_what_single_environments_do(autoreset: AutoresetMode) -> None:
         envs.step_wait()
     finally:
         envs.close()
-    assert [process.exitcode for process in envs.processes] == [0, 0]
+    assert [process.exitcode for process in envs.processes] == [0] * workers
     with pytest.raises(gymnasium.error.ClosedEnvironmentError):
         envs.step(np.zeros(3, dtype=np.int64))
     envs.close()
@@ -107,8 +110,9 @@ class Faulty(ContentionEnv):
         return super().step(action)
 
 
-def test_an_environment_that_raises_is_an_error_with_its_traceback() -> None:
-    envs = ProcessVectorEnv(Faulty, 2, workers=1)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_environment_that_raises_is_an_error_with_its_traceback(workers: int) -> None:
+    envs = ProcessVectorEnv(Faulty, 2, workers=workers)
     envs.reset(seed=1)
     envs.step([0, 0])
     envs.step([0, 0])
@@ -176,6 +180,15 @@ INTERRUPTED = """
 FORGOTTEN = """
     envs.step_async([0, 0])
 """
+# As `timeout` and Slurm do it: everybody gets the signal, and the owner, which heeds it where it likes, goes on for a while.
+TERMINATED = """
+    signal.signal(signal.SIGTERM, lambda *_: print("heard", flush=True))
+    os.killpg(0, signal.SIGTERM)
+    again = ProcessVectorEnv(ContentionEnv, 2, workers=2)
+    again.reset(seed=1)
+    os.killpg(0, signal.SIGTERM)
+    print(again.step([0, 0])[2].tolist(), [process.is_alive() for process in envs.processes])
+"""
 
 
 @pytest.mark.parametrize(
@@ -184,8 +197,9 @@ FORGOTTEN = """
         (KILLED, -signal.SIGKILL, ""),
         (INTERRUPTED, 0, "interrupted [-9, -9]\ncannot reset: the environments are closed\n"),
         (FORGOTTEN, 0, ""),
+        (TERMINATED, 0, "heard\nheard\n[False, False] [True, True]\n"),
     ],
-    ids=["killed", "interrupted", "forgotten"],
+    ids=["killed", "interrupted", "forgotten", "terminated"],
 )
 def test_workers_end_with_their_owner(tmp_path: Path, end: str, code: int, says: str) -> None:
     script = tmp_path / "owner.py"

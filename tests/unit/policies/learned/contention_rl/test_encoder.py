@@ -37,6 +37,7 @@ WORLDS: list[dict[str, Any]] = [
     {"traces": ContentionRL(jobs=24, demands=SIZES), "cells": "features", "slowdown": ("link-sharing",)},
     {"traces": ContentionRL(jobs=24, demands=SIZES, arrivals="poisson", load=0.9), "decide": "events"},
     {"traces": ContentionRL(jobs=24, demands=SIZES), "split": "packed", "candidates": 5},
+    {"traces": ContentionRL(jobs=24, demands=(2, 4, 8)), "starts": "fewest", "cells": "features", "skip_forced": True},
     {"traces": ContentionRL(jobs=24, demands=SIZES), "nodes": "rules", "cells": "features"},
     {"traces": ContentionRL(jobs=24, demands=SIZES), "nodes": "rules", "split": "packed"},
     {"traces": ContentionRL(jobs=24), "preempt_below": 0.7, "slowdown": ("max-min",), "candidates": 2},
@@ -56,6 +57,7 @@ def encoder_of(env: ContentionEnv) -> Encoder:
             candidates=options.candidates,
             nodes=options.nodes,
             split=options.split,
+            starts=options.starts,
             cells=options.cells,
             usual=usual,
         )

@@ -11,12 +11,14 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policies.errors import TrainingError
 from policies.learned.card import draft
 from policies.learned.contention_rl.encoder import NAME, Encoding
 from policies.learned.contention_rl.policy import SYSTEM, Agent, settings
-from policies.learned.contention_rl.recipe import Progress, Recipe, Training, train
+from policies.learned.contention_rl.recipe import Progress, Recipe, Training, discounts, train
 from policies.learned.run import TrainingRun
 from simulator.traces.generators.contention_rl import ContentionRL
 from tests.unit.policies.learned.contention_rl.agents import environments
@@ -88,15 +90,24 @@ def test_time_is_discounted_and_starts_are_not() -> None:
     collector.restart([1, 2, 3, 4])
     rollout = collector.collect(training.act)
     _, returns = training._advantages(rollout)
-    passes = (rollout.actions == 0) | (rollout.rewards != 0)
-    assert passes.any()
-    assert not passes.all()
+    assert rollout.elapsed is not None
+    assert {0.0, 1.0} <= set(rollout.elapsed.flatten().tolist())
     over = rollout.terminated | rollout.truncated
     for step, env in np.argwhere(~over[:-1]):
-        expected = 0.5 * rollout.rewards[step, env] + (0.5 if passes[step, env] else 1.0) * returns[step + 1, env]
-        assert returns[step, env] == pytest.approx(expected, abs=1e-5)
-    for step, env in np.argwhere(rollout.terminated):
-        assert returns[step, env] == pytest.approx(0.5 * rollout.rewards[step, env], abs=1e-5)
+        elapsed = rollout.elapsed[step, env]
+        mine = rollout.rewards[step, env] * (1 - 0.5**elapsed) / max(elapsed, 1e-9)
+        assert returns[step, env] == pytest.approx(mine + 0.5**elapsed * returns[step + 1, env], abs=1e-5)
+
+
+@given(st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.5, 20.0]), min_size=1), st.floats(0.5, 0.999))
+def test_however_time_is_cut_into_steps_an_even_reward_is_worth_the_same(steps: list[float], gamma: float) -> None:
+    elapsed = np.array(steps)
+    factors, counts = discounts(elapsed, gamma)
+    worth = 0.0
+    for factor, count, rounds in zip(factors[::-1], counts[::-1], elapsed[::-1], strict=True):
+        worth = count * rounds * 1.0 + factor * worth
+    assert worth == pytest.approx(1 - gamma ** elapsed.sum(), abs=1e-9)
+    assert discounts(elapsed, 1.0)[1].tolist() == [1.0] * len(steps)
 
 
 def test_the_agent_that_serves_prefers_what_training_drew_most() -> None:
