@@ -27,8 +27,7 @@ _MOST_SINGLE = 8
 
 def candidates(capacity: Capacity, row: int, crowd: Crowd) -> Iterator[Placement]:
     """Placements of that job on what is free, each once; none where it does not fit."""
-    jobs = capacity.state.jobs
-    if capacity.total_free() < jobs.num_gpus[row]:
+    if capacity.total_free() < capacity.requests.of(row).gpus:
         return
     seen: set[Placement] = set()
     for placement in _all(capacity, row, crowd):
@@ -41,8 +40,8 @@ def _all(capacity: Capacity, row: int, crowd: Crowd) -> Iterator[Placement]:
     first = capacity.place(row)
     if first is not None:
         yield first
-    jobs = capacity.state.jobs
-    gpus, low, high = int(jobs.num_gpus[row]), int(jobs.min_nodes[row]), int(jobs.max_nodes[row])
+    request = capacity.requests.of(row)
+    gpus, low, high = request.gpus, request.min_nodes, request.max_nodes
     rooms = list(islice(capacity.rooms(row), MOST_NODES + min(gpus, high)))
     if first is not None and len(first.nodes) == 1:
         fitting = sorted((room, node) for node, room in rooms if room >= gpus)
@@ -51,24 +50,24 @@ def _all(capacity: Capacity, row: int, crowd: Crowd) -> Iterator[Placement]:
     crowds = {node: crowd(node) for node, _ in rooms}
     for among in (rooms, *_by_rack(capacity, rooms, gpus)):
         quiet = sorted(among, key=lambda room: crowds[room[0]])  # of equals the freest first, as they stand
-        if jobs.split[row] == Split.ANY:
+        if request.split is Split.ANY:
             for order, tight in ((among, False), (quiet, False), (among, True)):
                 shares = _taken(order, gpus, low, high, tight=tight)
                 if shares is not None:
                     yield Placement.of(shares)
         else:
-            fixed = jobs.split[row] == Split.FIXED
-            counts = [low] if fixed else [n for n in range(low, min(high, gpus, len(among)) + 1) if gpus % n == 0]
+            most = low if request.split is Split.FIXED else min(high, gpus, len(among))
+            counts = [n for n in range(low, most + 1) if gpus % n == 0]
             for order in (among, quiet):
                 yield from _evenly(order, gpus, counts)
 
 
 def _by_rack(capacity: Capacity, rooms: list[Room], gpus: int) -> Iterable[list[Room]]:
     """The rooms of each rack that has enough for the job; the racks with most first."""
-    rack = capacity.state.nodes.rack[[node for node, _ in rooms]].tolist()
+    rack = capacity.racks
     racks: dict[int, list[Room]] = defaultdict(list)
-    for number, room in zip(rack, rooms, strict=True):
-        racks[number].append(room)
+    for room in rooms:
+        racks[rack[room[0]]].append(room)
     if len(racks) < 2:
         return []
     total = {number: sum(room for _, room in its) for number, its in racks.items()}

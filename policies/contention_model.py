@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from policies.model import ClusterState, Placement
+from policies.model import ClusterState, IntColumn, Placement
 from policies.network import Network
 from policies.pairs import Ratios, key_of
 from policies.training import Training, Trainings
@@ -78,6 +78,10 @@ class _Run:
         """Speed where so much of the narrowest link is left."""
         return self.timing.speed(self.alone / shared) if self.links else self.timing.undisturbed
 
+    def copy(self) -> _Run:
+        """An independent copy."""
+        return _Run(self.links, self.nodes, self.key, self.timing, self.alone, self.shared, self.ratio, self.speed)
+
 
 class _Timing:
     """Steps of one job at one shape."""
@@ -100,9 +104,15 @@ class ContentionModel:
     Invariants: `_runs` are the jobs that run, or were told to `add`; `_users[l]` those on link l, `_on[n]` those on node n.
     """
 
-    def __init__(self, state: ClusterState, law: Law = Law.AUTO, weights: Sequence[float] | None = None) -> None:
-        """All that runs. What others lose counts by their `weights`, one per job, over that of who takes it; None: alike."""
-        self._jobs = state.jobs
+    def __init__(
+        self,
+        state: ClusterState,
+        law: Law = Law.AUTO,
+        weights: Sequence[float] | None = None,
+        held: IntColumn | None = None,
+    ) -> None:
+        """The running jobs in `held` (rows; default: all that run). What others lose counts by their `weights`, one per job, over
+        that of who takes it; None: alike."""
         self._weights = weights
         self._network = Network(state)
         self._trainings = Trainings(state)
@@ -113,11 +123,22 @@ class ContentionModel:
         self._on: dict[int, dict[int, _Run]] = {}
         self._runs: dict[int, _Run] = {}
         self._timings: dict[tuple[int, int, int, float], _Timing] = {}
-        for row in state.running.tolist():
+        self._shapes: dict[tuple[int, Placement], _Run] = {}
+        """Of jobs of one kind at one placement, as they would run alone; copies share it."""
+        for row in (state.running if held is None else held).tolist():
             placement = state.jobs.placement(row)
             if placement is not None:
-                self._enter(row, self._run(row, placement))
+                self._enter(row, self._run(row, placement).copy())
         self._settle(self._runs)
+
+    def copy(self) -> ContentionModel:
+        """An independent copy; costs time in proportion to who runs."""
+        twin = object.__new__(ContentionModel)
+        twin.__dict__.update(self.__dict__)
+        twin._runs = runs = {row: run.copy() for row, run in self._runs.items()}
+        twin._users = {link: {row: runs[row] for row in rows} for link, rows in self._users.items()}
+        twin._on = {node: {row: runs[row] for row in rows} for node, rows in self._on.items()}
+        return twin
 
     @property
     def by_links(self) -> bool:
@@ -145,6 +166,12 @@ class ContentionModel:
         """Of a job that runs, or was added."""
         return self._runs[row].speed
 
+    def at_stake(self, row: int, gpus: int) -> float:
+        """Speed that such a job would lose on as few nodes as can be, two at least, with half of its links."""
+        nodes = max(2, self._network.fewest_nodes(gpus))
+        timing = self._timing(row, gpus, nodes, 1, self._network.usual_gbyte_s)
+        return timing.undisturbed - timing.speed(2.0)
+
     def effect(self, row: int, placement: Placement) -> Effect:
         """Of starting that job there."""
         run = self._run(row, placement)
@@ -168,7 +195,7 @@ class ContentionModel:
 
     def add(self, row: int, placement: Placement) -> None:
         """That job runs there from now on."""
-        run = self._run(row, placement)
+        run = self._run(row, placement).copy()
         self._enter(row, run)
         self._settle({row, *self._near(run)})
 
@@ -233,6 +260,11 @@ class ContentionModel:
             run.speed = (run.by_links(run.shared) if self._links else 1.0) * run.ratio
 
     def _run(self, row: int, placement: Placement) -> _Run:
+        """The job as it would run there alone; not to be changed."""
+        kind = self._trainings.ident(row), placement
+        run = self._shapes.get(kind)
+        if run is not None:
+            return run
         nodes, network = placement.nodes, self._network
         links = network.links(nodes) if self._links else ()
         gpus, racks = placement.num_gpus, network.racks(nodes)
@@ -240,7 +272,8 @@ class ContentionModel:
         key = ""
         if self._ratios is not None:
             key = f"{self._trainings.name(row)},{gpus},{len(nodes)}"
-        return _Run(links, nodes, key, self._timing(row, gpus, len(nodes), racks, alone), alone)
+        run = self._shapes[kind] = _Run(links, nodes, key, self._timing(row, gpus, len(nodes), racks, alone), alone)
+        return run
 
     def _timing(self, row: int, gpus: int, nodes: int, racks: int, alone: float) -> _Timing:
         ring = self._trainings.ring

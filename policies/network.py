@@ -45,6 +45,15 @@ class Network:
         self._largest_rack = max(Counter(self._rack).values(), default=1)
         self._count = count
 
+    @property
+    def usual_gbyte_s(self) -> float:
+        """What a job on several nodes of one rack has, alone."""
+        return min(self.widest, self._usual_nic)
+
+    def fewest_nodes(self, gpus: int) -> int:
+        """That can have so many GPUs."""
+        return -(-gpus // self._largest_node)
+
     def links(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
         """Of a job on these nodes, those that it shares with others."""
         if len(nodes) < 2:
@@ -66,7 +75,7 @@ class Network:
 
     def best_reduce_s(self, training: Training, gpus: int, racks: int, ring: RingTime | None) -> float:
         """The same in the fewest racks (of the measured ring: never more than the job has), on the fewest nodes."""
-        nodes = -(-gpus // self._largest_node)
+        nodes = self.fewest_nodes(gpus)
         fewest = -(-nodes // self._largest_rack)
         if ring is not None:
             return ring.seconds(gpus, training.bytes, min(racks, fewest))

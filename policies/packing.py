@@ -68,6 +68,8 @@ class Capacity:
         self._available = bitmask(nodes.available)
         self._clean = bitmask(clean)
         self._empty = bitmask(clean & (occupants == 0))
+        self.racks: list[int] = nodes.rack.tolist()
+        """Of each node."""
         self._failed: set[int] = set()
         self._barred: dict[tuple[int, int], int] = {}
 
@@ -203,6 +205,16 @@ class Capacity:
     def fit(self, placement: Placement) -> Fit:
         """How well a placement, not yet taken, fits."""
         return tuple((node, share, self.free_gpus(node)) for node, share in placement.items())
+
+    def can_hold(self, row: int, placement: Placement) -> bool:
+        """Whether a job that is there now could stay beside those who hold the rest; its nodes need not be available."""
+        request = self._requests.of(row)
+        for node, gpus in zip(placement.nodes, placement.gpus, strict=True):
+            if gpus > self.free_gpus(node) or (request.exclusive and self._occupants[node]):
+                return False
+            if request.limited and gpus > self._limit(node, request):
+                return False
+        return True
 
     def take(self, row: int, placement: Placement) -> None:
         """The job of that row now holds these GPUs (an exclusive one the whole nodes)."""

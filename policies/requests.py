@@ -48,6 +48,10 @@ class Request:
     exclusive: bool
     limited: bool
     """CPUs or memory have to be looked at, node by node."""
+    gpus: int
+    min_nodes: int
+    max_nodes: int
+    split: Split
 
 
 def bitmask(members: BoolColumn) -> int:
@@ -124,15 +128,11 @@ class Requests:
             if memory > 0 and node_memory > 0:
                 gpus, limited = min(gpus, int((node_memory + MEMORY_SLACK_MIB) // memory)), True
             usable[gpus] += count
-        parts = divide(
-            int(jobs.num_gpus[row]),
-            Split(int(jobs.split[row])),
-            int(jobs.min_nodes[row]),
-            int(jobs.max_nodes[row]),
-            int(jobs.gpus_per_node[row]),
-            usable,
-        )
-        return Request(parts, eligible.mask, cpus, memory, bool(jobs.exclusive[row]), limited)
+        gpus, split = int(jobs.num_gpus[row]), Split(int(jobs.split[row]))
+        low, high = int(jobs.min_nodes[row]), int(jobs.max_nodes[row])
+        parts = divide(gpus, split, low, high, int(jobs.gpus_per_node[row]), usable)
+        exclusive = bool(jobs.exclusive[row])
+        return Request(parts, eligible.mask, cpus, memory, exclusive, limited, gpus, low, high, split)
 
     def _nodes_of_set(self, node_set: int) -> _Eligible:
         known = self._eligible.get(node_set)

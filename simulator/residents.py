@@ -50,10 +50,12 @@ class Residents:
         """Tell the models what started, stopped and finished since the last time, and set the speeds that this changes."""
         if not loop.touched:
             return
+        # All leave first: who moves may come to where another goes only now.
         for job in loop.touched:
             if self._running.pop(job.index, None) is not None:
                 self._composite.leave(job.index)
-            if job.held > 0:
+        for job in loop.touched:
+            if job.held > 0 and job.index not in self._running:
                 self._running[job.index] = job
                 self._composite.enter(self._resident(job))
         loop.touched = []

@@ -109,8 +109,15 @@ def test_speeds_are_those_of_the_simulator(data: st.DataObject, slowdown: str) -
     # And adding it, and removing it again, gives what is there with it and without it
     model.add(last, placements[last])
     assert {row: model.speed(row) for row in after} == after
+    twin = model.copy()
     model.remove(last)
     assert {row: model.speed(row) for row in before} == before
+    # And a copy goes its own way, as does a model that begins with some of them
+    assert {row: twin.speed(row) for row in after} == after
+    some = ContentionModel(state, held=state.running[:1])
+    for row in state.running[1:].tolist():
+        some.add(row, placements[row])
+    assert {row: some.speed(row) for row in before} == before
 
 
 def two_jobs(profiles: Profiles | None, *, nic: float = 10.0, rack: tuple[int, ...] = (0, 0)) -> ClusterState:
@@ -150,6 +157,12 @@ def test_without_a_measured_ring_bytes_and_bandwidth_count() -> None:
     assert effect.net == pytest.approx(1 / 6)
     assert effect.alone == pytest.approx(1 / 2)
     assert model.effect(1, Placement((1,), (8,))).own == 1.0
+
+
+def test_what_is_at_stake_is_what_is_lost_beside_another() -> None:
+    # On two nodes 1 s of computing and 1 s of sending, or 2 s where the links are shared
+    assert ContentionModel(two_jobs(profiles_of(1.0, 1e10))).at_stake(1, 8) == pytest.approx(1 / 2 - 1 / 3)
+    assert ContentionModel(two_jobs(profiles_of(1.0, 0.0))).at_stake(1, 8) == 0.0
 
 
 def test_what_is_hidden_behind_computing_costs_nothing() -> None:

@@ -6,15 +6,21 @@ from policies.api import Decision, PolicySpec
 from policies.model import ClusterState, JobState, Placement, Split
 
 
-def check(state: ClusterState, decision: Decision, spec: PolicySpec) -> None:
-    """Gangs whole, jobs where they may be, nothing held twice, and nobody stopped or moved who may not be."""
+def check(state: ClusterState, decision: Decision, spec: PolicySpec, *, moves: bool = False) -> None:
+    """Gangs whole, jobs where they may be, nothing held twice, and nobody stopped or (but with `moves`) moved who may not be."""
     jobs = state.jobs
     started = {row: placement for row, placement in decision.allocation.items() if not runs(state, row)}
+    if moves and spec.preempts:
+        started |= {
+            row: placement
+            for row, placement in decision.allocation.items()
+            if runs(state, row) and jobs.preemptible[row] and placement != jobs.placement(row)
+        }
     for row in range(len(jobs)):
         if runs(state, row):
             stays = not (spec.preempts and jobs.preemptible[row])
             assert row in decision.allocation or not stays, f"job {row} must not be stopped"
-            if row in decision.allocation:
+            if row in decision.allocation and row not in started:
                 assert decision.allocation[row] == jobs.placement(row), f"job {row} is moved"
     for row, placement in started.items():
         check_shape(state, row, placement)

@@ -13,6 +13,8 @@ from simulator.engine import Simulation
 from simulator.errors import DecisionError, SettingError
 from simulator.settings import NodeChange, Settings
 from simulator.slowdown.api import Resident
+from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.unit.simulator.engine.build import (
     Does,
@@ -109,6 +111,22 @@ class TestSteps:
         assert list(simulation.finished.moves) == [1, 1]
         audit_gpus(simulation)
         audit_jobs(simulation)
+
+    def test_jobs_change_places_under_a_model_that_counts_gpus(self) -> None:
+        """Who moves is told to the models when all who go have gone: no node ever holds more than it has."""
+        where = parse_cluster("3x4")
+        slowdown = build(["link-sharing"], topology=where.topology, profiles=paper_profiles())
+        trace = trace_of((0, 6, 100), (0, 6, 100), (10, 1, 1))
+        simulation = Simulation(trace, where, None, Settings(preempt_cost_s=0.0), slowdown)
+        assert simulation.advance()
+        simulation.state()
+        simulation.apply(allocation(r0={0: 4, 1: 2}, r1={1: 2, 2: 4}))
+        step(simulation, allocation(r0={1: 2, 2: 4}, r1={0: 4, 1: 2}))
+        speeds = [job.speed for job in simulation.jobs() if job.nodes]
+        assert speeds == [speeds[0]] * 2 and 0 < speeds[0] < 1
+        while simulation.advance():
+            pass
+        assert list(simulation.finished.moves) == [1, 1]
 
     def test_elastic_jobs_grow_and_shrink(self) -> None:
         """10 s at 4 GPUs, 10 s at 8 (twice the speed), then 70 s of work at 2 (half the speed)."""

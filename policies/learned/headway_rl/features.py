@@ -1,0 +1,84 @@
+"""What the value of a job may depend on. Everything is relative, to the cluster's nodes and to how long its jobs take, so that what
+was learned on one cluster says something on another.
+
+Durations are in units of the mean estimated duration of the jobs that are there, GPUs in those of the largest node. A job without
+an estimate is taken for one of that mean duration; where nobody has one, that is an hour. What nobody measured counts with the
+usual numbers (`policies.training`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.contention_model import ContentionModel
+from policies.model import ClusterState, FloatColumn, JobState
+
+ENCODER = "headway-rl/1"
+NAMES = (
+    "remaining",
+    "gpus",
+    "waited",
+    "at_stake",
+    "runs",
+    "pressure",
+    "share",
+    "odd",
+    "wide",
+    "remaining_pressure",
+    "gpus_pressure",
+    "at_stake_pressure",
+    "waited_gpus",
+)
+"""Columns: logarithms of remaining run time, of GPUs, and of 1 + time since submission; speed that is lost where links are shared
+by two; whether the job runs; logarithm of 1 + the work that waits, in mean durations of the whole cluster; GPUs as a share of the
+cluster; whether they are no whole nodes, and more than one node has; and products of these."""
+_LEAST_REMAINING = 0.01
+_HOUR_S = 3600.0
+
+
+def features(state: ClusterState, model: ContentionModel) -> npt.NDArray[np.float64]:
+    """One row for each job, one column for each of NAMES; finite."""
+    jobs, nodes = state.jobs, state.nodes
+    node_gpus = float(max(nodes.gpus.max(), 1)) if len(nodes) else 1.0
+    all_gpus = float(max(nodes.gpus[nodes.available].sum(), 1)) if len(nodes) else 1.0
+    unit_s, left_s = _times(state)
+    gpus = jobs.num_gpus.astype(np.float64)
+    left = np.maximum(left_s / unit_s, _LEAST_REMAINING)
+    waits = jobs.state == JobState.PENDING
+    work = float((left * gpus)[waits].sum()) / all_gpus
+    pressure = np.full(len(jobs), np.log1p(work))
+    stakes: dict[tuple[object, int], float] = {}
+    stake = np.empty(len(jobs))
+    for row, asked in enumerate(jobs.num_gpus.tolist()):
+        kind = model.kind(row), asked
+        if kind not in stakes:
+            stakes[kind] = model.at_stake(row, asked)
+        stake[row] = stakes[kind]
+    remaining, large = np.log(left), np.log(np.maximum(gpus, 1.0) / node_gpus)
+    waited = np.log1p(np.maximum(state.time_s - jobs.submit_time_s, 0.0) / unit_s)
+    columns = (
+        remaining,
+        large,
+        waited,
+        stake,
+        ~waits,
+        pressure,
+        gpus / all_gpus,
+        gpus % node_gpus != 0,
+        gpus > node_gpus,
+        remaining * pressure,
+        large * pressure,
+        stake * pressure,
+        waited * large,
+    )
+    return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
+
+
+def _times(state: ClusterState) -> tuple[float, FloatColumn]:
+    """The unit of durations, and what is left of each job, in seconds."""
+    estimates = state.jobs.duration_estimate_s
+    known = np.isfinite(estimates) & (estimates > 0)
+    unit_s = float(estimates[known].mean()) if known.any() else _HOUR_S
+    left_s = np.where(known, state.remaining_s, unit_s)
+    return unit_s, left_s

@@ -1,0 +1,155 @@
+"""headway-rl as a policy: the set of jobs whose learned values, times their predicted speeds, are worth most.
+
+Nobody waits for ever:
+- a job that would neither be slowed down nor slow anybody down is never held, so somebody starts whenever nothing runs;
+- who has waited for `patience_s` comes before all others, is not held any more, and nobody who waits passes it until it fits.
+
+Jobs that have just been started are left alone for `settle_s`, however often one asks. Where more than MOST_RUNNING jobs run, all
+keep their places, and only the first MOST_WAITING of those who wait are looked at: that many jobs leave no holes worth a stop.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from policies.api import Decision, PolicySpec
+from policies.contention_model import ContentionModel, Effect
+from policies.learned import weights
+from policies.learned.headway_rl.features import ENCODER, features
+from policies.learned.headway_rl.network import Network, empty
+from policies.learned.headway_rl.search import Layout, Search
+from policies.model import ClusterState, IntColumn, Placement
+from policies.options import number, switch, whole
+from policies.packing import Capacity
+from policies.selection import BLOCKED, held_placements
+
+SYSTEM = "headway-rl"
+MOST_RUNNING = 96
+MOST_WAITING = 256
+EFFORT = 600
+"""Jobs that a decision may look at, one as often as orders are tried."""
+PAUSED = "paused: its GPUs are worth more to jobs that wait; it comes back"
+BEHIND = "waits: the GPUs that there are are worth more to others"
+
+
+class HeadwayRl:
+    """Jobs by learned values, contention deducted; those that run may be stopped or moved."""
+
+    def __init__(
+        self,
+        weights: str = "",
+        preempt: bool = True,
+        patience_s: float = 604_800.0,
+        settle_s: float = 60.0,
+        effort: int = EFFORT,
+    ) -> None:
+        """Weights of that file (FOLDER/NAME, without an ending), or those that come with Headway. `effort`: jobs that are looked
+        at in all orders that a decision tries; 0: the first order stands. Raises WeightsError."""
+        self._set(load(weights), preempt, patience_s, settle_s, effort)
+
+    @classmethod
+    def of(cls, network: Network, *, preempt: bool = True) -> HeadwayRl:
+        """With that network."""
+        made = object.__new__(cls)
+        made._set(network, preempt, 604_800.0, 60.0, EFFORT)
+        return made
+
+    def _set(self, network: Network, preempt: bool, patience_s: float, settle_s: float, effort: int) -> None:
+        self._network = network
+        self._preempts = switch("preempt", preempt)
+        self._effort = whole("effort", effort, least=0)
+        self._patience_s = number("patience_s", patience_s, unit="seconds")
+        self._settle_s = number("settle_s", settle_s, unit="seconds")
+        self.spec = PolicySpec(
+            name=SYSTEM,
+            source="Headway; learned values of jobs, and a search for the set that is worth most",
+            preempts=preempt,
+            needs=frozenset({"duration_estimate", "profile"}),
+        )
+
+    def decide(self, state: ClusterState) -> Decision:
+        """The best layout that is found; those who may not be stopped keep their places."""
+        if not len(state.pending):
+            return Decision(held_placements(state, state.running))
+        movable, capacity = self._movable(state)
+        fixed = state.running[~np.isin(state.running, movable)]
+        worth: list[float] = [0.0] * len(state.jobs)
+        model = ContentionModel(state, weights=worth, held=fixed)
+        worth[:] = self._network.values(features(state, model)).tolist()
+        own = held_placements(state, movable)
+        search = Search(capacity, model, own, worth, self._network.terms)
+        waited_s = state.time_s - state.jobs.submit_time_s - state.jobs.service_s
+        overdue = state.pending[waited_s[state.pending] >= self._patience_s].tolist()
+        late = set(overdue)
+        queue = search.order([row for row in state.pending.tolist() if row not in late])
+        layout = search.best(overdue, [*own, *queue[:MOST_WAITING]], self._effort)
+        allocation = held_placements(state, fixed) | layout.placed
+        return Decision(allocation, _Reasons(state, model, layout).of(own, overdue, queue), (*overdue, *queue))
+
+    def _movable(self, state: ClusterState) -> tuple[IntColumn, Capacity]:
+        """Who runs and may be stopped; and what all others leave."""
+        jobs, running = state.jobs, state.running
+        movable = running[:0]
+        if self._preempts and len(running) <= MOST_RUNNING:
+            young = state.time_s - jobs.start_time_s[running] < self._settle_s
+            movable = running[jobs.preemptible[running] & ~young]
+        while True:
+            capacity = Capacity(state, held=running[~np.isin(running, movable)])
+            own = held_placements(state, movable)
+            # Where more is in use than there is, who runs could not go back to its place: it is left there.
+            back = np.array([capacity.can_hold(row, placement) for row, placement in own.items()], dtype=np.bool_)
+            if back.all():
+                return movable, capacity
+            movable = movable[back]
+
+
+class _Reasons:
+    """Of a decision, in plain words."""
+
+    def __init__(self, state: ClusterState, model: ContentionModel, layout: Layout) -> None:
+        self._state = state
+        self._model = model
+        self._layout = layout
+
+    def of(self, own: dict[int, Placement], overdue: list[int], queue: list[int]) -> dict[int, str]:
+        """For everybody who waits, starts, moves or stops."""
+        placed, held = self._layout.placed, self._layout.held
+        reasons = {row: PAUSED for row in own if row not in placed}
+        for row in (*overdue, *queue):
+            if row in held:
+                reasons[row] = f"held: at best {self._effect(held[row])}{self._usual(row)}"
+            elif row not in placed:
+                reasons[row] = BEHIND
+        for row in overdue:
+            if row not in placed:
+                reasons[row] = BLOCKED
+                break
+        for row, effect in self._layout.effects.items():
+            verb = "moves to" if row in own else "starts on"
+            reasons[row] = f"{verb} {self._where(placed[row])}: {self._effect(effect)}{self._usual(row)}"
+        return reasons
+
+    def _where(self, placement: Placement) -> str:
+        names, nodes = self._state.nodes.names, placement.nodes
+        if len(nodes) == 1:
+            return f"node {names[nodes[0]]}"
+        return f"{len(nodes)} nodes, {names[nodes[0]]} to {names[nodes[-1]]}"
+
+    def _effect(self, effect: Effect) -> str:
+        text = f"would run at {effect.own:.0%} of its ideal speed"
+        if effect.loser >= 0:
+            text += f" and take {effect.taken:.0%} of its worth from others, most from job {self._state.jobs.ids[effect.loser]}"
+        return text
+
+    def _usual(self, row: int) -> str:
+        return " (nobody measured what it trains: the usual numbers)" if self._model.is_usual(row) else ""
+
+
+def load(text: str = "") -> Network:
+    """A network from weights of FOLDER/NAME, or from those that come with Headway. Raises WeightsError."""
+    path = Path(text)
+    place, name = (path.parent, path.name) if text else (weights.pretrained(), SYSTEM)
+    arrays, _ = weights.load(place, name, system=SYSTEM, encoder=ENCODER, network=empty())
+    return Network(arrays)

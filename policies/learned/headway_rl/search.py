@@ -1,0 +1,212 @@
+"""Which jobs run where, given what a second of each at full speed is worth.
+
+What a *layout* is worth: the sum of value x predicted speed of those who run in it, less what it costs to stop and to move. One is
+made by going down an order of jobs: who runs keeps its place if that is left, all others, and who lost its place, get that of a
+handful of placements (`policies.candidates`) which gains most, the speed taken from those before deducted; a gain below `threshold`
+of the job's value is not taken. The order is by value per GPU^bulk. Then orders that differ in one job, which comes first, are
+tried: those whose jobs would be worth more than the best layout if nobody slowed anybody down, most first. An order whose layout is
+worth more is gone on from, until none of so many is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from policies.candidates import candidates
+from policies.contention_model import ContentionModel, Effect
+from policies.model import Placement
+from policies.packing import Capacity
+
+TRIES = 8
+"""Orders that are tried before the best one stands."""
+MOST_PROMISING = 64
+"""Jobs at the head of the order that may come first instead."""
+_PERFECT = 1.0 - 1e-9
+_GAIN = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the search takes of learning besides values."""
+
+    bulk: float
+    """Jobs come by value per GPU to the power of this."""
+    threshold: float
+    """Of its value, so much a job must gain."""
+    stop: float
+    """What stopping or moving a job costs, in its values."""
+
+
+@dataclass(slots=True)
+class Layout:
+    """Who runs where. Invariant: `worth` is that of `placed`, which fits."""
+
+    placed: dict[int, Placement] = field(default_factory=dict)
+    effects: dict[int, Effect] = field(default_factory=dict)
+    """Of those who were given a place, when they were."""
+    held: dict[int, Effect] = field(default_factory=dict)
+    """The best that those could have had who would have gained too little."""
+    worth: float = 0.0
+
+
+@dataclass(slots=True)
+class _Making:
+    """A layout while it is made. What found no place, or gained too little, is not tried again: what is free gets only less, and
+    what is shared only more."""
+
+    capacity: Capacity
+    model: ContentionModel
+    layout: Layout = field(default_factory=Layout)
+    full: set[int] = field(default_factory=set)
+    refused: dict[tuple[int, tuple[int, float]], float] = field(default_factory=dict)
+    """By kind, the value up to which a job gains too little."""
+
+
+class Search:
+    """One decision. Deterministic; all that it reads is in the arguments."""
+
+    def __init__(
+        self,
+        capacity: Capacity,
+        model: ContentionModel,
+        own: dict[int, Placement],
+        values: Sequence[float],
+        terms: Terms,
+    ) -> None:
+        """`capacity` and `model`: without those in `own`, who run and may be stopped; in `model` losses count by `values`."""
+        self._capacity = capacity
+        self._model = model
+        self._own = own
+        self._values = values
+        self._terms = terms
+        self._gpus: list[int] = capacity.state.jobs.num_gpus.tolist()
+        for row, placement in own.items():
+            self._gpus[row] = placement.num_gpus
+        self._keys = capacity.requests.keys
+        available = capacity.state.nodes.available
+        stranded = sum(gpus for placement in own.values() for node, gpus in placement.items() if not available[node])
+        self._free = capacity.total_free() + stranded
+        self._stopping = terms.stop * sum(values[row] for row in own)
+        """What it would cost to stop everybody."""
+        self._counted = [value * (1.0 + terms.stop * (row in own)) for row, value in enumerate(values)]
+        """What a job is worth that goes on, or starts, undisturbed."""
+
+    def order(self, rows: Sequence[int]) -> list[int]:
+        """By value per GPU^bulk, those who run for so much more as a stop would cost; of equals who was submitted first."""
+        bulk, gpus, counted = self._terms.bulk, self._gpus, self._counted
+        return sorted(rows, key=lambda row: (-counted[row] / gpus[row] ** bulk, row))
+
+    def best(self, first: Sequence[int], rows: Sequence[int], effort: int) -> Layout:
+        """The best layout found. Those in `first` come before all others, are not held, and nobody passes one that does not fit.
+
+        Looks at so many jobs, all orders together, or at every one of them once.
+        """
+        order = self.order(rows)
+        best = self.lay_out(first, order)
+        effort -= len(order)
+        better = True
+        while better:
+            better = False
+            for bound, row in self._promising(first, order, best.worth, effort)[:TRIES]:
+                effort -= len(order)
+                if effort < 0 or bound <= best.worth + _GAIN:
+                    break
+                other = [row, *(each for each in order if each != row)]
+                layout = self.lay_out(first, other)
+                if layout.worth > best.worth + _GAIN:
+                    best, order, better = layout, other, True
+                    break
+        return best
+
+    def lay_out(self, first: Sequence[int], order: Sequence[int]) -> Layout:
+        """Go down that order."""
+        making = _Making(self._capacity.copy(), self._model.copy())
+        room, costs, blocked = self._free, 0.0, False
+        for place, row in enumerate((*first, *order)):
+            if blocked and row not in self._own:
+                continue
+            found = self._place(making, row, hold=place >= len(first)) if self._gpus[row] <= room else None
+            if found is None:
+                blocked = blocked or place < len(first)
+                continue
+            placement, cost = found
+            making.capacity.take(row, placement)
+            making.model.add(row, placement)
+            making.layout.placed[row] = placement
+            costs += cost
+            room -= self._gpus[row]
+        layout, values, stop = making.layout, self._values, self._terms.stop
+        costs += sum(stop * values[row] for row in self._own if row not in layout.placed)
+        layout.worth = sum(values[row] * making.model.speed(row) for row in layout.placed) - costs
+        return layout
+
+    def _place(self, making: _Making, row: int, *, hold: bool) -> tuple[Placement, float] | None:
+        """Where that job goes, if anywhere, and what it costs."""
+        terms, value, own = self._terms, self._values[row], self._own.get(row)
+        least = -math.inf if not hold else terms.threshold if own is None else terms.threshold - terms.stop
+        if own is not None and making.capacity.can_hold(row, own):
+            return (own, 0.0) if _gains(making.model.effect(row, own), least) else None
+        kind = self._keys[row], making.model.kind(row)
+        if kind[0] in making.full or (own is None and hold and value <= making.refused.get(kind, 0.0)):
+            return None
+        best = _best(making.capacity, making.model, row)
+        if best is None:
+            making.full.add(kind[0])
+            return None
+        if not _gains(best[1], least):
+            if own is None:
+                making.refused[kind] = value
+                making.layout.held[row] = best[1]
+            return None
+        making.layout.effects[row] = best[1]
+        return best[0], 0.0 if own is None else terms.stop * value
+
+    def _promising(
+        self, first: Sequence[int], order: Sequence[int], worth: float, effort: int
+    ) -> list[tuple[float, int]]:
+        """(what the jobs would be worth, the job that would come first), best first, where that is more than `worth`."""
+        if effort < len(order):
+            return []
+        found = []
+        begin, room = self._count(first, self._free)
+        for row in order[1:MOST_PROMISING]:
+            if self._gpus[row] > room:
+                continue
+            rest, _ = self._count((row, *order), room)
+            if (bound := begin + rest - self._stopping) > worth + _GAIN:
+                found.append((bound, row))
+        return sorted(found, key=lambda each: (-each[0], each[1]))
+
+    def _count(self, order: Sequence[int], room: int) -> tuple[float, int]:
+        """What these are worth where only the number of GPUs counts, stops saved included; and how many are left. The first may be
+        among them twice, and counts once."""
+        gpus, counted = self._gpus, self._counted
+        worth, head = 0.0, -1
+        for row in order:
+            if gpus[row] <= room and row != head:
+                room -= gpus[row]
+                worth += counted[row]
+                if room <= 0:
+                    break
+            if head < 0:
+                head = row
+        return worth, room
+
+
+def _gains(effect: Effect, threshold: float) -> bool:
+    """Whether it is worth it; always where it costs nobody anything."""
+    disturbed = effect.taken > 1e-12 or effect.own < effect.alone - 1e-12
+    return not disturbed or effect.net > threshold
+
+
+def _best(capacity: Capacity, model: ContentionModel, row: int) -> tuple[Placement, Effect] | None:
+    found: tuple[Placement, Effect] | None = None
+    for placement in candidates(capacity, row, model.crowd):
+        effect = model.effect(row, placement)
+        if found is None or effect.net > found[1].net + _GAIN:
+            found = placement, effect
+            if effect.net >= _PERFECT:
+                break
+    return found

@@ -1,0 +1,159 @@
+"""Which jobs headway-rl runs, stops, moves and holds, what it says of that, and that nobody waits for ever."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.learned.headway_rl.policy import HeadwayRl
+from policies.model import ClusterState, Placement
+from simulator.cluster import parse_cluster
+from simulator.engine import Simulation
+from simulator.settings import Settings
+from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.registry import build
+from simulator.traces.generators.contention_rl import ContentionRL, generate
+from tests.unit.policies.cluster import Job, Node, states
+from tests.unit.policies.learned.headway_rl.scenes import LOUD, QUIET, UNKNOWN, beginner, network, state_of
+from tests.unit.policies.valid import check
+
+BY_GPUS = {"gpus": 1.0, "log_stop": -4.0, "bulk": 1.0, "threshold": 0.4}
+"""A second of a job is worth its GPUs: keep the cluster full."""
+SOON = {"remaining": -1.0, "log_stop": -4.0, "bulk": 1.0, "threshold": 0.4}
+"""And here the sooner it is done, the more."""
+
+
+def test_loud_jobs_are_kept_apart_and_told_why() -> None:
+    runs = Job(gpus=12, held={0: 8, 1: 4}, estimate_s=600.0, preemptible=False)
+    state = state_of([Node()] * 3, [(runs, LOUD), (Job(gpus=12, estimate_s=600.0), LOUD)])
+    decision = HeadwayRl.of(network(**BY_GPUS)).decide(state)
+    assert set(decision.allocation) == {0}
+    assert decision.reasons[1].startswith("held: at best would run at")
+    assert decision.reasons[1].endswith("of its worth from others, most from job 100")
+    quiet = state_of([Node()] * 3, [(runs, QUIET), (Job(gpus=12, estimate_s=600.0), QUIET)])
+    decision = HeadwayRl.of(network(**BY_GPUS)).decide(quiet)
+    assert decision.allocation[1] == Placement((1, 2), (4, 8))
+    assert decision.reasons[1].startswith(
+        "starts on 2 nodes, n1 to n2: would run at 100% of its ideal speed and take 0%"
+    )
+
+
+def test_the_set_that_is_worth_most_runs_not_the_first_that_fits() -> None:
+    """Five of eight GPUs come first in the order; two of four are worth more together."""
+    jobs = [(Job(gpus=gpus, estimate_s=600.0), QUIET) for gpus in (5, 4, 4)]
+    weights = {**BY_GPUS, "bulk": 0.0}
+    assert set(HeadwayRl.of(network(**weights)).decide(state_of([Node()], jobs)).allocation) == {1, 2}
+
+
+def test_a_job_that_is_worth_more_takes_the_gpus_of_one_that_runs() -> None:
+    runs = Job(gpus=8, held={0: 8}, estimate_s=9000.0)
+    jobs = [(runs, QUIET), (Job(gpus=8, estimate_s=300.0), QUIET)]
+    decision = HeadwayRl.of(network(**SOON)).decide(state_of([Node()], jobs))
+    assert decision.allocation == {1: Placement((0,), (8,))}
+    assert decision.reasons[0].startswith("paused: ")
+    assert decision.reasons[1] == "starts on node n0: would run at 100% of its ideal speed"
+
+
+@pytest.mark.parametrize("why", ["not preemptible", "no preemption", "just started"])
+def test_who_may_not_be_stopped_is_not(why: str) -> None:
+    runs = Job(gpus=8, held={0: 8}, estimate_s=9000.0, preemptible=why != "not preemptible")
+    jobs = [(runs, QUIET), (Job(gpus=8, estimate_s=300.0), QUIET)]
+    policy = HeadwayRl.of(network(**SOON), preempt=why != "no preemption")
+    state = state_of([Node()], jobs, time_s=550.0 if why == "just started" else 1000.0)
+    decision = policy.decide(state)
+    assert decision.allocation == {0: Placement((0,), (8,))}
+    assert decision.reasons == {1: "waits: the GPUs that there are are worth more to others"}
+    assert policy.spec.preempts == (why != "no preemption")
+
+
+def test_a_stop_must_gain_more_than_it_costs() -> None:
+    runs = Job(gpus=8, held={0: 8}, estimate_s=310.0)
+    jobs = [(runs, QUIET), (Job(gpus=8, estimate_s=300.0), QUIET)]
+    assert set(HeadwayRl.of(network(**SOON)).decide(state_of([Node()], jobs)).allocation) == {1}
+    assert set(HeadwayRl.of(network(**SOON | {"log_stop": -1.0})).decide(state_of([Node()], jobs)).allocation) == {0}
+
+
+def test_who_is_in_the_way_moves() -> None:
+    """Twelve GPUs fit beside the four that run only where both would share a node: they move to one of their own."""
+    runs = Job(gpus=4, held={0: 4}, estimate_s=600.0)
+    jobs = [(runs, QUIET), (Job(gpus=8, estimate_s=600.0, nodes=frozenset({0})), QUIET)]
+    decision = HeadwayRl.of(network(**BY_GPUS | {"bulk": -1.0})).decide(state_of([Node()] * 2, jobs))
+    assert decision.allocation == {0: Placement((1,), (4,)), 1: Placement((0,), (8,))}
+    assert decision.reasons[0].startswith("moves to node n1: would run at 100%")
+
+
+def test_somebody_starts_when_nothing_runs_whatever_it_gains() -> None:
+    job = Job(gpus=16, estimate_s=600.0)
+    state = state_of([Node(gpus=4)] * 4, [(job, LOUD)], rack=(0, 1, 2, 3))
+    weights = BY_GPUS | {"threshold": 1.0}
+    assert set(HeadwayRl.of(network(**weights)).decide(state).allocation) == {0}
+
+
+def test_who_has_waited_too_long_comes_first_and_nobody_passes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policies.learned.headway_rl.policy.load", lambda _: network(**SOON))
+    policy = HeadwayRl(patience_s=4999.5)
+    runs = Job(gpus=8, held={0: 8}, estimate_s=9000.0, preemptible=False)
+    jobs = [(Job(gpus=16, estimate_s=9000.0), QUIET), (runs, QUIET), (Job(gpus=1, estimate_s=60.0), QUIET)]
+    late = state_of([Node()] * 2, jobs, time_s=5000.0)
+    decision = policy.decide(late)
+    assert set(decision.allocation) == {1}
+    assert "nobody passes it" in decision.reasons[0]
+    assert decision.queue == (0, 2)
+    early = state_of([Node()] * 2, jobs, time_s=4000.0)
+    assert set(policy.decide(early).allocation) == {1, 2}
+    # One that may be stopped makes room
+    free = [jobs[0], (dataclasses.replace(runs, preemptible=True), QUIET), jobs[2]]
+    assert set(policy.decide(state_of([Node()] * 2, free, time_s=5000.0)).allocation) == {0}
+
+
+def test_jobs_without_estimate_or_profile_count_as_usual_and_the_reason_says_so() -> None:
+    state = state_of([Node()] * 2, [(Job(gpus=12), UNKNOWN), (Job(gpus=4, estimate_s=600.0), QUIET)])
+    decision = beginner().decide(state)
+    assert set(decision.allocation) == {0, 1}
+    assert decision.reasons[0].endswith("(nobody measured what it trains: the usual numbers)")
+    nothing = dataclasses.replace(state, profiles=None)
+    assert set(beginner().decide(nothing).allocation) == {0, 1}
+
+
+def test_a_node_on_which_more_is_used_than_there_is_keeps_its_jobs() -> None:
+    state = state_of([Node(foreign_gpus=4)], [(Job(gpus=8, held={0: 8}), QUIET), (Job(gpus=2), QUIET)])
+    assert beginner().decide(state).allocation == {0: Placement((0,), (8,))}
+
+
+@pytest.mark.parametrize("options", [{"preempt": 1}, {"patience_s": -1}, {"settle_s": math.nan}, {"effort": 0.5}])
+def test_options_that_cannot_be_are_named(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policies.learned.headway_rl.policy.load", lambda _: network())
+    with pytest.raises(ValueError, match=next(iter(options))):
+        HeadwayRl(**options)  # type: ignore[arg-type] # wrong on purpose
+
+
+@settings(max_examples=150, deadline=None)
+@given(state=states(), preempt=st.booleans())
+def test_every_decision_is_valid(state: ClusterState, preempt: bool) -> None:
+    policy = beginner(preempt=preempt)
+    decision = policy.decide(state)
+    check(state, decision, policy.spec, moves=True)
+    assert decision == policy.decide(state)
+    assert all(len(reason) <= 200 for reason in decision.reasons.values())
+
+
+def test_a_whole_trace_runs_to_its_end_and_sooner_than_under_contention_greedy() -> None:
+    from policies.heuristics.contention_greedy import ContentionGreedy
+
+    where, profiles = parse_cluster("4x8"), paper_profiles()
+    trace = generate(
+        ContentionRL(jobs=60, seed=3, mix="heavy", arrivals="poisson", load=0.9, demands=tuple(range(1, 33)))
+    )
+    means = []
+    for policy in (beginner(), ContentionGreedy()):
+        slowdown = build(["link-sharing"], topology=where.topology, profiles=profiles)
+        simulation = Simulation(trace, where, policy, Settings(), slowdown, profiles)
+        simulation.run()
+        assert simulation.unfinished == []
+        log = simulation.finished
+        means.append(sum(log.finish[place] - trace.submit_ns[log.index[place]] for place in range(len(log.finish))))
+    assert means[0] < means[1]
