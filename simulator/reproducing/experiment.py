@@ -104,7 +104,14 @@ class Contender:
 Sampler: TypeAlias = Callable[[Result], Mapping[str, FloatColumn]]
 
 
-def policy(text: str, kind: Kind, sampler: Sampler | None = None, name: str | None = None) -> Contender:
+def policy(
+    text: str,
+    kind: Kind,
+    sampler: Sampler | None = None,
+    *,
+    name: str | None = None,
+    measures: Mapping[str, Metric] = METRICS,
+) -> Contender:
     """The policy NAME[:key=value,...]. With a sampler runs are recorded."""
 
     def run(setting: Setting, seed: int, tell: Tell | None) -> Run:
@@ -113,17 +120,17 @@ def policy(text: str, kind: Kind, sampler: Sampler | None = None, name: str | No
         settings = Settings(record=sampler is not None)
         simulation = Simulation(setting.trace(seed), setting.cluster, made, settings, models, setting.profiles)
         drive(simulation, tell)
-        return run_of(simulation, f"{text} in {setting.name}, seed {seed}", sampler)
+        return run_of(simulation, f"{text} in {setting.name}, seed {seed}", sampler, measures)
 
     return Contender(name or text, kind, run)
 
 
-def run_of(simulation: Simulation, what: str, sampler: Sampler | None) -> Run:
+def run_of(simulation: Simulation, what: str, sampler: Sampler | None, measures: Mapping[str, Metric] = METRICS) -> Run:
     """Of a simulation that has ended. Raises SimulatorError where jobs are left: their JCT would count for nothing."""
     result = Result.of(simulation, what, 0.0)
     if not result.done.all():
         raise SimulatorError(f"{what}: left {int((~result.done).sum())} of {len(result)} jobs waiting for ever")
-    figures = {name: float(figure) for name, metric in METRICS.items() if (figure := metric.of(result)) is not None}
+    figures = {name: float(figure) for name, metric in measures.items() if (figure := metric.of(result)) is not None}
     return Run(figures, {} if sampler is None else sampler(result))
 
 
@@ -175,7 +182,8 @@ class Experiment:
     """By setting."""
     metrics: tuple[str, ...]
     """Shown; the others stand in the table for programs."""
-    claims: tuple[Claim, ...]
+    measures: Mapping[str, Metric] = field(default_factory=lambda: METRICS)
+    claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     """What readers should know."""
 
@@ -202,7 +210,7 @@ class Outcome:
         return [
             {"policy": name, "setting": setting, "metric": metric, "value": mean.mean, "ci95": mean.ci95}
             for setting, name in self.runs
-            for metric in METRICS
+            for metric in self.experiment.measures
             if (mean := self.mean(setting, name, metric)) is not None
         ]
 
@@ -211,7 +219,7 @@ class Outcome:
         return [self._finding(claim) for claim in self.experiment.claims]
 
     def _finding(self, claim: Claim) -> Finding:
-        lower = METRICS[claim.metric].lower
+        lower = self.experiment.measures[claim.metric].lower
         others = {name: self.values(claim.setting, name, claim.metric) for name in claim.against}
         best = min(others, key=lambda name: sum(others[name]) if lower else -sum(others[name]))
         ours = self.values(claim.setting, claim.ours, claim.metric)

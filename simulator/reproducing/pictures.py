@@ -94,6 +94,18 @@ def density(title: str, setting: str, sample: str, label: str) -> Picture:
     return Picture(title, draw)
 
 
+def over_time(title: str, setting: str, sample: str, hours: str, label: str) -> Picture:
+    """Samples against others that are hours."""
+
+    def draw(axes: Any, outcome: Outcome) -> None:
+        times = {name: values for name, values, _ in _each(outcome, setting, hours)}
+        for name, values, colour in _each(outcome, setting, sample):
+            axes.plot(times[name], values, color=colour, linewidth=1.2, label=name)
+        _named(axes, "hours", label)
+
+    return Picture(title, draw)
+
+
 def scatter(title: str, setting: str, across: str, up: str, labels: tuple[str, str], scale: float = 1.0) -> Picture:
     """A dot for each contender: the mean of one metric against that of another."""
 

@@ -13,7 +13,7 @@ from typing import Any
 from policies.learned.statistics import Mean
 from simulator.errors import SettingError
 from simulator.report.page import STYLE, versions
-from simulator.reproducing.experiment import METRICS, Finding, Outcome, Setting
+from simulator.reproducing.experiment import Finding, Outcome, Setting
 from simulator.reproducing.pictures import Picture, svg
 
 _HOUR_S = 3600.0
@@ -107,18 +107,18 @@ def write_page(path: Path, outcome: Outcome, pictures: Sequence[Picture], comman
 
 def _table(outcome: Outcome, setting: Setting) -> list[list[str]]:
     """Head and rows, the best average first by the first metric."""
-    shown = outcome.experiment.metrics
+    shown, measures = outcome.experiment.metrics, outcome.experiment.measures
     rows: list[tuple[float, list[str]]] = []
     for contender in outcome.experiment.contenders[setting.name]:
         means = [outcome.mean(setting.name, contender.name, metric) for metric in shown]
         first = means[0]
-        sign = 1.0 if METRICS[shown[0]].lower else -1.0
+        sign = 1.0 if measures[shown[0]].lower else -1.0
         texts = [text(metric, mean) for metric, mean in zip(shown, means, strict=True)]
         rows.append(
             (sign * first.mean if first else sys.float_info.max, [contender.name, contender.kind.value, *texts])
         )
     rows.sort(key=lambda row: row[0])
-    return [["policy", "", *(METRICS[metric].says + _unit(metric) for metric in shown)], *(row for _, row in rows)]
+    return [["policy", "", *(measures[metric].says + _unit(metric) for metric in shown)], *(row for _, row in rows)]
 
 
 def _claims(findings: Sequence[Finding]) -> list[list[str]]:
