@@ -27,7 +27,7 @@ from policies.selection import BLOCKED, held_placements
 
 SYSTEM = "headway-rl"
 MOST_RUNNING = 96
-MOST_WAITING = 256
+MOST_WAITING = 320
 EFFORT = 600
 """Jobs that a decision may look at, one as often as orders are tried."""
 PAUSED = "paused: its GPUs are worth more to jobs that wait; it comes back"

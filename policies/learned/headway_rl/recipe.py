@@ -1,14 +1,16 @@
 """How headway-rl is trained: the cross-entropy method on the policy itself (Rubinstein, "The cross-entropy method for combinatorial
 and continuous optimization", 1999; as policy search: Mannor, Rubinstein and Gat, ICML 2003).
 
-    round:  draw `candidates` weights around the mean, the mean itself among them
-            run each on the same `episodes` traces (common random numbers)
-            score = mean over traces of log(JCT / the mean's) + p90 x log(p90 / the mean's)
-            mean and spread move towards those of the `elite` best
+    generation:  draw `candidates` weights around the mean, the mean itself among them
+                 run each on the same `episodes` traces (common random numbers)
+                 score = mean over traces of log(JCT / the mean's) + p90 x log(p90 / the mean's)
+                 mean and spread move towards those of the `elite` best
 
-What is optimized is what is reported: mean JCT with queueing, and its tail. Between two rounds nothing but mean and spread matters.
+What is optimized is what is reported: mean JCT with queueing, and its tail. A generation takes minutes, so it is several rounds of
+the training's folder: `at_once` candidates are run in each, and their scores kept. The first generation's mean is validated too:
+training never ends with weights that are worse on validation than those it began with.
 
-Rounds go on two clusters, one rack of 4x8 and two of them whose uplinks are oversubscribed 2:1, in equal parts, where users give
+Training goes on two clusters in equal parts, one rack of 4x8 and two of them whose uplinks are oversubscribed 2:1, where users give
 neither traces nor a cluster; otherwise on what they give.
 """
 
@@ -27,6 +29,7 @@ from policies.learned.headway_rl.features import NAMES
 from policies.learned.headway_rl.network import TERMS, Network
 from policies.learned.headway_rl.policy import HeadwayRl
 from policies.learned.run import TrainingRun
+from policies.learned.seeding import generator, seeds
 from policies.learned.systems import FIGURE, Given, Ground, Jobs, Played, Scene, find_ground
 
 Vector = npt.NDArray[np.float64]
@@ -58,11 +61,13 @@ same for all jobs of a moment, and decides nothing."""
 class Recipe:
     """Hyper-parameters."""
 
-    rounds: int = 8
+    generations: int = 4
     candidates: int = 12
     elite: int = 3
+    at_once: int = 2
+    """Candidates of a round."""
     episodes: int = 8
-    """Traces that every candidate of a round is run on."""
+    """Traces that every candidate of a generation is run on."""
     jobs: int = 256
     """Of a trace."""
     p90: float = 0.25
@@ -74,7 +79,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Raises TrainingError for numbers that cannot be."""
-        for name in ("rounds", "candidates", "elite", "episodes", "jobs"):
+        for name in ("generations", "candidates", "elite", "at_once", "episodes", "jobs"):
             if not getattr(self, name) >= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give 1 or more")
         if self.elite > self.candidates:
@@ -89,12 +94,15 @@ class Recipe:
 
 
 class Distribution:
-    """Of weights: independent normal ones. Invariant: `mean` and `spread` are all that training has learned."""
+    """Of weights: independent normal ones. Invariant: `mean`, `spread` and the costs of this generation's candidates so far are all
+    that goes on from round to round."""
 
     def __init__(self) -> None:
         rows = [START[name] for name in (*NAMES, *TERMS)]
         self.mean: Vector = np.array([mean for mean, _ in rows])
         self.spread: Vector = np.array([spread for _, spread in rows])
+        self.costs: Vector = np.zeros((0, 0))
+        """A row for each candidate, a column for each trace."""
 
     def draw(self, count: int, rng: np.random.Generator) -> Vector:
         """So many, a row each; the first is the mean."""
@@ -110,11 +118,11 @@ class Distribution:
 
     def state_dict(self) -> dict[str, Vector]:
         """All there is."""
-        return {"mean": self.mean.copy(), "spread": self.spread.copy()}
+        return {"mean": self.mean.copy(), "spread": self.spread.copy(), "costs": self.costs.copy()}
 
     def load_state_dict(self, state_dict: Mapping[str, Vector], /) -> None:
         """Go on from there."""
-        self.mean, self.spread = state_dict["mean"].copy(), state_dict["spread"].copy()
+        self.mean, self.spread, self.costs = (state_dict[name].copy() for name in ("mean", "spread", "costs"))
 
 
 def weights_of(row: Vector) -> dict[str, Vector]:
@@ -128,19 +136,30 @@ def policy_of(row: Vector) -> HeadwayRl:
 
 
 def train(run: TrainingRun, ground: Ground, recipe: Recipe) -> None:
-    """The whole training, in its folder. Of every round the mean is validated."""
+    """The whole training, in its folder."""
     learned = Distribution()
     run.keep(distribution=learned)
     grounds = _grounds(ground, recipe)
-    for _ in run.rounds(recipe.rounds):
-        rows = learned.draw(recipe.candidates, run.rng("candidates"))
-        numbers = run.seeds("traces", recipe.episodes)
-        scores = _scores(grounds, rows, numbers, recipe)
-        best = np.argsort(scores, kind="stable")[: recipe.elite]
-        learned.move(rows[best], recipe)
-        run.log(best=float(scores[best[0]]), elite=float(scores[best].mean()), spread=float(learned.spread.mean()))
-        figures = validated(grounds, policy_of(learned.mean))
-        run.evaluate(figures[FIGURE], weights_of(learned.mean), **figures)
+    parts = -(-recipe.candidates // recipe.at_once)
+    for number in run.rounds(recipe.generations * parts):
+        generation, part = divmod(number, parts)
+        rows = learned.draw(recipe.candidates, generator(run.card.seed, "candidates", generation))
+        numbers = seeds(recipe.episodes, run.card.seed, "traces", generation)
+        costs = _costs(grounds, rows[part * recipe.at_once : (part + 1) * recipe.at_once], numbers, recipe)
+        learned.costs = costs if part == 0 else np.concatenate((learned.costs, costs))
+        if number == 0:
+            _validate(run, grounds, learned)
+        if part == parts - 1:
+            scores = (learned.costs - learned.costs[0]).mean(axis=1)
+            best = np.argsort(scores, kind="stable")[: recipe.elite]
+            learned.move(rows[best], recipe)
+            run.log(best=float(scores[best[0]]), elite=float(scores[best].mean()), spread=float(learned.spread.mean()))
+            _validate(run, grounds, learned)
+
+
+def _validate(run: TrainingRun, grounds: Sequence[Ground], learned: Distribution) -> None:
+    figures = validated(grounds, policy_of(learned.mean))
+    run.evaluate(figures[FIGURE], weights_of(learned.mean), **figures)
 
 
 def validated(grounds: Sequence[Ground], policy: HeadwayRl | ContentionGreedy) -> dict[str, float]:
@@ -149,16 +168,16 @@ def validated(grounds: Sequence[Ground], policy: HeadwayRl | ContentionGreedy) -
     return {name: math.exp(float(np.mean([math.log(max(one[name], 1e-9)) for one in each]))) for name in each[0]}
 
 
-def _scores(grounds: Sequence[Ground], rows: Vector, numbers: Sequence[int], recipe: Recipe) -> Vector:
-    """Of every candidate; less is better."""
-    logs = np.zeros((len(rows), len(numbers)))
+def _costs(grounds: Sequence[Ground], rows: Vector, numbers: Sequence[int], recipe: Recipe) -> Vector:
+    """A row for each candidate, a column for each trace; less is better."""
+    costs = np.zeros((len(rows), len(numbers)))
     for place, ground in enumerate(grounds):
-        mine = list(range(place, len(numbers), len(grounds)))
+        mine = range(place, len(numbers), len(grounds))
         pairs = [(row, episode) for row in range(len(rows)) for episode in mine]
         played = ground.play([policy_of(rows[row]) for row, _ in pairs], [numbers[episode] for _, episode in pairs])
         for (row, episode), one in zip(pairs, played, strict=True):
-            logs[row, episode] = _log_cost(one, recipe)
-    return np.asarray((logs - logs[0]).mean(axis=1))
+            costs[row, episode] = _log_cost(one, recipe)
+    return costs
 
 
 def _log_cost(played: Played, recipe: Recipe) -> float:

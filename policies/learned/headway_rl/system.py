@@ -22,4 +22,5 @@ SYSTEM = System(
     facts=_facts,
     train=train,
     policies=(NAME,),
+    rounds="generations",
 )

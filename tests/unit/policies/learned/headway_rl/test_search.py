@@ -1,0 +1,102 @@
+"""What a layout is worth, and that the search finds better ones than the order alone."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.contention_model import ContentionModel
+from policies.learned.headway_rl.search import Layout, Search, Terms
+from policies.model import ClusterState
+from policies.packing import Capacity
+from policies.selection import held_placements
+from tests.unit.policies.cluster import Job, Node, states
+from tests.unit.policies.learned.headway_rl.scenes import LOUD, QUIET, state_of
+
+TERMS = Terms(bulk=1.0, threshold=0.3, stop=0.02)
+
+
+def search_of(state: ClusterState, values: list[float], terms: Terms = TERMS) -> Search:
+    """All that runs may be stopped."""
+    nobody = state.running[:0]
+    model = ContentionModel(state, weights=values, held=nobody)
+    own = held_placements(state, state.running)
+    return Search(Capacity(state, held=nobody), model, own, values, terms)
+
+
+def worth(state: ClusterState, layout: Layout, values: list[float], terms: Terms = TERMS) -> float:
+    """Anew, from what is written of it."""
+    model = ContentionModel(state, held=state.running[:0])
+    for row, placement in layout.placed.items():
+        model.add(row, placement)
+    own = held_placements(state, state.running)
+    disturbed = [row for row in own if layout.placed.get(row) != own[row]]
+    return sum(values[row] * model.speed(row) for row in layout.placed) - terms.stop * sum(
+        values[row] for row in disturbed
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(state=states(), data=st.data())
+def test_a_layout_is_worth_what_it_says_and_the_search_only_improves_it(
+    state: ClusterState, data: st.DataObject
+) -> None:
+    count = len(state.jobs)
+    values = data.draw(st.lists(st.floats(0.1, 10.0), min_size=count, max_size=count))
+    preemptible = state.jobs.preemptible[state.running].all()
+    capacity = Capacity(state, held=state.running[:0])
+    own = held_placements(state, state.running)
+    if not preemptible or not all(capacity.can_hold(row, own[row]) for row in own):
+        return
+    search = search_of(state, values)
+    rows = list(range(count))
+    first = search.lay_out([], search.order(rows))
+    best = search.best([], rows, 400)
+    for layout in (first, best):
+        assert layout.worth == pytest.approx(worth(state, layout, values))
+    assert best.worth >= first.worth
+    assert search.best([], rows, 0) == first
+
+
+def test_the_search_finds_the_best_set_of_jobs_that_do_not_disturb_each_other() -> None:
+    """Single-node jobs on one node: what is left is a knapsack, and all sets can be tried."""
+    rng = np.random.default_rng(3)
+    found = []
+    for _ in range(30):
+        gpus = rng.integers(1, 9, 7).tolist()
+        values = rng.uniform(0.5, 4.0, 7).tolist()
+        state = state_of([Node()], [(Job(gpus=count, estimate_s=60.0), QUIET) for count in gpus])
+        sets = [
+            rows
+            for size in range(8)
+            for rows in itertools.combinations(range(7), size)
+            if sum(gpus[row] for row in rows) <= 8
+        ]
+        most = max(sum(values[row] for row in rows) for rows in sets)
+        search = search_of(state, values)
+        found.append(search.best([], list(range(7)), 600).worth / most)
+        assert search.best([], list(range(7)), 600).worth >= search.best([], list(range(7)), 0).worth
+    assert float(np.mean(found)) > 0.98
+    assert sum(share > 0.9999 for share in found) >= 24
+
+
+def test_what_two_lose_beside_each_other_counts() -> None:
+    """Two loud jobs of twelve GPUs on three nodes would share one: the second waits; quiet ones share."""
+    jobs = [Job(gpus=12, estimate_s=60.0)] * 2
+    loud = search_of(state_of([Node()] * 3, [(job, LOUD) for job in jobs]), [1.0, 1.0]).best([], [0, 1], 100)
+    assert set(loud.placed) == {0}
+    assert loud.held[1].net < TERMS.threshold
+    quiet = search_of(state_of([Node()] * 3, [(job, QUIET) for job in jobs]), [1.0, 1.0]).best([], [0, 1], 100)
+    assert set(quiet.placed) == {0, 1}
+
+
+def test_orders_are_by_value_per_gpu_and_who_runs_has_the_cost_of_a_stop_in_its_favour() -> None:
+    jobs = [Job(gpus=2, estimate_s=60.0), Job(gpus=1, estimate_s=60.0), Job(gpus=1, held={0: 1}, estimate_s=60.0)]
+    state = state_of([Node()], [(job, QUIET) for job in jobs])
+    assert search_of(state, [1.9, 1.0, 0.99]).order([0, 1, 2]) == [2, 1, 0]
+    assert search_of(state, [1.9, 1.0, 0.97]).order([0, 1, 2]) == [1, 2, 0]
+    assert search_of(state, [1.9, 1.0, 0.9], Terms(0.0, 0.3, 0.02)).order([0, 1, 2]) == [0, 1, 2]
