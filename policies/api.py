@@ -132,6 +132,16 @@ def _option_value(text: str) -> object:
     return text
 
 
+def option_names(name: str) -> frozenset[str]:
+    """Options that the policy of that name takes. Raises PolicyLoadError where it cannot be loaded; none where there is none."""
+    for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        try:
+            return frozenset(signature(entry.load()).parameters)
+        except Exception as error:  # third-party code may raise anything; the caller gets one kind
+            raise PolicyLoadError(f"policy {name!r} ({entry.value}) could not be loaded: {error}") from error
+    return frozenset()
+
+
 def _check_options(make: Callable[..., object], options: Mapping[str, object]) -> None:
     """Raises TypeError that names the options there are, where Python's own would name only the wrong one."""
     try:

@@ -1,4 +1,4 @@
-"""headway-policy: which policies there are, and serving one over gRPC."""
+"""headway-policy: which policies there are, serving one over gRPC, training learned ones, and judging them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from policies import cli_evaluate, cli_train
+from policies.cli_options import AsJson
+
 if TYPE_CHECKING:
     from policies.api import PolicySpec
 
 # What a command needs is imported in it, so that --help answers at once.
 app = typer.Typer(name="headway-policy", help=__doc__, no_args_is_help=True, add_completion=False)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+app.command()(cli_train.train)
+app.command()(cli_evaluate.evaluate)
 
 
 def main() -> None:

@@ -30,19 +30,28 @@ class _Failed:
 
 
 def in_parallel(
-    names: Sequence[str], work: Work[T], look: Callable[[str, float], None], processes: int | None = None
+    names: Sequence[str],
+    work: Work[T],
+    look: Callable[[str, float], None],
+    processes: int | None = None,
+    *,
+    outlast_sigterm: bool = False,
 ) -> list[T]:
     """What the work gives for each name, in that order; `look` is told how far each is. Raises SimulatorError.
 
     Processes are forked: they share what the caller has read, and nothing is sent to them. Whatever ends this, they end too.
+    `outlast_sigterm` is for callers who heed a SIGTERM later, where Slurm or systemd sends it to all processes at once.
     """
-    return _Crew(names, work, look, processes or os.cpu_count() or 1).results()
+    return _Crew(names, work, look, processes or os.cpu_count() or 1, outlast_sigterm).results()
 
 
 class _Crew(Generic[T]):
     """Invariant: `_at_work` are the processes that run, by the end on which they tell; the names before `_next` have begun."""
 
-    def __init__(self, names: Sequence[str], work: Work[T], look: Callable[[str, float], None], processes: int) -> None:
+    def __init__(
+        self, names: Sequence[str], work: Work[T], look: Callable[[str, float], None], processes: int, outlast: bool
+    ) -> None:
+        self._outlast = outlast
         self._names = names
         self._work = work
         self._look = look
@@ -63,14 +72,14 @@ class _Crew(Generic[T]):
                     self._hear(ready)
         finally:
             for _, process in self._at_work.values():
-                process.terminate()
+                process.kill()
                 process.join()
         return [self._results[place] for place in range(len(self._names))]
 
     def _begin(self) -> None:
         ours, theirs = self._context.Pipe(duplex=False)
         name = self._names[self._next]
-        process = self._context.Process(target=_do, args=(name, self._work, theirs), daemon=True)
+        process = self._context.Process(target=_do, args=(name, self._work, theirs, self._outlast), daemon=True)
         process.start()
         theirs.close()
         self._at_work[ours] = self._next, process
@@ -98,10 +107,10 @@ class _Crew(Generic[T]):
         process.join()
 
 
-def _do(name: str, work: Work[Any], tell: Connection) -> None:
+def _do(name: str, work: Work[Any], tell: Connection, outlast: bool) -> None:
     """In a process: do it, and send what came of it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if outlast else signal.SIG_DFL)
     with suppress(BrokenPipeError):
         try:
             tell.send((work(name, tell.send),))

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policies.api import Policy, load_policy, parse_policy
-from policies.errors import PolicyLoadError
+from policies.api import Policy, load_policy, option_names, parse_policy
 from policies.rule import Layout, Ruled
 from simulator.cluster import Cluster, parse_cluster
 from simulator.engine import Simulation
@@ -166,7 +165,7 @@ def make_policy(text: str, options: Options, *, lenient: bool = False) -> Policy
         given["layout"] = (f"--placement {options.placement}", PLACEMENTS[options.placement])
     if options.round_s is not None:
         given["round_s"] = (f"--round {options.round_s:g}", options.round_s)
-    taken = _parameters(name) if given or options.seed is not None else frozenset()
+    taken = option_names(name) if given or options.seed is not None else frozenset()
     if options.seed is not None and "seed" in taken:
         own.setdefault("seed", options.seed)
     for key, (flag, value) in given.items():
@@ -181,22 +180,7 @@ def make_policy(text: str, options: Options, *, lenient: bool = False) -> Policy
 
 def takes(text: str, key: str) -> bool:
     """Whether the policy of NAME[:key=value,...] has that option. Raises PolicyLoadError."""
-    return key in _parameters(parse_policy(text)[0])
-
-
-def _parameters(name: str) -> frozenset[str]:
-    """Options that the policy of that name takes; none for one that does not exist, which `load_policy` says better."""
-    from importlib.metadata import entry_points
-    from inspect import signature
-
-    from policies.api import ENTRY_POINT_GROUP
-
-    for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        try:
-            return frozenset(signature(entry.load()).parameters)
-        except Exception as error:  # third-party code may raise anything; the caller gets one kind
-            raise PolicyLoadError(f"policy {name!r} ({entry.value}) could not be loaded: {error}") from error
-    return frozenset()
+    return key in option_names(parse_policy(text)[0])
 
 
 def models_of(names: tuple[str, ...], options: Options, cluster: Cluster) -> list[SlowdownModel]:

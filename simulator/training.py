@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,14 @@ from gymnasium.vector import AutoresetMode
 
 from policies.api import Policy
 from policies.errors import TrainingError
-from policies.learned.systems import FIGURE, Given, Played, Scene
+from policies.learned.systems import FIGURE, Given, Judged, Played, Scene, Tell
 from policies.model import ClusterState
 from simulator import metrics
 from simulator.cluster import Cluster, cluster_of, parse_cluster
 from simulator.engine import Simulation
 from simulator.errors import SimulatorError
 from simulator.parallel import in_parallel
+from simulator.progress import drive
 from simulator.results import Result
 from simulator.settings import Settings
 from simulator.slowdown.api import SlowdownModel
@@ -113,6 +116,25 @@ class SimulatorGround:
         played = self._runs([(policy, validation, number) for number in range(len(validation))], None)
         return {name: float(np.mean([each.figures[name] for each in played])) for name in FIGURES}
 
+    def judge(self, policies: Mapping[str, Policy], seeds: int | None, tell: Tell) -> Judged:
+        """Policies on the same test traces. Raises TrainingError."""
+        traces = self.data_of.some_tests(seeds)
+        work = {
+            f"{name} on {number}. {trace.name}": partial(self._result, policy, trace, name)
+            for name, policy in policies.items()
+            for number, trace in enumerate(traces, 1)
+        }
+        shares = dict.fromkeys(work, 0.0)
+
+        def look(label: str, share: float) -> None:
+            shares[label] = share
+            tell(sum(shares.values()) / len(shares))
+
+        with _as_training_errors():
+            found = in_parallel(list(work), lambda label, _tell: metrics.summary(work[label]()), look)
+        each = iter(found)
+        return Judged(tuple(trace.name for trace in traces), {name: [next(each) for _ in traces] for name in policies})
+
     def models(self) -> list[SlowdownModel]:
         """New slowdown models."""
         return build(self._texts, topology=self.cluster.topology, profiles=self.profiles)
@@ -134,19 +156,26 @@ class SimulatorGround:
             return self._run(policy, traces[number], keep)
 
         with _as_training_errors():
-            return in_parallel([f"{_RUN}{place}" for place in range(len(runs))], work, lambda _name, _share: None)
+            names = [f"{_RUN}{place}" for place in range(len(runs))]
+            # A training heeds a SIGTERM at its next clean place, and needs these runs until then.
+            return in_parallel(names, work, lambda _name, _share: None, outlast_sigterm=True)
 
     def _run(self, policy: Policy, trace: Trace, keep: Callable[[Policy], Any] | None) -> Played:
-        simulation = Simulation(trace, self.cluster, policy, Settings(), self.models(), self.profiles)
-        simulation.run()
-        if left := simulation.unfinished:
+        result = self._result(policy, trace, policy.spec.name)
+        if not result.done.all():
+            left = [job_id for job_id, done in zip(result.job_ids, result.done.tolist(), strict=True) if not done]
             raise TrainingError(
                 f"{policy.spec.name} left {len(left)} of {len(trace)} jobs of {trace.name} waiting for ever, {left[0]} first; "
                 "it must start whoever fits when nothing runs"
             )
-        result = Result.of(simulation, policy.spec.name, 0.0)
         figures = {name: float(figure) for name, of in FIGURES.items() if (figure := of(result)) is not None}
         return Played(figures, result.jct_ns / NS_PER_S, keep(policy) if keep else None)
+
+    def _result(self, policy: Policy, trace: Trace, name: str) -> Result:
+        begin = time.perf_counter()
+        simulation = Simulation(trace, self.cluster, policy, Settings(), self.models(), self.profiles)
+        drive(simulation)
+        return Result.of(simulation, name, time.perf_counter() - begin)
 
 
 def ground(scene: Scene, given: Given) -> SimulatorGround:
@@ -160,7 +189,9 @@ def _ground(scene: Scene, given: Given) -> SimulatorGround:
     slowdown = given.slowdown or scene.slowdown
     profiles = load_profiles(given.profiles) if given.profiles else paper_profiles(*scene.papers)
     build(() if slowdown == (NONE,) else slowdown, topology=cluster.topology, profiles=profiles)
-    data = of_files(given.traces, cluster, scene.window) if given.traces else of_scene(scene, cluster)
+    data = (
+        of_files(given.traces, cluster, scene.window, whole=given.whole) if given.traces else of_scene(scene, cluster)
+    )
     says = f"{data.says}; on {_says(scene, given, cluster)}; slowdown {', '.join(slowdown)}"
     if given.profiles:
         says += f" by the profiles of {given.profiles}"

@@ -32,6 +32,8 @@ TRAINING, VALIDATION = 0.6, 0.2
 """Shares of a user's trace; the rest is for tests."""
 FEWEST = 30
 """Jobs of a user's trace: with less there is nothing to judge by."""
+TESTS = 5
+"""Seeds of a test, unless more or fewer are asked for."""
 _SACCT = b"JobIDRaw|"
 
 
@@ -47,6 +49,12 @@ class Data:
     sha256: str
     notes: tuple[str, ...] = ()
     """What users should know of it: what was left out."""
+    each: int | None = None
+    """Test traces of one seed; None where they are of users, and have none."""
+
+    def some_tests(self, seeds: int | None) -> Sequence[Trace]:
+        """The test traces of so many seeds, or so many of users' traces; None: `TESTS` seeds, or all that users gave."""
+        return self.tests[:seeds] if self.each is None else self.tests[: (seeds or TESTS) * self.each]
 
 
 class Drawn(Sequence[Trace]):
@@ -78,6 +86,8 @@ class Drawn(Sequence[Trace]):
 
 def of_scene(scene: Scene, cluster: Cluster) -> Data:
     """The scene's workloads, for that cluster. Raises TraceError."""
+    if not scene.workloads:
+        raise TraceError("there are no jobs", mend="give --traces")
     workloads = [(each.like, _workload(each, cluster)) for each in scene.workloads]
     training, validation, tests = (
         Drawn(workloads, seeds) for seeds in (scene.training_seeds, scene.validation_seeds, TEST_SEEDS)
@@ -86,11 +96,11 @@ def of_scene(scene: Scene, cluster: Cluster) -> Data:
         workload.check()
     content = repr((workloads, list(scene.validation_seeds), _range(scene.training_seeds)))
     says = " and ".join(dict.fromkeys(_says(*each) for each in workloads))
-    return Data(training, validation, tests, says, hashlib.sha256(content.encode()).hexdigest())
+    return Data(training, validation, tests, says, hashlib.sha256(content.encode()).hexdigest(), (), len(workloads))
 
 
-def of_files(texts: Sequence[str], cluster: Cluster, window: int) -> Data:
-    """Users' traces. Raises TraceError."""
+def of_files(texts: Sequence[str], cluster: Cluster, window: int, *, whole: bool = False) -> Data:
+    """Users' traces; `whole`: all of them for tests. Raises TraceError."""
     training: list[Trace] = []
     validation: list[Trace] = []
     tests: list[Trace] = []
@@ -108,10 +118,11 @@ def of_files(texts: Sequence[str], cluster: Cluster, window: int) -> Data:
                 f"has {len(trace)} jobs to learn from", mend=f"give a trace of at least {FEWEST}", path=text
             )
         jobs += len(trace)
-        for part, piece in zip((training, validation, tests), _cut(trace), strict=True):
+        for part, piece in zip((training, validation, tests), _cut(trace, whole=whole), strict=True):
             part.extend(windows(piece, window))
-    digest.update(f"{TRAINING} {VALIDATION} {window}".encode())
-    says = f"{', '.join(texts)} ({jobs:,} jobs: the first {TRAINING:.0%}, the next {VALIDATION:.0%} for validation)"
+    digest.update(f"{TRAINING} {VALIDATION} {window} {whole}".encode())
+    parts = "all for tests" if whole else f"the first {TRAINING:.0%}, the next {VALIDATION:.0%} for validation"
+    says = f"{', '.join(texts)} ({jobs:,} jobs: {parts})"
     return Data(training, validation, tests, says, digest.hexdigest(), tuple(notes))
 
 
@@ -140,13 +151,15 @@ def possible(trace: Trace, cluster: Cluster) -> tuple[Trace, int]:
 
 def windows(trace: Trace, jobs: int) -> list[Trace]:
     """The trace in pieces of about so many jobs, each with its first submit at 0."""
+    if not len(trace):
+        return []
     pieces = np.array_split(np.arange(len(trace)), max(1, round(len(trace) / jobs)))
     return [trace.take(rows).from_zero() for rows in pieces]
 
 
-def _cut(trace: Trace) -> list[Trace]:
-    ends = [round(len(trace) * share) for share in (0.0, TRAINING, TRAINING + VALIDATION, 1.0)]
-    return [trace.take(np.arange(begin, end)) for begin, end in pairwise(ends)]
+def _cut(trace: Trace, *, whole: bool) -> list[Trace]:
+    shares = (0.0, 0.0, 0.0, 1.0) if whole else (0.0, TRAINING, TRAINING + VALIDATION, 1.0)
+    return [trace.take(np.arange(begin, end)) for begin, end in pairwise(round(len(trace) * each) for each in shares)]
 
 
 def _workload(jobs: Jobs, cluster: Cluster) -> Workload:

@@ -60,6 +60,19 @@ class Part(Protocol):
         """Go on from there."""
 
 
+class Numbers(dict[str, weights.Array]):
+    """A part that is arrays by name, for recipes that learn without torch."""
+
+    def state_dict(self) -> dict[str, weights.Array]:
+        """Copies."""
+        return {name: array.copy() for name, array in self.items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, weights.Array], /) -> None:
+        """Go on from there."""
+        self.clear()
+        self.update(state_dict)
+
+
 class TrainingRun:
     """A context manager: within, the folder is this process's alone, torch computes deterministically, and SIGINT and SIGTERM end
     the training at the next clean place, by TrainingStoppedError.

@@ -67,7 +67,7 @@ class Scene:
     """
 
     workloads: tuple[Jobs, ...]
-    """Training goes through them in turn; figures are means over all of them."""
+    """Training goes through them in turn; figures are means over all of them. None where all traces are given."""
     cluster: str | Mapping[str, Any] = "4x8"
     """NxG, or the table of a TOML file (`simulator/cluster.py` lists its keys)."""
     slowdown: tuple[str, ...] = ("locality",)
@@ -80,9 +80,9 @@ class Scene:
     validation_seeds: Sequence[int] = VALIDATION_SEEDS
 
     def __post_init__(self) -> None:
-        """Raises ValueError for seeds that are used twice, and for nothing to train on."""
-        if not (self.workloads and self.training_seeds and self.validation_seeds):
-            raise ValueError("a scene needs a workload, seeds to train with, and others to validate with")
+        """Raises ValueError for seeds that are used twice, and where there are none."""
+        if not (self.training_seeds and self.validation_seeds):
+            raise ValueError("a scene needs seeds to train with, and others to validate with")
         # The validation seeds are few; the others may be a range of a billion.
         shared = any(seed in self.training_seeds or seed in TEST_SEEDS for seed in self.validation_seeds)
         if shared or any(seed in self.training_seeds for seed in TEST_SEEDS):
@@ -99,6 +99,8 @@ class Given:
     slowdown: tuple[str, ...] | None = None
     profiles: str | None = None
     """A file of profiles, such as `headway profile export` writes."""
+    whole: bool = False
+    """Traces are not cut: all of each is for tests, and nothing to learn from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,23 @@ class Played:
     """Of every job, in order of submission; queueing included."""
     kept: Any = None
     """What the caller wanted of the policy when its run was over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Policies side by side."""
+
+    traces: tuple[str, ...]
+    """Names of the test traces."""
+    figures: Mapping[str, Sequence[Mapping[str, int | float | None]]]
+    """Of every policy, as it was named: for each trace the figures of `headway-sim run --json`.
+
+    A policy that leaves jobs waiting for ever has `finished` below `jobs` there, and figures of the others alone.
+    """
+
+
+Tell = Callable[[float], None]
+"""Told which share of the work is done."""
 
 
 class Ground(Protocol):
@@ -153,6 +172,11 @@ class Ground(Protocol):
         """Means over the validation traces, which are neither those of training nor of tests: FIGURE first, all finite.
 
         Networks must be on the CPU. Raises TrainingError for a policy that leaves jobs unfinished.
+        """
+
+    def judge(self, policies: Mapping[str, Policy], seeds: int | None, tell: Tell) -> Judged:
+        """Every policy on the same test traces, in processes: workloads give one for each of so many test seeds, users' traces
+        the windows that nobody learned from, so many at most. None: five seeds, or all windows. Raises TrainingError.
         """
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.processes import eventually, running
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
 _FENCE = re.compile(r"^(?P<fence>```+)(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=fence)\s*$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^(?: {4}|\t)\S[^\n]*\n)+", re.MULTILINE)

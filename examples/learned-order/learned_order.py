@@ -1,0 +1,59 @@
+"""A whole learned policy: in which order to start jobs, found by evolution strategies (Salimans et al., 2017)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.api import Decision, PolicySpec
+from policies.learned import weights as files
+from policies.learned.run import Numbers, TrainingRun
+from policies.learned.systems import FIGURE, Facts, Ground, Jobs, Scene, System
+from policies.model import ClusterState, FloatColumn
+from policies.selection import fill
+
+NAME, ENCODER = "learned-order", "learned-order/1"
+
+
+class LearnedOrder:
+    """Waiting jobs by a weighted sum of the logarithms of GPUs, run time and wait; untrained: by run time."""
+
+    spec = PolicySpec(NAME, "an example", needs=frozenset({"duration_estimate"}))
+
+    def __init__(self, weights: str = "", by: FloatColumn | None = None) -> None:
+        self._by = np.array([0.0, 1.0, 0.0]) if by is None else by
+        if weights:
+            self._by = files.load(*files.located(weights, NAME, NAME), system=NAME, encoder=ENCODER)[0]["by"]
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Start, least first, every waiting job that fits when its turn comes."""
+        jobs = state.jobs
+        seen = np.log([jobs.num_gpus, jobs.duration_estimate_s, state.time_s - jobs.submit_time_s + 1.0])
+        return fill(state, state.pending[np.argsort(self._by @ seen[:, state.pending], kind="stable")])
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Fields for --set."""
+
+    rounds: int = 20
+    tries: int = 16
+    step: float = 0.3
+
+
+def train(run: TrainingRun, ground: Ground, recipe: Recipe) -> None:
+    """Try orders around the present one on a trace, and go towards those whose jobs wait less."""
+    order = Numbers(by=np.zeros(3))
+    run.keep(order=order)
+    for number in run.rounds(recipe.rounds):
+        noise = recipe.step * run.rng("tries").normal(size=(recipe.tries, 3))
+        tried = [LearnedOrder(by=order["by"] + each) for each in noise]
+        costs = np.array([each.figures[FIGURE] for each in ground.play(tried, [number] * recipe.tries)])
+        order["by"] -= (costs - costs.mean()) / (costs.std() + 1e-9) @ noise / recipe.tries
+        figures = ground.validate(LearnedOrder(by=order["by"]))
+        run.evaluate(figures[FIGURE], order, **figures)
+
+
+SCENE, FACTS = Scene(workloads=(Jobs("sched2", {"jobs": 60}),), cluster="2x8"), Facts(ENCODER, shapes=("any",))
+SYSTEM = System(
+    name=NAME, says=NAME, recipe=Recipe, scene=lambda _: SCENE, facts=lambda *_: FACTS, train=train, policies=(NAME,)
+)

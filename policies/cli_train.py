@@ -1,0 +1,96 @@
+"""headway-policy train: learned policies, trained in the simulator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from policies import cli_options as given
+
+if TYPE_CHECKING:
+    from policies.learned.training import Trained
+
+STOPPED = 130
+
+
+def train(
+    system: Annotated[str, typer.Argument(help="What to train; a wrong name tells which there are.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The training's folder.", metavar="FOLDER", show_default="SYSTEM-seedN, here"),
+    ] = None,
+    traces: given.Traces = None,
+    cluster: given.Cluster = None,
+    slowdown: given.Slowdown = None,
+    profiles: given.Profiles = None,
+    settings: given.Settings = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds of training.", metavar="N", show_default="the recipe's")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same weights, on the CPU.")] = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what is in the folder, by the same command.")
+    ] = False,
+    point_every: Annotated[
+        float, typer.Option(min=0.0, help="Seconds after which a point to go on from is written.", metavar="S")
+    ] = 30.0,
+    device: Annotated[str, typer.Option(help="cpu, or cuda where the system trains on it.")] = "cpu",
+    engine: Annotated[
+        str, typer.Option(help="house: the system's own recipe; sb3: stable-baselines3, to compare.")
+    ] = "house",
+    as_json: given.AsJson = False,
+) -> None:
+    """Train a learned policy. Ends early when validation gets no better; after a kill, --resume goes on.
+
+    Progress is told on standard error, figures go to FOLDER/events (tensorboard --logdir FOLDER), the best weights and their card
+    to FOLDER/best.
+    """
+    from policies.errors import PolicyError, TrainingStoppedError
+    from policies.learned.systems import Given
+    from policies.learned.training import Order
+    from policies.learned.training import train as train_it
+
+    order = Order(
+        system=system,
+        folder=out or Path(f"{system}-seed{seed}"),
+        given=Given(
+            traces=tuple(traces or ()),
+            cluster=cluster,
+            slowdown=tuple(slowdown) if slowdown else None,
+            profiles=profiles,
+        ),
+        settings=tuple(settings or ()),
+        rounds=rounds,
+        seed=seed,
+        resume=resume,
+        point_every_s=point_every,
+        device=device,
+        engine=engine,
+    )
+    try:
+        trained = train_it(order)
+    except TrainingStoppedError as stopped:
+        typer.echo(f"headway-policy train: {stopped}", err=True)
+        raise typer.Exit(STOPPED) from None
+    except PolicyError as error:
+        given.fail("train", error)
+    _tell(trained, as_json)
+
+
+def _tell(trained: Trained, as_json: bool) -> None:
+    card = trained.card
+    if as_json:
+        facts = {"folder": str(trained.folder.parent), "weights": str(trained.folder / f"{trained.name}.safetensors")}
+        typer.echo(json.dumps(facts | {"wall_s": trained.wall_s, "card": json.loads(card.to_json())}, indent=2))
+        return
+    typer.echo(
+        f"{trained.folder}: the best of {trained.wall_s:.0f} s, {card.parameters:,} parameters, seed {card.seed}"
+    )
+    for name, value in card.results.items():
+        typer.echo(f"  {name:<16} {value:,.6g}")
+    if trained.name == trained.system.name:
+        for policy in trained.system.policies:
+            typer.echo(f"headway-policy evaluate fifo-skip {policy} --weights {trained.folder.parent}")

@@ -1,0 +1,37 @@
+"""Means over seeds, and how sure they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean, stdev
+
+_T = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
+    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+"""97.5 % quantiles of Student's t with 1, 2, ... degrees of freedom."""
+_NORMAL = 1.960
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean, and half of its 95 % interval by Student's t; None where one value says nothing of it."""
+
+    mean: float
+    ci95: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Mean:
+        """Of independent values, such as one for each seed."""
+        count = len(values)
+        if count < 2:
+            return cls(fmean(values), None)
+        quantile = _T[count - 2] if count - 2 < len(_T) else _NORMAL
+        return cls(fmean(values), quantile * stdev(values) / sqrt(count))
+
+
+def change(values: Sequence[float], others: Sequence[float]) -> Mean:
+    """How much more or less than the others', in pairs, as a share: -0.1 is a tenth less."""
+    return Mean.of([value / other - 1.0 for value, other in zip(values, others, strict=True)])

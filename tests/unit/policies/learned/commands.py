@@ -1,0 +1,59 @@
+"""headway-policy as a program, with packages installed beside it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[4]
+EXAMPLE = ROOT / "examples/learned-order"
+START = [sys.executable, "-c", "from policies.cli import main; main()"]
+LIMIT_S = 100.0
+
+
+def install(folder: Path, groups: Mapping[str, Mapping[str, str]], *beside: Path) -> dict[str, str]:
+    """The environment in which a package with these entry points is installed; its modules are in `beside`."""
+    info = folder / "other-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    lines = [
+        line for group, names in groups.items() for line in (f"[{group}]", *(f"{a} = {b}" for a, b in names.items()))
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    path = [str(folder), *map(str, beside), str(ROOT)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "COLUMNS": "200"}
+
+
+def install_example(folder: Path) -> dict[str, str]:
+    """The example as pip would install it."""
+    project: dict[str, Any] = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+    return install(folder, project["entry-points"], EXAMPLE)
+
+
+def headway_policy(
+    *arguments: object, env: Mapping[str, str], cwd: Path, code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    done = subprocess.run(
+        [*START, *map(str, arguments)], env=env, cwd=cwd, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def started(*arguments: object, env: Mapping[str, str], cwd: Path) -> subprocess.Popen[str]:
+    """Run it beside the test."""
+    return subprocess.Popen(
+        [*START, *map(str, arguments)],
+        env=env,
+        cwd=cwd,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
