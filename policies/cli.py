@@ -15,8 +15,14 @@ if TYPE_CHECKING:
     from policies.api import PolicySpec
 
 # What a command needs is imported in it, so that --help answers at once.
-app = typer.Typer(name="headway-policy", help=__doc__, no_args_is_help=True, add_completion=False)
-
+app = typer.Typer(
+    name="headway-policy",
+    help=__doc__,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
 app.command()(cli_train.train)
 app.command()(cli_evaluate.evaluate)
 

@@ -38,7 +38,11 @@ Profiles = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="name=value: a field of the recipe, several times; a wrong name tells which there are."),
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="name=value: a field of the recipe, several times; a wrong name tells which there are.",
+    ),
 ]
 
 

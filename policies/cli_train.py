@@ -17,7 +17,7 @@ STOPPED = 130
 
 
 def train(
-    system: Annotated[str, typer.Argument(help="What to train; a wrong name tells which there are.")],
+    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="What to train; a wrong name tells which there are.")],
     out: Annotated[
         Path | None,
         typer.Option(help="The training's folder.", metavar="FOLDER", show_default="SYSTEM-seedN, here"),
@@ -30,16 +30,18 @@ def train(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds of training.", metavar="N", show_default="the recipe's")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same weights, on the CPU.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="The same seed gives the same weights, on the CPU.")
+    ] = 0,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what is in the folder, by the same command.")
     ] = False,
     point_every: Annotated[
         float, typer.Option(min=0.0, help="Seconds after which a point to go on from is written.", metavar="S")
     ] = 30.0,
-    device: Annotated[str, typer.Option(help="cpu, or cuda where the system trains on it.")] = "cpu",
+    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, or cuda where the system trains on it.")] = "cpu",
     engine: Annotated[
-        str, typer.Option(help="house: the system's own recipe; sb3: stable-baselines3, to compare.")
+        str, typer.Option(metavar="NAME", help="house: the system's own recipe; sb3: stable-baselines3, to compare.")
     ] = "house",
     as_json: given.AsJson = False,
 ) -> None:
