@@ -120,7 +120,7 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         self._w1, self._w2 = BRANCHES[asked.branch]
         self._after = round(asked.preempt_after_s * NS_PER_S)
         self._slots: dict[int, list[int]] = {}
-        self._numbers: dict[tuple[str, float], Numbers] = {}
+        self._numbers: dict[tuple[str, float, int], Numbers] = {}
         self._candidates: list[ActiveJob] = []
         self._queues_moved = True
         """Jobs have left the queues or come back to them since the candidates were worked out; `_arrived` had come until then."""
@@ -190,13 +190,13 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
             slots = [(self._slots[job.gpus], self._numbers_of(job, rank(k, many))) for k, job in enumerate(heads)]
             self._board.show(slots)
 
-    def _numbers_of(self, job: ActiveJob, place: float = 1.0) -> Numbers:
-        """What a cell shows of the job: of a candidate, in that place."""
-        model = self.trace.model[job.index]
-        numbers = self._numbers.get((model, place))
+    def _numbers_of(self, job: ActiveJob, place: float = 1.0, nodes: int = 1) -> Numbers:
+        """What a cell shows of the job: of a candidate, in that place; of one that runs, on so many nodes."""
+        key = self.trace.model[job.index], place, nodes
+        numbers = self._numbers.get(key)
         if numbers is None:
-            numbers = self._board.numbers(shown(self.options.cells, self._features.of(model), place))
-            self._numbers[model, place] = numbers
+            numbers = self._board.numbers(shown(self.options.cells, self._features.of(key[0]), place, nodes))
+            self._numbers[key] = numbers
         return numbers
 
     def _act(self, action: SupportsInt) -> bool:
@@ -214,7 +214,7 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
             self._invalid += 1
             return False
         weight = weight_of(self._features.of(self.trace.model[job.index]))
-        self._board.take(job.index, *where, self._numbers_of(job), weight, self.loop.now)
+        self._board.take(job.index, *where, self._numbers_of(job, nodes=len(where[0])), weight, self.loop.now)
         self.start(job, *where)
         self._queues_moved = True
         return True

@@ -40,7 +40,7 @@ from policies.model import ClusterState, FloatColumn, Placement, Split
 from policies.packing import Capacity
 from policies.requests import bitmask
 
-NAME = "contention-rl/1"
+NAME = "contention-rl/2"
 """Name and version of this encoding: another one means other numbers."""
 Mask = npt.NDArray[np.bool_]
 _GB = 1e9
@@ -157,7 +157,7 @@ class Moment:
         own = np.clip(state.nodes.gpus - state.nodes.foreign_gpus, 0, None)
         self._board = Board(own.tolist(), encoding.depth, encoding.gpus_per_node)
         self._choice = encoding.choice(self._board)
-        self._numbers: dict[tuple[Features, float], Numbers] = {}
+        self._numbers: dict[tuple[Features, float, int], Numbers] = {}
         self._ordinary = bitmask(state.nodes.available & (state.nodes.gpus > 0))
         self._queues = self._queued()
         self._candidates: list[Candidate] = []
@@ -217,7 +217,8 @@ class Moment:
     def _put(self, row: int, placement: Placement, since_s: float) -> None:
         board, of = self._board, self._features[row]
         counts = [min(gpus, board.free[node]) for node, gpus in placement.items()]
-        board.take(row, placement.nodes, counts, self._numbers_of(of), weight_of(of), since_s)
+        numbers = self._numbers_of(of, nodes=len(placement.nodes))
+        board.take(row, placement.nodes, counts, numbers, weight_of(of), since_s)
         if self.state.jobs.exclusive[row]:
             for node in placement.nodes:
                 board.set_up(node, False)
@@ -258,10 +259,11 @@ class Moment:
             ]
         )
 
-    def _numbers_of(self, of: Features, place: float = 1.0) -> Numbers:
-        numbers = self._numbers.get((of, place))
+    def _numbers_of(self, of: Features, place: float = 1.0, nodes: int = 1) -> Numbers:
+        numbers = self._numbers.get((of, place, nodes))
         if numbers is None:
-            numbers = self._numbers[of, place] = self._board.numbers(shown(self._encoding.cells, of, place))
+            numbers = self._board.numbers(shown(self._encoding.cells, of, place, nodes))
+            self._numbers[of, place, nodes] = numbers
         return numbers
 
     # What jobs allow
@@ -301,6 +303,12 @@ class Moment:
         if jobs.split[row] == Split.EVEN and len(set(counts)) > 1:
             return False
         return bool(jobs.min_nodes[row] <= len(nodes) <= jobs.max_nodes[row])
+
+
+def usual_of(state: ClusterState) -> Features:
+    """The medians of what its models have: what stands for models that nobody has measured."""
+    of_job = _features(state, Encoding().usual)
+    return tuple(np.median(sorted(set(of_job)), axis=0).round(4).tolist()) if of_job else Encoding().usual
 
 
 def _features(state: ClusterState, usual: Features) -> list[Features]:

@@ -10,14 +10,15 @@ Each feature lies in [0, 1]:
 As one number (the scalar that the paper's cells hold): 0.1 + 0.9 x their mean, so that a GPU in use is never 0.
 
 The first number of a cell with features is 1 for a GPU in use. For candidate k of K it is 1 - k/K, because an action names a
-candidate by its place in the queue, which the cell alone would not tell.
+candidate by its place in the queue, which the cell alone would not tell. The last is the share of its nodes that are others:
+who is spread shares links with more jobs, and loses more or less beside them; 0 for candidates and for who has one node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-FEATURES = ("held", "communication", "bandwidth", "sensitivity")
+FEATURES = ("held", "communication", "bandwidth", "sensitivity", "elsewhere")
 """Of a cell that holds features."""
 SCALAR, MANY = "scalar", "features"
 """What a cell may hold."""
@@ -47,9 +48,9 @@ def scalar(of: Features) -> float:
     return _LEAST + (1.0 - _LEAST) * sum(of) / 3
 
 
-def shown(cells: str, of: Features, rank: float = 1.0) -> Sequence[float]:
-    """What a cell of that kind holds; `rank` is 1 for a job that runs."""
-    return (rank, *of) if cells == MANY else (scalar(of),)
+def shown(cells: str, of: Features, rank: float = 1.0, nodes: int = 1) -> Sequence[float]:
+    """What a cell of that kind holds; `rank` is 1 for a job that runs, `nodes` how many it runs on."""
+    return (rank, *of, 1.0 - 1.0 / nodes) if cells == MANY else (scalar(of),)
 
 
 def rank(place: int, candidates: int) -> float:

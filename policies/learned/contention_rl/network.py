@@ -8,7 +8,8 @@ a cluster are alike, so what is learned of one holds for all: renumbering the no
     cluster         c = tanh(C [mean_n e_n; q])
     candidate k     d_k = D_k c + E y_k                      y_k: the cells of the right half that are its own
     placement p     f_p = F mean(e_n of the nodes it names) + g_p    g: by number of nodes, or by rule
-    logit(k, p)     = h tanh(d_k + f_p);   logit(wait) = w c;   value = v tanh(V [mean_n e_n; q])
+    logit(k, p)     = h tanh(d_k + f_p);   logit(wait) = w c
+    critic          value = v tanh(V [mean_n tanh(T tanh(S x_n)); tanh(U y)])     weights of its own
 
 Which cells are a candidate's own is only told where cells hold features; E is left out where they do not.
 """
@@ -50,6 +51,9 @@ class Network(nn.Module):
         self.kind = nn.Parameter(torch.zeros(int(kinds.max()) + 1, pair))
         self.pair = nn.Linear(pair, 1)
         self.wait = nn.Linear(hidden, 1)
+        self.critic_node = nn.Linear(cells, hidden)
+        self.critic_nodes = nn.Linear(hidden, hidden)
+        self.critic_queue = nn.Linear(self._rows * cells, hidden)
         self.critic = nn.Linear(2 * hidden, hidden)
         self.value = nn.Linear(hidden, 1)
         self.register_buffer("_members", members, persistent=False)
@@ -73,11 +77,10 @@ class Network(nn.Module):
         known = self._encoding
         batch, width = len(seen), known.gpus_per_node
         array = seen.reshape(batch, known.num_nodes, 2 * width, known.depth)
-        nodes = torch.tanh(self.node(array[:, :, :width].flatten(2)))
-        right = array[:, : self._rows, width:]
+        left, right = array[:, :, :width].flatten(2), array[:, : self._rows, width:]
+        nodes = torch.tanh(self.node(left))
         queue = torch.tanh(self.queue(right.flatten(1)))
-        everything = torch.cat([nodes.mean(1), queue], 1)
-        cluster = torch.tanh(self.cluster(everything))
+        cluster = torch.tanh(self.cluster(torch.cat([nodes.mean(1), queue], 1)))
         candidates = self.candidates(cluster).view(batch, known.candidates, 1, -1)
         if self.own is not None:
             candidates = candidates + self.own(self._own_cells(right)).unsqueeze(2)
@@ -85,8 +88,13 @@ class Network(nn.Module):
         if self.named is not None:
             placements = placements + self._members @ self.named(nodes)
         logits = self.pair(torch.tanh(candidates + placements.reshape(-1, 1, *placements.shape[-2:]))).flatten(1)
-        values = self.value(torch.tanh(self.critic(everything))).squeeze(1)
-        return torch.cat([self.wait(cluster), logits], 1), values
+        return torch.cat([self.wait(cluster), logits], 1), self._values(left, right)
+
+    def _values(self, left: Tensor, right: Tensor) -> Tensor:
+        nodes = torch.tanh(self.critic_nodes(torch.tanh(self.critic_node(left))))
+        queue = torch.tanh(self.critic_queue(right.flatten(1)))
+        values: Tensor = self.value(torch.tanh(self.critic(torch.cat([nodes.mean(1), queue], 1))))
+        return values.squeeze(1)
 
     def _own_cells(self, right: Tensor) -> Tensor:
         """For each candidate the right half with the cells of others left out."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,11 +24,15 @@ from policies.placing import BEST_FIT
 from policies.selection import held_placements
 
 if TYPE_CHECKING:
-    from policies.learned.contention_rl.network import Network
+    from torch import nn
+
     from policies.learned.contention_rl.recipe import Recipe
 
 SYSTEM = "contention-rl"
+SHIPPED = "rl-base"
+"""Name of the weights that come with Headway, for both policies."""
 SOURCE = "Network Contention-Aware Cluster Scheduling with Reinforcement Learning (Ryu and Eo)"
+_NEEDS = frozenset({"profile"})
 HELD = "held back by the agent: waiting is {:.0%} of its choice"
 _USUAL = ("usual_communication", "usual_bandwidth", "usual_sensitivity")
 
@@ -48,16 +51,17 @@ class _Choice:
 class Agent:
     """Network and encoder. Invariant: equal weights and states give equal actions."""
 
-    def __init__(self, encoding: Encoding, network: Network) -> None:
+    def __init__(self, encoding: Encoding, network: nn.Module) -> None:
+        """`network`: a batch of arrays -> (logits of all actions, values)."""
         self.encoder = Encoder(encoding)
         self._network = network.eval()
 
     @classmethod
-    def load(cls, folder: Path | None, name: str) -> Agent:
-        """From weights and their card, of that folder or of those that come with Headway. Raises WeightsError."""
+    def load(cls, given: str = "") -> Agent:
+        """From a training's folder, or from the weights that come with Headway. Raises WeightsError."""
         from policies.learned.contention_rl.network import Network
 
-        place = weights.pretrained() if folder is None else folder
+        place, name = weights.located(given, SYSTEM, SHIPPED)
         _, card = weights.load(place, name, system=SYSTEM, encoder=NAME)
         try:
             encoding, sizes = encoding_of(card.recipe), (int(card.recipe["hidden"]), int(card.recipe["pair"]))
@@ -90,10 +94,11 @@ class Agent:
 class RlBase:
     """The agent's decisions alone."""
 
-    spec = PolicySpec("rl-base", SOURCE)
+    spec = PolicySpec("rl-base", SOURCE, needs=_NEEDS)
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, weights: str | Agent = "") -> None:
+        """`weights`: the folder of a training; without one, those that come with Headway. Raises WeightsError."""
+        self._agent = weights if isinstance(weights, Agent) else Agent.load(weights)
 
     def decide(self, state: ClusterState) -> Decision:
         """Those who run stay; the agent starts jobs one by one until it waits. Raises EncoderError for unknown clusters."""
@@ -120,7 +125,7 @@ class RlBase:
 class RlHybrid(RlBase):
     """The agent's decisions; what it leaves starts by a rule where it fits."""
 
-    spec = PolicySpec("rl-hybrid", SOURCE)
+    spec = PolicySpec("rl-hybrid", SOURCE, needs=_NEEDS)
 
     def _fill(self, moment: Moment, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
         """First come, first served, by consolidated best fit."""

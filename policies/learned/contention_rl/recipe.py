@@ -31,6 +31,7 @@ from policies.errors import TrainingError
 from policies.learned.advantage import gae, values_after
 from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.network import Network, masked
+from policies.learned.contention_rl.placing import FEWEST
 from policies.learned.rollout import Array, Collector, Episode, Flags, Observations, Rollout
 from policies.learned.run import TrainingRun
 from policies.learned.seeding import seeds
@@ -43,23 +44,44 @@ Validate: TypeAlias = Callable[[Network], Mapping[str, float]]
 class Recipe:
     """Hyper-parameters; those of PPO without a word are stable-baselines3's defaults, which the paper's code takes."""
 
-    hidden: int = 32
+    branch: str = "B"
+    """A to E: the weights of contention and of utilization in the reward."""
+    reward: str = "contention"
+    """contention (equation 2) or jct, which is not the paper's."""
+    starts: str = FEWEST
+    """any or fewest: who may be started next. Equation 2 says nothing about whose turn it is; the paper's code tries the candidate
+    of the fewest GPUs first."""
+    candidates: int = 3
+    """K."""
+    mixes: tuple[str, ...] = ("normal", "heavy", "medium", "low")
+    """Of models, in turn."""
+    demands: tuple[int, ...] = (2, 4, 8)
+    """GPUs of a job, as the paper's code draws them."""
+    arrivals: str = "batch"
+    """batch, as in the paper, or poisson at `load`."""
+    load: float = 0.9
+    decide: str = "events"
+    """rounds, as in the paper, or events: to wait means until something happens, which is what the agent that serves is asked."""
+    envs: int = 32
+    """That are stepped together."""
+    hidden: int = 64
     """Numbers in the network for a node, the queue and the cluster."""
-    pair: int = 16
+    pair: int = 32
     """And for a candidate and for a placement."""
-    steps: int = 128
+    steps: int = 256
     """Of every environment in a batch."""
-    batches: int = 8
+    batches: int = 2
     """In a stage."""
-    stages: int = 10
+    stages: int = 16
     epochs: int = 4
     """Passes over a batch; chosen, for speed."""
-    minibatch: int = 1024
-    gamma: float = 0.99
-    """Discount of a round; starts take no time."""
-    lam: float = 0.95
+    minibatch: int = 512
+    gamma: float = 0.95
+    """Discount of a round; starts take no time. Chosen: 20 rounds are longer than a job."""
+    lam: float = 0.5
+    """Chosen: many jobs start in the time in which one runs, and what each does is seen at once in the value of the state."""
     clip: float = 0.2
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """At the beginning; it falls to 0 in a straight line. Chosen."""
     entropy: float = 0.003
     """Weight of the entropy of choices; chosen."""
@@ -70,7 +92,18 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Raises TrainingError for numbers that cannot be."""
-        for name in ("hidden", "pair", "steps", "batches", "stages", "epochs", "minibatch", "learning_rate", "clip"):
+        for name in (
+            "envs",
+            "hidden",
+            "pair",
+            "steps",
+            "batches",
+            "stages",
+            "epochs",
+            "minibatch",
+            "learning_rate",
+            "clip",
+        ):
             if not getattr(self, name) > 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give more than 0")
         for name in ("gamma", "lam"):
@@ -88,7 +121,9 @@ class Progress:
     stage: int
     """From 1."""
     steps: int
-    """Of all environments, in all stages so far."""
+    """Of all environments, in all stages so far: decisions, the forced ones not among them."""
+    rounds: float
+    """That passed in all environments in this stage."""
     episodes: Sequence[Episode]
     """That ended in it."""
     losses: Mapping[str, float]
@@ -122,16 +157,19 @@ class Training:
         self._collector.restart(seeds(envs.num_envs, self.seed, "episodes", self.stage))
         episodes: list[Episode] = []
         losses: list[dict[str, float]] = []
+        rounds = 0.0
         for batch in range(recipe.batches):
             done = (self.stage + batch / recipe.batches) / recipe.stages
             for group in self._optimizer.param_groups:
                 group["lr"] = recipe.learning_rate * max(0.0, 1.0 - done)
             rollout = self._collector.collect(self.act)
             episodes += rollout.episodes
+            rounds += 0.0 if rollout.elapsed is None else float(rollout.elapsed.sum())
             losses.append(self.update(rollout))
         self.stage += 1
         means = {name: float(np.mean([each[name] for each in losses])) for name in losses[0]}
-        return Progress(self.stage, self.stage * recipe.batches * recipe.steps * envs.num_envs, episodes, means)
+        steps = self.stage * recipe.batches * recipe.steps * envs.num_envs
+        return Progress(self.stage, steps, rounds, episodes, means)
 
     def act(self, seen: Observations, masks: Flags | None) -> dict[str, Array]:
         """Everyone's action, drawn; with its log-probability, and the value of what is seen."""
@@ -201,7 +239,8 @@ class Training:
         mean = (share * advantages).sum()
         advantages = (advantages - mean) / ((share * (advantages - mean).square()).sum().sqrt() + 1e-8)
         policy_loss = -(share * torch.min(ratio * advantages, clipped * advantages)).sum()
-        value_loss = (values - rows["returns"]).square().mean()
+        # In units of how much returns differ, which depends on the weights of the reward.
+        value_loss = (values - rows["returns"]).square().mean() / (rows["returns"].var() + 1e-8)
         entropy = -(share * (chances.exp() * chances).sum(1)).sum()
         loss = policy_loss + recipe.value * value_loss - recipe.entropy * entropy
         self._optimizer.zero_grad()

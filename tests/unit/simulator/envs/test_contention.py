@@ -64,15 +64,21 @@ def test_an_agent_sees_who_is_on_which_gpu_and_how_candidates_can_be_spread() ->
 
 
 def test_cells_may_hold_features() -> None:
-    trace = trace_of((0, 1, 600), (0, 1, 600), models=["FSDP", "FSDP"])
+    trace = trace_of((0, 2, 600), (0, 1, 600), (0, 1, 600), models=["FSDP", "MoE", "FSDP"])
     env = ContentionEnv(traces=[trace], cluster="2x2", cells="features")
     env.reset()
+    features = JobFeatures(paper_profiles("contention-rl"), env.cluster.topology)
+    # Two GPUs over both nodes, one of two nodes elsewhere; then a job on one node.
+    env.step(np.int64(1 + 2))
     seen, *_ = env.step(np.int64(1))
-    job = [1.0, *JobFeatures(paper_profiles("contention-rl"), env.cluster.topology).of("FSDP")]
-    assert seen.shape == (2, 4, 4)
-    assert seen[0, 0].tolist() == np.array(job, dtype=np.float32).tolist()
-    assert not seen[0, 1].any()
-    assert not seen[1, :2].any()
+    spread = [1.0, *features.of("FSDP"), 0.5]
+    alone = [1.0, *features.of("MoE"), 0.0]
+    assert seen.shape == (2, 4, 5)
+    assert seen[:, 0].tolist() == np.array([spread, spread], dtype=np.float32).tolist()
+    assert seen[0, 1].tolist() == np.array(alone, dtype=np.float32).tolist()
+    assert not seen[1, 1].any()
+    # The first candidate of three: its place in the queue is told in the first number.
+    assert seen[0, 2].tolist() == np.array([1.0, *features.of("FSDP"), 0.0], dtype=np.float32).tolist()
 
 
 def test_a_model_that_nobody_has_seen_has_a_place_among_the_others() -> None:

@@ -199,7 +199,7 @@ def test_a_profile_that_is_none_counts_as_the_usual_one(column: str, value: floa
     profiles: Profiles = replace(state.profiles, **{column: np.array([value])})  # type: ignore[arg-type]
     good = look(state, cells="features", usual=(0.2, 0.3, 0.4)).array
     bad = look(replace(state, profiles=profiles), cells="features", usual=(0.2, 0.3, 0.4)).array
-    assert good[0, 8].tolist() != bad[0, 8].tolist() == pytest.approx([1, 0.2, 0.3, 0.4])
+    assert good[0, 8].tolist() != bad[0, 8].tolist() == pytest.approx([1, 0.2, 0.3, 0.4, 0])
     assert np.isfinite(bad).all()
 
 

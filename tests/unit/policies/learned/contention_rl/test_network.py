@@ -58,9 +58,9 @@ def test_a_candidates_cells_bear_on_its_own_actions_as_those_of_no_other_do() ->
     encoding = Encoding(cells="features")
     network = network_of(encoding)
     seen = torch.zeros(1, *encoding.shape)
-    seen[0, 0, 8 + 1] = torch.tensor([1.0, 0.1, 0.1, 0.1])
-    seen[0, 0, 8 + 3] = torch.tensor([1 - 1 / 3, 0.9, 0.9, 0.9])
-    own = network._own_cells(seen[:, :3, 8:]).reshape(3, 3, 8, 4)
+    seen[0, 0, 8 + 1] = torch.tensor([1.0, 0.1, 0.1, 0.1, 0.0])
+    seen[0, 0, 8 + 3] = torch.tensor([1 - 1 / 3, 0.9, 0.9, 0.9, 0.0])
+    own = network._own_cells(seen[:, :3, 8:]).reshape(3, 3, 8, 5)
     assert own[0].nonzero()[:, :2].unique(dim=0).tolist() == [[0, 1]]
     assert own[1].nonzero()[:, :2].unique(dim=0).tolist() == [[0, 3]]
     assert not own[2].any()

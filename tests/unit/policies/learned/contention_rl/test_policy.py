@@ -103,16 +103,16 @@ def saved(folder: Path, **changed: Any) -> Encoding:
         data="none",
         data_sha256="0" * 64,
     )
-    weights.save(folder, "small", network_of(encoding).state_dict(), card)
+    weights.save(folder, SYSTEM, network_of(encoding).state_dict(), card)
     return encoding
 
 
 def test_weights_and_their_card_make_the_agent_that_was_saved(tmp_path: Path) -> None:
     encoding = saved(tmp_path)
-    kept = json.loads((tmp_path / "small.json").read_text())["recipe"]
+    kept = json.loads((tmp_path / f"{SYSTEM}.json").read_text())["recipe"]
     assert encoding_of(kept) == encoding
     state = cluster([Node()] * 4, [Job(gpus=gpus) for gpus in (8, 4, 2, 8, 16)])
-    loaded, made = Agent.load(tmp_path, "small"), Agent(encoding, network_of(encoding))
+    loaded, made = Agent.load(str(tmp_path)), Agent(encoding, network_of(encoding))
     assert loaded.encoder.encoding == encoding
     assert RlBase(loaded).decide(state) == RlBase(made).decide(state)
 
@@ -130,15 +130,15 @@ def test_weights_and_their_card_make_the_agent_that_was_saved(tmp_path: Path) ->
 )
 def test_a_card_of_another_network_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
     saved(tmp_path, **changed)
-    with pytest.raises(WeightsError, match="small"):
-        Agent.load(tmp_path, "small")
+    with pytest.raises(WeightsError, match=SYSTEM):
+        Agent.load(str(tmp_path))
 
 
 def test_weights_that_are_damaged_are_refused(tmp_path: Path) -> None:
     saved(tmp_path)
-    path = tmp_path / "small.safetensors"
+    path = tmp_path / f"{SYSTEM}.safetensors"
     content = bytearray(path.read_bytes())
     content[-3] ^= 4
     path.write_bytes(content)
     with pytest.raises(WeightsError, match="SHA-256"):
-        Agent.load(tmp_path, "small")
+        Agent.load(str(tmp_path))

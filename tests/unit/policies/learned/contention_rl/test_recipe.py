@@ -145,7 +145,7 @@ def test_a_training_in_its_folder_leaves_weights_that_serve(tmp_path: Path) -> N
         train(run, training, lambda network: {"jct_s": next(figures)})
         best = run.best_folder
     assert training.is_done
-    agent = Agent.load(best, SYSTEM)
+    agent = Agent.load(str(best.parent))
     assert agent.encoder.encoding == ENCODING
     assert json.loads((best / f"{SYSTEM}.json").read_text())["results"]["jct_s"] == 3.0
 

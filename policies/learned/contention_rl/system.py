@@ -1,0 +1,94 @@
+"""Contention RL as `headway-policy train contention-rl` trains it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+from torch import nn
+
+from policies.learned.contention_rl.encoder import NAME, Encoding, usual_of
+from policies.learned.contention_rl.features import MANY
+from policies.learned.contention_rl.policy import SYSTEM as NAMED
+from policies.learned.contention_rl.policy import Agent, RlBase, RlHybrid, settings
+from policies.learned.contention_rl.recipe import Recipe, Training
+from policies.learned.contention_rl.recipe import train as train_with
+from policies.learned.run import TrainingRun
+from policies.learned.systems import Facts, Ground, Gym, Jobs, Scene, System
+
+ENVIRONMENT = "headway/Contention-v0"
+
+
+def scene(recipe: Recipe) -> Scene:
+    """The paper's cluster and mixes, slowed down by pairs: those that its text and figure 1 tell of."""
+    how: dict[str, object] = {"demands": recipe.demands, "arrivals": recipe.arrivals}
+    if recipe.arrivals != "batch":
+        how["load"] = recipe.load
+    return Scene(
+        workloads=tuple(Jobs("contention-rl", {"mix": mix, **how}) for mix in recipe.mixes),
+        cluster="4x8",
+        slowdown=("pair-table",),
+        papers=("contention-rl",),
+        validation_seeds=(500,),
+    )
+
+
+def encoding_of(recipe: Recipe, ground: Ground) -> Encoding:
+    """What the agent sees of that ground's cluster. Raises EncoderError for one with more lists of nodes than can be learned."""
+    return Encoding(
+        num_nodes=len(ground.gpus),
+        gpus_per_node=max(ground.gpus),
+        candidates=recipe.candidates,
+        starts=recipe.starts,
+        cells=MANY,
+        usual=usual_of(ground.example()),
+    )
+
+
+def facts(recipe: Recipe, ground: Ground) -> Facts:
+    """What the card is told."""
+    encoding = encoding_of(recipe, ground)
+    return Facts(encoder=NAME, shapes=(encoding.supports,), settings=settings(encoding, recipe))
+
+
+def environments(recipe: Recipe, ground: Ground) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """That show and do what the encoding says."""
+    return ground.envs(
+        ENVIRONMENT,
+        recipe.envs,
+        branch=recipe.branch,
+        reward=recipe.reward,
+        starts=recipe.starts,
+        candidates=recipe.candidates,
+        cells=MANY,
+        decide=recipe.decide,
+        skip_forced=True,
+    )
+
+
+def train(run: TrainingRun, ground: Ground, recipe: Recipe) -> None:
+    """The whole training. Both policies decide about the validation traces; RL-Hybrid's JCT says which weights are best."""
+    encoding = encoding_of(recipe, ground)
+    training = Training(environments(recipe, ground), encoding, recipe, run.card.seed)
+    agent = Agent(encoding, training.network)
+
+    def validate(_network: nn.Module) -> dict[str, float]:
+        hybrid = dict(ground.validate(RlHybrid(agent)))
+        return hybrid | {f"base_{name}": figure for name, figure in ground.validate(RlBase(agent)).items()}
+
+    train_with(run, training, validate)
+
+
+SYSTEM = System(
+    name=NAMED,
+    says="where jobs start, and when none does, so that few slow each other down; RL-base and RL-Hybrid (Ryu and Eo)",
+    recipe=Recipe,
+    scene=scene,
+    facts=facts,
+    train=train,
+    policies=("rl-base", "rl-hybrid"),
+    rounds="stages",
+    gym=Gym(
+        envs=environments, policy=lambda recipe, ground, network: RlHybrid(Agent(encoding_of(recipe, ground), network))
+    ),
+)
