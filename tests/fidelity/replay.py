@@ -17,20 +17,20 @@ def replay(ground: Ground, mix: Sequence[TrainingJob], policy: str, says: Callab
     """Submit every job at its time, and wait for the last to end."""
     names = [f"{policy}-{job.name}" for job in mix]
     with ground.scheduled_by(policy):
-        busy_s, all_s = _cpu_s()
+        busy_s, all_s = cpu_s()
         began_s = time.time()
         for job, name in zip(mix, names, strict=True):
             time.sleep(max(0.0, began_s + job.submit_s - time.time()))
             ground.submit(job, name)
         ground.wait(names, _PATIENCE_S)
-        busy_then_s, all_then_s = _cpu_s()
+        busy_then_s, all_then_s = cpu_s()
     runs = tuple(ground.run_of(name) for name in names)
     found = Replay(policy, began_s, runs, (busy_then_s - busy_s) / (all_then_s - all_s))
     says(f"{policy}: mean JCT {found.avg_jct_s:.1f} s, cores busy {found.cpu_busy:.0%}")
     return found
 
 
-def _cpu_s() -> tuple[float, float]:
+def cpu_s() -> tuple[float, float]:
     """Ticks for which all cores were busy, and all ticks, since the machine's boot."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(ticks) - ticks[3] - ticks[4], float(sum(ticks))

@@ -1,0 +1,96 @@
+"""Learned policies and heuristics on the same real DDP jobs, JCT side by side. As root; the machine should be quiet."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from slurm.prerequisites import missing
+from tests.bench.figures import machine
+from tests.contest.contest import Plan, hold, summary
+from tests.contest.ground import ContestError
+
+RESULTS = Path("bench-results")
+POLICIES = "headway-rl,rl-hybrid,srtf,las"
+
+
+def main() -> int:
+    """The command line."""
+    options = _parse()
+    says = Console(stderr=True)
+    if reasons := missing():
+        says.print(f"[red]{'; '.join(reasons)}")
+        return 2
+    plan = Plan(
+        policies=tuple(options.policies.split(",")),
+        jobs=options.jobs,
+        repeats=options.repeats,
+        rate=options.rate,
+        seed=options.seed,
+        load=options.load,
+        length_s=(options.shortest, options.longest),
+        preemption=options.preemption,
+    )
+    try:
+        turns = hold(plan, lambda text: says.print(f"[dim]{text}", highlight=False))
+    except ContestError as error:
+        says.print(f"[red]{error}", highlight=False)
+        return 1
+    rows = summary(turns, plan.policies)
+    found = {"plan": asdict(plan), "machine": machine(), "summary": rows, "turns": [asdict(turn) for turn in turns]}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "contest.json").write_text(json.dumps(found) + "\n")
+    if options.json:
+        print(json.dumps(found, indent=1))
+    else:
+        Console(width=120).print(_table(rows))
+    return 0
+
+
+def _table(rows: list) -> Table:  # type: ignore[type-arg]
+    others = [row["policy"] for row in rows]
+    table = Table(
+        "policy", "average JCT, s", "p90 JCT, s", "stops", *(f"against {other}" for other in others), box=None
+    )
+    for row in rows:
+        against = [_share(row["against"][other]) if other in row["against"] else "" for other in others]
+        table.add_row(
+            row["policy"], _seconds(row["avg_jct_s"]), _seconds(row["p90_jct_s"]), str(row["stops"]), *against
+        )
+    return table
+
+
+def _seconds(pair: dict[str, float | None]) -> str:
+    return f"{pair['mean']:.1f}" + (f" ± {pair['ci95']:.1f}" if pair["ci95"] is not None else "")
+
+
+def _share(pair: dict[str, float | None]) -> str:
+    return f"{100 * (pair['mean'] or 0):+.1f} %" + (f" ± {100 * pair['ci95']:.1f}" if pair["ci95"] is not None else "")
+
+
+def _parse() -> argparse.Namespace:
+    usual = Plan(policies=())
+    parser = argparse.ArgumentParser(prog="python -m tests.contest", description=__doc__)
+    parser.add_argument("--policies", default=POLICIES, metavar="A,B,...", help=f"default {POLICIES}")
+    parser.add_argument("--jobs", type=int, default=usual.jobs, help="of a repeat")
+    parser.add_argument("--repeats", type=int, default=usual.repeats, help="each with arrivals of its own")
+    parser.add_argument("--rate", default=usual.rate, help="of every NIC")
+    parser.add_argument("--seed", type=int, default=usual.seed, help="of the first repeat's arrivals")
+    parser.add_argument("--load", type=float, default=usual.load, help="GPU time that comes, over what there is")
+    parser.add_argument("--shortest", type=float, default=usual.length_s[0], help="job, alone, seconds")
+    parser.add_argument("--longest", type=float, default=usual.length_s[1], help="job, alone, seconds")
+    parser.add_argument(
+        "--preemption", default=usual.preemption, choices=("off", "automatic"), help="may policies stop jobs?"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

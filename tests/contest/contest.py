@@ -1,0 +1,128 @@
+"""The whole contest: profiles first, then every policy on the same arrivals, in turns; and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from policies.learned.statistics import Mean, change
+from slurm.minicluster.spec import parse_rate
+from tests.contest.ground import Ended, Ground, ground
+from tests.contest.mix import Job, arrivals, one_of_each
+from tests.fidelity.replay import cpu_s
+
+_PATIENCE_S = 1800.0
+Says = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is asked for."""
+
+    policies: tuple[str, ...]
+    jobs: int = 30
+    repeats: int = 3
+    rate: str = "200mbit"
+    seed: int = 1
+    """Of the first repeat's arrivals; the others have the next ones."""
+    load: float = 1.0
+    length_s: tuple[float, float] = (30.0, 60.0)
+    """Of jobs alone."""
+    alone_s: float = 25.0
+    """For so long every kind trains by itself first, so that agents know it."""
+    preemption: str = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One policy on one repeat's arrivals."""
+
+    policy: str
+    repeat: int
+    jobs: Sequence[Ended]
+    cpu_busy: float
+    """Share of the machine's cores that was busy."""
+
+    @property
+    def avg_jct_s(self) -> float:
+        """Mean over jobs."""
+        return float(np.mean([job.jct_s for job in self.jobs]))
+
+    @property
+    def p90_jct_s(self) -> float:
+        """Linear between jobs."""
+        return float(np.quantile([job.jct_s for job in self.jobs], 0.9))
+
+    @property
+    def stops(self) -> int:
+        """How often jobs were stopped and came back."""
+        return sum(job.runs - 1 for job in self.jobs)
+
+
+def hold(plan: Plan, says: Says) -> list[Turn]:
+    """Everything that needs a cluster: some minutes for each policy and repeat. Raises ContestError."""
+    speed = parse_rate(plan.rate) / 8
+    turns = []
+    with ground(plan.rate, says, preemption=plan.preemption) as booted:
+        _measure(booted, one_of_each(plan.alone_s, speed), says)
+        for repeat in range(plan.repeats):
+            mix = arrivals(plan.jobs, plan.seed + repeat, speed, plan.length_s, plan.load)
+            # Each begins once, or as nearly so as can be: the machine's mood is nobody's advantage.
+            order = [plan.policies[(place + repeat) % len(plan.policies)] for place in range(len(plan.policies))]
+            for policy in order:
+                turns.append(_turn(booted, mix, policy, repeat))
+                done = turns[-1]
+                says(
+                    f"{repeat + 1}. {policy}: mean JCT {done.avg_jct_s:.1f} s, {done.stops} stops, cores {done.cpu_busy:.0%} busy"
+                )
+    return turns
+
+
+def _measure(booted: Ground, jobs: Sequence[Job], says: Says) -> None:
+    """One after another, so that nobody shares a link."""
+    for job in jobs:
+        with booted.decided_by("fifo"):
+            booted.submit(job, job.name)
+            booted.wait([job.name], _PATIENCE_S)
+    says(f"{len(jobs)} kinds and shapes measured alone")
+
+
+def _turn(booted: Ground, mix: Sequence[Job], policy: str, repeat: int) -> Turn:
+    names = [f"{policy.replace(':', '-').replace('=', '-')}-{repeat}-{job.name}" for job in mix]
+    with booted.decided_by(policy):
+        busy_s, all_s = cpu_s()
+        began_s = time.time()
+        for job, name in zip(mix, names, strict=True):
+            time.sleep(max(0.0, began_s + job.submit_s - time.time()))
+            booted.submit(job, name)
+        booted.wait(names, _PATIENCE_S)
+        busy_then_s, all_then_s = cpu_s()
+    ended = [booted.ended(job, name) for job, name in zip(mix, names, strict=True)]
+    return Turn(policy, repeat, ended, (busy_then_s - busy_s) / (all_then_s - all_s))
+
+
+def summary(turns: Sequence[Turn], policies: Sequence[str]) -> list[Mapping[str, Any]]:
+    """A row for each policy: means over repeats, and its average JCT against each other's, pair by pair."""
+    of = {
+        policy: sorted((turn for turn in turns if turn.policy == policy), key=lambda turn: turn.repeat)
+        for policy in policies
+    }
+    average = {policy: [turn.avg_jct_s for turn in its] for policy, its in of.items()}
+    return [
+        {
+            "policy": policy,
+            "avg_jct_s": _pair(Mean.of(average[policy])),
+            "p90_jct_s": _pair(Mean.of([turn.p90_jct_s for turn in of[policy]])),
+            "stops": sum(turn.stops for turn in of[policy]),
+            "against": {other: _pair(change(average[policy], average[other])) for other in policies if other != policy},
+        }
+        for policy in policies
+    ]
+
+
+def _pair(mean: Mean) -> dict[str, float | None]:
+    return {"mean": mean.mean, "ci95": mean.ci95}

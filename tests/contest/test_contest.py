@@ -1,0 +1,47 @@
+"""What needs no cluster: arrivals, and what is made of turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contest.contest import Turn, summary
+from tests.contest.ground import GPUS, NODES, Ended
+from tests.contest.mix import KINDS, arrivals, one_of_each
+
+SPEED = 25e6
+
+
+def test_arrivals_follow_from_the_seed_and_fit_the_cluster() -> None:
+    jobs = arrivals(200, 1, SPEED, (30.0, 60.0), 1.0)
+    assert jobs == arrivals(200, 1, SPEED, (30.0, 60.0), 1.0)
+    assert jobs != arrivals(200, 2, SPEED, (30.0, 60.0), 1.0)
+    assert all(job.nodes <= NODES and job.gpus_per_node <= GPUS for job in jobs)
+    assert {job.kind for job in jobs} == set(KINDS)
+    alone_s = [job.steps * job.kind.step_s(job.nodes, SPEED) for job in jobs]
+    assert 29 < min(alone_s) and max(alone_s) < 61
+
+
+@pytest.mark.parametrize("load", [0.5, 1.0])
+def test_as_much_comes_as_was_asked_for(load: float) -> None:
+    jobs = arrivals(3000, 1, SPEED, (30.0, 60.0), load)
+    work = sum(job.steps * job.kind.step_s(job.nodes, SPEED) * job.nodes * job.gpus_per_node for job in jobs)
+    assert work / jobs[-1].submit_s / (NODES * GPUS) == pytest.approx(load, rel=0.08)
+
+
+def test_everything_that_communicates_is_measured_alone() -> None:
+    assert {(job.kind.name, job.nodes) for job in one_of_each(20.0, SPEED)} == {
+        (kind.name, nodes) for kind in KINDS for nodes in (2, 4)
+    }
+
+
+def test_policies_are_compared_repeat_by_repeat() -> None:
+    def turn(policy: str, repeat: int, jct_s: float) -> Turn:
+        return Turn(policy, repeat, (Ended("a", "a", 0.0, jct_s, 1), Ended("b", "b", 0.0, 3 * jct_s, 3)), 0.5)
+
+    # In the order of the turns, which is not that of the repeats
+    turns = [turn("one", 0, 10.0), turn("two", 0, 20.0), turn("two", 1, 30.0), turn("one", 1, 30.0)]
+    one, two = summary(turns, ("one", "two"))
+    assert one["avg_jct_s"]["mean"] == pytest.approx(40.0)
+    assert one["against"]["two"]["mean"] == pytest.approx((-0.5 + 0.0) / 2)
+    assert two["against"]["one"]["mean"] == pytest.approx((1.0 + 0.0) / 2)
+    assert one["stops"] == 4
