@@ -39,6 +39,8 @@ class Law(Enum):
     PAIRS = "pairs"
     BOTH = "both"
     """The product."""
+    NOTHING = "nothing"
+    """By nothing: for controls that are blind to contention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ class ContentionModel:
         self._network = Network(state)
         self._trainings = Trainings(state)
         ratios = _ratios(state, law)
-        self._links = law in {Law.LINKS, Law.BOTH} or ratios is None or (law is Law.AUTO and _has_ring(state))
+        links = law in {Law.LINKS, Law.BOTH} or ratios is None or (law is Law.AUTO and _has_ring(state))
+        self._links = links and law is not Law.NOTHING
         self._ratios = ratios
         self._users: dict[int, dict[int, _Run]] = {}
         self._on: dict[int, dict[int, _Run]] = {}
@@ -294,7 +297,7 @@ def _has_ring(state: ClusterState) -> bool:
 def _ratios(state: ClusterState, law: Law) -> Ratios | None:
     """The table of pairs, if it is to count."""
     profiles = state.profiles
-    if law is Law.LINKS or profiles is None or profiles.pairs is None:
+    if law in {Law.LINKS, Law.NOTHING} or profiles is None or profiles.pairs is None:
         return None
     ratios = Ratios(profiles.pairs.table())
     if law is not Law.AUTO or profiles.ring is not None:

@@ -59,7 +59,7 @@ class ContentionGreedy:
         law: str = "auto",
     ) -> None:
         """Jobs by `order` (fifo; gpus: fewest first; shortest: by remaining time; area: both multiplied); speeds of others count by
-        `weight`, by their GPUs or as jobs; `law` says what slows jobs down: links, pairs, both, or auto."""
+        `weight`, by their GPUs or as jobs; `law` says what slows jobs down: links, pairs, both, nothing, or auto."""
         self._threshold = number("threshold", threshold, unit="ideal speeds")
         if self._threshold > 1:
             raise ValueError(f"threshold is {threshold}; give a share of a job's ideal speed, from 0 to 1")

@@ -10,18 +10,16 @@ keep their places, and only the first MOST_WAITING of those who wait are looked 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from policies.api import Decision, PolicySpec
-from policies.contention_model import ContentionModel, Effect
+from policies.contention_model import ContentionModel, Effect, Law
 from policies.learned import weights
 from policies.learned.headway_rl.features import ENCODER, features
 from policies.learned.headway_rl.network import Network, empty
 from policies.learned.headway_rl.search import Layout, Search
 from policies.model import ClusterState, IntColumn, Placement
-from policies.options import number, switch, whole
+from policies.options import choice, number, switch, whole
 from policies.packing import Capacity
 from policies.selection import BLOCKED, held_placements
 
@@ -44,22 +42,24 @@ class HeadwayRl:
         patience_s: float = 604_800.0,
         settle_s: float = 60.0,
         effort: int = EFFORT,
+        law: str = "auto",
     ) -> None:
-        """Weights of that file (FOLDER/NAME, without an ending), or those that come with Headway. `effort`: jobs that are looked
-        at in all orders that a decision tries; 0: the first order stands. Raises WeightsError."""
-        self._set(load(weights), preempt, patience_s, settle_s, effort)
+        """`weights`: the folder of a training; without one, those that come with Headway. `effort`: jobs that are looked at in all
+        orders that a decision tries; 0: the first order stands. `law`: as contention-greedy has it. Raises WeightsError."""
+        self._set(load(weights), preempt, patience_s, settle_s, effort, law)
 
     @classmethod
     def of(cls, network: Network, *, preempt: bool = True) -> HeadwayRl:
         """With that network."""
         made = object.__new__(cls)
-        made._set(network, preempt, 604_800.0, 60.0, EFFORT)
+        made._set(network, preempt, 604_800.0, 60.0, EFFORT, Law.AUTO.value)
         return made
 
-    def _set(self, network: Network, preempt: bool, patience_s: float, settle_s: float, effort: int) -> None:
+    def _set(self, network: Network, preempt: bool, patience_s: float, settle_s: float, effort: int, law: str) -> None:
         self._network = network
         self._preempts = switch("preempt", preempt)
         self._effort = whole("effort", effort, least=0)
+        self._law = Law(choice("law", law, tuple(each.value for each in Law)))
         self._patience_s = number("patience_s", patience_s, unit="seconds")
         self._settle_s = number("settle_s", settle_s, unit="seconds")
         self.spec = PolicySpec(
@@ -76,7 +76,7 @@ class HeadwayRl:
         movable, capacity = self._movable(state)
         fixed = state.running[~np.isin(state.running, movable)]
         worth: list[float] = [0.0] * len(state.jobs)
-        model = ContentionModel(state, weights=worth, held=fixed)
+        model = ContentionModel(state, self._law, worth, fixed)
         worth[:] = self._network.values(features(state, model)).tolist()
         own = held_placements(state, movable)
         search = Search(capacity, model, own, worth, self._network.terms)
@@ -147,9 +147,8 @@ class _Reasons:
         return " (nobody measured what it trains: the usual numbers)" if self._model.is_usual(row) else ""
 
 
-def load(text: str = "") -> Network:
-    """A network from weights of FOLDER/NAME, or from those that come with Headway. Raises WeightsError."""
-    path = Path(text)
-    place, name = (path.parent, path.name) if text else (weights.pretrained(), SYSTEM)
+def load(folder: str = "") -> Network:
+    """A network from the folder of a training, or from the weights that come with Headway. Raises WeightsError."""
+    place, name = weights.located(folder, SYSTEM, SYSTEM)
     arrays, _ = weights.load(place, name, system=SYSTEM, encoder=ENCODER, network=empty())
     return Network(arrays)

@@ -133,7 +133,7 @@ def test_jobs_that_nobody_measured_count_as_usual_and_the_reason_says_so() -> No
         {"threshold": -1},
         {"order": "best"},
         {"weight": 2},
-        {"law": "none"},
+        {"law": "gravity"},
         {"patience_s": math.inf},
     ],
 )

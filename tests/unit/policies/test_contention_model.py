@@ -159,6 +159,14 @@ def test_without_a_measured_ring_bytes_and_bandwidth_count() -> None:
     assert model.effect(1, Placement((1,), (8,))).own == 1.0
 
 
+def test_by_nothing_nobody_is_slowed_down() -> None:
+    measured = two_jobs(profiles_of(1.0, 1e10, pairs=Pairs.of({("it", "it"): 0.5}), ring=RL_TAPS_RING))
+    model = ContentionModel(measured, Law.NOTHING)
+    assert not model.by_links and not model.by_pairs
+    effect = model.effect(1, BOTH_NODES)
+    assert (model.speed(0), effect.own, effect.taken, effect.alone) == (1.0, 1.0, 0.0, 1.0)
+
+
 def test_what_is_at_stake_is_what_is_lost_beside_another() -> None:
     # On two nodes 1 s of computing and 1 s of sending, or 2 s where the links are shared
     assert ContentionModel(two_jobs(profiles_of(1.0, 1e10))).at_stake(1, 8) == pytest.approx(1 / 2 - 1 / 3)

@@ -100,7 +100,7 @@ def stop_after(run: TrainingRun, rounds: int) -> None:
 @pytest.mark.usefixtures("known")
 def test_it_finds_what_is_better_and_begins_from_the_first_mean(tmp_path: Path) -> None:
     run = run_in(tmp_path, Recipe(generations=12, candidates=24, elite=6, at_once=12, episodes=4))
-    found = load(str(run.best_folder / SYSTEM.name))
+    found = load(str(run.folder))
     begun = Known()._jct_s(HeadwayRl.of(Network(recipes.weights_of(Distribution().mean))))
     reached = Known()._jct_s(HeadwayRl.of(found))
     assert 1000.0 <= reached < 1000.0 + 0.5 * (begun - 1000.0)
@@ -168,4 +168,4 @@ def test_it_trains_in_the_simulator(tmp_path: Path) -> None:
     )
     with TrainingRun(tmp_path, card, resume=False, better="lower") as run:
         train(run, ground, recipe)
-    load(str(tmp_path / "best" / SYSTEM.name))
+    load(str(tmp_path))
