@@ -28,6 +28,7 @@ from policies.learned.sched2.window import FIRST, WINDOWS, chosen
 from policies.locality import ACROSS_RACKS, NUM_TIERS, SAME_RACK, SAME_SOCKET
 from policies.model import ClusterState, FloatColumn, Placement
 from policies.packing import Capacity
+from policies.selection import held_placements
 from policies.spreading import PACKING
 
 NAME = "sched2/1"
@@ -107,8 +108,10 @@ class Moment:
         self.encoding = encoding
         self._layout = encoding.layout
         self._times = _Times(state, encoding.usual_h)
-        self._cells = _Cells(state, encoding.gpus_per_node)
         self._runs = len(state.running) > 0
+        self._started: list[tuple[int, Placement]] = []
+        self._shown: _Cells | None = None
+        """Where the jobs in `_started` are not yet to be seen; None until somebody looks."""
         jobs, waiting = state.jobs, state.pending
         of = self.capacity.requests.of
         possible: dict[int, bool] = {}
@@ -119,7 +122,6 @@ class Moment:
         self._waiting = waiting[[possible[keys[row]] for row in waiting.tolist()]] if len(waiting) else waiting
         waited_s = np.maximum(state.time_s - jobs.submit_time_s - jobs.service_s, 0.0)
         self._waited_h = np.where(np.isfinite(waited_s), waited_s, 0.0) / HOUR_S
-        self._hold_running()
         self._choose()
 
     @property
@@ -132,7 +134,7 @@ class Moment:
         layout, jobs = self._layout, self.state.jobs
         seen = np.zeros(layout.size)
         gpus, rows, rest = layout.split(seen)
-        gpus[:] = self._cells.sorted()
+        gpus[:] = self._cells().sorted()
         for place, row in enumerate(self._candidates):
             rows[place] = (
                 *self._times.profiled(row),
@@ -162,7 +164,7 @@ class Moment:
         if where is None:
             return None
         self.capacity.take(row, where)
-        self._hold(row, where)
+        self._started.append((row, where))
         self._runs = True
         self._waiting = self._waiting[self._waiting != row]
         self._choose()
@@ -183,20 +185,24 @@ class Moment:
             self._places[key] = PACKING.place(self.capacity, row)
         return self._places[key]
 
-    def _hold_running(self) -> None:
-        state = self.state
-        for row in state.running.tolist():
-            placement = state.jobs.placement(row)
-            if placement is not None:
-                self._hold(row, placement)
-        self._cells.close(~state.nodes.available)
+    def _cells(self) -> _Cells:
+        """Hours until each GPU comes free."""
+        state, cells = self.state, self._shown
+        if cells is None:
+            cells = self._shown = _Cells(state, self._layout.gpus)
+            for row, placement in held_placements(state, state.running).items():
+                self._hold(cells, row, placement)
+            cells.close(~state.nodes.available)
+        for row, placement in self._started:
+            self._hold(cells, row, placement)
+        self._started.clear()
+        return cells
 
-    def _hold(self, row: int, placement: Placement) -> None:
+    def _hold(self, cells: _Cells, row: int, placement: Placement) -> None:
         hours = self._times.run_h(row, placement)
+        whole = bool(self.state.jobs.exclusive[row])
         for node, gpus in placement.items():
-            self._cells.take(node, gpus, hours)
-            if self.state.jobs.exclusive[row]:
-                self._cells.take(node, self._layout.gpus, hours)
+            cells.take(node, self._layout.gpus if whole else gpus, hours)
 
 
 class _Cells:

@@ -1,0 +1,73 @@
+"""The Q-network: every server is seen by the same weights, and so is every job.
+
+Source: SCHED2, section III-E, equations 3 to 5: F_i = f(S_i; w_shared) of each server, G of jobs and statistics, and two more
+layers on all of them. The layers' widths are not given. Here the sharing goes on: jobs are seen by the same weights too, and
+servers are pooled instead of laid end to end, so that neither a server's number nor a job's place teaches anything.
+
+    server n      e_n = f(its features)
+    candidate k   x_k: its features;   y_k = f([x_k; e of the server that packing takes first])
+    cluster       c = f([mean_n e_n; max_n e_n; mean_k y_k; statistics])
+    Q(start k)    = V(c) + A_k - mean A,  A_k = w x_k + f(c, y_k);   Q(void) = V(c) + A_0 - mean A,  A_0 = f(c)
+
+That is a dueling network (Wang et al. 2016); the mean of A is over what is possible, and what is masked has Q = IMPOSSIBLE. A_k has
+a part that is linear in the features, `rule`, beside the deep one (Cheng et al., "Wide & deep learning", 2016): alone it is a rule
+that orders jobs, and says which wait, which can be searched for as such (`search`). At first all else of A is 0.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from policies.learned.sched2.features import OF_ALL, OF_JOB, SIZES, Shape, features
+from policies.learned.sched2.layout import Layout
+
+IMPOSSIBLE = -1e9
+"""Q of what is masked."""
+
+
+class Network(nn.Module):
+    """States of that layout, and masks -> Q of all actions. Invariant: where jobs are renumbered, so are their Q."""
+
+    def __init__(self, layout: Layout, hidden: int = 32, server: int = 16) -> None:
+        """`hidden` numbers for a job and the cluster, `server` for a server."""
+        super().__init__()
+        self._layout = layout
+        self.shape = Shape(layout)
+        self.server = nn.Sequential(
+            nn.Linear(self.shape.servers, server), nn.ReLU(), nn.Linear(server, server), nn.ReLU()
+        )
+        self.job = nn.Sequential(nn.Linear(OF_JOB + server, hidden), nn.ReLU())
+        self.cluster = nn.Sequential(nn.Linear(2 * server + hidden + OF_ALL, hidden), nn.ReLU())
+        self.value = nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+        self.of_job = nn.Linear(hidden, hidden, bias=False)
+        self.of_cluster = nn.Linear(hidden, hidden)
+        self.start = nn.Linear(hidden, 1)
+        self.void = nn.Sequential(nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+        self.rule = nn.Linear(OF_JOB, 1, bias=False)
+        for layer in (self.rule, self.start, self.void[2]):
+            for parameter in layer.parameters():
+                nn.init.zeros_(parameter)
+
+    def forward(self, states: Tensor, masks: Tensor) -> Tensor:
+        """(batch, size), (batch, 1 + J) -> (batch, 1 + J)."""
+        return self.judge(self.look(states), masks)
+
+    def look(self, states: Tensor) -> Tensor:
+        """What `judge` wants to know of them; nothing in it is learned."""
+        return features(self._layout, states)
+
+    def judge(self, seen: Tensor, masks: Tensor) -> Tensor:
+        """Q of all actions."""
+        servers, own, first, rest = self.shape.split(seen)
+        servers = self.server(servers)
+        there = servers.gather(1, first.unsqueeze(2).expand(-1, -1, servers.shape[2]))
+        jobs = self.job(torch.cat([own, there], 2))
+        is_job = own[:, :, -SIZES:].sum(2, keepdim=True)
+        queue = (jobs * is_job).sum(1) / is_job.sum(1).clamp(min=1.0)
+        cluster = self.cluster(torch.cat([servers.mean(1), servers.amax(1), queue, rest], 1))
+        pairs = torch.relu(self.of_job(jobs) + self.of_cluster(cluster).unsqueeze(1))
+        gains = torch.cat([self.void(cluster), (self.rule(own) + self.start(pairs)).squeeze(2)], 1)
+        mean = (gains * masks).sum(1, keepdim=True) / masks.sum(1, keepdim=True).clamp(min=1)
+        values: Tensor = self.value(cluster) + gains - mean
+        return values.masked_fill(~masks, IMPOSSIBLE)

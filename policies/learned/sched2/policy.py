@@ -1,0 +1,147 @@
+"""SCHED2: the trained agent chooses who starts next among ten waiting jobs, or that nobody does; packing says where.
+
+Source: SCHED2 (Luan et al., GLOBECOM 2019), section III. Served, the agent always takes the action of the highest Q. Three things
+are chosen here. An agent that would start nobody while nothing runs is not heard, as in the environment. Jobs that it sees and does
+not start wait, whatever else is free: holding GPUs back is what it has learned. And where a network's answer is no number, as from
+inputs far beyond those of training, the job that came first and fits starts, and its reason says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from policies.api import Decision, PolicySpec
+from policies.errors import EncoderError, WeightsError
+from policies.learned import weights
+from policies.learned.card import Setting, settings_of
+from policies.learned.sched2.encoder import NAME, Encoder, Encoding, Moment
+from policies.model import ClusterState, Placement
+from policies.selection import held_placements
+
+if TYPE_CHECKING:
+    from policies.learned.sched2.network import Network
+    from policies.learned.sched2.recipe import Recipe
+
+SYSTEM = "sched2"
+SOURCE = "SCHED2: Scheduling Deep Learning Training via Deep Reinforcement Learning (Luan et al., GLOBECOM 2019)"
+_NEEDS = frozenset({"duration_estimate", "profile"})
+HELD = "held back by the agent: it would rather keep {} GPUs free for now"
+_LOST = "the network's answer is no number; first come, first served"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the agent would do."""
+
+    action: int
+    is_lost: bool = False
+    """The network gave no numbers."""
+
+
+class Agent:
+    """Network and encoder. Invariant: equal weights and states give equal actions."""
+
+    def __init__(self, encoding: Encoding, network: Network) -> None:
+        self.encoder = Encoder(encoding)
+        self._network = network.eval()
+
+    @classmethod
+    def load(cls, text: str, usual: str) -> Agent:
+        """From weights of FOLDER/NAME and their card; without one those of the usual name that come with Headway. Raises
+        WeightsError."""
+        from policies.learned.sched2.network import Network
+
+        path = Path(text)
+        place, name = (path.parent, path.name) if text else (weights.pretrained(), usual)
+        _, card = weights.load(place, name, system=SYSTEM, encoder=NAME)
+        try:
+            encoding = encoding_of(card.recipe)
+            network = Network(encoding.layout, int(card.recipe["hidden"]), int(card.recipe["server"]))
+        except (KeyError, ValueError, TypeError, RuntimeError, EncoderError) as error:
+            raise WeightsError(f"{place}: {name}.json: its recipe makes no network ({error!r}); train again") from error
+        arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())
+        weights.fill(network, arrays)
+        return cls(encoding, network)
+
+    def choose(self, moment: Moment) -> Choice:
+        """The action of the highest Q among those that are possible."""
+        import torch
+
+        mask = moment.mask()
+        possible = np.flatnonzero(mask)
+        if len(possible) == 1:
+            return Choice(int(possible[0]))
+        with torch.inference_mode():
+            worth = self._network(torch.from_numpy(moment.array()[None]), torch.from_numpy(mask[None]))[0].numpy()
+        if not np.isfinite(worth[mask]).all():
+            return Choice(int(possible[-1] if possible[-1] == 0 else possible[possible > 0][0]), is_lost=True)
+        return Choice(int(worth.argmax()))
+
+
+class Sched2:
+    """The agent's decisions."""
+
+    spec = PolicySpec(name="sched2", source=SOURCE, needs=_NEEDS)
+
+    usual: ClassVar[str] = "sched2"
+    """Name of the weights that come with Headway."""
+
+    def __init__(self, weights: str = "") -> None:
+        """By the weights of FOLDER/NAME, or by those that come with Headway. Raises WeightsError."""
+        self._agent = Agent.load(weights, self.usual)
+
+    @classmethod
+    def of(cls, agent: Agent) -> Self:
+        """By that agent."""
+        policy = object.__new__(cls)
+        policy._agent = agent
+        return policy
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Those who run stay; the agent starts jobs one by one until it waits. Raises EncoderError for unknown clusters."""
+        allocation = held_placements(state, state.running)
+        reasons: dict[int, str] = {}
+        moment = self._agent.encoder.look(state)
+        while len(moment.candidates):
+            chosen = self._agent.choose(moment)
+            started = moment.start(chosen.action)
+            if started is None:
+                break
+            row, placement = started
+            allocation[row] = placement
+            reasons[row] = _LOST if chosen.is_lost else _why(state, placement)
+        possible = moment.mask()[1:]
+        if possible.any():
+            free = moment.capacity.total_free()
+            reasons.update(
+                (row, HELD.format(free)) for row, fits in zip(moment.candidates, possible, strict=False) if fits
+            )
+        return Decision(allocation, reasons, tuple(state.pending.tolist()))
+
+
+class Sched2Wide(Sched2):
+    """The same, by weights that were trained to choose from the whole queue."""
+
+    spec = PolicySpec(name="sched2-wide", source=f"{SOURCE}, choosing from the whole queue", needs=_NEEDS)
+    usual = "sched2-wide"
+
+
+def settings(encoding: Encoding, recipe: Recipe) -> dict[str, Setting]:
+    """What a card keeps of both, from which `encoding_of` and the network are made again."""
+    return {**settings_of(recipe), **settings_of(asdict(encoding))}
+
+
+def encoding_of(kept: Mapping[str, Setting]) -> Encoding:
+    """The encoding of a card's recipe. Raises KeyError, EncoderError."""
+    return Encoding(**{each.name: kept[each.name] for each in fields(Encoding)})  # type: ignore[arg-type] # it checks itself
+
+
+def _why(state: ClusterState, placement: Placement) -> str:
+    names = [state.nodes.names[node] for node in placement.nodes]
+    where = names[0] if len(names) == 1 else f"{len(names)} nodes, {names[0]} to {names[-1]}"
+    return f"the agent's choice: {placement.num_gpus} GPUs on {where}"

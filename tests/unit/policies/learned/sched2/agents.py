@@ -1,0 +1,59 @@
+"""Agents that nobody trained, and the small worlds of the tests of training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from policies.learned.sched2.encoder import Encoding
+from policies.learned.sched2.network import Network
+from policies.learned.sched2.policy import Agent
+from policies.learned.sched2.recipe import Recipe
+from simulator.envs.sched2 import Sched2Env
+from simulator.traces.generators.sched2 import Sched2 as Workload
+
+SMALL = Encoding(num_nodes=4, gpus_per_node=4, candidates=4)
+FEW = Workload(jobs=30, mean_gap_s=600.0, cluster_gpus=16, one_gpu_share=0.9)
+
+
+def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> Network:
+    """Random weights; `spread` is how different its answers are."""
+    torch.manual_seed(seed)
+    network = Network(encoding.layout, hidden=8, server=4)
+    with torch.no_grad():
+        for name, weight in network.named_parameters():
+            if name in {"rule.weight", "start.weight", "void.2.weight"}:
+                torch.nn.init.normal_(weight, std=spread)
+    return network
+
+
+def agent_of(encoding: Encoding, seed: int = 0) -> Agent:
+    """With random weights."""
+    return Agent(encoding, network_of(encoding, seed))
+
+
+def small_recipe(**options: Any) -> Recipe:
+    """That takes seconds."""
+    given: dict[str, Any] = {
+        "candidates": 4, "hidden": 8, "server": 4, "envs": 4, "searches": 2, "traces": 1, "elite": 2, "rounds": 2, "batch": 16,
+        "memory": 1000, "warm": 20, "steps": 4,
+    }  # fmt: skip
+    return Recipe(**{**given, **options})
+
+
+def environments(recipe: Recipe, **options: Any) -> SyncVectorEnv:
+    """Of one process, as a training wants them."""
+    told = {
+        "traces": FEW,
+        "cluster": "4x4",
+        "candidates": recipe.candidates,
+        "window": recipe.window,
+        "reward": recipe.reward,
+        "horizon_h": recipe.horizon_h,
+        "tell_time": True,
+    }
+    return SyncVectorEnv(
+        [lambda: Sched2Env(**{**told, **options})] * recipe.envs, autoreset_mode=AutoresetMode.SAME_STEP
+    )

@@ -1,0 +1,163 @@
+"""The Q-network and its features: by hand, and what renumbering changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from policies.learned.sched2.controls import actions_of
+from policies.learned.sched2.encoder import Encoding
+from policies.learned.sched2.features import NEVER_H, OF_JOB, SIZES, Shape, features
+from policies.learned.sched2.network import IMPOSSIBLE, Network
+from policies.learned.sched2.search import IS_SPREAD, LOG_GPUS, LOG_TIME, Search
+from policies.learned.sched2.search import actions_of as rule_actions
+from simulator.envs.sched2 import Sched2Env
+from simulator.traces.generators.sched2 import Sched2 as Workload
+from tests.unit.policies.learned.sched2.agents import FEW, SMALL, network_of
+from tests.unit.simulator.envs.test_sched2 import random_agent
+
+
+def moments(
+    env: Sched2Env, most: int = 150
+) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.float32]], np.ndarray[tuple[int, int], np.dtype[np.bool_]]]:
+    """States and masks along an episode of random actions."""
+    states, masks, agent = [], [], random_agent(3)
+    seen, _ = env.reset(seed=1)
+    for _ in range(most):
+        states.append(seen)
+        masks.append(env.action_masks())
+        seen, _, over, _, _ = env.step(np.int64(agent(env)))
+        if over:
+            break
+    return np.array(states), np.array(masks)
+
+
+def test_what_is_masked_is_impossible_and_all_else_is_a_number() -> None:
+    states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
+    with torch.inference_mode():
+        worth = network_of(SMALL)(torch.from_numpy(states), torch.from_numpy(masks)).numpy()
+    assert (worth[~masks] == IMPOSSIBLE).all()
+    assert np.isfinite(worth[masks]).all()
+    assert np.abs(worth[masks]).max() < 1e4
+
+
+def test_one_at_a_time_is_as_all_at_once() -> None:
+    states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
+    network = network_of(SMALL)
+    with torch.inference_mode():
+        together = network(torch.from_numpy(states), torch.from_numpy(masks))
+        alone = torch.cat(
+            [network(torch.from_numpy(states[i : i + 1]), torch.from_numpy(masks[i : i + 1])) for i in range(9)]
+        )
+    assert torch.allclose(together[:9], alone, rtol=1e-4, atol=1e-4)
+
+
+def test_renumbered_jobs_renumber_their_worth_and_renumbered_full_servers_change_nothing() -> None:
+    states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
+    network, layout = network_of(SMALL), SMALL.layout
+    gpus, jobs, _ = layout.split(states)
+    order = np.array([2, 0, 3, 1])
+    swapped, swapped_masks = states.copy(), masks.copy()
+    layout.split(swapped)[1][:] = jobs[:, order]
+    swapped_masks[:, 1:] = masks[:, 1:][:, order]
+    with torch.inference_mode():
+        worth = network(torch.from_numpy(states), torch.from_numpy(masks)).numpy()
+        other = network(torch.from_numpy(swapped), torch.from_numpy(swapped_masks)).numpy()
+    assert np.allclose(other[:, 0], worth[:, 0], atol=1e-4)
+    assert np.allclose(other[:, 1:], worth[:, 1:][:, order], atol=1e-4)
+    turned = states.copy()
+    layout.split(turned)[0][:] = gpus[:, ::-1]
+    # Where every server has another number of free GPUs, packing has no ties to break.
+    clear = np.array([len(set((row == 0).sum(1).tolist())) == 4 for row in gpus])
+    with torch.inference_mode():
+        third = network(torch.from_numpy(turned), torch.from_numpy(masks)).numpy()
+    assert clear.any()
+    assert np.allclose(third[clear], worth[clear], atol=1e-4)
+
+
+def test_features_by_hand() -> None:
+    layout = Encoding(num_nodes=2, gpus_per_node=4, candidates=3).layout
+    state = np.zeros(layout.size, dtype=np.float32)
+    gpus, jobs, _ = layout.split(state)
+    gpus[:] = [[0, 2, 3, 3], [-1, 0, 0, 5]]
+    jobs[0] = [1, 4, 4, 4, 3 / 4, 0.5]
+    jobs[1] = [2, 2, 2, 2, 1 / 4, 0]
+    _, own, first, _ = Shape(layout).split(features(layout, torch.from_numpy(state[None])))
+    row = dict(enumerate(own[0, 0].tolist()))
+    # Three GPUs fit on neither: all of the second one would be taken first, and the job would run four times as long.
+    assert first[0, :2].tolist() == [1, 0]
+    assert row[IS_SPREAD] == 1
+    assert row[LOG_TIME] == 0
+    assert row[1] == pytest.approx(np.log(4))
+    assert row[LOG_GPUS] == pytest.approx(np.log2(3) / 2)
+    # In three hours the first has three free; waiting for that gains nothing: (4 - 1) - 3.
+    assert row[8] == pytest.approx(np.log1p(3))
+    assert row[9] == 0
+    assert own[0, 0, -SIZES:].tolist() == [0, 0, 1, 0, 0]
+    # The one of one GPU goes to the first, which it fits best and which is empty in three hours.
+    assert own[0, 1, IS_SPREAD] == 0
+    assert own[0, 1, 12] == pytest.approx(np.log1p(3))
+    assert not own[0, 2].any()
+    assert NEVER_H > 5
+
+
+def test_where_packing_goes_first_and_who_would_be_scattered_is_what_happens() -> None:
+    env, layout = Sched2Env(traces=Workload(jobs=200, mean_gap_s=80.0), cluster="15x8"), Encoding().layout
+    agent, spread, over = random_agent(4), 0, False
+    seen, _ = env.reset(seed=5)
+    while not over:
+        _, own, first, _ = Shape(layout).split(features(layout, torch.from_numpy(seen[None])))
+        action = agent(env)
+        job = env.candidates[action - 1] if action else None
+        seen, _, over, _, _ = env.step(np.int64(action))
+        if job is not None and job.held:
+            is_spread = bool(own[0, action - 1, IS_SPREAD])
+            assert is_spread == (job.gpus <= 8 and len(job.nodes) > 1)
+            assert int(first[0, action - 1]) in job.nodes
+            spread += is_spread
+    assert spread > 5
+
+
+def test_a_network_that_nobody_trained_starts_as_its_rule() -> None:
+    states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
+    rule = Search.begin().mean
+    rule[-SIZES:] = 0.0
+    network = Network(SMALL.layout)
+    with torch.no_grad():
+        network.rule.weight.copy_(torch.from_numpy(rule[None]))
+        worth = network(torch.from_numpy(states), torch.from_numpy(masks)).numpy()
+        _, own, _, _ = network.shape.split(network.look(torch.from_numpy(states)))
+    found = rule_actions(np.repeat(rule[None], len(states), axis=0), own.numpy(), masks)
+    assert worth.argmax(1).tolist() == found.tolist()
+    assert 0 in found.tolist()
+
+
+def test_the_search_goes_where_costs_are_less() -> None:
+    rng, search = np.random.default_rng(0), Search.begin()
+    goal = np.linspace(-2.0, 2.0, OF_JOB)
+    first = float(np.square(search.mean - goal).sum())
+    for _ in range(60):
+        rules = search.draw(24, rng)
+        costs = 100 + np.square(rules - goal).sum(axis=1, keepdims=True) * np.array([[1.0, 5.0]])
+        search.learn(rules, costs, 6)
+    assert np.square(search.mean - goal).sum() < 0.1 * first
+    negative = Search.begin()
+    rules = negative.draw(8, rng)
+    negative.learn(rules, -np.arange(8.0)[:, None] - 1, 1)
+    assert negative.mean == pytest.approx(0.3 * Search.begin().mean + 0.7 * rules[7])
+
+
+def test_the_simple_rules_start_who_loses_nothing() -> None:
+    layout = Encoding(num_nodes=2, gpus_per_node=4, candidates=3).layout
+    state = np.zeros((4, layout.size), dtype=np.float32)
+    gpus, jobs, _ = layout.split(state)
+    gpus[:] = [[0, 0, 3, 3], [0, 2, 3, 5]]
+    # Three GPUs in an hour, scattered now and slower; two in two hours; one in three.
+    jobs[:] = [[1, 4, 4, 4, 3 / 4, 0], [2, 8, 8, 8, 2 / 4, 0], [3, 3, 3, 3, 1 / 4, 0]]
+    masks = np.ones((4, 4), dtype=np.bool_)
+    masks[1, 2] = False
+    masks[2, 2:] = False
+    masks[3] = [False, True, False, False]
+    assert actions_of("local-sif", layout, state, masks).tolist() == [2, 3, 0, 1]
+    assert actions_of("local-spf", layout, state, masks).tolist() == [3, 3, 0, 1]

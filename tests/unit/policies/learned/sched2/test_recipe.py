@@ -1,0 +1,147 @@
+"""Training SCHED2: deterministic, goes on where it was left, and learns where there is something to learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from policies.errors import TrainingError
+from policies.learned.card import draft
+from policies.learned.sched2.encoder import Encoding
+from policies.learned.sched2.layout import Layout
+from policies.learned.sched2.recipe import EFFECTIVENESS, Recipe, Training, _Returns
+from tests.unit.policies.learned.sched2.agents import SMALL, environments, small_recipe
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def training(seed: int = 1, **options: Any) -> Training:
+    recipe = small_recipe(**options)
+    return Training(environments(recipe), SMALL.layout, recipe, seed)
+
+
+def carried_out(one: Training) -> dict[str, torch.Tensor]:
+    for _ in range(one.searched, one.recipe.searches):
+        one.run_search()
+    for _ in range(one.round, one.recipe.rounds):
+        one.run_round()
+    return one.network.state_dict()
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"searches": 0}, {"searches": 0, "demonstrations": 0, "reward": EFFECTIVENESS}]
+)
+def test_equal_seeds_give_equal_weights_and_others_do_not(options: dict[str, Any]) -> None:
+    first = carried_out(training(1, **options))
+    assert all(torch.isfinite(tensor).all() for tensor in first.values())
+    assert same(first, carried_out(training(1, **options)))
+    assert not same(first, carried_out(training(2, **options)))
+
+
+@pytest.mark.parametrize("left_after", ["search", "round"])
+def test_one_that_was_left_goes_on_to_the_same_weights(left_after: str) -> None:
+    whole = carried_out(training())
+    first = training()
+    first.run_search()
+    if left_after == "round":
+        first.run_search()
+        first.run_round()
+    second = training()
+    second.load_state_dict(first.state_dict())
+    assert same(whole, carried_out(second))
+
+
+def test_search_finds_what_costs_less() -> None:
+    one = training(searches=5, envs=8, traces=2, elite=3)
+    figures = [one.run_search() for _ in range(5)]
+    assert all(each["best_rule"] <= each["mean_rule"] for each in figures)
+    assert not np.allclose(one.search.mean, training().search.mean)
+
+
+def test_demonstrations_teach_what_was_shown() -> None:
+    one = training(searches=0, rounds=1, demonstrations=1, warm=150, learning_rate=5e-3, hidden=16, batch=64)
+    one.run_round()
+    memory = one._memory.sample(300).rows
+    seen, masks = torch.from_numpy(memory["seen"]).float(), torch.from_numpy(memory["masks"])
+    with torch.no_grad():
+        chosen = one.network.judge(seen, masks).argmax(1).numpy()
+    assert memory["shown"].all()
+    assert (chosen == memory["actions"]).mean() > 0.75
+
+
+def test_returns_over_several_steps_by_hand() -> None:
+    returns = _Returns(3, shown=False)
+    rewards = np.array([[1.0, 0.0], [2.0, 4.0], [3.0, 8.0], [5.0, 16.0]])
+    gammas = np.array([[0.5, 1.0], [1.0, 0.0], [0.5, 0.5], [1.0, 1.0]])
+    rows = []
+    for step in range(4):
+        seen, masks = np.full((2, 3), step, dtype=np.float32), np.ones((2, 2), dtype=np.bool_)
+        kept = np.array([True, step < 1])
+        rows.append(
+            returns.step(seen, masks, np.array([step, step]), rewards[step], gammas[step], seen + 1, masks, kept)
+        )
+    assert rows[:2] == [None, None]
+    third, fourth = rows[2:]
+    assert third is not None and fourth is not None
+    # 1 + 0.5 (2 + 1 * 3), then 0.25 of what follows; the second episode ends in its second step.
+    assert third["returns"].tolist() == [3.5, 4.0]
+    assert third["gammas"].tolist() == [0.25, 0.0]
+    assert third["seen"][:, 0].tolist() == [0, 0]
+    assert third["next_seen"][:, 0].tolist() == [3, 3]
+    # The environment that is not kept is left out.
+    assert fourth["returns"].tolist() == [2 + 3 + 0.5 * 5]
+    assert fourth["gammas"].tolist() == [0.5]
+
+
+def test_steps_without_a_choice_are_not_kept() -> None:
+    returns = _Returns(1, shown=True)
+    seen, masks = np.zeros((2, 3), dtype=np.float32), np.array([[True, False], [True, True]])
+    rows = returns.step(seen, masks, np.array([0, 1]), np.ones(2), np.ones(2), seen, masks, np.ones(2, dtype=np.bool_))
+    assert rows is not None
+    assert rows["actions"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"rounds": 0}, "rounds is 0; give more than 0"),
+        ({"epsilon": 1.5}, "epsilon is 1.5; give a number from 0 to 1"),
+        ({"searches": -1}, "searches is -1; give 0 or more"),
+        ({"reward": "money"}, "reward is 'money'; give effectiveness or completions"),
+        ({"rule": "best"}, "rule is 'best'; give local-sif or local-spf"),
+        ({"gaps_s": ()}, "gaps_s is"),
+    ],
+)
+def test_recipes_that_cannot_be(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(TrainingError, match=says):
+        Recipe(**options)
+
+
+def test_environments_that_show_something_else() -> None:
+    recipe = small_recipe()
+    with pytest.raises(TrainingError, match="make both with the same cluster and candidates"):
+        Training(environments(recipe), Layout(2, 4, 4), recipe, 1)
+
+
+def test_a_card_can_hold_a_recipe() -> None:
+    from policies.learned.sched2.policy import encoding_of, settings
+
+    card = draft(
+        system="sched2", recipe=settings(SMALL, Recipe()), seed=1, encoder="sched2/1", shapes=(SMALL.supports,), data="none",
+        data_sha256="0" * 64,
+    )  # fmt: skip
+    assert encoding_of(card.recipe) == SMALL != Encoding()
