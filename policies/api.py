@@ -17,6 +17,8 @@ from policies.model import ClusterState, Placement
 
 ENTRY_POINT_GROUP = "headway.policies"
 KNOWN_NEEDS = frozenset({"duration_estimate", "profile"})
+_EXTRAS = {"safetensors": "policy", "torch": "train"}
+"""What learned policies need, and which extra has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,14 @@ def load_policy(name: str, options: Mapping[str, object] | None = None) -> Polic
         make = entry.load()
         _check_options(make, options or {})
         policy = make(**(options or {}))
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        mend = (
+            f"pip install 'headway-scheduler[{_EXTRAS[module]}]'" if module in _EXTRAS else "install it beside Headway"
+        )
+        raise PolicyLoadError(
+            f"policy {name!r} ({entry.value}) needs {module}, which is not installed; {mend}"
+        ) from error
     except Exception as error:  # third-party code may raise anything; the caller gets one kind
         raise PolicyLoadError(f"policy {name!r} ({entry.value}) could not be made: {error}") from error
     if not isinstance(policy, Policy):

@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 import torch
 from sb3_contrib import MaskablePPO
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 
@@ -43,7 +44,7 @@ def trainer(system: System) -> Callable[[TrainingRun, Ground, Any], None]:
         for _ in run.rounds(getattr(recipe, system.rounds)):
             envs.begin_with(run.seeds("environments", envs.num_envs))
             learn(model, UPDATES)
-            run.log(steps=model.num_timesteps)
+            run.log(steps=model.num_timesteps, **figures_of(model))
             figures = ground.validate(gym.policy(recipe, ground, network.cpu()))
             network.to(run.device)
             run.evaluate(next(iter(figures.values())), network.state_dict(), **figures)
@@ -53,7 +54,10 @@ def trainer(system: System) -> Callable[[TrainingRun, Ground, Any], None]:
 
 def model_of(envs: Environments, seed: int, device: str = "cpu") -> MaskablePPO:
     """An agent that has learned nothing."""
-    return MaskablePPO("MlpPolicy", envs, n_steps=STEPS, batch_size=MINIBATCH, seed=seed, device=device)
+    model = MaskablePPO("MlpPolicy", envs, n_steps=STEPS, batch_size=MINIBATCH, seed=seed, device=device)
+    # Its own would make a folder in /tmp.
+    model.set_logger(Logger(folder=None, output_formats=[]))
+    return model
 
 
 def learn(model: MaskablePPO, updates: int) -> None:
@@ -61,7 +65,13 @@ def learn(model: MaskablePPO, updates: int) -> None:
     assert model.env is not None
     # Else it would go on with the episodes of before, which a training that goes on has not.
     model._last_obs = None
-    model.learn(updates * STEPS * model.env.num_envs, reset_num_timesteps=False)
+    model.learn(updates * STEPS * model.env.num_envs, reset_num_timesteps=False, log_interval=cast(Any, None))
+
+
+def figures_of(model: MaskablePPO) -> dict[str, float]:
+    """What it says of its last update: losses, entropy, and so on."""
+    said = model.logger.name_to_value
+    return {name.rpartition("/")[2]: float(value) for name, value in said.items() if name.startswith("train/")}
 
 
 class Network(nn.Module):

@@ -19,7 +19,7 @@ from policies.learned import weights  # noqa: E402
 from policies.learned.contention_rl.encoder import Encoding  # noqa: E402
 from policies.learned.contention_rl.policy import Agent, RlBase  # noqa: E402
 from policies.learned.run import TrainingRun  # noqa: E402
-from policies.learned.sb3 import Environments, Network, model_of, most_likely, trainer  # noqa: E402
+from policies.learned.sb3 import Environments, Network, figures_of, learn, model_of, most_likely, trainer  # noqa: E402
 from policies.learned.systems import FIGURE, Facts, Given, Ground, Gym, Jobs, Scene, System  # noqa: E402
 from simulator.envs.contention import ContentionEnv  # noqa: E402
 from simulator.training import SimulatorGround, ground  # noqa: E402
@@ -131,6 +131,18 @@ def test_it_goes_on_to_the_same_weights(world: SimulatorGround, tmp_path: Path) 
     for kind in ("safetensors", "json"):
         name = f"tiny-sb3.{kind}"
         assert (run.best_folder / name).read_bytes() == (alone.best_folder / name).read_bytes()
+
+
+def test_it_says_how_learning_goes_and_leaves_nothing_in_tmp(
+    world: SimulatorGround, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    envs = Environments(environments(Recipe(), world))
+    envs.begin_with(range(ENVS))
+    model = model_of(envs, seed=0)
+    learn(model, 1)
+    assert {"value_loss", "policy_gradient_loss", "entropy_loss"} <= figures_of(model).keys()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_its_weights_are_judged_as_the_systems_own(world: SimulatorGround) -> None:
