@@ -159,6 +159,8 @@ class Moment:
         self._choice = encoding.choice(self._board)
         self._numbers: dict[tuple[Features, float, int], Numbers] = {}
         self._ordinary = bitmask(state.nodes.available & (state.nodes.gpus > 0))
+        self._everywhere: dict[int, bool] = {}
+        """Of those who ask for the same: whether they may be placed in every way."""
         self._queues = self._queued()
         self._candidates: list[Candidate] = []
         self._put_running()
@@ -223,30 +225,32 @@ class Moment:
             for node in placement.nodes:
                 board.set_up(node, False)
 
-    def _queued(self) -> dict[int, deque[Candidate]]:
-        """Those who wait and ask for the same, in order of submission; without those who can never be placed."""
-        queues: dict[int, deque[Candidate]] = defaultdict(deque)
+    def _queued(self) -> dict[int, deque[int]]:
+        """Rows of those who wait and ask for the same, in order of submission; without those who can never be placed."""
+        queues: dict[int, deque[int]] = defaultdict(deque)
         keys, gpus = self.capacity.requests.keys, self.state.jobs.num_gpus
-        everywhere: dict[int, bool] = {}
         for row in self.state.pending.tolist():
-            key, asks = keys[row], int(gpus[row])
-            if key not in everywhere:
-                everywhere[key] = self._may_go_anywhere(row)
-            if self._choice.ever(asks):
-                queues[key].append(Candidate(row, asks, everywhere[key], self.capacity))
-        return queues
+            queues[keys[row]].append(row)
+        return {key: queue for key, queue in queues.items() if self._choice.ever(int(gpus[queue[0]]))}
+
+    def _head(self, row: int) -> Candidate:
+        key = self.capacity.requests.keys[row]
+        if key not in self._everywhere:
+            self._everywhere[key] = self._may_go_anywhere(row)
+        return Candidate(row, int(self.state.jobs.num_gpus[row]), self._everywhere[key], self.capacity)
 
     def _find_candidates(self) -> None:
-        heads = sorted((queue[0] for queue in self._queues.values() if queue), key=lambda each: each.row)
         demands: list[Candidate] = []
         seen: set[int] = set()
-        for each in heads:
+        for row in sorted([queue[0] for queue in self._queues.values() if queue]):
+            each = self._head(row)
             if each.free and each.gpus in seen:
                 continue
             if each.free:
                 seen.add(each.gpus)
             demands.append(each)
-        del demands[self._encoding.candidates :]
+            if len(demands) == self._encoding.candidates:
+                break
         self._candidates = demands
         many, board = self._encoding.candidates, self._board
         board.show(

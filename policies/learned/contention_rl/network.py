@@ -8,10 +8,11 @@ a cluster are alike, so what is learned of one holds for all: renumbering the no
     cluster         c = tanh(C [mean_n e_n; q])
     candidate k     d_k = D_k c + E y_k                      y_k: the cells of the right half that are its own
     placement p     f_p = F mean(e_n of the nodes it names) + g_p    g: by number of nodes, or by rule
-    logit(k, p)     = h tanh(d_k + f_p);   logit(wait) = w c
+    logit(k, p)     = h tanh(d_k + f_p) + b_p;   logit(wait) = w c      b: by number of nodes
     critic          value = v tanh(V [mean_n tanh(T tanh(S x_n)); tanh(U y)])     weights of its own
 
-Which cells are a candidate's own is only told where cells hold features; E is left out where they do not.
+At first b prefers few nodes: jobs that start where a spread one ended are spread too, so that agents that begin with spreads learn
+about nothing else. Which cells are a candidate's own is only told where cells hold features; E is left out where they do not.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from policies.learned.contention_rl.features import MANY, rank
 from policies.learned.contention_rl.placing import EVEN, LISTS, NODE_RULES
 from policies.learned.contention_rl.spreads import node_lists, powers
 
+PRIOR = 2.0
+"""By how much twice as many nodes are less likely at first, as a logit."""
 IMPOSSIBLE = -1e9
 """Logit of what is masked."""
 
@@ -39,7 +42,7 @@ class Network(nn.Module):
         """`hidden` numbers for a node, the queue and the cluster; `pair` for a candidate and for a placement."""
         super().__init__()
         self._encoding = encoding
-        members, kinds = _placements(encoding)
+        members, kinds, doubled = _placements(encoding)
         self._rows = encoding.num_nodes.bit_length() if encoding.split == EVEN else encoding.num_nodes
         cells = encoding.gpus_per_node * encoding.depth
         self.node = nn.Linear(cells, hidden)
@@ -49,6 +52,7 @@ class Network(nn.Module):
         self.own = nn.Linear(self._rows * cells, pair, bias=False) if encoding.cells == MANY else None
         self.named = nn.Linear(hidden, pair, bias=False) if encoding.nodes == LISTS else None
         self.kind = nn.Parameter(torch.zeros(int(kinds.max()) + 1, pair))
+        self.few = nn.Parameter(-PRIOR * doubled)
         self.pair = nn.Linear(pair, 1)
         self.wait = nn.Linear(hidden, 1)
         self.critic_node = nn.Linear(cells, hidden)
@@ -87,7 +91,8 @@ class Network(nn.Module):
         placements = self.kind[self._kinds]
         if self.named is not None:
             placements = placements + self._members @ self.named(nodes)
-        logits = self.pair(torch.tanh(candidates + placements.reshape(-1, 1, *placements.shape[-2:]))).flatten(1)
+        pairs = torch.tanh(candidates + placements.reshape(-1, 1, *placements.shape[-2:]))
+        logits = (self.pair(pairs).squeeze(-1) + self.few[self._kinds]).flatten(1)
         return torch.cat([self.wait(cluster), logits], 1), self._values(left, right)
 
     def _values(self, left: Tensor, right: Tensor) -> Tensor:
@@ -107,8 +112,9 @@ def masked(logits: Tensor, masks: Tensor) -> Tensor:
     return torch.log_softmax(logits.masked_fill(~masks, IMPOSSIBLE), 1)
 
 
-def _placements(encoding: Encoding) -> tuple[Tensor, Tensor]:
-    """Of each placement of a candidate: the share that each node has in it, where it names nodes, and of which kind it is."""
+def _placements(encoding: Encoding) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each placement of a candidate: the share that each node has in it, where it names nodes, and of which kind it is; and of
+    each kind, how often its nodes are doubled from one."""
     nodes = encoding.num_nodes
     if encoding.nodes == LISTS:
         counts = powers(nodes) if encoding.split == EVEN else tuple(range(1, nodes + 1))
@@ -116,6 +122,8 @@ def _placements(encoding: Encoding) -> tuple[Tensor, Tensor]:
         members = torch.zeros(len(lists), nodes)
         for row, chosen in enumerate(lists):
             members[row, list(chosen)] = 1 / len(chosen)
-        return members, torch.tensor([counts.index(len(chosen)) for chosen in lists])
-    kinds = len(NODE_RULES) * (len(powers(nodes)) if encoding.split == EVEN else 1)
-    return torch.zeros(kinds, nodes), torch.arange(kinds)
+        return members, torch.tensor([counts.index(len(chosen)) for chosen in lists]), torch.tensor(counts).log2()
+    spreads = powers(nodes) if encoding.split == EVEN else (1,)
+    kinds = len(NODE_RULES) * len(spreads)
+    doubled = torch.tensor(spreads).log2().repeat_interleave(len(NODE_RULES))
+    return torch.zeros(kinds, nodes), torch.arange(kinds), doubled

@@ -2,8 +2,8 @@
 
 Source: contention_rl, section IV, "Benchmark policies". RL-base may leave GPUs idle to spare jobs the contention; RL-Hybrid starts
 by a rule what the agent left. Two things are chosen here. An agent that waits while nothing runs at all is not heard: nothing
-would ever change, and its next answer would be the same. And the rule of RL-Hybrid, which the paper calls greedy scheduling, is
-first come first served by consolidated best fit, whoever fits.
+would ever change, and its next answer would be the same. And the rule of RL-Hybrid, which the paper calls greedy scheduling, tries
+jobs of few GPUs first, as the paper's code does, and places whoever fits by consolidated best fit.
 """
 
 from __future__ import annotations
@@ -128,9 +128,10 @@ class RlHybrid(RlBase):
     spec = PolicySpec("rl-hybrid", SOURCE, needs=_NEEDS)
 
     def _fill(self, moment: Moment, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
-        """First come, first served, by consolidated best fit."""
+        """Fewest GPUs first, then first come first served, by consolidated best fit."""
         state = moment.state
         left = [row for row in state.pending.tolist() if row not in allocation]
+        left.sort(key=state.jobs.num_gpus.tolist().__getitem__)
         for row, fit in BEST_FIT.claim(moment.capacity, left).items():
             allocation[row] = Placement.of((node, gpus) for node, gpus, _ in fit)
             reasons[row] = f"left by the agent; {BEST_FIT.explain(state, fit)}"

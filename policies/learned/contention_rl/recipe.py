@@ -70,9 +70,9 @@ class Recipe:
     """And for a candidate and for a placement."""
     steps: int = 256
     """Of every environment in a batch."""
-    batches: int = 2
+    batches: int = 3
     """In a stage."""
-    stages: int = 16
+    stages: int = 12
     epochs: int = 4
     """Passes over a batch; chosen, for speed."""
     minibatch: int = 512

@@ -58,7 +58,7 @@ def test_base_leaves_idle_what_hybrid_gives_to_whoever_fits() -> None:
     assert {row: base.reasons[row] for row in (1, 2)} == dict.fromkeys(
         (1, 2), "held back by the agent: waiting is 100% of its choice"
     )
-    expected = {0: Placement((0,), (4,)), 1: Placement((1,), (8,)), 2: Placement((0,), (4,)), 3: Placement((2,), (4,))}
+    expected = {0: Placement((0,), (4,)), 2: Placement((0,), (4,)), 3: Placement((1,), (4,)), 1: Placement((2,), (8,))}
     assert dict(hybrid.allocation) == expected
     assert hybrid.reasons[3].startswith("left by the agent; ")
     assert isinstance(RlBase(agent), Policy)
