@@ -9,9 +9,8 @@ inputs far beyond those of training, the job that came first and fits starts, an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -51,13 +50,12 @@ class Agent:
         self._network = network.eval()
 
     @classmethod
-    def load(cls, text: str, usual: str) -> Agent:
-        """From weights of FOLDER/NAME and their card; without one those of the usual name that come with Headway. Raises
-        WeightsError."""
+    def load(cls, folder: str, window: str) -> Agent:
+        """From the weights and card of a training; without a folder those that come with Headway. `window`: another than that of
+        training. Raises WeightsError, and EncoderError for a window that there is not."""
         from policies.learned.sched2.network import Network
 
-        path = Path(text)
-        place, name = (path.parent, path.name) if text else (weights.pretrained(), usual)
+        place, name = weights.located(folder, SYSTEM, SYSTEM)
         _, card = weights.load(place, name, system=SYSTEM, encoder=NAME)
         try:
             encoding = encoding_of(card.recipe)
@@ -66,7 +64,7 @@ class Agent:
             raise WeightsError(f"{place}: {name}.json: its recipe makes no network ({error!r}); train again") from error
         arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())
         weights.fill(network, arrays)
-        return cls(encoding, network)
+        return cls(replace(encoding, window=window) if window else encoding, network)
 
     def choose(self, moment: Moment) -> Choice:
         """The action of the highest Q among those that are possible."""
@@ -88,12 +86,10 @@ class Sched2:
 
     spec = PolicySpec(name="sched2", source=SOURCE, needs=_NEEDS)
 
-    usual: ClassVar[str] = "sched2"
-    """Name of the weights that come with Headway."""
-
-    def __init__(self, weights: str = "") -> None:
-        """By the weights of FOLDER/NAME, or by those that come with Headway. Raises WeightsError."""
-        self._agent = Agent.load(weights, self.usual)
+    def __init__(self, weights: str = "", window: str = "") -> None:
+        """By the weights in the folder of a training, or by those that come with Headway; `window=widest` shows the agent jobs of
+        the whole queue. Raises WeightsError, EncoderError."""
+        self._agent = Agent.load(weights, window)
 
     @classmethod
     def of(cls, agent: Agent) -> Self:
@@ -122,13 +118,6 @@ class Sched2:
                 (row, HELD.format(free)) for row, fits in zip(moment.candidates, possible, strict=False) if fits
             )
         return Decision(allocation, reasons, tuple(state.pending.tolist()))
-
-
-class Sched2Wide(Sched2):
-    """The same, by weights that were trained to choose from the whole queue."""
-
-    spec = PolicySpec(name="sched2-wide", source=f"{SOURCE}, choosing from the whole queue", needs=_NEEDS)
-    usual = "sched2-wide"
 
 
 def settings(encoding: Encoding, recipe: Recipe) -> dict[str, Setting]:

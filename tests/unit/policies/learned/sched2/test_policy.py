@@ -17,7 +17,7 @@ from policies.errors import EncoderError, WeightsError
 from policies.learned import weights
 from policies.learned.card import draft
 from policies.learned.sched2.encoder import NAME, Encoding
-from policies.learned.sched2.policy import SYSTEM, Agent, Sched2, Sched2Wide, settings
+from policies.learned.sched2.policy import SYSTEM, Agent, Sched2, settings
 from policies.model import ClusterState
 from simulator.engine import Simulation
 from simulator.envs.sched2 import Sched2Env
@@ -60,8 +60,8 @@ def saved(folder: Path, encoding: Encoding = SMALL, **card: Any) -> Path:
         system=SYSTEM, recipe=settings(encoding, recipe), seed=1, encoder=NAME, shapes=(encoding.supports,), data="none",
         data_sha256="0" * 64,
     )  # fmt: skip
-    weights.save(folder, "mine", network.state_dict(), replace(made, **card))
-    return folder / "mine"
+    weights.save(folder, SYSTEM, network.state_dict(), replace(made, **card))
+    return folder
 
 
 def busy() -> ClusterState:
@@ -75,13 +75,31 @@ def busy() -> ClusterState:
 def test_weights_come_back_as_the_policy_that_was_saved(tmp_path: Path) -> None:
     path = saved(tmp_path)
     there, here = Sched2(str(path)).decide(busy()), Sched2.of(agent_of(SMALL)).decide(busy())
-    assert there == here == Sched2Wide(weights=str(path)).decide(busy())
+    assert there == here
     assert there.reasons and set(there.reasons) <= set(range(8))
+
+
+def test_the_window_can_be_another_than_that_of_training(tmp_path: Path) -> None:
+    path = str(saved(tmp_path))
+    jobs = [
+        Job(gpus=3, held={0: 3}, estimate_s=600),
+        *(Job(gpus=2, estimate_s=7200.0) for _ in range(6)),
+        Job(gpus=1, estimate_s=60),
+    ]
+    state = cluster([Node(gpus=4)] * 4, jobs)
+    agents = [Sched2(path)._agent, Sched2(path, window="first")._agent, Sched2(path, window="widest")._agent]
+    assert [list(agent.encoder.look(state).candidates) for agent in agents] == [
+        [1, 2, 3, 4],
+        [1, 2, 3, 4],
+        [7, 1, 2, 3],
+    ]
+    with pytest.raises(EncoderError, match="window is 'other'; give first or widest"):
+        Sched2(path, window="other")
 
 
 def test_weights_that_are_damaged_or_of_something_else(tmp_path: Path) -> None:
     path = saved(tmp_path)
-    file = path.with_suffix(".safetensors")
+    file = path / f"{SYSTEM}.safetensors"
     whole = file.read_bytes()
     for content, says in (
         (whole[:-9], "cut short"),

@@ -1,0 +1,240 @@
+"""SCHED2 against its baselines and controls: `python -m tests.bench.sched2 [--gap 129] [--seeds 10] [--json FILE]`.
+
+Traces of 1,000 jobs of the generator `sched2`, test seeds from 1000 on; 15 nodes of 8 GPUs, slowdown by locality. Two tables for
+each gap: who chooses from the first ten waiting jobs, as the paper's agent does, and who sees the whole queue. The gap of 129 s is
+the one at which the first six wait as long as the paper says theirs do (`tests.bench.sched2_load`). Ratios are those of means, to
+the best of the six baselines in that figure; 95 % intervals are over traces. `--json` has besides: fragmentation (equation 1),
+relaxed locality and waits of sensitive and insensitive jobs (table III), and with `--timeline` both curves of figure 9.
+
+`--tune` looks for the patience of `sched2-delay` on training traces. `--latency` times single decisions of the learned policy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from policies.api import Policy
+from policies.learned.sched2.placements import fewest_nodes
+from policies.learned.sched2.policy import Sched2
+from policies.learned.sched2.window import FIRST, WIDEST
+from policies.locality import SAME_RACK
+from simulator import metrics
+from simulator.cluster import Cluster, parse_cluster
+from simulator.engine import Simulation
+from simulator.parallel import in_parallel
+from simulator.results import Result
+from simulator.sched2_baselines import BASELINES, CONTROLS, Baseline
+from simulator.settings import Settings
+from simulator.slowdown.papers import SCHED2, paper_profiles
+from simulator.slowdown.registry import build
+from simulator.timeline import Timeline
+from simulator.traces.generators.sched2 import TEST_SEEDS, TRAINING_SEEDS, generate
+from simulator.traces.generators.sched2 import Sched2 as Workload
+from simulator.traces.trace import NS_PER_S, Trace
+
+GAP_S = 129.0
+FIRST_TEN, WHOLE = "first ten", "whole queue"
+WINDOWS = {FIRST_TEN: 10, WHOLE: 0}
+SHOWN = {FIRST_TEN: FIRST, WHOLE: WIDEST}
+OURS = "sched2"
+PATIENCES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+SENSITIVE = 2.0
+"""Slower by more than that on two servers."""
+FIGURES = {"avg_jct_s": "lower", "effectiveness": "higher", "makespan_s": "lower"}
+_CONFIDENT = 1.96
+_BINS = 60
+
+
+def figures(result: Result, trace: Trace, cluster: Cluster, timeline: bool) -> dict[str, Any]:
+    """Of one run."""
+    told = {
+        "avg_jct_s": metrics.average_jct_s(result),
+        "effectiveness": metrics.effectiveness(result),
+        "makespan_s": metrics.makespan_s(result),
+        "avg_wait_s": metrics.average_wait_s(result),
+        "avg_run_s": metrics.average_service_s(result),
+        "fragmentation": metrics.fragmentation(result),
+    }
+    found: dict[str, Any] = {name: float("nan") if value is None else float(value) for name, value in told.items()}
+    slower = {model: 1 / profile.locality[SAME_RACK] for model, profile in SCHED2.items() if profile.locality}
+    is_sensitive = np.array([slower[model] > SENSITIVE for model in trace.model])
+    nodes = np.array([text.count("+") + 1 for text in result.nodes()])
+    relaxed = nodes > np.array([fewest_nodes(cluster.gpus, gpus) for gpus in trace.num_gpus.tolist()])
+    several = trace.num_gpus > 1
+    for name, those in (("sensitive", is_sensitive), ("insensitive", ~is_sensitive)):
+        found[f"relaxed_{name}"] = float(relaxed[those & several].mean())
+        found[f"wait_{name}_s"] = float(result.wait_ns[those & several].mean() / NS_PER_S)
+    if timeline:
+        line = Timeline.of(result, int(result.finish_ns.max()), _BINS)
+        found["timeline"] = {
+            name: getattr(line, name).tolist() for name in ("begin_s", "fragmentation", "required_gpus")
+        }
+    return found
+
+
+class Ground:
+    """What everybody runs on."""
+
+    def __init__(self, timeline: bool = False) -> None:
+        self.cluster = parse_cluster("15x8")
+        self.profiles = paper_profiles("sched2")
+        self._timeline = timeline
+
+    def baseline(self, name: str, trace: Trace, window: int, **options: float) -> dict[str, Any]:
+        """A baseline or control."""
+        models = build(["locality"], topology=self.cluster.topology, profiles=self.profiles)
+        run = Baseline(name, trace, self.cluster, models, window, record=True, **options).run()
+        return self._figures(run, name)
+
+    def served(self, policy: Policy, trace: Trace) -> dict[str, Any]:
+        """A policy as it is served."""
+        models = build(["locality"], topology=self.cluster.topology, profiles=self.profiles)
+        run = Simulation(trace, self.cluster, policy, Settings(record=True), models, self.profiles)
+        run.run()
+        return self._figures(run, policy.spec.name)
+
+    def _figures(self, run: Simulation, name: str) -> dict[str, Any]:
+        result = Result.of(run, name, 0.0)
+        if not result.done.all():
+            raise RuntimeError(f"{name} left {len(run.unfinished)} jobs unfinished")
+        return figures(result, run.trace, self.cluster, self._timeline)
+
+
+def table(gap_s: float, seeds: Sequence[int], weights: str, timeline: bool) -> dict[str, list[dict[str, Any]]]:
+    """For each reading a row for every policy."""
+    ground = Ground(timeline)
+    runs: dict[tuple[str, str], Callable[[Trace], dict[str, Any]]] = {}
+    for reading, window in WINDOWS.items():
+        runs[reading, OURS] = partial(ground.served, Sched2(weights, window=SHOWN[reading]))
+        for name in (*BASELINES, *CONTROLS):
+            runs[reading, name] = partial(_baseline, ground, name, window)
+    traces = [generate(Workload(seed=seed, mean_gap_s=gap_s)) for seed in seeds]
+    keys = list(runs)
+    found = in_parallel(
+        [str(place) for place in range(len(keys))],
+        lambda place, _: [runs[keys[int(place)]](trace) for trace in traces],
+        lambda *_: None,
+    )
+    tables: dict[str, list[dict[str, Any]]] = {reading: [] for reading in WINDOWS}
+    for (reading, name), each in zip(keys, found, strict=True):
+        tables[reading].append(_row(name, each))
+    for rows in tables.values():
+        _compare(rows)
+    return tables
+
+
+def _baseline(ground: Ground, name: str, window: int, trace: Trace) -> dict[str, Any]:
+    return ground.baseline(name, trace, window)
+
+
+def _row(name: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"policy": name, "traces": len(runs)}
+    for figure in runs[0]:
+        if figure == "timeline":
+            row[figure] = runs[0][figure]
+            continue
+        values = np.array([run[figure] for run in runs])
+        row[figure] = float(values.mean())
+        row[f"{figure}_ci95"] = _CONFIDENT * float(values.std(ddof=1)) / len(values) ** 0.5 if len(values) > 1 else None
+    return row
+
+
+def _compare(rows: list[dict[str, Any]]) -> None:
+    """Every row is told how many times better than the best baseline it is, figure by figure."""
+    for figure, better in FIGURES.items():
+        of_baselines = [row[figure] for row in rows if row["policy"] in BASELINES]
+        best = min(of_baselines) if better == "lower" else max(of_baselines)
+        for row in rows:
+            row[f"{figure}_times"] = best / row[figure] if better == "lower" else row[figure] / best
+    rows.sort(key=lambda row: float(row["avg_jct_s"]))
+
+
+def shown(gap_s: float, tables: dict[str, list[dict[str, Any]]]) -> None:
+    """For people."""
+    for reading, rows in tables.items():
+        print(f"gap {gap_s:g} s, {reading}, {rows[0]['traces']} test traces; times the best baseline in brackets")
+        for row in rows:
+            print(
+                f"  {row['policy']:18s} JCT {row['avg_jct_s']:7.0f} ±{row['avg_jct_s_ci95'] or 0:5.0f} s"
+                f" ({row['avg_jct_s_times']:.2f})"
+                f"  effectiveness {row['effectiveness']:.3f} ({row['effectiveness_times']:.2f})"
+                f"  makespan {row['makespan_s']:7.0f} s ({row['makespan_s_times']:.2f})"
+                f"  wait {row['avg_wait_s']:6.0f} s  run {row['avg_run_s']:5.0f} s  frag {row['fragmentation']:.3f}"
+                f"  relaxed {row['relaxed_sensitive']:.1%} / {row['relaxed_insensitive']:.1%}"
+            )
+
+
+def tuned(seeds: int) -> list[dict[str, Any]]:
+    """Delay scheduling by its patience, on training traces."""
+    ground = Ground()
+    traces = [generate(Workload(seed=seed, mean_gap_s=GAP_S)) for seed in TRAINING_SEEDS[:seeds]]
+    rows = []
+    for reading, window in WINDOWS.items():
+        for patience in PATIENCES:
+            runs = [ground.baseline("delay", trace, window, patience=patience) for trace in traces]
+            rows.append({"reading": reading, "patience": patience, **_row("delay", runs)})
+            print(
+                f"{reading}, patience {patience:g}: JCT {rows[-1]['avg_jct_s']:.0f} s ±{rows[-1]['avg_jct_s_ci95']:.0f}"
+            )
+    return rows
+
+
+def latency(policy: Policy) -> dict[str, float]:
+    """Of every decision on one test trace, wall and CPU, in ms."""
+    ground = Ground()
+    models = build(["locality"], topology=ground.cluster.topology, profiles=ground.profiles)
+    trace = generate(Workload(seed=TEST_SEEDS[0], mean_gap_s=GAP_S))
+    run = Simulation(trace, ground.cluster, None, Settings(), models, ground.profiles)
+    wall, cpu, queues = [], [], []
+    while run.advance():
+        state = run.state()
+        begun, begun_cpu = time.perf_counter(), time.thread_time()
+        decision = policy.decide(state)
+        wall.append(1e3 * (time.perf_counter() - begun))
+        cpu.append(1e3 * (time.thread_time() - begun_cpu))
+        queues.append(len(state.pending))
+        run.apply(decision)
+    table = {"decisions": float(len(wall)), "longest_queue": float(max(queues))}
+    for name, taken in (("wall", wall), ("cpu", cpu)):
+        table |= {
+            f"{name}_{name_of}": float(np.quantile(taken, of)) for name_of, of in (("p50_ms", 0.5), ("p99_ms", 0.99))
+        }
+    return table
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.sched2", description=__doc__)
+    parser.add_argument("--gap", type=float, action="append", help=f"seconds, several times; {GAP_S:g} by default")
+    parser.add_argument("--seeds", type=int, default=10, help="test traces (training traces with --tune), at most 30")
+    parser.add_argument("--weights", default="", help="folder of a training, instead of those that come with Headway")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--timeline", action="store_true")
+    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--latency", action="store_true")
+    given = parser.parse_args()
+    out: Any
+    if given.tune:
+        out = tuned(given.seeds)
+    elif given.latency:
+        out = latency(Sched2(given.weights))
+        print(", ".join(f"{name} {value:.4g}" for name, value in out.items()))
+    else:
+        out = {}
+        for gap_s in given.gap or [GAP_S]:
+            out[f"{gap_s:g}"] = tables = table(gap_s, TEST_SEEDS[: given.seeds], given.weights, given.timeline)
+            shown(gap_s, tables)
+    if given.json:
+        given.json.write_text(json.dumps(out, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

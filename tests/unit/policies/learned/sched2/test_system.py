@@ -1,0 +1,80 @@
+"""SCHED2 as a system: the whole training on the simulator's ground, left in the middle and gone on with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from policies.learned import weights
+from policies.learned.card import draft
+from policies.learned.run import TrainingRun
+from policies.learned.sched2.encoder import NAME
+from policies.learned.sched2.policy import Sched2
+from policies.learned.sched2.recipe import Recipe, Training
+from policies.learned.sched2.system import SYSTEM, scene
+from policies.learned.systems import Given, Ground, Jobs
+from simulator.training import ground
+from tests.unit.policies.learned.sched2.agents import small_recipe
+
+
+class LeftError(Exception):
+    """Stands for a kill."""
+
+
+def small_ground(recipe: Recipe) -> Ground:
+    jobs = Jobs("sched2", {"jobs": 16, "mean_gap_s": 600.0, "one_gpu_share": 0.9})
+    return ground(replace(scene(recipe), workloads=(jobs,), cluster="4x4", validation_seeds=(500,)), Given())
+
+
+def trained(folder: Path, resume: bool = False) -> dict[str, weights.Array]:
+    recipe = small_recipe(envs=2, searches=2, rounds=2, warm=5)
+    found = small_ground(recipe)
+    facts = SYSTEM.facts(recipe, found)
+    assert facts.encoder == NAME
+    card = draft(
+        system=SYSTEM.name, recipe=facts.settings, seed=3, encoder=facts.encoder, shapes=facts.shapes, data=found.data,
+        data_sha256=found.data_sha256,
+    )  # fmt: skip
+    try:
+        with TrainingRun(folder, card, resume=resume, better="lower", point_every_s=0.0) as run:
+            SYSTEM.train(run, found, recipe)
+            point: Any = run
+    finally:
+        found.close()
+    assert point.early.best is not None
+    return weights.load(point.best_folder, SYSTEM.name, system=SYSTEM.name, encoder=NAME)[0]
+
+
+def test_one_that_was_left_comes_to_the_weights_of_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trained(tmp_path / "whole")
+    once = Training.run_round
+    rounds: list[int] = []
+
+    def leave(self: Training) -> dict[str, float]:
+        rounds.append(self.round)
+        if len(rounds) == 2:
+            raise LeftError
+        return once(self)
+
+    monkeypatch.setattr(Training, "run_round", leave)
+    with pytest.raises(LeftError):
+        trained(tmp_path / "left")
+    assert rounds == [0, 1]
+    found = trained(tmp_path / "left", resume=True)
+    assert rounds == [0, 1, 1]
+    assert all(np.array_equal(array, found[name]) for name, array in whole.items())
+    assert Sched2(str(tmp_path / "left")).spec.name == "sched2"
+
+
+def test_what_it_is_trained_on_is_the_papers() -> None:
+    recipe = Recipe()
+    there = scene(recipe)
+    assert there.cluster == "15x8"
+    assert [dict(jobs.parameters) for jobs in there.workloads] == [{"mean_gap_s": 129.0}]
+    assert set(SYSTEM.policies) == {"sched2"}
