@@ -11,7 +11,7 @@ import typer
 from policies import cli_options as given
 
 if TYPE_CHECKING:
-    from policies.learned.training import Trained
+    from policies.learned.training import Order, Trained
 
 STOPPED = 130
 
@@ -33,6 +33,12 @@ def train(
     seed: Annotated[
         int, typer.Option(min=0, metavar="N", help="The same seed gives the same weights, on the CPU.")
     ] = 0,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Train so many seeds, from --seed on, in parallel; each in FOLDER/seed-K."
+        ),
+    ] = 1,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what is in the folder, by the same command.")
     ] = False,
@@ -57,7 +63,7 @@ def train(
 
     order = Order(
         system=system,
-        folder=out or Path(f"{system}-seed{seed}"),
+        folder=out or Path(f"{system}-seed{seed}" if seeds == 1 else f"{system}-seeds"),
         given=Given(
             traces=tuple(traces or ()),
             cluster=cluster,
@@ -73,13 +79,38 @@ def train(
         engine=engine,
     )
     try:
-        trained = train_it(order)
+        if seeds > 1:
+            _train_seeds(order, seeds, as_json)
+        else:
+            _tell(train_it(order), as_json)
     except TrainingStoppedError as stopped:
         typer.echo(f"headway-policy train: {stopped}", err=True)
         raise typer.Exit(STOPPED) from None
     except PolicyError as error:
         given.fail("train", error)
-    _tell(trained, as_json)
+
+
+def _train_seeds(order: Order, count: int, as_json: bool) -> None:
+    import os
+    import sys
+
+    from policies.learned.seeds import orders, train_all
+    from policies.learned.statistics import Mean
+
+    every = orders(order, count)
+    cards = train_all(every, os.cpu_count() or 1, sys.stderr)
+    figures = [card.results["validation"] for card in cards]
+    mean = Mean.of(figures)
+    if as_json:
+        rows = [
+            {"seed": each.seed, "folder": str(each.folder), "card": json.loads(card.to_json())}
+            for each, card in zip(every, cards, strict=True)
+        ]
+        typer.echo(json.dumps({"trainings": rows, "validation": {"mean": mean.mean, "ci95": mean.ci95}}, indent=2))
+        return
+    for each, figure in zip(every, figures, strict=True):
+        typer.echo(f"{each.folder}: validation {figure:,.6g}")
+    typer.echo(f"mean {mean.mean:,.6g} ± {mean.ci95:,.3g}, half of the 95 % interval (Student's t)")
 
 
 def _tell(trained: Trained, as_json: bool) -> None:

@@ -56,7 +56,7 @@ def located(given: str, system: str, shipped: str) -> tuple[Path | Traversable, 
     """
     if not given:
         return pretrained(), shipped
-    folder = Path(given).expanduser()
+    folder = Path(str(given)).expanduser()  # a folder such as 2026 is read as a number on command lines
     return (best, system) if (best := folder / "best").is_dir() else (folder, system)
 
 

@@ -81,6 +81,36 @@ def test_a_training_that_is_killed_goes_on_to_the_same_weights(
     assert best(tmp_path / "run") == best(alone)
 
 
+def test_several_seeds_at_once_are_what_each_is_alone(env: dict[str, str], alone: Path, tmp_path: Path) -> None:
+    command = ("train", *SMALL, "--seeds", 2, "--out", "runs")
+    process = started(*command, "--point-every", 0, env=env, cwd=tmp_path)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "training 0/3" in line:
+            process.send_signal(signal.SIGTERM)
+            break
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "go on with --resume" in said
+    told = headway_policy(*command, "--point-every", 0, "--resume", "--json", env=env, cwd=tmp_path)
+    facts = json.loads(told.stdout)
+    assert [each["seed"] for each in facts["trainings"]] == [5, 6]
+    assert [each["folder"] for each in facts["trainings"]] == ["runs/seed-5", "runs/seed-6"]
+    assert facts["validation"]["ci95"] is not None
+    assert best(tmp_path / "runs/seed-5") == best(alone)
+    assert best(tmp_path / "runs/seed-6") != best(alone)
+    assert "seed 6: " in told.stderr
+
+
+def test_a_seed_that_fails_is_told(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "runs/seed-1").mkdir(parents=True)
+    (tmp_path / "runs/seed-1/thesis.tex").write_text("mine")
+    command = ("train", "learned-order", "--rounds", 1, "--set", "tries=2", "--seeds", 2, "--out", "runs")
+    said = headway_policy(*command, env=env, cwd=tmp_path, code=1).stderr.splitlines()
+    assert said[-1].startswith("headway-policy train: seed 1: runs/seed-1: has thesis.tex in it")
+    assert (tmp_path / "runs/seed-0/best/learned-order.json").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_training_that_is_interrupted_says_how_to_go_on(
     env: dict[str, str], alone: Path, tmp_path: Path, number: signal.Signals
