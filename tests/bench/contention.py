@@ -1,12 +1,15 @@
-"""contention-greedy against all controls where contention can be gained from; and how long it takes to decide.
+"""contention-greedy and headway-rl against all controls where contention can be gained from; and how long they take to decide.
 
-`python -m tests.bench.contention [--setting one-normal] [--seeds 5] [--jobs 256] [--json FILE]`
+`python -m tests.bench.contention [--setting one-normal] [--seeds 5] [--jobs 256] [--policy headway-rl] [--json FILE]`
 
 Settings: 4 nodes of 8 GPUs in one rack (`one`), or two such racks whose uplinks carry half of what their NICs do (`two`); demands
 1 to 32, Poisson arrivals at load 0.9, contention_rl's normal and heavy mix; slowdown by link sharing. JCT counts queueing.
-Test seeds begin at 1000; the defaults of contention-greedy were chosen on seeds 200 to 205.
+Test seeds begin at 1000; the defaults of contention-greedy were chosen on seeds 200 to 205, headway-rl is validated on 200 and 201.
 
-`--latency` times single decisions at 500 nodes of 8 GPUs with 1,000 waiting jobs instead.
+Differences are trace by trace, with their 95 % interval over seeds: against the best of the controls (by its mean), and against
+contention-greedy.
+
+`--latency` times single decisions instead: of one trace on 4 nodes, and at 500 nodes of 8 GPUs with 1,000 waiting jobs.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ import gc
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from policies.api import load_policy, parse_policy
+from policies.api import Decision, Policy, load_policy, parse_policy
 from policies.heuristics.contention_greedy import ContentionGreedy
+from policies.learned.statistics import Mean, change
 from policies.model import ClusterState
 from simulator.cluster import Cluster, cluster_of
 from simulator.engine import Simulation
@@ -39,18 +43,22 @@ NIC_GBS = 12.5
 SETTINGS = ("one-normal", "one-heavy", "two-normal", "two-heavy")
 RULED = ("fifo", "fewest-gpus", "srtf", "las", "fifo-skip", "sjf", "srsf")
 CONTROLS = (*RULED, *(f"{name}:layout=anywhere" for name in RULED))
-OURS = "contention-greedy"
-_CONFIDENT = 1.96
+OURS = ("contention-greedy", "headway-rl")
+GREEDY = OURS[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One policy in one setting: means over seeds, and half of the 95 % interval of the first."""
+    """One policy in one setting: means over seeds, and what each trace came to, in seconds."""
 
     policy: str
     avg_jct_s: float
-    ci95_s: float
+    ci95_s: float | None
+    """Half of the 95 % interval of the mean."""
     p90_jct_s: float
+    by_seed_s: tuple[float, ...]
+    """Mean JCT of each trace."""
+    p90_by_seed_s: tuple[float, ...]
 
 
 def cluster(racks: int) -> Cluster:
@@ -96,11 +104,26 @@ def compared(setting: str, policies: Sequence[str], seeds: Sequence[int], jobs: 
     )
     rows = []
     for policy, runs in zip(policies, found, strict=True):
-        means = [float(run.mean()) for run in runs]
-        spread = _CONFIDENT * float(np.std(means, ddof=1)) / len(means) ** 0.5 if len(means) > 1 else float("nan")
-        p90 = float(np.mean([np.quantile(run, 0.9) for run in runs]))
-        rows.append(Row(policy, float(np.mean(means)), spread, p90))
+        means = tuple(float(run.mean()) for run in runs)
+        tails = tuple(float(np.quantile(run, 0.9)) for run in runs)
+        mean = Mean.of(means)
+        rows.append(Row(policy, mean.mean, mean.ci95, float(np.mean(tails)), means, tails))
     return sorted(rows, key=lambda row: row.avg_jct_s)
+
+
+def told(row: Row, control: Row, greedy: Row | None) -> str:
+    """One line of the table."""
+    against = [_percent(change(row.by_seed_s, other.by_seed_s)) for other in (control, greedy) if other is not None]
+    tail = _percent(change(row.p90_by_seed_s, control.p90_by_seed_s))
+    ci95 = "" if row.ci95_s is None else f"±{row.ci95_s:6.0f}"
+    return (
+        f"  {row.policy:30s} {row.avg_jct_s:8.0f} s {ci95}  {'  '.join(against)}   p90 {row.p90_jct_s:8.0f} s  {tail}"
+    )
+
+
+def _percent(mean: Mean) -> str:
+    ci95 = "" if mean.ci95 is None else f" ±{100 * mean.ci95:4.1f}"
+    return f"{100 * mean.mean:+6.1f}{ci95} %"
 
 
 # --- latency
@@ -143,50 +166,73 @@ def _without(state: ClusterState, rows: np.ndarray[tuple[int], np.dtype[np.int64
     )
 
 
-def latencies_ms(nodes: int, waiting: int, decisions: int) -> list[tuple[float, float]]:
-    """Wall and CPU time of single decisions, on five states in turn. On a machine with other work only the latter tells much."""
-    states = [busy_state(nodes, waiting, seed) for seed in range(5)]
-    policy = ContentionGreedy()
-    taken = []
-    gc.freeze()
-    for turn in range(decisions):
+class Timed:
+    """A policy, and how long each of its decisions took: wall and CPU time, ms. Beside other work only the latter tells much."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.spec = policy.spec
+        self.taken_ms: list[tuple[float, float]] = []
+
+    def decide(self, state: ClusterState) -> Decision:
+        """As the policy does."""
         begun_s, begun_cpu_s = time.perf_counter(), time.thread_time()
-        policy.decide(states[turn % len(states)])
-        taken.append((1e3 * (time.perf_counter() - begun_s), 1e3 * (time.thread_time() - begun_cpu_s)))
-    return taken
+        decision = self._policy.decide(state)
+        self.taken_ms.append((1e3 * (time.perf_counter() - begun_s), 1e3 * (time.thread_time() - begun_cpu_s)))
+        return decision
+
+
+def latencies(policy: str, decisions: int = 200) -> None:
+    """Tell how long that policy takes."""
+    gc.freeze()
+    small = Timed(load_policy(*parse_policy(policy)))
+    where, profiles = cluster(1), paper_profiles()
+    models = build(["link-sharing"], topology=where.topology, profiles=profiles)
+    Simulation(trace(1, "heavy", FIRST_TEST_SEED, 256), where, small, Settings(), models, profiles).run()
+    _tell(f"{policy}: 4 nodes x 8 GPUs, one-heavy", small)
+    large = Timed(load_policy(*parse_policy(policy)))
+    states = [busy_state(500, 1000, seed) for seed in range(5)]
+    for turn in range(decisions):
+        large.decide(states[turn % len(states)])
+    _tell(f"{policy}: 500 nodes x 8 GPUs, 1,000 or more waiting jobs", large)
+
+
+def _tell(what: str, timed: Timed) -> None:
+    print(f"{what}, {len(timed.taken_ms)} decisions:")
+    for name, column in zip(("wall", "CPU"), np.array(timed.taken_ms).T, strict=True):
+        median, p99 = np.quantile(column, [0.5, 0.99])
+        print(f"  {name} time: median {median:.1f} ms, p99 {p99:.1f} ms")
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.contention", description=__doc__)
     parser.add_argument("--setting", action="append", choices=SETTINGS)
-    parser.add_argument("--policy", action="append", help="beside all controls; default contention-greedy")
+    parser.add_argument("--policy", action="append", help=f"beside all controls; default {' and '.join(OURS)}")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=FIRST_TEST_SEED)
     parser.add_argument("--jobs", type=int, default=256)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--latency", action="store_true")
     given = parser.parse_args()
+    ours = given.policy or OURS
     if given.latency:
-        taken = latencies_ms(500, 1000, 200)
-        print(f"500 nodes x 8 GPUs, 1,000 or more waiting jobs, {len(taken)} decisions:")
-        for name, column in zip(("wall", "CPU"), np.array(taken).T, strict=True):
-            median, p99 = np.quantile(column, [0.5, 0.99])
-            print(f"  {name} time: median {median:.1f} ms, p99 {p99:.1f} ms")
+        for policy in ours:
+            latencies(policy)
         return
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     table = {}
     for setting in given.setting or SETTINGS:
-        ours = given.policy or [OURS]
         rows = compared(setting, [*ours, *CONTROLS], seeds, given.jobs)
         control = next(row for row in rows if row.policy in CONTROLS)
-        print(f"{setting}: {given.seeds} seeds x {given.jobs} jobs; best control {control.policy}")
+        greedy = next((row for row in rows if row.policy == GREEDY), None)
+        others = control.policy + (f", then against {GREEDY}" if greedy else "")
+        print(
+            f"{setting}: {given.seeds} seeds x {given.jobs} jobs; against {others}; p90 against the former", flush=True
+        )
         for row in rows:
-            gain = 100 * (row.avg_jct_s / control.avg_jct_s - 1)
-            print(
-                f"  {row.policy:36s} {row.avg_jct_s:9.0f} s ±{row.ci95_s:6.0f}  {gain:+6.1f} %  p90 {row.p90_jct_s:9.0f} s"
-            )
-        table[setting] = [{name: getattr(row, name) for name in Row.__slots__} for row in rows]
+            print(told(row, control, greedy), flush=True)
+        table[setting] = [asdict(row) for row in rows]
     if given.json:
         given.json.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
 

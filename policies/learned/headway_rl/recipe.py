@@ -61,7 +61,7 @@ same for all jobs of a moment, and decides nothing."""
 class Recipe:
     """Hyper-parameters."""
 
-    generations: int = 4
+    generations: int = 2
     candidates: int = 12
     elite: int = 3
     at_once: int = 2

@@ -157,3 +157,19 @@ def test_a_whole_trace_runs_to_its_end_and_sooner_than_under_contention_greedy()
         log = simulation.finished
         means.append(sum(log.finish[place] - trace.submit_ns[log.index[place]] for place in range(len(log.finish))))
     assert means[0] < means[1]
+
+
+def test_who_is_asked_every_minute_does_not_send_jobs_round() -> None:
+    """As a controller asks: values drift with time, and a stop has to gain more than it costs."""
+    where, profiles = parse_cluster("4x8"), paper_profiles()
+    trace = generate(
+        ContentionRL(jobs=14, seed=5, mix="heavy", arrivals="poisson", load=1.1, demands=tuple(range(1, 33)))
+    )
+    policy = beginner()
+    policy.spec = dataclasses.replace(policy.spec, round_s=60.0)
+    slowdown = build(["link-sharing"], topology=where.topology, profiles=profiles)
+    simulation = Simulation(trace, where, policy, Settings(), slowdown, profiles)
+    simulation.run()
+    assert simulation.unfinished == []
+    assert simulation.decisions > 200
+    assert sum(simulation.finished.stops) + sum(simulation.finished.moves) <= 2 * len(trace)
