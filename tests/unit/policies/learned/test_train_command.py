@@ -12,7 +12,10 @@ import pytest
 pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("tensorboard", reason="training needs TensorBoard")
 
+from policies.client import PolicyClient
+from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.learned.commands import ROOT, headway_policy, install, install_example, started
+from tests.unit.policies.processes import eventually, running, serve_command
 
 pytestmark = pytest.mark.timeout(300)  # several processes that import torch, on a machine that others use too
 SMALL = ("learned-order", "--rounds", 3, "--set", "tries=2", "--seed", 5)
@@ -205,6 +208,19 @@ def test_policies_are_judged_on_what_no_training_saw_of_a_trace(env: dict[str, s
     assert last["policies"][0]["avg_jct_s"]["ci95"] is None
     assert last["policies"][0]["makespan_s"]["mean"] < whole["policies"][0]["makespan_s"]["mean"] / 2
     assert "all for tests" in whole["data"]
+
+
+async def test_what_was_trained_is_served(alone: Path, env: dict[str, str], tmp_path: Path) -> None:
+    address = f"unix://{tmp_path}/policy.sock"
+    state = cluster([Node(gpus=4)], [Job(gpus=3), Job(gpus=1), Job(gpus=2)])
+    with running(*serve_command(f"learned-order:weights={alone}", address), env=env):
+        async with PolicyClient(address) as client:
+            await eventually(client.healthy)
+            assert (await client.describe()).name == "learned-order"
+            first, second = [await client.decide(state, 10.0) for _ in range(2)]
+    assert first == second
+    assert sorted(first.queue) == [0, 1, 2]
+    assert 0 < sum(placement.num_gpus for placement in first.allocation.values()) <= 4
 
 
 @pytest.mark.parametrize(
