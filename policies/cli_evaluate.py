@@ -129,7 +129,8 @@ def _print(answer: Answer) -> None:
     for name, left in answer.unfinished.items():
         if left:
             typer.echo(f"{name} left {left:,} jobs waiting for ever, so its figures say nothing")
-    typer.echo(f"means over {len(answer.traces)} traces, ± half of the 95 % interval (Student's t)")
+    over = f"{answer.seeds} seeds or windows" if answer.seeds == len(answer.traces) else f"{answer.seeds} seeds"
+    typer.echo(f"means over {len(answer.traces)} traces; ± half of the 95 % interval over {over} (Student's t)")
     for note in answer.notes:
         typer.echo(note, err=True)
 

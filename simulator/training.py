@@ -133,7 +133,8 @@ class SimulatorGround:
         with _as_training_errors():
             found = in_parallel(list(work), lambda label, _tell: metrics.summary(work[label]()), look)
         each = iter(found)
-        return Judged(tuple(trace.name for trace in traces), {name: [next(each) for _ in traces] for name in policies})
+        names = tuple(trace.name for trace in traces)
+        return Judged(names, {name: [next(each) for _ in traces] for name in policies}, self.data_of.each or 1)
 
     def models(self) -> list[SlowdownModel]:
         """New slowdown models."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from statistics import fmean
 
 from policies.api import Policy, load_policy, option_names, parse_policy
 from policies.errors import TrainingError
 from policies.learned.recipes import recipe_of
-from policies.learned.statistics import Mean, change
+from policies.learned.statistics import Mean, changes
 from policies.learned.systems import FIGURE, Given, Judged, Scene, System, Tell, find_ground, find_system, system_names
 
 METRICS = (
@@ -41,6 +42,8 @@ class Answer:
 
     data: str
     traces: tuple[str, ...]
+    seeds: int
+    """Independent of each other; windows, where traces are of users."""
     figures: Mapping[str, Mapping[str, Mean | None]]
     """By policy and metric; None where a policy left jobs waiting for ever, or nothing was measured."""
     changes: Mapping[str, Mean | None]
@@ -62,6 +65,7 @@ def evaluate(question: Question, tell: Tell) -> Answer:
     return Answer(
         ground.data,
         judged.traces,
+        len(judged.traces) // judged.per_seed,
         {name: {metric: _mean(judged, name, metric) for metric in METRICS} for name in policies},
         {name: _change(judged, name, first) for name in policies if name != first},
         {name: sum(_left(each) for each in judged.figures[name]) for name in policies},
@@ -74,6 +78,7 @@ def as_json(answer: Answer) -> dict[str, object]:
     return {
         "data": answer.data,
         "traces": list(answer.traces),
+        "seeds": answer.seeds,
         "policies": [
             {
                 "policy": name,
@@ -144,9 +149,16 @@ def _values(judged: Judged, policy: str, metric: str) -> Sequence[float] | None:
 
 def _mean(judged: Judged, policy: str, metric: str) -> Mean | None:
     values = _values(judged, policy, metric)
-    return Mean.of(values) if values else None
+    return Mean.of(_by_seed(values, judged.per_seed)) if values else None
+
+
+def _by_seed(values: Sequence[float], per_seed: int) -> list[float]:
+    """The mean of each seed's."""
+    return [fmean(values[at : at + per_seed]) for at in range(0, len(values), per_seed)]
 
 
 def _change(judged: Judged, policy: str, first: str) -> Mean | None:
     mine, others = _values(judged, policy, FIGURE), _values(judged, first, FIGURE)
-    return change(mine, others) if mine and others else None
+    if not (mine and others):
+        return None
+    return Mean.of(_by_seed(changes(mine, others), judged.per_seed))

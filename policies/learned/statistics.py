@@ -32,6 +32,11 @@ class Mean:
         return cls(fmean(values), quantile * stdev(values) / sqrt(count))
 
 
+def changes(values: Sequence[float], others: Sequence[float]) -> list[float]:
+    """How much more or less than the others', in pairs, as shares: -0.1 is a tenth less."""
+    return [value / other - 1.0 for value, other in zip(values, others, strict=True)]
+
+
 def change(values: Sequence[float], others: Sequence[float]) -> Mean:
-    """How much more or less than the others', in pairs, as a share: -0.1 is a tenth less."""
-    return Mean.of([value / other - 1.0 for value, other in zip(values, others, strict=True)])
+    """The mean of those changes, where each pair is independent of the others."""
+    return Mean.of(changes(values, others))

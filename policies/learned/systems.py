@@ -125,6 +125,8 @@ class Judged:
 
     A policy that leaves jobs waiting for ever has `finished` below `jobs` there, and figures of the others alone.
     """
+    per_seed: int = 1
+    """So many traces, one behind the other, are of one seed: only seeds are independent of each other."""
 
 
 Tell = Callable[[float], None]
