@@ -39,6 +39,15 @@ def train(
             min=1, metavar="N", help="Train so many seeds, from --seed on, in parallel; each in FOLDER/seed-K."
         ),
     ] = 1,
+    submit: Annotated[
+        bool, typer.Option("--submit", help="Train in Slurm jobs, one for each seed, and return at once.")
+    ] = False,
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="Of the jobs, as sbatch has it: partition, account, time in minutes, ..."
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what is in the folder, by the same command.")
     ] = False,
@@ -63,7 +72,7 @@ def train(
 
     order = Order(
         system=system,
-        folder=out or Path(f"{system}-seed{seed}" if seeds == 1 else f"{system}-seeds"),
+        folder=out or Path(f"{system}-seeds" if seeds > 1 or submit else f"{system}-seed{seed}"),
         given=Given(
             traces=tuple(traces or ()),
             cluster=cluster,
@@ -79,7 +88,9 @@ def train(
         engine=engine,
     )
     try:
-        if seeds > 1:
+        if submit:
+            _submit(order, seeds, slurm or [], as_json)
+        elif seeds > 1:
             _train_seeds(order, seeds, as_json)
         else:
             _tell(train_it(order), as_json)
@@ -88,6 +99,21 @@ def train(
         raise typer.Exit(STOPPED) from None
     except PolicyError as error:
         given.fail("train", error)
+
+
+def _submit(order: Order, count: int, slurm: list[str], as_json: bool) -> None:
+    from policies.learned.seeds import orders
+    from policies.learned.slurm_jobs import LOGS, options_of, submit
+
+    every = orders(order, count)
+    jobs = submit(every, options_of(slurm))
+    rows = [{"seed": each.seed, "folder": str(each.folder), "job": job} for each, job in zip(every, jobs, strict=True)]
+    if as_json:
+        typer.echo(json.dumps({"jobs": rows}, indent=2))
+        return
+    for row in rows:
+        typer.echo(f"job {row['job']}: seed {row['seed']} in {row['folder']}")
+    typer.echo(f"what they say is in {order.folder / LOGS}; after a failure, the same command with --resume goes on")
 
 
 def _train_seeds(order: Order, count: int, as_json: bool) -> None:

@@ -18,6 +18,7 @@ from policies.learned.systems import Given, Ground, System, find_ground, find_sy
 
 HOUSE, SB3 = "house", "sb3"
 _NEEDS = ("torch", "safetensors", "tensorboard")
+_FOR_SB3 = ("stable_baselines3", "sb3_contrib")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ class Trained:
 def train(order: Order, progress: Progress | None = None) -> Trained:
     """Train, or go on. Raises PolicyError: TrainingStoppedError after a signal, TrainingError and others for what cannot be."""
     begin = time.monotonic()
-    _check_installed((*_NEEDS, *(("stable_baselines3", "sb3_contrib") if order.engine == SB3 else ())))
+    check_installed((*_NEEDS, *(_FOR_SB3 if order.engine == SB3 else ())))
     progress = progress or Progress()
     system = find_system(order.system)
     carry_out = _engine(order.engine, system)
@@ -116,9 +117,10 @@ def _best(run: TrainingRun) -> ModelCard:
     return ModelCard.from_json(path.read_text(encoding="utf-8"), str(path))
 
 
-def _check_installed(packages: tuple[str, ...]) -> None:
+def check_installed(packages: tuple[str, ...]) -> None:
+    """Raises TrainingError, with the extra that has them, for packages that are not here."""
     if missing := [name for name in packages if find_spec(name) is None]:
-        extra = "train,sim" if missing[0] in _NEEDS else "dev"
+        extra = "dev" if missing[0] in _FOR_SB3 else "train,sim"
         raise TrainingError(
             f"training needs {', '.join(missing)}, not installed here; pip install 'headway-scheduler[{extra}]'"
         )

@@ -114,6 +114,23 @@ def test_a_seed_that_fails_is_told(env: dict[str, str], tmp_path: Path) -> None:
     assert (tmp_path / "runs/seed-0/best/learned-order.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), ["--submit needs sbatch"]),
+        (("--slurm", "partition"), ["--slurm 'partition'", "NAME=VALUE"]),
+    ],
+)
+def test_jobs_that_cannot_be_submitted_are_told(
+    env: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], words: list[str]
+) -> None:
+    pytest.importorskip("submitit", reason="jobs are submitted through submitit")
+    nowhere = env | {"PATH": str(tmp_path)}
+    said = headway_policy("train", *SMALL, "--submit", *arguments, env=nowhere, cwd=tmp_path, code=1).stderr
+    assert said.startswith("headway-policy train: ")
+    assert all(word in said for word in words)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_training_that_is_interrupted_says_how_to_go_on(
     env: dict[str, str], alone: Path, tmp_path: Path, number: signal.Signals
