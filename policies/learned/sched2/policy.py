@@ -82,7 +82,7 @@ class Agent:
 
 
 class Sched2:
-    """The agent's decisions."""
+    """Which of ten waiting jobs starts next, or that none does, as a trained agent decides; packed on what is free."""
 
     spec = PolicySpec(name="sched2", source=SOURCE, needs=_NEEDS)
 
