@@ -92,8 +92,9 @@ def of_scene(scene: Scene, cluster: Cluster) -> Data:
     training, validation, tests = (
         Drawn(workloads, seeds) for seeds in (scene.training_seeds, scene.validation_seeds, TEST_SEEDS)
     )
-    for _, workload in workloads:
-        workload.check()
+    for number in range(len(workloads)):
+        # What cannot be drawn for this cluster is found here, and not in the worker of an environment.
+        training[number]
     content = repr((workloads, list(scene.validation_seeds), _range(scene.training_seeds)))
     says = " and ".join(dict.fromkeys(_says(*each) for each in workloads))
     return Data(training, validation, tests, says, hashlib.sha256(content.encode()).hexdigest(), (), len(workloads))

@@ -181,6 +181,7 @@ def test_what_sacct_says_is_trained_on(tmp_path: Path, prefix: str) -> None:
     [
         (Given(traces=("no-such.csv",)), ["no-such.csv"]),
         (Given(cluster="4by8"), ["4by8", "NxG"]),
+        (Given(cluster="1x2"), ["a job of 4 GPUs does not fit a cluster of 2"]),
         (Given(slowdown=("molasses",)), ["molasses"]),
         (Given(profiles="nowhere.json"), ["nowhere.json"]),
     ],
