@@ -83,8 +83,8 @@ class Encoder:
     def __init__(self, encoding: Encoding) -> None:
         self.encoding = encoding
 
-    def look(self, state: ClusterState) -> Moment:
-        """The state as the agent sees it. Raises EncoderError for a cluster that the encoding does not know."""
+    def check(self, state: ClusterState) -> None:
+        """Raises EncoderError for a cluster that the encoding does not know."""
         known, gpus = self.encoding, state.nodes.gpus
         widest = int(gpus.max(initial=0))
         if len(state.nodes) != known.num_nodes or widest != known.gpus_per_node:
@@ -92,7 +92,11 @@ class Encoder:
                 f"this policy was trained for {known.supports}, and the cluster has {len(state.nodes)} nodes, the widest of "
                 f"{widest} GPUs; train one for this cluster, or serve another policy"
             )
-        return Moment(known, state)
+
+    def look(self, state: ClusterState) -> Moment:
+        """The state as the agent sees it. Raises EncoderError as `check` does."""
+        self.check(state)
+        return Moment(self.encoding, state)
 
 
 class Moment:

@@ -20,6 +20,7 @@ from policies.learned import weights
 from policies.learned.card import Setting, settings_of
 from policies.learned.sched2.encoder import NAME, Encoder, Encoding, Moment
 from policies.model import ClusterState, Placement
+from policies.packing import free_gpus
 from policies.selection import held_placements
 
 if TYPE_CHECKING:
@@ -102,6 +103,10 @@ class Sched2:
         """Those who run stay; the agent starts jobs one by one until it waits. Raises EncoderError for unknown clusters."""
         allocation = held_placements(state, state.running)
         reasons: dict[int, str] = {}
+        waiting = state.pending
+        self._agent.encoder.check(state)
+        if not len(waiting) or state.jobs.num_gpus[waiting].min() > free_gpus(state, state.running):
+            return Decision(allocation, reasons, tuple(waiting.tolist()))
         moment = self._agent.encoder.look(state)
         while len(moment.candidates):
             chosen = self._agent.choose(moment)
@@ -117,7 +122,7 @@ class Sched2:
             reasons.update(
                 (row, HELD.format(free)) for row, fits in zip(moment.candidates, possible, strict=False) if fits
             )
-        return Decision(allocation, reasons, tuple(state.pending.tolist()))
+        return Decision(allocation, reasons, tuple(waiting.tolist()))
 
 
 def settings(encoding: Encoding, recipe: Recipe) -> dict[str, Setting]:
