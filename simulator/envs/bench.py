@@ -158,17 +158,17 @@ class Cost:
 def drive(batch: Batch, draws: npt.NDArray[np.float32], turns: int, processes: Sequence[int]) -> Cost:
     """What so many random steps cost these processes, the owner first."""
     begin, path_s = time.perf_counter(), 0.0
-    before = first = list(map(_cpu_s, processes))
+    before = first = list(map(cpu_s, processes))
     for turn in range(turns):
         batch.step((draws[turn % len(draws)] * batch.action_masks()).argmax(axis=1))
-        now = list(map(_cpu_s, processes))
+        now = list(map(cpu_s, processes))
         owner_s, *workers_s = map(sub, now, before)
         path_s += owner_s + max(workers_s, default=0.0)
         before = now
     return Cost(time.perf_counter() - begin, sum(before) - sum(first), path_s)
 
 
-def _cpu_s(process: int) -> float:
+def cpu_s(process: int) -> float:
     """CPU time of a process until now: its clock, numbered as clock_getcpuclockid(3) does on Linux."""
     return time.clock_gettime(~process << 3 | 2)
 

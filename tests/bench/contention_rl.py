@@ -4,6 +4,9 @@ Environment steps a second with learning, as `headway-policy train contention-rl
 decision that somebody had to take; rounds without a choice are not stepped through, and counted apart. The first stage warms up;
 of the others the fastest counts, as whatever else runs on the machine only adds, and the median stands beside it.
 
+`--random STARTS` plays that environment by uniformly random possible actions, and by the action that gains most reward at once, on
+test seeds: what an agent has to beat, and what equation 2 prefers.
+
 `--latency` times decisions of RL-base and RL-Hybrid at 4 nodes of 8 GPUs instead.
 """
 
@@ -14,6 +17,7 @@ import gc
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -27,10 +31,13 @@ from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.network import Network
 from policies.learned.contention_rl.policy import Agent, RlBase, RlHybrid
 from policies.learned.contention_rl.recipe import Recipe, Training
+from policies.learned.systems import TEST_SEEDS
 from policies.model import ClusterState
+from policies.pairs import Ratios, key_of
 from simulator.cluster import parse_cluster
 from simulator.engine import Simulation
-from simulator.envs.contention import ContentionEnv
+from simulator.envs.bench import cpu_s
+from simulator.envs.contention import BRANCHES, ContentionEnv
 from simulator.envs.vector import ProcessVectorEnv
 from simulator.settings import Settings
 from simulator.slowdown.papers import paper_profiles
@@ -53,8 +60,9 @@ class Speed:
     episode_s: float
     """What an episode of 256 jobs takes, learning included: its decisions at that speed."""
     steps_per_episode: float
-    cpu_us_per_step: float
-    """Of the training's own process in that stage; its workers not counted."""
+    steps_per_cpu_s: float
+    """By CPU time on the longest way, that of the training's process and of its slowest worker: what remains when others use the
+    cores too, but for how they slow each other's clocks and caches down. The best of the stages."""
     load: float
     """Mean load of the machine in the last minute, this training included."""
 
@@ -78,15 +86,17 @@ def speed(recipe: Recipe, stages: int, workers: int) -> Speed:
         training = Training(envs, encoding, recipe, SEED)
         training.run_stage()
         rows: list[tuple[float, float, float]] = []
+        everyone = [os.getpid(), *(process.pid for process in envs.processes if process.pid)]
         lengths: list[int] = []
         for _ in range(stages - 1):
-            begun_s, cpu_s = time.perf_counter(), time.process_time()
+            begun_s, before = time.perf_counter(), [cpu_s(each) for each in everyone]
             progress = training.run_stage()
             taken_s = time.perf_counter() - begun_s
-            rows.append((taken_s, time.process_time() - cpu_s, progress.rounds))
+            owner_s, *workers_s = [cpu_s(each) - then for each, then in zip(everyone, before, strict=True)]
+            rows.append((taken_s, owner_s + max(workers_s, default=0.0), progress.rounds))
             lengths += [episode.steps for episode in progress.episodes]
         steps = recipe.batches * recipe.steps * recipe.envs
-        taken_s, cpu_s, rounds = min(rows)
+        taken_s, _, rounds = min(rows)
         length = float(np.mean(lengths)) if lengths else float("nan")
         return Speed(
             steps_per_s=steps / taken_s,
@@ -94,11 +104,72 @@ def speed(recipe: Recipe, stages: int, workers: int) -> Speed:
             rounds_per_s=rounds / taken_s,
             episode_s=length * taken_s / steps,
             steps_per_episode=length,
-            cpu_us_per_step=1e6 * cpu_s / steps,
+            steps_per_cpu_s=steps / min(row[1] for row in rows),
             load=os.getloadavg()[0],
         )
     finally:
         envs.close()
+
+
+def uniform(env: ContentionEnv, rng: np.random.Generator) -> int:
+    """Any possible action, waiting among them."""
+    return int(rng.choice(np.flatnonzero(env.action_masks())))
+
+
+def greedy(env: ContentionEnv, _rng: np.random.Generator) -> int:
+    """The action after which the reward of a round is highest; the first of equals, and to wait only where that is better."""
+    best, action = -float("inf"), 0
+    if env.loop.running:
+        best, action = rate_after(env, []), 0
+    for number in np.flatnonzero(env.action_masks())[1:].tolist():
+        which, placement = divmod(number - 1, env._choice.size)
+        job = env.candidates[which]
+        where = env._choice.place(job, placement)
+        assert where is not None
+        key = f"{key_of(env.trace.model[job.index])},{job.gpus},{len(where[0])}"
+        if (rate := rate_after(env, [(key, frozenset(where[0]), job.gpus)])) > best + 1e-9:
+            best, action = rate, number
+    return action
+
+
+def rate_after(env: ContentionEnv, more: list[tuple[str, frozenset[int], int]]) -> float:
+    """Equation 2 for the jobs that run and these, by the pair table (`simulator.slowdown.pair_table`)."""
+    ratios = Ratios(env.options.profiles.pairs)
+    running = [
+        (f"{key_of(env.trace.model[job.index])},{job.gpus},{len(job.nodes)}", frozenset(job.nodes), job.held)
+        for job in env.loop.running
+    ]
+    jobs = [*running, *more]
+    slowed = []
+    for me, (key, nodes, _) in enumerate(jobs):
+        near = [other for it, (other, there, _) in enumerate(jobs) if it != me and nodes & there]
+        slowed.append(1.0 / min([ratios.of(key, other) for other in near], default=1.0))
+    w1, w2 = BRANCHES[env.options.branch]
+    return -w1 * float(np.mean(slowed)) + w2 * sum(held for *_, held in jobs) / env.cluster.num_gpus
+
+
+def played(starts: str, branch: str, seeds: Sequence[int]) -> dict[str, dict[str, float]]:
+    """Means over test seeds of the normal mix, by who plays."""
+    env = ContentionEnv(
+        traces=ContentionRL(jobs=JOBS, demands=(2, 4, 8)),
+        cells="features",
+        starts=starts,
+        branch=branch,
+        decide="events",
+        skip_forced=True,
+    )
+    means: dict[str, dict[str, float]] = {}
+    for name, act in {"uniform random": uniform, f"most reward at once, branch {branch}": greedy}.items():
+        outcomes: list[dict[str, float]] = []
+        for seed in seeds:
+            env.reset(options={"trace_seed": seed})
+            rng, total, over = np.random.default_rng(seed), 0.0, False
+            while not over:
+                _, reward, terminated, truncated, info = env.step(np.int64(act(env, rng)))
+                total, over = total + reward, terminated or truncated
+            outcomes.append({**info["outcome"], "reward_per_round": total / env.simulation.now_s * env.world.round_s})
+        means[name] = {key: float(np.mean([each[key] for each in outcomes])) for key in outcomes[0]}
+    return means
 
 
 def busy_states(count: int) -> list[ClusterState]:
@@ -124,18 +195,18 @@ def agent() -> Agent:
     return Agent(encoding, Network(encoding, recipe.hidden, recipe.pair))
 
 
-def latencies_ms(decisions: int) -> dict[str, list[float]]:
-    """Wall time of single decisions."""
+def latencies_ms(decisions: int) -> dict[str, list[tuple[float, float]]]:
+    """Wall and CPU time of single decisions. On a machine with other work only the latter tells much."""
     torch.set_num_threads(1)
     states = busy_states(100)
-    taken: dict[str, list[float]] = {}
+    taken: dict[str, list[tuple[float, float]]] = {}
     gc.freeze()
     for policy in (RlBase(agent()), RlHybrid(agent())):
         mine = taken.setdefault(policy.spec.name, [])
         for turn in range(decisions + 10):
-            begun_s = time.perf_counter()
+            begun_s, begun_cpu_s = time.perf_counter(), time.thread_time()
             policy.decide(states[turn % len(states)])
-            mine.append(1e3 * (time.perf_counter() - begun_s))
+            mine.append((1e3 * (time.perf_counter() - begun_s), 1e3 * (time.thread_time() - begun_cpu_s)))
         del mine[:10]
     return taken
 
@@ -147,19 +218,36 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes of environments; 0: all in one process")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--latency", action="store_true")
+    parser.add_argument("--random", choices=("any", "fewest"), metavar="STARTS", help="any or fewest")
+    parser.add_argument("--branch", default="B", choices=tuple(BRANCHES))
+    parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args()
     if given.latency:
         for name, taken in latencies_ms(500).items():
-            half, p99 = np.quantile(taken, [0.5, 0.99])
-            print(
-                f"{name}: {NODES}, up to {JOBS} waiting jobs, {len(taken)} decisions: median {half:.1f} ms, p99 {p99:.1f} ms"
+            print(f"{name}: {NODES}, up to {JOBS} waiting jobs, {len(taken)} decisions, load {os.getloadavg()[0]:.1f}")
+            for clock, column in zip(("wall", "CPU"), np.array(taken).T, strict=True):
+                half, p99 = np.quantile(column, [0.5, 0.99])
+                print(f"  {clock} time: median {half:.1f} ms, p99 {p99:.1f} ms")
+        return
+    if given.random:
+        for name, each in played(given.random, given.branch, TEST_SEEDS[: given.seeds]).items():
+            figures = (
+                "avg_jct_s",
+                "p90_jct_s",
+                "avg_service_s",
+                "utilization",
+                "contention_sensitivity",
+                "reward_per_round",
             )
+            print(f"{name}, starts={given.random}: " + ", ".join(f"{figure} {each[figure]:,.3f}" for figure in figures))
         return
     found = speed(Recipe(stages=given.stages), given.stages, given.workers)
     print(
         f"{found.steps_per_s:,.0f} steps/s with learning (median of stages {found.median_steps_per_s:,.0f}), load {found.load:.1f}"
     )
-    print(f"{found.rounds_per_s:,.0f} rounds/s; {found.cpu_us_per_step:.0f} us of CPU a step beside the workers'")
+    print(
+        f"{found.steps_per_cpu_s:,.0f} steps by each second of CPU on the longest way; {found.rounds_per_s:,.0f} rounds/s"
+    )
     print(f"an episode of {JOBS} jobs: {found.steps_per_episode:.0f} steps, {found.episode_s:.2f} s")
     if given.json:
         given.json.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
