@@ -4,6 +4,8 @@
 
 Settings: 4 nodes of 8 GPUs in one rack (`one`), or two such racks whose uplinks carry half of what their NICs do (`two`); demands
 1 to 32, Poisson arrivals at load 0.9, contention_rl's normal and heavy mix; slowdown by link sharing. JCT counts queueing.
+Only where they are asked for: `small-at-once`, one rack, demands 2, 4 and 8, all jobs at once; `powers`, one rack, demands that
+are powers of two up to 32; `four-normal`, four racks.
 Test seeds begin at 1000; the defaults of contention-greedy were chosen on seeds 200 to 205, headway-rl is validated on 200 and 201.
 
 Differences are trace by trace, with their 95 % interval over seeds: against the best of the controls (by its mean), and against
@@ -21,6 +23,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +44,12 @@ from simulator.traces.trace import NS_PER_S, Trace
 FIRST_TEST_SEED = 1000
 NIC_GBS = 12.5
 SETTINGS = ("one-normal", "one-heavy", "two-normal", "two-heavy")
+OTHERS: dict[str, dict[str, Any]] = {
+    "small-at-once": {"racks": 1, "mix": "normal", "demands": (2, 4, 8), "arrivals": "batch", "load": None},
+    "powers": {"racks": 1, "mix": "normal", "demands": (1, 2, 4, 8, 16, 32)},
+    "four-normal": {"racks": 4, "mix": "normal"},
+}
+"""Settings that nobody was trained for."""
 RULED = ("fifo", "fewest-gpus", "srtf", "las", "fifo-skip", "sjf", "srsf")
 CONTROLS = (*RULED, *(f"{name}:layout=anywhere" for name in RULED))
 OURS = ("contention-greedy", "headway-rl")
@@ -68,29 +77,27 @@ def cluster(racks: int) -> Cluster:
     return cluster_of({"nodes": nodes, "network": network})
 
 
-def trace(racks: int, mix: str, seed: int, jobs: int) -> Trace:
+def parts(setting: str) -> dict[str, Any]:
+    """Racks, and what the workload is beside seed and jobs."""
+    if setting in OTHERS:
+        return OTHERS[setting]
+    size, _, mix = setting.partition("-")
+    return {"racks": 1 if size == "one" else 2, "mix": mix}
+
+
+def trace(setting: str, seed: int, jobs: int) -> Trace:
     """The jobs of that seed."""
-    return generate(
-        ContentionRL(
-            jobs=jobs,
-            seed=seed,
-            arrivals="poisson",
-            load=0.9,
-            cluster_gpus=32 * racks,
-            mix=mix,
-            demands=tuple(range(1, 33)),
-        )
-    )
+    told: dict[str, Any] = {"arrivals": "poisson", "load": 0.9, "demands": tuple(range(1, 33))} | parts(setting)
+    racks = told.pop("racks")
+    return generate(ContentionRL(jobs=jobs, seed=seed, cluster_gpus=32 * racks, **told))
 
 
 def jcts_s(setting: str, policy: str, seed: int, jobs: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Of every job, queueing included."""
-    size, _, mix = setting.partition("-")
-    racks = 1 if size == "one" else 2
-    where, profiles = cluster(racks), paper_profiles()
+    where, profiles = cluster(parts(setting)["racks"]), paper_profiles()
     models = build(["link-sharing"], topology=where.topology, profiles=profiles)
     made = load_policy(*parse_policy(policy))
-    simulation = Simulation(trace(racks, mix, seed, jobs), where, made, Settings(), models, profiles)
+    simulation = Simulation(trace(setting, seed, jobs), where, made, Settings(), models, profiles)
     simulation.run()
     if simulation.unfinished:
         raise RuntimeError(f"{policy} left {len(simulation.unfinished)} jobs unfinished in {setting}, seed {seed}")
@@ -188,7 +195,7 @@ def latencies(policy: str, decisions: int = 200) -> None:
     small = Timed(load_policy(*parse_policy(policy)))
     where, profiles = cluster(1), paper_profiles()
     models = build(["link-sharing"], topology=where.topology, profiles=profiles)
-    Simulation(trace(1, "heavy", FIRST_TEST_SEED, 256), where, small, Settings(), models, profiles).run()
+    Simulation(trace("one-heavy", FIRST_TEST_SEED, 256), where, small, Settings(), models, profiles).run()
     _tell(f"{policy}: 4 nodes x 8 GPUs, one-heavy", small)
     large = Timed(load_policy(*parse_policy(policy)))
     states = [busy_state(500, 1000, seed) for seed in range(5)]
@@ -207,7 +214,7 @@ def _tell(what: str, timed: Timed) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.contention", description=__doc__)
-    parser.add_argument("--setting", action="append", choices=SETTINGS)
+    parser.add_argument("--setting", action="append", choices=(*SETTINGS, *OTHERS))
     parser.add_argument("--policy", action="append", help=f"beside all controls; default {' and '.join(OURS)}")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=FIRST_TEST_SEED)
