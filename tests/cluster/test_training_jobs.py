@@ -15,7 +15,7 @@ pytest.importorskip("submitit", reason="jobs are submitted through submitit")
 from slurm.minicluster.cluster import MiniCluster
 from tests.unit.policies.learned.commands import START, headway_policy, install_example
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = (pytest.mark.slow, pytest.mark.timeout(600))
 SMALL = ("learned-order", "--rounds", "2", "--set", "tries=2", "--seed", "5")
 JOBS_S = 300.0
 
