@@ -211,9 +211,12 @@ def scene(recipe: Recipe, racks: int = 2) -> Scene:
     )
 
 
+def usual(recipe: Recipe) -> list[Ground]:
+    """What is trained on where users give nothing: two racks, and one."""
+    return [find_ground(scene(recipe, racks), Given()) for racks in (2, 1)]
+
+
 def _grounds(ground: Ground, recipe: Recipe) -> list[Ground]:
     """That one; and one rack beside the two, where users gave nothing."""
-    usual = find_ground(scene(recipe), Given())
-    if usual.data_sha256 != ground.data_sha256:
-        return [ground]
-    return [ground, find_ground(scene(recipe, racks=1), Given())]
+    two, one = usual(recipe)
+    return [ground, one] if ground.data_sha256 == two.data_sha256 else [ground]
