@@ -2,8 +2,8 @@
 
 Source: Rubinstein, "The cross-entropy method for combinatorial and continuous optimization" (1999). Draw rules from a normal
 distribution, play whole episodes with each, all on the same traces, and move the distribution to the best of them. An episode's
-average JCT tells of a whole way to schedule, where Q-learning has to tell the worth of one start among a thousand from noise that
-is a hundred times as large: so the search finds in minutes what the other does not, and the other begins from there.
+average JCT tells of a whole way to schedule, where Q-learning has to tell the worth of one start among a thousand from returns that
+a thousand others and all arrivals are in: so the search finds in minutes what the other does not, and the other begins from there.
 """
 
 from __future__ import annotations
