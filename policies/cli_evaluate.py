@@ -129,8 +129,11 @@ def _print(answer: Answer) -> None:
     for name, left in answer.unfinished.items():
         if left:
             typer.echo(f"{name} left {left:,} jobs waiting for ever, so its figures say nothing")
-    over = f"{answer.seeds} seeds or windows" if answer.seeds == len(answer.traces) else f"{answer.seeds} seeds"
-    typer.echo(f"means over {len(answer.traces)} traces; ± half of the 95 % interval over {over} (Student's t)")
+    over = "seeds or windows" if answer.seeds == len(answer.traces) else "seeds"
+    means = (
+        f"means over {len(answer.traces)} traces; ± half of the 95 % interval over {answer.seeds} {over} (Student's t)"
+    )
+    typer.echo(means if answer.seeds > 1 else "one seed or window: no interval can be told")
     for note in answer.notes:
         typer.echo(note, err=True)
 

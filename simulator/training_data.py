@@ -122,7 +122,11 @@ def of_files(texts: Sequence[str], cluster: Cluster, window: int, *, whole: bool
         for part, piece in zip((training, validation, tests), _cut(trace, whole=whole), strict=True):
             part.extend(windows(piece, window))
     digest.update(f"{TRAINING} {VALIDATION} {window} {whole}".encode())
-    parts = "all for tests" if whole else f"the first {TRAINING:.0%}, the next {VALIDATION:.0%} for validation"
+    parts = (
+        "all for tests"
+        if whole
+        else f"the first {TRAINING:.0%}, the next {VALIDATION:.0%} for validation, the rest for tests"
+    )
     says = f"{', '.join(texts)} ({jobs:,} jobs: {parts})"
     return Data(training, validation, tests, says, digest.hexdigest(), tuple(notes))
 

@@ -61,7 +61,9 @@ def test_killed_and_gone_on_with_it_comes_to_the_same_weights(env: dict[str, str
     headway_policy(*TRAIN, "--out", "run", "--resume", env=env, cwd=here)
     assert best(here / "run") == best(alone)
     card = json.loads(best(alone)[1])
-    assert card["data"].startswith("mine.csv (45 jobs: the first 60%, the next 20% for validation); on 2x4; ")
+    assert card["data"].startswith(
+        "mine.csv (45 jobs: the first 60%, the next 20% for validation, the rest for tests); on 2x4; "
+    )
 
 
 def test_what_was_trained_decides_about_what_it_never_saw(env: dict[str, str], here: Path, alone: Path) -> None:
