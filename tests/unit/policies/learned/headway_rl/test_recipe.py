@@ -147,7 +147,7 @@ def test_the_scenes_of_the_issue() -> None:
     two, one = (find_ground(scene(Recipe(jobs=40), racks), Given()) for racks in (2, 1))
     assert (two.gpus, one.gpus) == ((8,) * 8, (8,) * 4)
     assert [each.data_sha256 for each in recipes._grounds(two, Recipe(jobs=40))] == [two.data_sha256, one.data_sha256]
-    given = find_ground(scene(Recipe(jobs=40)), Given(cluster="2x8"))
+    given = find_ground(scene(Recipe(jobs=40)), Given(cluster="6x8"))
     assert recipes._grounds(given, Recipe(jobs=40)) == [given]
 
 
