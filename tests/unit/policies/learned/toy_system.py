@@ -21,7 +21,7 @@ class Recipe:
 
 
 def scene(recipe: Recipe) -> Scene:
-    return Scene(workloads=(Jobs("contention-rl", {"jobs": 12, "mix": recipe.mix}),))
+    return Scene(workloads=(Jobs("contention-rl", {"jobs": 12, "mix": recipe.mix, "demands": (1, 2, 4)}),))
 
 
 def train(run: TrainingRun, ground: Ground, recipe: Recipe) -> None:
