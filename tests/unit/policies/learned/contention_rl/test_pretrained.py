@@ -1,0 +1,131 @@
+"""The weights that come with Headway: they are what their card says, and what they decide is valid and always the same."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="serving the agent needs torch")
+
+from policies.api import load_policy
+from policies.errors import EncoderError, WeightsError
+from policies.learned import weights
+from policies.learned.contention_rl.encoder import NAME
+from policies.learned.contention_rl.policy import SHIPPED, SYSTEM, Agent, RlBase, RlHybrid
+from policies.learned.contention_rl.recipe import Recipe
+from policies.learned.contention_rl.system import scene
+from policies.learned.systems import Given
+from policies.model import ClusterState, Profiles
+from simulator.cluster import parse_cluster
+from simulator.engine import Simulation
+from simulator.settings import Settings
+from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.registry import build
+from simulator.traces.generators.contention_rl import ContentionRL, generate
+from simulator.training import ground
+from tests.unit.policies.cluster import Job, Node, cluster
+from tests.unit.policies.valid import check
+
+KINDS = (RlBase, RlHybrid)
+
+
+def files() -> Path:
+    return Path(str(weights.pretrained()))
+
+
+def moments(jobs: int = 300, every: int = 25) -> list[ClusterState]:
+    """States of a run with more jobs than there are GPUs."""
+    profiles, where = paper_profiles("contention-rl"), parse_cluster("4x8")
+    models = build(["pair-table"], topology=where.topology, profiles=profiles)
+    trace = generate(ContentionRL(jobs=jobs, seed=7, demands=(2, 4, 8)))
+    simulation = Simulation(trace, where, load_policy("random", {}), Settings(), models, profiles)
+    states = []
+    for turn in range(8 * every):
+        if not simulation.advance():
+            break
+        if turn % every == 0:
+            states.append(simulation.state())
+        simulation.decide()
+    return states
+
+
+def test_card_and_weights_belong_together() -> None:
+    arrays, card = weights.load(weights.pretrained(), SHIPPED, system=SYSTEM, encoder=NAME)
+    assert card.parameters == sum(array.size for array in arrays.values())
+    assert (files() / f"{SHIPPED}.safetensors").stat().st_size < 5e6
+    assert card.results["both_s"] == card.results["validation"]
+    assert Agent.load().encoder.encoding.supports == "4 nodes of at most 8 GPUs"
+
+
+def test_the_documented_command_has_this_recipe_and_these_data() -> None:
+    _, card = weights.load(weights.pretrained(), SHIPPED, system=SYSTEM, encoder=NAME)
+    recipe = Recipe()
+    of_recipe = {each.name: getattr(recipe, each.name) for each in fields(Recipe)}
+    told = {
+        name: ", ".join(map(str, value)) if isinstance(value, tuple) else value for name, value in of_recipe.items()
+    }
+    assert {name: card.recipe[name] for name in told} == told
+    assert card.seed == 0
+    assert card.data_sha256 == ground(scene(recipe), Given()).data_sha256
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_decisions_are_valid_and_the_same_in_every_process(kind: type[RlBase]) -> None:
+    first, again = load_policy(kind.spec.name, {}), kind()
+    states = moments()
+    assert len(states) == 8
+    for state in states:
+        decision = first.decide(state)
+        check(state, decision, first.spec)
+        assert again.decide(state) == decision
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("column", ["bytes_per_step", "compute_s", "overlap", "hiding", "neighbour_loss"])
+def test_profiles_that_are_no_numbers_make_no_bad_placement(kind: type[RlBase], column: str) -> None:
+    state = moments(every=3)[3]
+    assert state.profiles is not None
+    broken: dict[str, Any] = {column: np.full(len(state.profiles.models), np.nan)}
+    profiles: Profiles = replace(state.profiles, **broken)
+    decision = kind().decide(replace(state, profiles=profiles))
+    check(state, decision, kind.spec)
+    check(state, kind().decide(replace(state, profiles=None)), kind.spec)
+
+
+@pytest.mark.parametrize(("nodes", "gpus"), [(2, 8), (5, 8), (4, 16)])
+def test_other_clusters_are_refused_with_what_to_do(nodes: int, gpus: int) -> None:
+    state = cluster([Node(gpus=gpus)] * nodes, [Job(gpus=2)])
+    with pytest.raises(EncoderError, match=r"trained for 4 nodes of at most 8 GPUs.*train one for this cluster"):
+        RlHybrid().decide(state)
+
+
+def test_smaller_nodes_and_nodes_that_are_down_are_known() -> None:
+    state = cluster([Node(gpus=8), Node(gpus=4), Node(gpus=8, available=False), Node(gpus=2)], [Job(gpus=2)] * 9)
+    decision = RlHybrid().decide(state)
+    check(state, decision, RlHybrid.spec)
+    assert len(decision.allocation) == 7
+
+
+@pytest.mark.parametrize("broken", ["bit", "short", "other", "none"])
+def test_broken_files_are_refused(tmp_path: Path, broken: str) -> None:
+    for end in ("safetensors", "json"):
+        shutil.copy(files() / f"{SHIPPED}.{end}", tmp_path / f"{SYSTEM}.{end}")
+    path = tmp_path / f"{SYSTEM}.safetensors"
+    content = bytearray(path.read_bytes())
+    if broken == "bit":
+        content[-7] ^= 16
+    elif broken == "short":
+        del content[-40:]
+    elif broken == "other":
+        card = tmp_path / f"{SYSTEM}.json"
+        card.write_text(card.read_text().replace('"hidden": 64', '"hidden": 32'))
+    path.write_bytes(content)
+    if broken == "none":
+        path.unlink()
+    with pytest.raises(WeightsError, match=SYSTEM):
+        RlBase(str(tmp_path))
