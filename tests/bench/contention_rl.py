@@ -7,6 +7,8 @@ of the others the fastest counts, as whatever else runs on the machine only adds
 `--random STARTS` plays that environment by uniformly random possible actions, and by the action that gains most reward at once, on
 test seeds: what an agent has to beat, and what equation 2 prefers.
 
+`--paper` has the paper's own figures, means and 90th percentiles of running time, on the normal mix of test seeds.
+
 `--latency` times decisions of RL-base and RL-Hybrid at 4 nodes of 8 GPUs instead.
 """
 
@@ -27,6 +29,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode
 
+from policies.api import load_policy, parse_policy
 from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.network import Network
 from policies.learned.contention_rl.policy import Agent, RlBase, RlHybrid
@@ -39,14 +42,25 @@ from simulator.engine import Simulation
 from simulator.envs.bench import cpu_s
 from simulator.envs.contention import BRANCHES, ContentionEnv
 from simulator.envs.vector import ProcessVectorEnv
+from simulator.results import Result
 from simulator.settings import Settings
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
+from simulator.traces.trace import NS_PER_S
 
 SEED = 1
 JOBS = 256
 NODES = "4x8"
+PAPERS_POLICIES = (
+    "srtf",
+    "las",
+    "rl-base",
+    "rl-hybrid",
+    "rl-hybrid:greedy=one",
+    "fewest-gpus",
+    "contention-greedy:order=gpus",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +186,21 @@ def played(starts: str, branch: str, seeds: Sequence[int]) -> dict[str, dict[str
     return means
 
 
+def running_times(policy: str, seeds: Sequence[int]) -> tuple[float, float]:
+    """Mean, and mean of 90th percentiles, of the time that jobs run: what the paper calls JCT. In seconds."""
+    profiles, cluster = paper_profiles("contention-rl"), parse_cluster(NODES)
+    rows = []
+    for seed in seeds:
+        models = build(["pair-table"], topology=cluster.topology, profiles=profiles)
+        trace = generate(ContentionRL(jobs=JOBS, seed=seed, demands=(2, 4, 8)))
+        simulation = Simulation(trace, cluster, load_policy(*parse_policy(policy)), Settings(), models, profiles)
+        simulation.run()
+        service_s = Result.of(simulation, policy, 0.0).service_ns / NS_PER_S
+        rows.append((float(service_s.mean()), float(np.quantile(service_s, 0.9))))
+    mean_s, p90_s = np.mean(rows, axis=0).tolist()
+    return mean_s, p90_s
+
+
 def busy_states(count: int) -> list[ClusterState]:
     """Moments of a run in which jobs wait and something has just finished."""
     profiles = paper_profiles("contention-rl")
@@ -219,6 +248,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--latency", action="store_true")
     parser.add_argument("--random", choices=("any", "fewest"), metavar="STARTS", help="any or fewest")
+    parser.add_argument("--paper", action="store_true")
     parser.add_argument("--branch", default="B", choices=tuple(BRANCHES))
     parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args()
@@ -228,6 +258,15 @@ def main() -> None:
             for clock, column in zip(("wall", "CPU"), np.array(taken).T, strict=True):
                 half, p99 = np.quantile(column, [0.5, 0.99])
                 print(f"  {clock} time: median {half:.1f} ms, p99 {p99:.1f} ms")
+        return
+    if given.paper:
+        found_s = {name: running_times(name, TEST_SEEDS[: given.seeds]) for name in PAPERS_POLICIES}
+        for name, (mean_s, p90_s) in found_s.items():
+            against = ", ".join(
+                f"against {other} {mean_s / found_s[other][0] - 1:+.1%}, p90 {p90_s / found_s[other][1] - 1:+.1%}"
+                for other in ("srtf", "las")
+            )
+            print(f"{name}: running time {mean_s:,.0f} s, p90 {p90_s:,.0f} s; {against}")
         return
     if given.random:
         for name, each in played(given.random, given.branch, TEST_SEEDS[: given.seeds]).items():

@@ -3,7 +3,8 @@
 Source: contention_rl, section IV, "Benchmark policies". RL-base may leave GPUs idle to spare jobs the contention; RL-Hybrid starts
 by a rule what the agent left. Two things are chosen here. An agent that waits while nothing runs at all is not heard: nothing
 would ever change, and its next answer would be the same. And the rule of RL-Hybrid, which the paper calls greedy scheduling, tries
-jobs of few GPUs first, as the paper's code does, and places whoever fits by consolidated best fit.
+jobs of few GPUs first, as the paper's code does, and places by consolidated best fit: whoever fits (`greedy=all`), or, as that code
+does, one job where the agent has started none (`greedy=one`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from policies.learned import weights
 from policies.learned.card import Setting, settings_of
 from policies.learned.contention_rl.encoder import NAME, Encoder, Encoding, Moment
 from policies.model import ClusterState, Placement
+from policies.options import choice
 from policies.placing import BEST_FIT
 from policies.selection import held_placements
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from policies.learned.contention_rl.recipe import Recipe
 
 SYSTEM = "contention-rl"
+ALL, ONE = "all", "one"
 SHIPPED = "rl-base"
 """Name of the weights that come with Headway, for both policies."""
 SOURCE = "Network Contention-Aware Cluster Scheduling with Reinforcement Learning (Ryu and Eo)"
@@ -127,14 +130,26 @@ class RlHybrid(RlBase):
 
     spec = PolicySpec("rl-hybrid", SOURCE, needs=_NEEDS)
 
+    def __init__(self, weights: str | Agent = "", greedy: str = ALL) -> None:
+        """`greedy`: whom the rule starts, all that fit, or one where the agent has started none."""
+        super().__init__(weights)
+        self._one = choice("greedy", greedy, (ALL, ONE)) == ONE
+
     def _fill(self, moment: Moment, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
         """Fewest GPUs first, then first come first served, by consolidated best fit."""
         state = moment.state
-        left = [row for row in state.pending.tolist() if row not in allocation]
+        waiting = state.pending.tolist()
+        left = [row for row in waiting if row not in allocation]
+        if self._one and len(left) < len(waiting):
+            return
         left.sort(key=state.jobs.num_gpus.tolist().__getitem__)
-        for row, fit in BEST_FIT.claim(moment.capacity, left).items():
-            allocation[row] = Placement.of((node, gpus) for node, gpus, _ in fit)
-            reasons[row] = f"left by the agent; {BEST_FIT.explain(state, fit)}"
+        for rows in [[row] for row in left] if self._one else [left]:
+            found = BEST_FIT.claim(moment.capacity, rows)
+            for row, fit in found.items():
+                allocation[row] = Placement.of((node, gpus) for node, gpus, _ in fit)
+                reasons[row] = f"left by the agent; {BEST_FIT.explain(state, fit)}"
+            if found:
+                return
 
 
 def settings(encoding: Encoding, recipe: Recipe) -> dict[str, Setting]:

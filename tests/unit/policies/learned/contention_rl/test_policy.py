@@ -62,6 +62,13 @@ def test_base_leaves_idle_what_hybrid_gives_to_whoever_fits() -> None:
     assert dict(hybrid.allocation) == expected
     assert hybrid.reasons[3].startswith("left by the agent; ")
     assert isinstance(RlBase(agent), Policy)
+    one = RlHybrid(agent, greedy="one")
+    assert dict(one.decide(state).allocation) == {row: expected[row] for row in (0, 2)}
+    # Where the agent starts somebody, the rule starts nobody.
+    eager = agent_of(Encoding(), wait=-1e6)
+    assert RlHybrid(eager, greedy="one").decide(state) == RlBase(eager).decide(state)
+    with pytest.raises(ValueError, match="greedy"):
+        RlHybrid(agent, greedy="some")
 
 
 def test_an_agent_that_waits_beside_an_empty_cluster_is_not_heard() -> None:
