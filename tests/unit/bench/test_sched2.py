@@ -48,6 +48,7 @@ def test_both_readings_have_a_row_for_everybody(
         assert max(row["avg_jct_s_times"] for row in rows if row["policy"] in sched2.BASELINES) == 1
         assert [row["avg_jct_s"] for row in rows] == sorted(row["avg_jct_s"] for row in rows)
         assert all(row["avg_jct_s"] == pytest.approx(row["avg_wait_s"] + row["avg_run_s"]) for row in rows)
+        assert all(row[f"{name}_times"] <= row[f"{name}_most_times"] for row in rows for name in sched2.FIGURES)
         control = next(row for row in rows if row["policy"] == row["control"])
         assert control["change"] == 0
         assert len(rows[0]["timeline"]["fragmentation"]) == 60
