@@ -96,7 +96,7 @@ def of_scene(scene: Scene, cluster: Cluster) -> Data:
         # What cannot be drawn for this cluster is found here, and not in the worker of an environment.
         training[number]
     content = repr((workloads, list(scene.validation_seeds), _range(scene.training_seeds)))
-    says = " and ".join(dict.fromkeys(_says(*each) for each in workloads))
+    says = _says(workloads)
     return Data(training, validation, tests, says, hashlib.sha256(content.encode()).hexdigest(), (), len(workloads))
 
 
@@ -176,10 +176,14 @@ def _text(value: object) -> str:
     return "/".join(map(str, value)) if isinstance(value, tuple | list | range) else str(value)
 
 
-def _says(like: str, workload: Workload) -> str:
-    load = f" at load {workload.load:g}" if workload.load is not None else ""
-    mix = f" ({mix})" if (mix := getattr(workload, "mix", "")) else ""
-    return f"{like}{mix}, {workload.jobs} jobs, {workload.arrivals}{load}"
+def _says(workloads: Sequence[tuple[str, Workload]]) -> str:
+    """What they have in common once, and then what each has besides."""
+    kinds: dict[str, list[str]] = {}
+    for like, workload in workloads:
+        own = [mix] if (mix := getattr(workload, "mix", "")) else []
+        own += [f"load {workload.load:g}"] if workload.load is not None else []
+        kinds.setdefault(f"{like}, {workload.jobs} jobs, {workload.arrivals}", []).append(" at ".join(own))
+    return " and ".join(f"{kind} ({'; '.join(own)})" if any(own) else kind for kind, own in kinds.items())
 
 
 def _range(seeds: Sequence[int]) -> Any:

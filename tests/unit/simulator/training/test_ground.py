@@ -91,6 +91,14 @@ def test_training_validation_and_tests_share_no_trace(made: SimulatorGround) -> 
     assert validation[:4] == ["contention-rl-500", "contention-rl-500", "contention-rl-501", "contention-rl-501"]
 
 
+def test_what_is_trained_on_is_said_in_a_phrase(made: SimulatorGround) -> None:
+    assert made.data == "contention-rl, 16 jobs, batch (normal; heavy); on 2x4; slowdown pair-table"
+    loaded = Jobs("sched2", {"load": 0.9})
+    scene = Scene(workloads=(loaded, Jobs("philly", {"jobs": 50})), cluster="15x8")
+    said = "sched2, 1000 jobs, bursty (load 0.9) and philly, 50 jobs, poisson; on 15x8; slowdown locality"
+    assert ground(scene, Given()).data == said
+
+
 def test_workloads_take_turns(made: SimulatorGround) -> None:
     normal, heavy = made.data_of.training[0], made.data_of.training[1]
     assert max(normal.num_gpus) == 4
