@@ -7,7 +7,9 @@ of the others the fastest counts, as whatever else runs on the machine only adds
 `--random STARTS` plays that environment by uniformly random possible actions, and by the action that gains most reward at once, on
 test seeds: what an agent has to beat, and what equation 2 prefers.
 
-`--paper` has the paper's own figures, means and 90th percentiles of running time, on the normal mix of test seeds.
+`--paper` has the paper's own figures, means and 90th percentiles of running time, on the normal mix of test seeds, and JCT with
+queueing. `--pairs shared_thp_ratio.csv` takes the authors' table of measured pairs, `--slowdown pair-table:single=no` their code's
+rule: jobs on one node neither suffer nor do harm.
 
 `--latency` times decisions of RL-base and RL-Hybrid at 4 nodes of 8 GPUs instead.
 """
@@ -15,12 +17,13 @@ test seeds: what an agent has to beat, and what equation 2 prefers.
 from __future__ import annotations
 
 import argparse
+import csv
 import gc
 import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -44,7 +47,9 @@ from simulator.envs.contention import BRANCHES, ContentionEnv
 from simulator.envs.vector import ProcessVectorEnv
 from simulator.results import Result
 from simulator.settings import Settings
+from simulator.slowdown import pair_table
 from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles import Profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
 from simulator.traces.trace import NS_PER_S
@@ -186,19 +191,32 @@ def played(starts: str, branch: str, seeds: Sequence[int]) -> dict[str, dict[str
     return means
 
 
-def running_times(policy: str, seeds: Sequence[int]) -> tuple[float, float]:
-    """Mean, and mean of 90th percentiles, of the time that jobs run: what the paper calls JCT. In seconds."""
-    profiles, cluster = paper_profiles("contention-rl"), parse_cluster(NODES)
+def measured(path: Path) -> Profiles:
+    """The paper's profiles with pairs as its authors measured them."""
+    with path.open(encoding="utf-8") as file:
+        _, *others = next(lines := csv.reader(file))
+        rows = [
+            pair_table.PairRow(target, other, float(ratio))
+            for target, *ratios in lines
+            for other, ratio in zip(others, ratios, strict=True)
+        ]
+    return replace(paper_profiles("contention-rl"), pairs=pair_table.fit(rows)[0])
+
+
+def running_times(policy: str, seeds: Sequence[int], profiles: Profiles, slowdown: str) -> tuple[float, float, float]:
+    """Mean and 90th percentile of the time that jobs run, which the paper calls JCT, and JCT with queueing; in seconds."""
+    cluster = parse_cluster(NODES)
     rows = []
     for seed in seeds:
-        models = build(["pair-table"], topology=cluster.topology, profiles=profiles)
+        models = build([slowdown], topology=cluster.topology, profiles=profiles)
         trace = generate(ContentionRL(jobs=JOBS, seed=seed, demands=(2, 4, 8)))
         simulation = Simulation(trace, cluster, load_policy(*parse_policy(policy)), Settings(), models, profiles)
         simulation.run()
-        service_s = Result.of(simulation, policy, 0.0).service_ns / NS_PER_S
-        rows.append((float(service_s.mean()), float(np.quantile(service_s, 0.9))))
-    mean_s, p90_s = np.mean(rows, axis=0).tolist()
-    return mean_s, p90_s
+        result = Result.of(simulation, policy, 0.0)
+        service_s, jct_s = result.service_ns / NS_PER_S, result.jct_ns / NS_PER_S
+        rows.append((float(service_s.mean()), float(np.quantile(service_s, 0.9)), float(jct_s.mean())))
+    mean_s, p90_s, jct_s = np.mean(rows, axis=0).tolist()
+    return mean_s, p90_s, jct_s
 
 
 def busy_states(count: int) -> list[ClusterState]:
@@ -249,6 +267,8 @@ def main() -> None:
     parser.add_argument("--latency", action="store_true")
     parser.add_argument("--random", choices=("any", "fewest"), metavar="STARTS", help="any or fewest")
     parser.add_argument("--paper", action="store_true")
+    parser.add_argument("--pairs", type=Path)
+    parser.add_argument("--slowdown", default="pair-table")
     parser.add_argument("--branch", default="B", choices=tuple(BRANCHES))
     parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args()
@@ -260,13 +280,15 @@ def main() -> None:
                 print(f"  {clock} time: median {half:.1f} ms, p99 {p99:.1f} ms")
         return
     if given.paper:
-        found_s = {name: running_times(name, TEST_SEEDS[: given.seeds]) for name in PAPERS_POLICIES}
-        for name, (mean_s, p90_s) in found_s.items():
+        profiles = measured(given.pairs) if given.pairs else paper_profiles("contention-rl")
+        seeds = TEST_SEEDS[: given.seeds]
+        found_s = {name: running_times(name, seeds, profiles, given.slowdown) for name in PAPERS_POLICIES}
+        for name, (mean_s, p90_s, jct_s) in found_s.items():
             against = ", ".join(
                 f"against {other} {mean_s / found_s[other][0] - 1:+.1%}, p90 {p90_s / found_s[other][1] - 1:+.1%}"
                 for other in ("srtf", "las")
             )
-            print(f"{name}: running time {mean_s:,.0f} s, p90 {p90_s:,.0f} s; {against}")
+            print(f"{name}: running time {mean_s:,.0f} s, p90 {p90_s:,.0f} s; {against}; with queueing {jct_s:,.0f} s")
         return
     if given.random:
         for name, each in played(given.random, given.branch, TEST_SEEDS[: given.seeds]).items():
