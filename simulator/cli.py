@@ -1,6 +1,6 @@
 """headway-sim: simulate policies on traces, compare them, and make traces.
 
-Exit codes: 0 done; 1 a target of `bench` was missed, or nothing to reproduce; 2 wrong usage or wrong input, in one line;
+Exit codes: 0 done; 1 a target of `bench` was missed; 2 wrong usage or wrong input, in one line;
 130 interrupted. What a command needs is imported when it runs: `--help` answers at once, and a small run is not spent on imports.
 """
 

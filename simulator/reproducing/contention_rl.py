@@ -133,7 +133,7 @@ def _link_setting(racks: int, mix: str, profiles: Profiles) -> Setting:
 
 
 def _paper_contenders() -> tuple[Contender, ...]:
-    ours = tuple(policy(name, Kind.OURS, samples) for name in (BASE, HYBRID))
+    ours = tuple(policy(name, Kind.OURS, samples) for name in (BASE, HYBRID, HEADWAY))
     baselines = tuple(policy(name, Kind.BASELINE, samples) for name in ("srtf", "las"))
     others = ("srtf:layout=anywhere", "las:layout=anywhere", "fifo", "fewest-gpus", GREEDY, "random")
     controls = tuple(policy(name, Kind.CONTROL) for name in others)

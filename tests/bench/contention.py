@@ -31,9 +31,11 @@ from policies.api import Decision, Policy, load_policy, parse_policy
 from policies.heuristics.contention_greedy import ContentionGreedy
 from policies.learned.statistics import Mean, change
 from policies.model import ClusterState
-from simulator.cluster import Cluster, cluster_of
+from simulator.cluster import cluster_of
 from simulator.engine import Simulation
 from simulator.parallel import in_parallel
+from simulator.reproducing.contention_rl import CONTROLS, GREEDY, HEADWAY, NIC_GBS, cluster
+from simulator.reproducing.systems import FIRST_TEST_SEED
 from simulator.results import Result
 from simulator.settings import Settings
 from simulator.slowdown.papers import paper_profiles
@@ -41,8 +43,6 @@ from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
 from simulator.traces.trace import NS_PER_S, Trace
 
-FIRST_TEST_SEED = 1000
-NIC_GBS = 12.5
 SETTINGS = ("one-normal", "one-heavy", "two-normal", "two-heavy")
 OTHERS: dict[str, dict[str, Any]] = {
     "small-at-once": {"racks": 1, "mix": "normal", "demands": (2, 4, 8), "arrivals": "batch", "load": None},
@@ -50,10 +50,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "four-normal": {"racks": 4, "mix": "normal"},
 }
 """Settings that nobody was trained for."""
-RULED = ("fifo", "fewest-gpus", "srtf", "las", "fifo-skip", "sjf", "srsf")
-CONTROLS = (*RULED, *(f"{name}:layout=anywhere" for name in RULED))
-OURS = ("contention-greedy", "headway-rl")
-GREEDY = OURS[0]
+OURS = (GREEDY, HEADWAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +65,6 @@ class Row:
     by_seed_s: tuple[float, ...]
     """Mean JCT of each trace."""
     p90_by_seed_s: tuple[float, ...]
-
-
-def cluster(racks: int) -> Cluster:
-    """4x8 for each rack; uplinks are oversubscribed 2:1."""
-    nodes = [{"count": 4, "gpus": 8, "rack": f"r{rack}"} for rack in range(racks)]
-    network = {"kind": "racks", "nic_gbs": NIC_GBS, "uplink_gbs": 4 * NIC_GBS / 2}
-    return cluster_of({"nodes": nodes, "network": network})
 
 
 def parts(setting: str) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def test_a_system_is_listed_and_made(
     assert call(monkeypatch, "reproduce", "toy", "--quick", "--json", "--out", str(out)) == 0
     printed = json.loads(capsys.readouterr().out)
     assert {row["policy"] for row in printed["table"]} == {"fifo", "fewest-gpus"}
-    assert len(printed["seeds"]) == systems.QUICK_SEEDS
+    assert len(printed["seeds"]) == systems.QUICK_SEEDS == 3
     assert json.loads((out / systems.JSON).read_text())["table"] == printed["table"]
     assert "<svg" in (out / systems.PAGE).read_text()
 
@@ -102,3 +102,19 @@ def test_names_that_are_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "there is no system 'none-such' to reproduce; take one of " in capsys.readouterr().err
     assert call(monkeypatch, "reproduce", "toy", "--profiles", "/none/such.json") == 2
     assert "/none/such.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(systems.SYSTEMS))
+@pytest.mark.parametrize("quick", [True, False])
+def test_shipped_experiments_hold_together(name: str, quick: bool) -> None:
+    """Claims name settings, metrics and contenders that there are; the quick ones are among the whole."""
+    whole = systems.SYSTEMS[name].experiment(None, quick=False)
+    found = systems.SYSTEMS[name].experiment(None, quick=quick)
+    there = {setting.name: {each.name for each in found.contenders[setting.name]} for setting in found.settings}
+    assert there.keys() == found.contenders.keys()
+    assert there.keys() <= {setting.name for setting in whole.settings}
+    assert set(found.metrics) <= set(found.measures)
+    for each in found.claims:
+        assert {each.ours, *each.against} <= there[each.setting], each.name
+        assert each.metric in found.measures
+    assert len({each.name for each in found.claims}) == len(found.claims)
