@@ -33,6 +33,8 @@ from simulator.errors import SettingError, WorkerError
 
 Stepped: TypeAlias = tuple[Observation, Array, Array, Array, dict[str, Any]]
 _CLOSE_S = 5.0
+_EXIT_S = 0.5
+"""Where the owner ends without a word, it waits no longer for a worker that is at work."""
 
 
 class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
@@ -165,14 +167,14 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         """The workers."""
         return tuple(self._processes)
 
-    def close_extras(self, **_: Any) -> None:
-        """End the workers: ask, and end by force who does not answer in time."""
+    def close_extras(self, *, timeout: float = _CLOSE_S, **_: Any) -> None:
+        """End the workers: ask, and end by force who does not answer in so many seconds."""
         for wire in self._wires:
             try:
                 wire.send(CLOSE)
             except OSError:
                 continue
-        self._end(_CLOSE_S)
+        self._end(timeout)
 
     def _end(self, grace_s: float) -> None:
         if self._at_exit is not None:
@@ -248,7 +250,7 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
 
 def _let_go(envs: weakref.ref[ProcessVectorEnv]) -> None:
     if (there := envs()) is not None:
-        there.close()
+        there.close(timeout=_EXIT_S)
 
 
 def _cores() -> int:
