@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("safetensors", reason="weights are in safetensors")
 
 from policies.api import ENTRY_POINT_GROUP, load_policy, option_names, policy_names
+from policies.errors import PolicyLoadError
 from policies.learned.card import ModelCard
 from policies.learned.weights import load
 from tests.unit.policies.cluster import Job, Node, cluster
@@ -44,6 +45,20 @@ def test_a_learned_policy_that_is_listed_has_its_weights_and_serves_alike_every_
     decisions = [load_policy(name).decide(state) for _ in range(2)]
     assert decisions[0] == decisions[1]
     assert decisions[0].allocation[0].num_gpus == 8
+
+
+@pytest.mark.parametrize(("missing", "extra"), [("safetensors", "policy"), ("torch", "train")])
+def test_what_a_policy_needs_and_is_not_there_is_told_with_the_extra_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, missing: str, extra: str
+) -> None:
+    def weigh() -> None:
+        raise ModuleNotFoundError(f"No module named '{missing}.numpy'", name=f"{missing}.numpy")
+
+    entry = EntryPoint("heavy", "tests.heavy:Heavy", ENTRY_POINT_GROUP)
+    monkeypatch.setattr(EntryPoint, "load", lambda self: weigh)
+    monkeypatch.setattr("policies.api.entry_points", lambda **_: EntryPoints([entry]))
+    with pytest.raises(PolicyLoadError, match=rf"needs {missing}, .*headway-scheduler\[{extra}\]"):
+        load_policy("heavy")
 
 
 def test_pip_installs_them(tmp_path: Path) -> None:
