@@ -37,6 +37,10 @@ CONTROLS = (*RULED, *(f"{name}:layout=anywhere" for name in RULED))
 """That do not look at contention."""
 GREEDY = "contention-greedy"
 BASE, HYBRID, HEADWAY = "rl-base", "rl-hybrid", "headway-rl"
+SPARING = "rl-hybrid:greedy=one"
+"""Its rule starts one job where the agent starts none, as the paper's code does."""
+PUBLISHED = "normal, as published"
+"""Where, as in the published code, jobs on one node slow nobody down."""
 BOUND = "lower bound"
 NORMAL = "normal"
 HOUR_S = 3600.0
@@ -83,7 +87,8 @@ def experiment(profiles: Profiles | None = None, *, quick: bool = False) -> Expe
     """With measured profiles, such as the authors' pair table, in place of what the paper says. `quick`: fewer of all."""
     known = profiles or paper_profiles()
     mixes = (NORMAL,) if quick else tuple(MIXES)
-    paper = tuple(_paper_setting(mix, known) for mix in mixes)
+    paper = tuple(_paper_setting(mix, mix, known) for mix in mixes)
+    paper += () if quick else (_paper_setting(PUBLISHED, NORMAL, known, "pair-table:single=no"),)
     links = tuple(
         _link_setting(racks, mix, known)
         for racks, mix in ((1, NORMAL), (1, "heavy"), (2, NORMAL), (2, "heavy"))
@@ -99,22 +104,27 @@ def experiment(profiles: Profiles | None = None, *, quick: bool = False) -> Expe
             **{setting.name: _link_contenders(controls) for setting in links},
         },
         metrics=("avg_jct_s", "p90_jct_s", "avg_service_s", "utilization", "avg_contention_sensitivity"),
-        claims=(*_paper_claims(), *(claim for setting in links for claim in _link_claims(setting.name, controls))),
+        claims=(
+            *_paper_claims(quick=quick),
+            *(claim for setting in links for claim in _link_claims(setting.name, controls)),
+        ),
         notes=(
             "What the paper calls JCT is running time; it counts no queueing. Both are told.",
+            "The lower bound knows no contention: where jobs on one node slow each other down too, nobody comes near it.",
             "In the paper's setting all jobs come at once: most of a JCT with queueing is the order of jobs. Controls that do "
             "not look at contention stand beside the learned policies.",
         ),
     )
 
 
-def _paper_setting(mix: str, profiles: Profiles) -> Setting:
+def _paper_setting(name: str, mix: str, profiles: Profiles, slowdown: str = "pair-table") -> Setting:
+    where = "by pairs" if slowdown == "pair-table" else "by pairs of jobs on several nodes"
     return Setting(
-        name=mix,
-        says=f"{mix} mix, all {JOBS} jobs at once, 2 to 8 GPUs, 4x8, slowdown by pairs",
+        name=name,
+        says=f"{mix} mix, all {JOBS} jobs at once, 2 to 8 GPUs, 4x8, slowdown {where}",
         trace=partial(batch, mix),
         cluster=cluster(1),
-        slowdown=("pair-table",),
+        slowdown=(slowdown,),
         profiles=profiles,
     )
 
@@ -133,7 +143,7 @@ def _link_setting(racks: int, mix: str, profiles: Profiles) -> Setting:
 
 
 def _paper_contenders() -> tuple[Contender, ...]:
-    ours = tuple(policy(name, Kind.OURS, samples) for name in (BASE, HYBRID, HEADWAY))
+    ours = tuple(policy(name, Kind.OURS, samples) for name in (BASE, HYBRID, SPARING, HEADWAY))
     baselines = tuple(policy(name, Kind.BASELINE, samples) for name in ("srtf", "las"))
     others = ("srtf:layout=anywhere", "las:layout=anywhere", "fifo", "fewest-gpus", GREEDY, "random")
     controls = tuple(policy(name, Kind.CONTROL) for name in others)
@@ -149,31 +159,31 @@ def _bound(setting: Setting, seed: int, _tell: Tell | None) -> Run:
     return Run({"avg_jct_s": average_jct_bound_s(setting.trace(seed), setting.cluster)})
 
 
-def _paper_claims() -> tuple[Claim, ...]:
+def _paper_claims(*, quick: bool) -> tuple[Claim, ...]:
+    stand_ins = {BASE: (BASE, "fewest-gpus", GREEDY), HYBRID: (HYBRID, SPARING)}
     margins = [
         Claim(
-            name=f"{ours}: {metric} against {other}, {who}",
+            name=f"{ours}: {metric} against {other}",
             setting=NORMAL,
             metric=metric,
             ours=ours,
             against=(other,),
-            paper=margin if who == "ours" else None,
+            paper=margin if ours.partition(":")[0] == name else None,
             goal=margin,
         )
         for (name, metric, other), margin in _PAPER.items()
-        for ours, who in ((name, "ours"), ("fewest-gpus", "control"), (GREEDY, "control"))
-        if who == "ours" or name == BASE
+        for ours in stand_ins[name]
     ]
     near = Claim(
-        name=f"{HYBRID}: avg_jct_s within 1 % of the lower bound",
-        setting=NORMAL,
+        name=f"{HYBRID}: avg_jct_s within 1 % of the lower bound, {PUBLISHED}",
+        setting=PUBLISHED,
         metric="avg_jct_s",
         ours=HYBRID,
         against=(BOUND,),
         paper=None,
         goal=0.01,
     )
-    return (*margins, near)
+    return (*margins,) if quick else (*margins, near)
 
 
 def _link_claims(setting: str, controls: tuple[str, ...]) -> tuple[Claim, ...]:
