@@ -181,7 +181,7 @@ def shown(gap_s: float, tables: dict[str, list[dict[str, Any]]]) -> None:
     for reading, rows in tables.items():
         traces, control = rows[0]["traces"], rows[0]["control"]
         most = ", ".join(f"{figure} {rows[0][f'{figure}_most_times']:.2f}" for figure in FIGURES)
-        print(f"gap {gap_s:g} s, {reading}, {traces} test traces; (times the best baseline), change to {control}")
+        print(f"gap {gap_s:g} s, {reading}, {traces} traces; (times the best baseline), change to {control}")
         print(f"  no schedule has more than so many times the best baseline's: {most}")
         for row in rows:
             print(
@@ -237,6 +237,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.sched2", description=__doc__)
     parser.add_argument("--gap", type=float, action="append", help=f"seconds, several times; {GAP_S:g} by default")
     parser.add_argument("--seeds", type=int, default=10, help="test traces (training traces with --tune), at most 30")
+    parser.add_argument(
+        "--first-seed", type=int, default=TEST_SEEDS[0], help="500 for the traces that trainings validate with"
+    )
     parser.add_argument("--weights", default="", help="folder of a training, instead of those that come with Headway")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--timeline", action="store_true")
@@ -250,9 +253,9 @@ def main() -> None:
         out = latency(Sched2(given.weights))
         print(", ".join(f"{name} {value:.4g}" for name, value in out.items()))
     else:
-        out = {}
+        out, seeds = {}, range(given.first_seed, given.first_seed + given.seeds)
         for gap_s in given.gap or [GAP_S]:
-            out[f"{gap_s:g}"] = tables = table(gap_s, TEST_SEEDS[: given.seeds], given.weights, given.timeline)
+            out[f"{gap_s:g}"] = tables = table(gap_s, seeds, given.weights, given.timeline)
             shown(gap_s, tables)
     if given.json:
         given.json.write_text(json.dumps(out, indent=1) + "\n", encoding="utf-8")

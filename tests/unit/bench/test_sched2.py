@@ -54,7 +54,7 @@ def test_both_readings_have_a_row_for_everybody(
         assert len(rows[0]["timeline"]["fragmentation"]) == 60
         fifo = next(row for row in rows if row["policy"] == "fifo")
         assert fifo["relaxed_sensitive"] > control["relaxed_sensitive"]
-    assert "gap 60 s, first ten, 2 test traces" in capsys.readouterr().out
+    assert "gap 60 s, first ten, 2 traces" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("short")
