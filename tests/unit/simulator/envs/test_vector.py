@@ -180,8 +180,8 @@ INTERRUPTED = """
 FORGOTTEN = """
     envs.step_async([0, 0])
 """
-# As `timeout` and Slurm do it: everybody gets the signal, and the owner, which heeds it where it likes, goes on for a while. Signals
-# do not queue up, and Python's handler runs when it comes to it: before the next one is sent, this one must have been heard.
+# As `timeout` and Slurm do it: everybody gets the signal, and the owner, which heeds it where it likes, goes on for a while. As
+# signals do not queue up, and Python's handler runs when it comes to it, the next one is sent when this one was heard.
 TERMINATED = """
     heard = []
     signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
