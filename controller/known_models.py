@@ -66,6 +66,10 @@ class KnownModels:
             nic_gbyte_s=store.nic_gbyte_s(),
         )
 
+    def has(self, trained: Trained, shape: Shape | None) -> bool:
+        """Whether that model was measured."""
+        return self.names.of(trained, shape) in self.models
+
     def profiles(self, jobs: Sequence[_Seen | None]) -> Profiles:
         """For jobs that train that; None: not known."""
         row = {model: place for place, model in enumerate(self.models)}

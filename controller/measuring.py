@@ -41,6 +41,8 @@ _PAUSES = 4.0
 """After each piece it rests for so many times as long as that took. A loop that never rests was measured to take a third longer
 beside it; of 30 s it is at work for three with 500 jobs."""
 _PRIORS_EVERY_S = 600.0
+_NEW_MODELS_AFTER = 5.0
+"""Windows after the last look at models there is another, if somebody trains what nobody was seen to train then."""
 _PRIORS_FROM = 3000
 """Windows, the newest, that say how such numbers spread."""
 
@@ -94,6 +96,7 @@ class Measuring:
         self.models: KnownModels | None = None
         """As of the last look at models; None: there was none yet."""
         self._priors_s: float | None = None
+        self._models_s: float | None = None
         self._seen: object = None
         self._asked = Worker("profiles")
 
@@ -141,8 +144,11 @@ class Measuring:
             return
         if self._priors_s is None or time.monotonic() - self._priors_s > _PRIORS_EVERY_S:
             self._priors = await worker.run(partial(_priors, store))
-            self.models = await worker.run(partial(_models, store))
             self._priors_s = time.monotonic() if found else None
+            self._models_s = None
+        if self._models_are_old(found.values()):
+            self.models = await worker.run(partial(_models, store))
+            self._models_s = time.monotonic() if found else None
         known = {run: self.known[run] for run, item in found.items() if self._has(run, item)}
         news = [run for run in found if run not in known]
         once = OneLook(store)
@@ -154,6 +160,14 @@ class Measuring:
             self._tell(fresh)
             await asyncio.sleep((time.monotonic() - begun_s) * _PAUSES)
         self.known = known
+
+    def _models_are_old(self, windows: Iterable[Observation]) -> bool:
+        models = self.models
+        if models is None or self._models_s is None:
+            return True
+        if time.monotonic() - self._models_s < _NEW_MODELS_AFTER * self.window_s:
+            return False
+        return any(each.trained.signature and not models.has(each.trained, each.shape) for each in windows)
 
     def _newest(self, store: ProfileReader, snapshot: SlurmSnapshot, now_s: float) -> Found | None:
         """The windows that tell of now; None: nothing has changed since this was last asked."""

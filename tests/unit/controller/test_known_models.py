@@ -6,20 +6,25 @@ import math
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from controller import measuring
 from controller.contention import Contention, Known
 from controller.known_models import KnownModels
 from controller.ledger import Ledger
+from controller.measuring import Measuring
 from controller.observe import Observer
+from controller.profile_reader import ProfileReader
 from controller.profile_store import ProfileStore
 from controller.windows import RunKey
 from policies.contention_model import ContentionModel
 from policies.heuristics.contention_greedy import ContentionGreedy
 from policies.model import ClusterState
 from policies.wire import parse_state, serialize_state, state_digest
+from policies.worker import Worker
 from tests.unit.controller.build import job, running, snapshot
 from tests.unit.controller.reports import SIGNATURE, Agents, Training
 
@@ -115,3 +120,51 @@ def test_an_empty_store_says_nothing(tmp_path: Path) -> None:
         observer.teller.known = KnownModels.of(empty, 0.0)
         state = seen(observer, {}, "mine")
     assert state.profiles is None and state.nodes.nic_gbyte_s is None
+
+
+async def test_a_model_that_comes_up_is_known_soon_without_looking_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a controller that has looked at models once
+    clock = SimpleNamespace(time=lambda: T0 + 820, monotonic=lambda: now_s)
+    monkeypatch.setattr(measuring, "time", clock)
+    now_s, looks = 1000.0, 0
+    one_look = KnownModels.of
+
+    def counted(reader: ProfileReader, since_s: float) -> KnownModels:
+        nonlocal looks
+        looks += 1
+        return one_look(reader, since_s)
+
+    monkeypatch.setattr(KnownModels, "of", counted)
+    path = tmp_path / "of-its-own.sqlite"
+    agents, watched = Agents(), SimpleNamespace(nodes={}, reports=0, refused={})
+    seen = Measuring(watched, path, 30.0)
+    worker = Worker("test")
+
+    async def look(*training: Training) -> tuple[str, ...]:
+        nonlocal now_s
+        jobs = [running(str(job.job_id), on=dict.fromkeys(job.nodes, 4), raw_id=job.job_id) for job in training]
+        seen._seen = None
+        await seen.look(worker, reader, snapshot(*jobs))
+        assert seen.models is not None
+        return seen.models.models
+
+    with closing(ProfileStore(path)) as store, closing(ProfileReader.open(path)) as reader:
+        mine = Training(7, ("n1", "n2"), 6.0, start_s=T0 - 10_000)
+        late = Training(8, ("n3", "n4"), 6.0, start_s=T0 - 10_000, script="late.py")
+        store.take(agents.watch([mine, late], T0 + 690, T0 + 820))
+        store.take([agents.arrival("n1", mine.profile(T0 + 815, STEP, {"all_reduce": 1e9}))])
+        store.work_out(T0 + 1300)
+        assert await look(mine) == (NAME,)
+        # When a job is profiled whose model nobody has trained before
+        store.take([agents.arrival("n3", late.profile(T0 + 815, STEP, {"all_reduce": 1e9}))])
+        assert await look(mine, late) == (NAME,) and looks == 1
+        now_s += 5 * 30.0
+        # Then it is known five windows later
+        assert f"late-{SIGNATURE[:8]}" in await look(mine, late) and looks == 2
+        # and nobody looks again while all are known
+        now_s += 5 * 30.0
+        await look(mine, late)
+        assert looks == 2
+        worker.end()
