@@ -42,6 +42,9 @@ _BARRING = frozenset(
     }
 )
 """RESERVED is not among them: a reservation's own jobs may run there, and others are kept off by the reservation itself."""
+NOT_REGISTERED = "its slurmd has not registered since slurmctld started"
+"""Until then slurmctld of 22.05 knows the node's GPUs by number only: a job that starts there gets none of them, and its steps fail
+(measured: for some four seconds)."""
 _KEY = re.compile(r"(?:^| )([A-Za-z][A-Za-z_/:]*)=")
 _REASON = re.compile(r" Reason=(.*?)(?: \[[^\[\]]*\])? *\Z", re.DOTALL)
 _TICKING = re.compile(
@@ -69,17 +72,18 @@ def parse_node(text: str) -> SlurmNode:
         state = fields["State"]
         reserved_mib = values.size_mib(fields.get("MemSpecLimit", "0")) or 0
         reason = _REASON.search(text)
+        registered = fields.get("SlurmdStartTime") not in {"None", "Unknown"}
         return SlurmNode(
             name=fields["NodeName"],
             state=state,
-            available=node_is_available(state),
+            available=registered and node_is_available(state),
             gpus=gpus.count,
             gpu_type=gpus.type,
             cpus=int(fields.get("CPUEfctv") or fields["CPUTot"]),
             memory_mib=max(int(fields["RealMemory"]) - reserved_mib, 0),
             features=frozenset(filter(None, values.plain(fields.get("ActiveFeatures", "")).split(","))),
             partitions=frozenset(filter(None, fields.get("Partitions", "").split(","))),
-            reason=reason[1] if reason else "",
+            reason=reason[1] if reason else "" if registered else NOT_REGISTERED,
         )
     except (KeyError, ValueError) as error:
         raise SlurmReplyError(f"a node that is not understood ({error!r}): {clip(text)}") from None

@@ -31,7 +31,7 @@ from controller.slurm.client import (
 )
 from controller.slurm.hostlist import expand_indices, expand_nodes
 from controller.slurm.parse import JobRecord, gpu_request, phase_of
-from controller.slurm.parse_nodes import node_is_available
+from controller.slurm.parse_nodes import NOT_REGISTERED, node_is_available
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,17 +309,18 @@ def _seconds(timestamp: int | None) -> float | None:
 
 def _node(node: Any) -> SlurmNode:
     gpus = values.gpus(_gres_text(node.configured_gres))
+    registered = bool(node.slurmd_start_time)
     return SlurmNode(
         name=node.name,
         state=node.state,
-        available=node_is_available(node.state),
+        available=registered and node_is_available(node.state),
         gpus=gpus.count,
         gpu_type=gpus.type,
         cpus=node.effective_cpus or node.total_cpus,
         memory_mib=max((node.real_memory or 0) - (node.memory_reserved_for_system or 0), 0),
         features=frozenset(node.active_features),
         partitions=frozenset(node.partitions),
-        reason=node.reason or "",
+        reason=node.reason or ("" if registered else NOT_REGISTERED),
     )
 
 

@@ -170,6 +170,15 @@ class RunningCluster:
         """SIGKILL slurmctld."""
         self._kill("slurmctld")
 
+    def stop_slurmctld(self) -> None:
+        """Have slurmctld write its state down and end, as `systemctl stop` does. Raises BootError when it does not."""
+        ref = self._daemon("slurmctld")
+        ref.send(signal.SIGTERM)
+        if not ref.wait_gone(_DAEMON_TIMEOUT_S):
+            raise BootError(
+                f"slurmctld: process {ref.pid} does not end: {namespaces.tail(self.layout.log_of(CONTROLLER))}"
+            )
+
     def start_slurmctld(self, timeout: float = _DAEMON_TIMEOUT_S) -> None:
         """Start slurmctld and wait until it answers. Raises BootError with its log."""
         self._start_daemon(CONTROLLER, "slurmctld", "-f", str(self.slurm_conf))

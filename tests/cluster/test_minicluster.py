@@ -213,6 +213,14 @@ def test_slurmctld_killed_and_started_again_keeps_its_jobs(boot_minicluster: Boo
     assert state_of(cluster, job) == "PENDING"
 
 
+def test_slurmctld_that_is_stopped_forgets_nothing(boot_minicluster: Boot) -> None:
+    cluster = boot_minicluster(nodes=1, gpus=1)
+    job = submit(cluster, "--hold", script="true")
+    cluster.stop_slurmctld()
+    cluster.start_slurmctld()
+    assert state_of(cluster, job) == "PENDING"
+
+
 def test_a_job_outlives_its_slurmd(boot_minicluster: Boot) -> None:
     cluster = boot_minicluster(nodes=1, gpus=1)
     job = submit(cluster, script="echo begun; sleep 3; echo done")

@@ -100,6 +100,7 @@ class NodeRow:
     configured_gres: dict[str, int] = field(default_factory=lambda: {"gpu:a100": 8})
     effective_cpus: int = 62
     total_cpus: int = 64
+    slurmd_start_time: int | None = 1_700_000_000
     real_memory: int = 256_000
     memory_reserved_for_system: int | None = 6000
     active_features: list[str] = field(default_factory=lambda: ["fast"])

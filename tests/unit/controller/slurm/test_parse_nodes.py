@@ -5,6 +5,7 @@ import pytest
 from controller.errors import SlurmReplyError
 from controller.slurm.client import SlurmNode, SlurmPartition, SlurmReservation
 from controller.slurm.parse_nodes import (
+    NOT_REGISTERED,
     node_is_available,
     parse_node,
     parse_partition,
@@ -32,6 +33,14 @@ def test_a_node() -> None:
 def test_types_that_only_number_the_gpus_are_no_type() -> None:
     node = parse_node(node_line(gres=",".join(f"gpu:g{index}:1" for index in range(8))))
     assert (node.gpus, node.gpu_type) == (8, "")
+
+
+@pytest.mark.parametrize("never", ["None", "Unknown"])
+def test_a_node_that_slurmctld_has_not_heard_of_since_it_started(never: str) -> None:
+    node = parse_node(node_line().replace(f"SlurmdStartTime={at()}", f"SlurmdStartTime={never}"))
+    assert (node.available, node.reason) == (False, NOT_REGISTERED)
+    drained = node_line(state="IDLE+DRAIN", more=" Reason=fans [root@2026-01-01T00:00:00]")
+    assert parse_node(drained.replace(f"SlurmdStartTime={at()}", f"SlurmdStartTime={never}")).reason == "fans"
 
 
 def test_a_node_without_gpus() -> None:
