@@ -39,6 +39,8 @@ GREEDY = "contention-greedy"
 BASE, HYBRID, HEADWAY = "rl-base", "rl-hybrid", "headway-rl"
 SPARING = "rl-hybrid:greedy=one"
 """Its rule starts one job where the agent starts none, as the paper's code does."""
+OTHER_BRANCHES = "ABDE"
+"""Of the reward's weights; the weights that BASE and HYBRID have without a word are of branch C."""
 PUBLISHED = "normal, as published"
 """Where, as in the published code, jobs on one node slow nobody down."""
 BOUND = "lower bound"
@@ -100,7 +102,7 @@ def experiment(profiles: Profiles | None = None, *, quick: bool = False) -> Expe
         says="contention-aware scheduling by reinforcement learning (Ryu and Eo), section VI",
         settings=(*paper, *links),
         contenders={
-            **{setting.name: _paper_contenders() for setting in paper},
+            **{setting.name: _paper_contenders(branches=not quick) for setting in paper},
             **{setting.name: _link_contenders(controls) for setting in links},
         },
         metrics=("avg_jct_s", "p90_jct_s", "avg_service_s", "utilization", "avg_contention_sensitivity"),
@@ -142,8 +144,12 @@ def _link_setting(racks: int, mix: str, profiles: Profiles) -> Setting:
     )
 
 
-def _paper_contenders() -> tuple[Contender, ...]:
+def _paper_contenders(*, branches: bool) -> tuple[Contender, ...]:
     ours = tuple(policy(name, Kind.OURS, samples) for name in (BASE, HYBRID, SPARING, HEADWAY))
+    if branches:
+        ours += tuple(
+            policy(f"{name}:branch={branch}", Kind.OURS) for branch in OTHER_BRANCHES for name in (BASE, HYBRID)
+        )
     baselines = tuple(policy(name, Kind.BASELINE, samples) for name in ("srtf", "las"))
     others = ("srtf:layout=anywhere", "las:layout=anywhere", "fifo", "fewest-gpus", GREEDY, "random")
     controls = tuple(policy(name, Kind.CONTROL) for name in others)

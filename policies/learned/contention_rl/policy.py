@@ -10,7 +10,7 @@ does, one job where the agent has started none (`greedy=one`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +20,9 @@ from policies.errors import EncoderError, WeightsError
 from policies.learned import weights
 from policies.learned.card import Setting, settings_of
 from policies.learned.contention_rl.encoder import NAME, Encoder, Encoding, Moment
+from policies.learned.contention_rl.preempting import too_slow, without
 from policies.model import ClusterState, Placement
-from policies.options import choice
+from policies.options import choice, number
 from policies.placing import BEST_FIT
 from policies.selection import held_placements
 
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
 
 SYSTEM = "contention-rl"
 ALL, ONE = "all", "one"
-SHIPPED = "rl-base"
-"""Name of the weights that come with Headway, for both policies."""
+SHIPPED = {branch: f"rl-base-{branch}" for branch in "ABDE"} | {"C": "rl-base"}
+"""Names of the weights that come with Headway, for both policies: of each branch of the reward's weights."""
+USUAL_BRANCH = "C"
 SOURCE = "Network Contention-Aware Cluster Scheduling with Reinforcement Learning (Ryu and Eo)"
 _NEEDS = frozenset({"profile"})
 HELD = "held back by the agent: waiting is {:.0%} of its choice"
+PAUSED = "paused: it runs at less than {:.0%} of the speed that it would have alone; it comes back"
 _USUAL = ("usual_communication", "usual_bandwidth", "usual_sensitivity")
 
 
@@ -60,11 +63,11 @@ class Agent:
         self._network = network.eval()
 
     @classmethod
-    def load(cls, given: str = "") -> Agent:
-        """From a training's folder, or from the weights that come with Headway. Raises WeightsError."""
+    def load(cls, given: str = "", branch: str = USUAL_BRANCH) -> Agent:
+        """From a training's folder, or from the weights of that branch that come with Headway. Raises WeightsError."""
         from policies.learned.contention_rl.network import Network
 
-        place, name = weights.located(given, SYSTEM, SHIPPED)
+        place, name = weights.located(given, SYSTEM, SHIPPED[branch])
         _, card = weights.load(place, name, system=SYSTEM, encoder=NAME)
         try:
             encoding, sizes = encoding_of(card.recipe), (int(card.recipe["hidden"]), int(card.recipe["pair"]))
@@ -99,12 +102,33 @@ class RlBase:
 
     spec = PolicySpec("rl-base", SOURCE, needs=_NEEDS)
 
-    def __init__(self, weights: str | Agent = "") -> None:
-        """`weights`: the folder of a training; without one, those that come with Headway. Raises WeightsError."""
-        self._agent = weights if isinstance(weights, Agent) else Agent.load(weights)
+    def __init__(self, weights: str | Agent = "", branch: str = USUAL_BRANCH, preempt_below: float = 0.0) -> None:
+        """`weights`: the folder of a training; without one, those that come with Headway, of that `branch`, A to E.
+        `preempt_below`: a job that runs at less than this share of the speed that it would have alone is stopped; 0: none is.
+        Raises WeightsError."""
+        known = choice("branch", branch, tuple(sorted(SHIPPED)))
+        self._agent = weights if isinstance(weights, Agent) else Agent.load(weights, known)
+        self._below = number("preempt_below", preempt_below, unit="its speed alone")
+        if self._below >= 1:
+            raise ValueError(
+                f"preempt_below is {preempt_below}; give a share of its speed alone, less than 1, or 0 for never"
+            )
+        if self._below:
+            self.spec = replace(self.spec, preempts=True)
 
     def decide(self, state: ClusterState) -> Decision:
-        """Those who run stay; the agent starts jobs one by one until it waits. Raises EncoderError for unknown clusters."""
+        """Those who run stay, but for one who runs too slowly; the agent starts jobs one by one until it waits. Raises
+        EncoderError for unknown clusters."""
+        stopped = too_slow(state, self._below) if self._below else None
+        if stopped is None:
+            return self._started(state)
+        found = self._started(without(state, stopped))
+        reasons = dict(found.reasons)
+        if stopped not in found.allocation:
+            reasons[stopped] = PAUSED.format(self._below)
+        return Decision(found.allocation, reasons, tuple(row for row in found.queue if row != stopped))
+
+    def _started(self, state: ClusterState) -> Decision:
         allocation = held_placements(state, state.running)
         reasons: dict[int, str] = {}
         moment = self._agent.encoder.look(state)
@@ -130,9 +154,11 @@ class RlHybrid(RlBase):
 
     spec = PolicySpec("rl-hybrid", SOURCE, needs=_NEEDS)
 
-    def __init__(self, weights: str | Agent = "", greedy: str = ALL) -> None:
+    def __init__(
+        self, weights: str | Agent = "", branch: str = USUAL_BRANCH, greedy: str = ALL, preempt_below: float = 0.0
+    ) -> None:
         """`greedy`: whom the rule starts, all that fit, or one where the agent has started none."""
-        super().__init__(weights)
+        super().__init__(weights, branch, preempt_below)
         self._one = choice("greedy", greedy, (ALL, ONE)) == ONE
 
     def _fill(self, moment: Moment, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:

@@ -44,7 +44,9 @@ class ContentionRL(Workload):
     demands: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     """The GPU demands, equally likely."""
     duration_s: float = 3600.0
-    """Training time in an isolated cluster."""
+    """Training time in an isolated cluster; its mean, where times differ."""
+    duration_spread: float = 0.0
+    """Deviation of the logarithms of training times, which are log-normal then; 0: all train for as long. Chosen."""
     batch_sizes: tuple[int, ...] = (16, 32, 64, 128, 256)
     """Samples of one GPU, equally likely."""
 
@@ -58,21 +60,26 @@ def generate(workload: ContentionRL) -> Trace:
         not workload.demands
         or min(workload.demands) < 1
         or not workload.duration_s > 0
+        or not 0 <= workload.duration_spread <= 3
         or min(workload.batch_sizes) < 1
     ):
         raise TraceError(
-            "demands, batch sizes and the duration must be positive", mend="give demands=2/4/8, duration_s=3600"
+            "demands, batch sizes and the duration must be positive, and its spread from 0 to 3",
+            mend="give demands=2/4/8, duration_s=3600, duration_spread=0",
         )
     rng = np.random.default_rng(workload.seed)
     jobs = workload.jobs
     models = rng.permutation(_in_ratio(MIXES[workload.mix], jobs))
     gpus = rng.choice(np.array(workload.demands, dtype=np.int64), jobs)
+    durations_s = np.full(jobs, workload.duration_s)
+    if workload.duration_spread:  # the mean of a log-normal number is exp(mu + spread^2 / 2)
+        durations_s *= rng.lognormal(-(workload.duration_spread**2) / 2, workload.duration_spread, jobs)
     return made(
         "contention-rl",
         workload,
         rng,
         gpus,
-        nanoseconds(np.full(jobs, workload.duration_s)),
+        nanoseconds(durations_s),
         model=named(MODELS, models),
         batch_size=rng.choice(np.array(workload.batch_sizes, dtype=np.int64), jobs) * gpus,
     )

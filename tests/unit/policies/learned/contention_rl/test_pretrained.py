@@ -13,10 +13,10 @@ import pytest
 pytest.importorskip("torch", reason="serving the agent needs torch")
 
 from policies.api import load_policy
-from policies.errors import EncoderError, WeightsError
+from policies.errors import EncoderError, PolicyLoadError, WeightsError
 from policies.learned import weights
 from policies.learned.contention_rl.encoder import NAME
-from policies.learned.contention_rl.policy import SHIPPED, SYSTEM, Agent, RlBase, RlHybrid
+from policies.learned.contention_rl.policy import SHIPPED, SYSTEM, USUAL_BRANCH, Agent, RlBase, RlHybrid
 from policies.learned.contention_rl.recipe import Recipe
 from policies.learned.contention_rl.system import scene
 from policies.learned.systems import Given
@@ -32,6 +32,8 @@ from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.valid import check
 
 KINDS = (RlBase, RlHybrid)
+USUAL = SHIPPED[USUAL_BRANCH]
+BRANCHES = sorted(SHIPPED)
 
 
 def files() -> Path:
@@ -54,17 +56,22 @@ def moments(jobs: int = 300, every: int = 25) -> list[ClusterState]:
     return states
 
 
-def test_card_and_weights_belong_together() -> None:
-    arrays, card = weights.load(weights.pretrained(), SHIPPED, system=SYSTEM, encoder=NAME)
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_card_and_weights_belong_together(branch: str) -> None:
+    arrays, card = weights.load(weights.pretrained(), SHIPPED[branch], system=SYSTEM, encoder=NAME)
     assert card.parameters == sum(array.size for array in arrays.values())
-    assert (files() / f"{SHIPPED}.safetensors").stat().st_size < 5e6
     assert card.results["both_s"] == card.results["validation"]
-    assert Agent.load().encoder.encoding.supports == "4 nodes of at most 8 GPUs"
+    assert Agent.load(branch=branch).encoder.encoding.supports == "4 nodes of at most 8 GPUs"
 
 
-def test_the_documented_command_has_this_recipe_and_these_data() -> None:
-    _, card = weights.load(weights.pretrained(), SHIPPED, system=SYSTEM, encoder=NAME)
-    recipe = Recipe()
+def test_all_weights_of_the_system_are_small() -> None:
+    assert sum((files() / f"{name}.safetensors").stat().st_size for name in SHIPPED.values()) < 5e6
+
+
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_the_documented_command_has_this_recipe_and_these_data(branch: str) -> None:
+    _, card = weights.load(weights.pretrained(), SHIPPED[branch], system=SYSTEM, encoder=NAME)
+    recipe = Recipe(branch=branch)
     of_recipe = {each.name: getattr(recipe, each.name) for each in fields(Recipe)}
     told = {
         name: ", ".join(map(str, value)) if isinstance(value, tuple) else value for name, value in of_recipe.items()
@@ -83,6 +90,20 @@ def test_decisions_are_valid_and_the_same_in_every_process(kind: type[RlBase]) -
         decision = first.decide(state)
         check(state, decision, first.spec)
         assert again.decide(state) == decision
+
+
+def test_branches_are_not_the_same_agent() -> None:
+    state = moments(every=3)[3]
+    chances = {
+        branch: Agent.load(branch=branch).choose(Agent.load().encoder.look(state), must_act=False).share
+        for branch in BRANCHES
+    }
+    assert len(set(chances.values())) == len(BRANCHES)
+
+
+def test_branches_that_there_are_not() -> None:
+    with pytest.raises(PolicyLoadError, match="branch is 'F'; give A or B"):
+        load_policy("rl-base", {"branch": "F"})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,7 +135,7 @@ def test_smaller_nodes_and_nodes_that_are_down_are_known() -> None:
 @pytest.mark.parametrize("broken", ["bit", "short", "other", "none"])
 def test_broken_files_are_refused(tmp_path: Path, broken: str) -> None:
     for end in ("safetensors", "json"):
-        shutil.copy(files() / f"{SHIPPED}.{end}", tmp_path / f"{SYSTEM}.{end}")
+        shutil.copy(files() / f"{USUAL}.{end}", tmp_path / f"{SYSTEM}.{end}")
     path = tmp_path / f"{SYSTEM}.safetensors"
     content = bytearray(path.read_bytes())
     if broken == "bit":
