@@ -14,14 +14,13 @@ import numpy.typing as npt
 from policies.contention_model import ContentionModel
 from policies.model import ClusterState, FloatColumn, JobState
 
-ENCODER = "headway-rl/1"
+ENCODER = "headway-rl/2"
 NAMES = (
     "remaining",
     "gpus",
     "waited",
     "at_stake",
     "runs",
-    "pressure",
     "share",
     "odd",
     "wide",
@@ -29,10 +28,13 @@ NAMES = (
     "gpus_pressure",
     "at_stake_pressure",
     "waited_gpus",
+    "gpus_coarse",
 )
 """Columns: logarithms of remaining run time, of GPUs, and of 1 + time since submission; speed that is lost where links are shared
-by two; whether the job runs; logarithm of 1 + the work that waits, in mean durations of the whole cluster; GPUs as a share of the
-cluster; whether they are no whole nodes, and more than one node has; and products of these."""
+by two; whether the job runs; GPUs as a share of the cluster; whether they are no whole nodes, and more than one node has; and
+products of these with pressure (logarithm of 1 + the work that waits, in mean durations of the whole cluster), and with
+coarseness (how large jobs are, as a share of the cluster: the mean, each counted by its GPUs). Pressure and coarseness are the same
+for all jobs of a moment, so that alone they would decide nothing."""
 _LEAST_REMAINING = 0.01
 _HOUR_S = 3600.0
 
@@ -47,7 +49,8 @@ def features(state: ClusterState, model: ContentionModel) -> npt.NDArray[np.floa
     left = np.maximum(left_s / unit_s, _LEAST_REMAINING)
     waits = jobs.state == JobState.PENDING
     work = float((left * gpus)[waits].sum()) / all_gpus
-    pressure = np.full(len(jobs), np.log1p(work))
+    pressure = np.log1p(work)
+    coarse = float((gpus**2).sum() / max(gpus.sum(), 1.0)) / all_gpus
     stakes: dict[tuple[object, int], float] = {}
     stake = np.empty(len(jobs))
     for row, asked in enumerate(jobs.num_gpus.tolist()):
@@ -63,7 +66,6 @@ def features(state: ClusterState, model: ContentionModel) -> npt.NDArray[np.floa
         waited,
         stake,
         ~waits,
-        pressure,
         gpus / all_gpus,
         gpus % node_gpus != 0,
         gpus > node_gpus,
@@ -71,6 +73,7 @@ def features(state: ClusterState, model: ContentionModel) -> npt.NDArray[np.floa
         large * pressure,
         stake * pressure,
         waited * large,
+        large * coarse,
     )
     return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
 

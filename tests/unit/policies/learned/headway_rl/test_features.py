@@ -52,7 +52,10 @@ def test_what_they_say() -> None:
     assert column(state, "gpus") == [0.0, round(np.log(1.5), 9), round(np.log(0.5), 9), round(np.log(0.5), 9)]
     assert column(state, "waited")[2] == round(np.log(2.0), 9)
     assert column(state, "runs") == [1.0, 0.0, 0.0, 0.0]
-    assert column(state, "pressure")[0] == round(np.log1p(20 / 16), 9)
+    pressed = np.log1p(20 / 16)
+    assert column(state, "gpus_pressure") == [round(pressed * each, 9) for each in np.log([1.0, 1.5, 0.5, 0.5])]
+    coarse = (8**2 + 12**2 + 4**2 + 4**2) / (8 + 12 + 4 + 4) / 16
+    assert column(state, "gpus_coarse")[1] == round(np.log(1.5) * coarse, 9)
     assert column(state, "share") == [0.5, 0.75, 0.25, 0.25]
     assert column(state, "odd") == [0.0, 1.0, 1.0, 1.0]
     assert column(state, "wide") == [0.0, 1.0, 0.0, 0.0]
@@ -75,4 +78,5 @@ def test_only_ratios_of_values_count() -> None:
     state = state_of([Node()] * 2, [(Job(gpus=gpus, estimate_s=60.0), QUIET) for gpus in (8, 4, 2)])
     values = network(gpus=1.0).values(seen(state))
     assert np.allclose(values / values[0], [1.0, 0.5, 0.25])
-    assert np.allclose(network(gpus=1.0, pressure=3.0).values(seen(state)), values)
+    larger = state_of([Node()] * 2, [(Job(gpus=gpus, estimate_s=600.0), QUIET) for gpus in (8, 4, 2)])
+    assert np.allclose(network(gpus=1.0, remaining=3.0).values(seen(larger)), values)

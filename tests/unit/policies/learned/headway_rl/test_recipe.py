@@ -136,17 +136,19 @@ def test_the_elite_moves_mean_and_spread() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"generations": 0}, {"elite": 13}, {"mean_step": 1.5}, {"p90": -1.0}, {"at_once": 0}, {"spread_step": -1}]
+    "wrong", [{"generations": 0}, {"elite": 17}, {"mean_step": 1.5}, {"p90": -1.0}, {"at_once": 0}, {"spread_step": -1}]
 )
 def test_recipes_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(TrainingError, match=next(iter(wrong))):
         Recipe(**wrong)
 
 
-def test_the_scenes_of_the_issue() -> None:
-    two, one = (find_ground(scene(Recipe(jobs=40), racks), Given()) for racks in (2, 1))
-    assert (two.gpus, one.gpus) == ((8,) * 8, (8,) * 4)
-    assert [each.data_sha256 for each in recipes._grounds(two, Recipe(jobs=40))] == [two.data_sha256, one.data_sha256]
+def test_what_is_trained_on_is_three_grounds_unless_users_give_one() -> None:
+    two, one, other = recipes.usual(Recipe(jobs=40))
+    assert (two.gpus, one.gpus, other.gpus) == ((8,) * 8, (8,) * 4, (8,) * 4)
+    digests = [each.data_sha256 for each in (two, one, other)]
+    assert len(set(digests)) == 3
+    assert [each.data_sha256 for each in recipes._grounds(two, Recipe(jobs=40))] == digests
     given = find_ground(scene(Recipe(jobs=40)), Given(cluster="6x8"))
     assert recipes._grounds(given, Recipe(jobs=40)) == [given]
 
