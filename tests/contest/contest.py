@@ -30,8 +30,8 @@ class Plan:
     seed: int = 1
     """Of the first repeat's arrivals; the others have the next ones."""
     load: float = 1.0
-    length_s: tuple[float, float] = (30.0, 60.0)
-    """Of jobs alone."""
+    length_s: tuple[float, float] = (8.0, 90.0)
+    """Of jobs alone, at least and at most."""
     alone_s: float = 25.0
     """For so long every kind trains by itself first, so that agents know it."""
     preemption: str = "off"
@@ -88,7 +88,7 @@ def _measure(booted: Ground, jobs: Sequence[Job], says: Says) -> None:
         with booted.decided_by("fifo"):
             booted.submit(job, job.name)
             booted.wait([job.name], _PATIENCE_S)
-    says(f"{len(jobs)} kinds and shapes measured alone")
+    says(f"{len(jobs)} kinds, by nodes, measured alone")
 
 
 def _turn(booted: Ground, mix: Sequence[Job], policy: str, repeat: int) -> Turn:

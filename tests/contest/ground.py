@@ -60,7 +60,7 @@ class Ended:
 
 @dataclass
 class Ground:
-    """One cluster. Invariant: no two jobs have the same `name`; those of one kind are called alike."""
+    """One cluster. Invariant: no two jobs have the same `name`; those of one kind on as many nodes are called alike."""
 
     headway: Installation
     cluster: MiniCluster
@@ -152,7 +152,13 @@ def ground(rate: str, says: Callable[[str], None], **settings: Any) -> Iterator[
         shutil.copy(_PROGRAM, folder)
         account = pwd.getpwnam(USER)
         shutil.chown(folder, account.pw_uid, account.pw_gid)
-        usual = {"policy_deadline_s": 10.0, "agents_report_interval_s": 1.0, "agents_window_s": _WINDOW_S}
+        usual = {
+            "policy_deadline_s": 10.0,
+            "agents_report_interval_s": 1.0,
+            "agents_window_s": _WINDOW_S,
+            # Who comes later in turn is not to know more of how long jobs take.
+            "history_min_runs": 1000,
+        }
         headway.configure(cluster, **usual | settings)
         headway.start_policy("fifo-skip")
         headway.start_controller()

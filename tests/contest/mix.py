@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -32,6 +33,8 @@ KINDS = (
 """At 200 Mbit/s and on two nodes they communicate for 17, 46 and 81 % of a step."""
 SHAPES = ((1, 2), (1, 4), (1, 8), (2, 2), (2, 4), (2, 8), (4, 2), (4, 4))
 """Nodes, and GPUs on each: with less than 8 there is room for others there, and the NIC is shared."""
+ASKED = (4.0, 10.0)
+"""For how much more time than a job takes alone its user asks, at least and at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +48,32 @@ class Job:
     steps: int
     submit_s: float
     """Seconds after the run's start."""
+    limit_min: int
+    """The user's time limit: all that policies know of how long it takes."""
 
     @property
     def called(self) -> str:
-        """Its job name in Slurm: jobs of one kind and shape are called alike, as users do who train a model again."""
-        return f"{self.kind.name}-{self.nodes}x{self.gpus_per_node}"
-
-    @property
-    def limit_min(self) -> int:
-        """The user's time limit: about four times what it takes alone."""
-        return 6
+        """Its job name in Slurm, as users have it who train a model again and again on so many nodes."""
+        return f"{self.kind.name}-{self.nodes}n"
 
 
 def arrivals(jobs: int, seed: int, bytes_per_s: float, length_s: tuple[float, float], load: float) -> tuple[Job, ...]:
-    """So many jobs, each alone between two lengths, at such a load of 4 nodes of 8 GPUs. The same for a seed, always."""
+    """So many jobs at such a load of 4 nodes of 8 GPUs. The same for a seed, always.
+
+    How long they take alone is anywhere between two lengths, as likely to be in one octave as in another.
+    """
     draw = random.Random(seed)
+    shortest_s, longest_s = length_s
+    mean_s = (longest_s - shortest_s) / math.log(longest_s / shortest_s) if longest_s > shortest_s else longest_s
+    work = sum(nodes * gpus for nodes, gpus in SHAPES) / len(SHAPES) * mean_s
     made, submit_s = [], 0.0
     for number in range(1, jobs + 1):
         kind, (nodes, gpus) = draw.choice(KINDS), draw.choice(SHAPES)
-        alone_s = draw.uniform(*length_s)
+        alone_s = math.exp(draw.uniform(math.log(shortest_s), math.log(longest_s)))
         steps = max(10, round(alone_s / kind.step_s(nodes, bytes_per_s)))
-        made.append(Job(f"job{number:02}", kind, nodes, gpus, steps, round(submit_s, 2)))
-        # Mean work of a job, over what the cluster does in a second.
-        work = sum(each[0] * each[1] for each in SHAPES) / len(SHAPES) * sum(length_s) / 2
-        submit_s += draw.expovariate(1.0 / (work / (load * 32)))
+        limit_min = max(2, math.ceil(alone_s * draw.uniform(*ASKED) / 60))
+        made.append(Job(f"job{number:02}", kind, nodes, gpus, steps, round(submit_s, 2), limit_min))
+        submit_s += draw.expovariate(load * 32 / work)
     return tuple(made)
 
 
@@ -77,6 +82,6 @@ def one_of_each(seconds: float, bytes_per_s: float) -> tuple[Job, ...]:
     shapes = {nodes: gpus for nodes, gpus in SHAPES if nodes > 1}
     pairs = [(kind, nodes, gpus) for nodes, gpus in shapes.items() for kind in KINDS]
     return tuple(
-        Job(f"alone{at:02}", kind, nodes, gpus, round(seconds / kind.step_s(nodes, bytes_per_s)), 0.0)
+        Job(f"alone{at:02}", kind, nodes, gpus, round(seconds / kind.step_s(nodes, bytes_per_s)), 0.0, 5)
         for at, (kind, nodes, gpus) in enumerate(pairs, 1)
     )
