@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from rich.table import Table
 
 from slurm.prerequisites import missing
 from tests.bench.figures import machine
-from tests.contest.contest import Plan, hold, summary
+from tests.contest.contest import Plan, Turn, hold, summary
 from tests.contest.ground import ContestError
 
-RESULTS = Path("bench-results")
+RESULTS, FILE = Path("bench-results"), "contest.json"
 POLICIES = "headway-rl,rl-hybrid,srtf,las"
 
 
@@ -37,20 +38,24 @@ def main() -> int:
         length_s=(options.shortest, options.longest),
         preemption=options.preemption,
     )
+    RESULTS.mkdir(exist_ok=True)
     try:
-        turns = hold(plan, lambda text: says.print(f"[dim]{text}", highlight=False))
+        turns = hold(plan, lambda text: says.print(f"[dim]{text}", highlight=False), lambda found: _keep(plan, found))
     except ContestError as error:
         says.print(f"[red]{error}", highlight=False)
         return 1
     rows = summary(turns, plan.policies)
-    found = {"plan": asdict(plan), "machine": machine(), "summary": rows, "turns": [asdict(turn) for turn in turns]}
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "contest.json").write_text(json.dumps(found) + "\n")
     if options.json:
-        print(json.dumps(found, indent=1))
+        print((RESULTS / FILE).read_text())
     else:
         Console(width=120).print(_table(rows))
     return 0
+
+
+def _keep(plan: Plan, turns: Sequence[Turn]) -> None:
+    rows = summary(turns, plan.policies)
+    found = {"plan": asdict(plan), "machine": machine(), "summary": rows, "turns": [asdict(turn) for turn in turns]}
+    (RESULTS / FILE).write_text(json.dumps(found, indent=1) + "\n")
 
 
 def _table(rows: list) -> Table:  # type: ignore[type-arg]

@@ -63,10 +63,12 @@ class Turn:
         return sum(job.runs - 1 for job in self.jobs)
 
 
-def hold(plan: Plan, says: Says) -> list[Turn]:
-    """Everything that needs a cluster: some minutes for each policy and repeat. Raises ContestError."""
+def hold(plan: Plan, says: Says, keep: Callable[[Sequence[Turn]], None]) -> list[Turn]:
+    """Everything that needs a cluster: some minutes for each policy and repeat. `keep` is told all turns so far after each, since
+    they took long. Raises ContestError.
+    """
     speed = parse_rate(plan.rate) / 8
-    turns = []
+    turns: list[Turn] = []
     with ground(plan.rate, says, preemption=plan.preemption) as booted:
         _measure(booted, one_of_each(plan.alone_s, speed), says)
         for repeat in range(plan.repeats):
@@ -75,6 +77,7 @@ def hold(plan: Plan, says: Says) -> list[Turn]:
             order = [plan.policies[(place + repeat) % len(plan.policies)] for place in range(len(plan.policies))]
             for policy in order:
                 turns.append(_turn(booted, mix, policy, repeat))
+                keep(turns)
                 done = turns[-1]
                 says(
                     f"{repeat + 1}. {policy}: mean JCT {done.avg_jct_s:.1f} s, {done.stops} stops, cores {done.cpu_busy:.0%} busy"
@@ -106,11 +109,16 @@ def _turn(booted: Ground, mix: Sequence[Job], policy: str, repeat: int) -> Turn:
 
 
 def summary(turns: Sequence[Turn], policies: Sequence[str]) -> list[Mapping[str, Any]]:
-    """A row for each policy: means over repeats, and its average JCT against each other's, pair by pair."""
-    of = {
-        policy: sorted((turn for turn in turns if turn.policy == policy), key=lambda turn: turn.repeat)
-        for policy in policies
-    }
+    """A row for each policy: means over repeats, and its average JCT against each other's, pair by pair.
+
+    Repeats in which not all policies have had their turn are left out; no rows where that is every one.
+    """
+    had = [{turn.repeat for turn in turns if turn.policy == policy} for policy in policies]
+    whole = sorted(set.intersection(*had))
+    if not whole:
+        return []
+    by = {(turn.policy, turn.repeat): turn for turn in turns}
+    of = {policy: [by[policy, repeat] for repeat in whole] for policy in policies}
     average = {policy: [turn.avg_jct_s for turn in its] for policy, its in of.items()}
     return [
         {

@@ -46,3 +46,6 @@ def test_policies_are_compared_repeat_by_repeat() -> None:
     assert one["against"]["two"]["mean"] == pytest.approx((-0.5 + 0.0) / 2)
     assert two["against"]["one"]["mean"] == pytest.approx((1.0 + 0.0) / 2)
     assert one["stops"] == 4
+    # A repeat that has only begun does not count yet
+    assert summary([*turns, turn("one", 2, 1.0)], ("one", "two")) == [one, two]
+    assert summary(turns[:1], ("one", "two")) == []
