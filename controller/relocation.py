@@ -18,7 +18,7 @@ from controller.feasible import Feasibility, UnsupportedRequestError
 from controller.observe import Observation
 from controller.preemption import Elsewhere
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
-from policies.model import BoolColumn, ClusterState, IntColumn, JobState, Placement
+from policies.model import BoolColumn, ClusterState, IntColumn, Placement
 from policies.packing import Capacity, placement_of
 from policies.selection import held_placements
 
@@ -80,7 +80,8 @@ class Relocations:
 
     def what_if(self, place: Relocation) -> ClusterState:
         """The cluster as it would be, had that job been stopped by now."""
-        return _stopped(_asking(self._state, place.row, place.among), place.row)
+        state = _asking(self._state, place.row, place.among)
+        return replace(state, jobs=state.jobs.stopped(place.row))
 
     def _usable(self, job: SlurmJob) -> BoolColumn | None:
         """Nodes that it may use as its user asked; None: only Slurm could place it."""
@@ -168,27 +169,3 @@ def _asking(state: ClusterState, row: int, mask: BoolColumn) -> ClusterState:
     node_set[row] = len(state.node_sets)
     sets = np.vstack((state.node_sets.reshape(-1, len(mask)), mask[None]))
     return replace(state, jobs=replace(state.jobs, node_set=node_set), node_sets=sets)
-
-
-def _stopped(state: ClusterState, row: int) -> ClusterState:
-    """The state in which the job of that row waits."""
-    jobs = state.jobs
-    begin, end = jobs.placement_offset[row : row + 2].tolist()
-    offset = jobs.placement_offset.copy()
-    offset[row + 1 :] -= end - begin
-    held = np.r_[0:begin, end : len(jobs.placement_node)]
-    phase, start_time_s, preemptible = jobs.state.copy(), jobs.start_time_s.copy(), jobs.preemptible.copy()
-    phase[row], start_time_s[row], preemptible[row] = JobState.PENDING, np.nan, False
-    return replace(
-        state,
-        jobs=replace(
-            jobs,
-            state=phase,
-            start_time_s=start_time_s,
-            preemptible=preemptible,
-            placement_offset=offset,
-            placement_node=jobs.placement_node[held],
-            placement_gpus=jobs.placement_gpus[held],
-            placement_gpu_mask=jobs.placement_gpu_mask[held],
-        ),
-    )

@@ -8,7 +8,7 @@ nothing here knows whether a simulator or a live cluster filled it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 
@@ -165,6 +165,25 @@ class Jobs:
             return None
         return Placement.of(
             zip(self.placement_node[begin:end].tolist(), self.placement_gpus[begin:end].tolist(), strict=True)
+        )
+
+    def stopped(self, row: int) -> Jobs:
+        """The same jobs, had that one been stopped: it waits, and holds nothing."""
+        begin, end = self.placement_offset[row : row + 2].tolist()
+        offset = self.placement_offset.copy()
+        offset[row + 1 :] -= end - begin
+        held = np.r_[0:begin, end : len(self.placement_node)]
+        state, start_time_s, preemptible = self.state.copy(), self.start_time_s.copy(), self.preemptible.copy()
+        state[row], start_time_s[row], preemptible[row] = JobState.PENDING, np.nan, False
+        return replace(
+            self,
+            state=state,
+            start_time_s=start_time_s,
+            preemptible=preemptible,
+            placement_offset=offset,
+            placement_node=self.placement_node[held],
+            placement_gpus=self.placement_gpus[held],
+            placement_gpu_mask=self.placement_gpu_mask[held],
         )
 
 

@@ -83,7 +83,7 @@ def parse_node(text: str) -> SlurmNode:
             memory_mib=max(int(fields["RealMemory"]) - reserved_mib, 0),
             features=frozenset(filter(None, values.plain(fields.get("ActiveFeatures", "")).split(","))),
             partitions=frozenset(filter(None, fields.get("Partitions", "").split(","))),
-            reason=reason[1] if reason else "" if registered else NOT_REGISTERED,
+            reason=(reason[1] if reason else "") or ("" if registered else NOT_REGISTERED),
         )
     except (KeyError, ValueError) as error:
         raise SlurmReplyError(f"a node that is not understood ({error!r}): {clip(text)}") from None

@@ -20,7 +20,7 @@ from policies.errors import EncoderError, WeightsError
 from policies.learned import weights
 from policies.learned.card import Setting, settings_of
 from policies.learned.contention_rl.encoder import NAME, Encoder, Encoding, Moment
-from policies.learned.contention_rl.preempting import too_slow, without
+from policies.learned.contention_rl.preempting import too_slow
 from policies.model import ClusterState, Placement
 from policies.options import choice, number
 from policies.placing import BEST_FIT
@@ -122,7 +122,7 @@ class RlBase:
         stopped = too_slow(state, self._below) if self._below else None
         if stopped is None:
             return self._started(state)
-        found = self._started(without(state, stopped))
+        found = self._started(replace(state, jobs=state.jobs.stopped(stopped)))
         reasons = dict(found.reasons)
         if stopped not in found.allocation:
             reasons[stopped] = PAUSED.format(self._below)

@@ -7,12 +7,10 @@ without it; nobody who has run for less than `RUN_S`; and where nobody has measu
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from policies.contention_model import ContentionModel
-from policies.model import ClusterState, JobState
+from policies.model import ClusterState
 
 RUN_S = 300.0
 """As long as the controller's own threshold leaves a new run alone (`preemption_min_run_s`)."""
@@ -47,27 +45,3 @@ def sensitivities(state: ClusterState, rows: list[int]) -> dict[int, float]:
         model.add(row, placement)
         known[row] = effect.alone / effect.own if effect.own > 0 else 1.0
     return known
-
-
-def without(state: ClusterState, row: int) -> ClusterState:
-    """The same moment, had that job been stopped: it waits, and its GPUs are free."""
-    jobs = state.jobs
-    begin, end = int(jobs.placement_offset[row]), int(jobs.placement_offset[row + 1])
-    kept = np.ones(len(jobs.placement_node), dtype=np.bool_)
-    kept[begin:end] = False
-    offset = jobs.placement_offset.copy()
-    offset[row + 1 :] -= end - begin
-    states, started = jobs.state.copy(), jobs.start_time_s.copy()
-    states[row], started[row] = JobState.PENDING, np.nan
-    return replace(
-        state,
-        jobs=replace(
-            jobs,
-            state=states,
-            start_time_s=started,
-            placement_offset=offset,
-            placement_node=jobs.placement_node[kept],
-            placement_gpus=jobs.placement_gpus[kept],
-            placement_gpu_mask=jobs.placement_gpu_mask[kept],
-        ),
-    )

@@ -67,6 +67,16 @@ def test_contention_rl_deals_a_rest_among_the_models() -> None:
     assert max(counts.values()) - min(counts.values()) == 1
 
 
+def test_contention_rl_with_training_times_that_differ() -> None:
+    hours = (
+        np.array(generate("contention-rl", ContentionRL(jobs=20_000, duration_spread=0.8)).duration_ns)
+        / NS_PER_S
+        / 3600
+    )
+    assert hours.mean() == pytest.approx(1.0, rel=0.03)
+    assert np.log(hours).std() == pytest.approx(0.8, rel=0.03)
+
+
 @pytest.mark.parametrize("share", [0.60, 0.68, 0.75])
 def test_sched2(share: float) -> None:
     trace = generate("sched2", Sched2(jobs=20_000, one_gpu_share=share))
@@ -183,6 +193,7 @@ def test_small_clusters_get_only_jobs_that_fit() -> None:
         ("contention-rl", {"load": "0.9"}, "a load means nothing for jobs that come at once; give other arrivals"),
         ("contention-rl", {"cluster_gpus": "8"}, "a job of 32 GPUs does not fit a cluster of 8"),
         ("contention-rl", {"demands": "0/1"}, "must be positive"),
+        ("contention-rl", {"duration_spread": "-1"}, "its spread from 0 to 3"),
         ("sched2", {"one_gpu_share": "1.5"}, "give a share between 0 and 1"),
         ("dl2", {"mean_s": "1"}, "median_s must be less than mean_s"),
         ("rl-taps", {"short": "3/1"}, "the first not the larger"),

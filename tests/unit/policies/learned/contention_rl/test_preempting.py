@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.policy import RlBase, RlHybrid
-from policies.learned.contention_rl.preempting import sensitivities, too_slow, without
+from policies.learned.contention_rl.preempting import sensitivities, too_slow
 from policies.model import ClusterState
 from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.learned.contention_rl.agents import agent_of
@@ -55,15 +56,14 @@ def test_what_nobody_measured_is_predicted() -> None:
     assert too_slow(state, KNOB) == 0
     # One number that was measured goes before what is predicted
     measured = np.array([1.0, math.nan, math.nan, math.nan])
-    object.__setattr__(state.jobs, "contention_sensitivity", measured)
-    assert too_slow(state, KNOB) == 1
+    assert too_slow(replace(state, jobs=replace(state.jobs, contention_sensitivity=measured)), KNOB) == 1
 
 
 @settings(max_examples=50, deadline=None)
 @given(state=states())
 def test_without_a_job_the_moment_is_that_in_which_it_waits(state: ClusterState) -> None:
     for row in state.running.tolist():
-        other = without(state, row)
+        other = replace(state, jobs=state.jobs.stopped(row))
         assert other.jobs.placement(row) is None and row in other.pending
         rest = [each for each in range(len(state.jobs)) if each != row]
         assert [other.jobs.placement(each) for each in rest] == [state.jobs.placement(each) for each in rest]
