@@ -146,7 +146,7 @@ def test_srun_and_salloc_pass_through(cluster: MiniCluster, program: tuple[str, 
 def test_without_a_fresh_lease_nothing_is_held(cluster: MiniCluster, stand_in: StandIn, lease: str) -> None:
     match lease:
         case "stale":
-            stand_in.beat(age_s=301)
+            stand_in.beat(age_s=1000)
         case "from the future":
             stand_in.beat(age_s=-900)  # far enough: the clock goes on while sbatch starts
         case "missing":
@@ -165,7 +165,7 @@ def test_jobs_held_before_can_be_released_by_their_users_once_the_lease_is_stale
     cluster: MiniCluster, stand_in: StandIn
 ) -> None:
     job = sbatch(cluster, "--gpus=1")
-    stand_in.beat(age_s=301)
+    stand_in.beat(age_s=1000)
 
     assert scontrol(cluster, "release", job.id) == ""
     completes(cluster, job)
