@@ -27,9 +27,9 @@ def say(path: str, state: dict[str, Any]) -> None:
     fresh.replace(path)
 
 
-async def server(told: str, folder: str, munge: str) -> None:
+async def server(told: str, folder: str, munge: str, silence_s: str) -> None:
     store = ProfileStore(Path(folder) / "profiles.sqlite")
-    settings = AgentsSettings("127.0.0.1:0", beat_s=0.2, silence_s=1.5, hello_timeout_s=5.0)
+    settings = AgentsSettings("127.0.0.1:0", beat_s=0.2, silence_s=float(silence_s), hello_timeout_s=5.0)
     serving = AgentsServer(settings, store, Munge(Path(munge)))
     await serving.start()
     while True:
@@ -49,13 +49,15 @@ def report(number: int, uid: int, keep: bool) -> agent_pb2.AgentReport:
 
 
 async def agent(
-    told: str, address: str, munge: str, uid: str, reports: str, keep_every: str = "1", limit: str = "8000000"
-) -> None:
+    told: str, address: str, munge: str, silence_s: str, uid: str, reports: str, keep_every: str = "1",
+    limit: str = "8000000",
+) -> None:  # fmt: skip
     """Makes so many reports at 500/s, of which every `keep_every`th is a profile; ends when told."""
     outbox = Outbox(int(limit))
     settings = LinkSettings(
-        address, beat_s=0.2, silence_s=1.5, dial_timeout_s=2.0, first_pause_s=0.05, longest_pause_s=0.3, steady_s=1.0
-    )
+        address, beat_s=0.2, silence_s=float(silence_s), dial_timeout_s=2.0, first_pause_s=0.05, longest_pause_s=0.3,
+        steady_s=1.0,
+    )  # fmt: skip
     commands: list[str] = []
     link = Link(
         settings,

@@ -33,7 +33,7 @@ from protos.headway.v1 import admin_pb2_grpc
 from tests.unit.controller.asked import world_in
 from tests.unit.controller.test_decide import FakeEndpoint
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ class Process:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=60)
         self._log.close()
 
 
@@ -83,6 +83,7 @@ class Line:
         """Shares of pieces."""
         self._rng = random.Random(seed)
         self._ends: set[asyncio.StreamWriter] = set()
+        self._carrying = 0
         self.address = ""
 
     @asynccontextmanager
@@ -94,13 +95,22 @@ class Line:
         finally:
             server.close()
             self.cut()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # who was let in last is carried by then
+            while self._carrying:
+                await asyncio.sleep(0.01)
 
     def cut(self) -> None:
         for end in list(self._ends):
             end.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._carrying += 1
+        try:
+            await self._join(reader, writer)
+        finally:
+            self._carrying -= 1
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.port)
         except OSError:
@@ -127,10 +137,13 @@ class World:
 
     def __init__(self, folder: Path, munge: Path, line: Line) -> None:
         self.folder, self.munge, self.line = folder, munge, line
+        self.silence_s = 1.5
+        """Whoever of the two says nothing for so long is given up by the other."""
         self._processes: list[Process] = []
 
     async def serve(self) -> Process:
-        server = Process("server", self.folder / f"server{len(self._processes)}", self.folder / "state", self.munge)
+        told = self.folder / f"server{len(self._processes)}"
+        server = Process("server", told, self.folder / "state", self.munge, self.silence_s)
         self._processes.append(server)
 
         async def listening() -> str:
@@ -141,7 +154,7 @@ class World:
 
     def agent(self, uid: int, reports: int, *more: object) -> Process:
         told = self.folder / f"agent{len(self._processes)}"
-        process = Process("agent", told, self.line.address, self.munge, uid, reports, *more)
+        process = Process("agent", told, self.line.address, self.munge, self.silence_s, uid, reports, *more)
         self._processes.append(process)
         return process
 
@@ -175,12 +188,14 @@ def once(count: int) -> Counter[int]:
 
 
 async def test_the_controller_is_killed(world: World) -> None:
+    world.silence_s = 60.0  # no stream ends but by a kill
     server = await world.serve()
     agent = world.agent(1, 600)
-    for least in (150, 350):
+    for streams, least in enumerate((150, 350), start=2):
         await agent.until("acknowledged", least)
         server.kill()
         server = await world.serve()
+        await agent.until("streams", streams)
     state = await agent.until("acknowledged", 600)
     assert world.stored(1) == once(600)
     assert (state["dropped"], world.receipt(state["run_id"])) == (0, (600, 0))
@@ -231,15 +246,20 @@ async def test_the_agent_stands_still(world: World) -> None:
     agent.send(signal.SIGCONT)
     await agent.until("acknowledged", 500)
     assert world.stored(1) == once(500)
-    assert server.state()["nodes"]["n1"][1] >= 2
+
+    async def dialled_anew() -> bool:
+        return bool(server.state()["nodes"]["n1"][1] >= 2)
+
+    await eventually(dialled_anew)
 
 
 async def test_the_line_is_cut_again_and_again(world: World) -> None:
     await world.serve()
     agent = world.agent(1, 600)
-    for least in range(50, 600, 110):
+    for streams, least in enumerate(range(50, 600, 110), start=2):
         await agent.until("acknowledged", least)
         world.line.cut()
+        await agent.until("streams", streams)
     state = await agent.until("acknowledged", 600)
     assert world.stored(1) == once(600)
     assert state["streams"] > 2
@@ -290,7 +310,7 @@ async def test_whoever_is_not_root_is_no_agent(world: World) -> None:
         Path(folder).chmod(0o777)
         told = Path(folder) / "told"
         process = subprocess.Popen(
-            [sys.executable, "-c", code, str(told), world.line.address, str(world.munge), "1", "5"],
+            [sys.executable, "-c", code, str(told), world.line.address, str(world.munge), "30", "1", "5"],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:
@@ -302,5 +322,5 @@ async def test_whoever_is_not_root_is_no_agent(world: World) -> None:
             await eventually(refused)
         finally:
             process.kill()
-            process.communicate(timeout=10)
+            process.communicate(timeout=60)
     assert world.stored(1) == Counter()

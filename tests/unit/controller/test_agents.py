@@ -406,7 +406,7 @@ def good_hello(**more: Any) -> agent_pb2.AgentHello:
 @pytest.fixture
 async def hostile(store: ProfileStore) -> AsyncIterator[Callable[[], Hostile]]:
     seal = PaperSeal()
-    settings = AgentsSettings("127.0.0.1:0", silence_s=30.0, hello_timeout_s=0.5)
+    settings = AgentsSettings("127.0.0.1:0", silence_s=30.0, hello_timeout_s=30.0)
     async with (
         serving(AgentsServer(settings, store, seal)) as server,
         grpc.aio.insecure_channel(server.address) as channel,
@@ -526,12 +526,18 @@ async def test_too_long_a_message(hostile: Callable[[], Hostile]) -> None:
     assert "RESOURCE_EXHAUSTED" in await client.refused()
 
 
-async def test_who_says_nothing_is_not_waited_for(hostile: Callable[[], Hostile]) -> None:
-    client = hostile()
-    ticket = make_ticket(b"never said", time.time(), client.key)
-    client.metadata = ((METADATA_KEY, await client._seal.encode(ticket.pack())),)  # type: ignore[union-attr]
-    client.call = client._stub.Connect(metadata=client.metadata)
-    assert "DEADLINE_EXCEEDED: no hello in time" in await client.refused()
+async def test_who_says_nothing_is_not_waited_for(store: ProfileStore) -> None:
+    seal = PaperSeal()
+    settings = AgentsSettings("127.0.0.1:0", silence_s=30.0, hello_timeout_s=0.5)
+    async with (
+        serving(AgentsServer(settings, store, seal)) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        client = Hostile(channel, seal)
+        ticket = make_ticket(b"never said", time.time(), client.key)
+        client.metadata = ((METADATA_KEY, await seal.encode(ticket.pack())),)
+        client.call = client._stub.Connect(metadata=client.metadata)
+        assert "DEADLINE_EXCEEDED: no hello in time" in await client.refused()
 
 
 async def test_who_holds_calls_open_finds_no_more_room_and_takes_nobody_s_for_long(store: ProfileStore) -> None:
@@ -578,7 +584,7 @@ async def test_a_connection_that_carries_no_call_is_closed(
         for first in (b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)):
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(first)
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(25):  # sooner than without these options
                 while await reader.read(4096):
                     pass
             writer.close()
@@ -678,12 +684,13 @@ async def test_tls_with_a_ca_of_one_s_own(store: ProfileStore, tmp_path: Path) -
 
 async def test_throughputs_of_what_agents_report(store: ProfileStore, address: str) -> None:
     """From two agents to a throughput: the whole way, but for the waiting."""
-    job = Training(5, ("n1", "n2"), 4.0, start_s=time.time() - 600)
+    now_s = time.time()
+    job = Training(5, ("n1", "n2"), 4.0, start_s=now_s - 600)
     async with serving(AgentsServer(AgentsSettings(address, **PATIENT), store, None)) as server:
         for node in job.nodes:
             async with Agent(address, node).running() as agent:
                 for at_s in range(-300, 0, 5):
-                    agent.outbox.put(job.report(node, time.time() + at_s))
+                    agent.outbox.put(job.report(node, now_s + at_s))
                 await agent.emptied()
         assert await server.use_store(lambda store: store.work_out(time.time() + 60)) >= 8
         found = await server.use_store(lambda store: list(store.observations()))

@@ -141,6 +141,7 @@ async def test_tasks_of_arrays_are_found_by_slurm_s_own_number(folder: Path, mon
 
 
 async def test_the_command_line_tells_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.measuring.FRESH_WINDOWS", 60)  # however long all these commands take
     async with measured_world(folder, monkeypatch) as (world, fleet):
         first, second = await share_nodes(world, fleet)
         config = folder / "controller.toml"

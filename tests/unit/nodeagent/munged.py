@@ -43,7 +43,7 @@ def running_munged(key: bytes | None = None) -> Iterator[tuple[Path, subprocess.
     with (folder / "out").open("wb") as out:
         process = subprocess.Popen(argv, stdout=out, stderr=out)
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not socket.exists():
             assert process.poll() is None, (folder / "out").read_text()
             assert time.monotonic() < deadline, "munged made no socket"
@@ -51,5 +51,5 @@ def running_munged(key: bytes | None = None) -> Iterator[tuple[Path, subprocess.
         yield socket, process
     finally:
         process.kill()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
         shutil.rmtree(folder, ignore_errors=True)

@@ -85,7 +85,7 @@ class Job:
         self.sock.close()
 
 
-async def until(condition: Any, turns: int = 5000) -> Any:
+async def until(condition: Any, turns: int = 30_000) -> Any:
     """Let the loop turn until something is true."""
     for _ in range(turns):
         if found := condition():

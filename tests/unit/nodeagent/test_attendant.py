@@ -37,7 +37,7 @@ async def obey(peer, rank, world, **saved):
     while (frame := await peer.hear()) is not None:
         heard.append((frame["type"], frame["id"]))
         if frame["type"] == "save":
-            assert frame["still_s"] == 30.0
+            assert frame["still_s"] == 120.0
             peer.say("checkpoint", rank=rank, world_size=world, saving=True, saved=40)
             peer.say("saved", **{"id": frame["id"]} | saved)
         else:

@@ -46,12 +46,13 @@ async def looked(sys: Path, **values: Any) -> list[Finding]:
 
 
 async def test_a_controller_that_answers_and_one_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "_DIAL_S", 0.5)
+    monkeypatch.setattr(check, "_DIAL_S", 60.0)
     server = grpc.aio.server()
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     there = await looked(tmp_path, controller_address=f"127.0.0.1:{port}")
     await server.stop(0)
+    monkeypatch.setattr(check, "_DIAL_S", 0.5)
     gone = await looked(tmp_path, controller_address=f"127.0.0.1:{port}")
 
     assert found("controller", there).level is Level.OK

@@ -35,7 +35,7 @@ async def reader(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(FAKE))
     monkeypatch.setenv("FAKE_NVML_STARTS", str(tmp_path / "starts"))
 
-    def make(behaviour, deadline_s=5.0, **options):
+    def make(behaviour, deadline_s=60.0, **options):
         monkeypatch.setenv("FAKE_NVML", behaviour)
         made.append(NvmlReader(deadline_s, **{"clock": Clock()} | options))
         return made[-1]
@@ -106,7 +106,7 @@ async def test_a_child_that_hangs_is_killed_and_another_started_later(reader, tm
     assert len(starts(tmp_path)) == 1  # not before its pause is over
     gpus._clock.now_s += 1.1
     os.environ["FAKE_NVML"] = "good"
-    gpus._deadline_s = 5.0
+    gpus._deadline_s = 60.0
     assert len(await gpus.read()) == 2
     assert gpus.failures == 0
 
@@ -160,7 +160,7 @@ async def test_a_slow_start_is_waited_for_over_several_readings(reader, tmp_path
     gpus = reader("slow to start", 0.05)
     readings = []
     while not readings or readings[-1] is None:
-        gpus._deadline_s = 0.05 if gpus._child is None else 5.0
+        gpus._deadline_s = 0.05 if gpus._child is None else 60.0
         readings.append(await gpus.read())
     assert len(readings) > 2
     assert len(starts(tmp_path)) == 1
@@ -211,7 +211,7 @@ async def test_the_child_ends_with_its_standard_input(monkeypatch):
 
 
 async def test_on_this_machine_the_real_library_answers_or_says_why_not():
-    gpus = NvmlReader(20.0)
+    gpus = NvmlReader(60.0)
     found = await gpus.read()
     await gpus.close()
     assert (found is None) == bool(gpus.absent)

@@ -291,13 +291,19 @@ def test_the_real_proc_tells_of_this_process(tmp_path):
     assert files.owner(pid) == os.geteuid()
     assert files.program(pid).startswith("python")
     job = subprocess.Popen(
-        ["sleep", "60"], env={"SLURM_JOB_ID": "7", "NOT_SLURM_X": "a", "SLURM_Y": "b=c", "x": "SLURM_Z=1"}
-    )
+        ["cat"], env={"SLURM_JOB_ID": "7", "NOT_SLURM_X": "a", "SLURM_Y": "b=c", "x": "SLURM_Z=1"},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
     try:
+        assert job.stdin is not None
+        assert job.stdout is not None
+        job.stdin.write(b"there\n")
+        job.stdin.flush()
+        job.stdout.readline()  # before it runs, /proc shows no environment
         assert files.environment(job.pid) == {"SLURM_JOB_ID": "7", "SLURM_Y": "b=c"}
     finally:
         job.kill()
-        job.wait()
+        job.communicate()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "n1_77.0"))
         assert str(tmp_path / "n1_77.0") in files.listening(pid)

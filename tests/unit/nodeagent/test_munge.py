@@ -25,7 +25,7 @@ def socket() -> Iterator[Path]:
 
 @pytest.fixture
 async def munge(socket: Path) -> AsyncIterator[Munge]:
-    munge = Munge(socket, deadline_s=10)
+    munge = Munge(socket, deadline_s=60)
     yield munge
     munge.close()
 
@@ -38,7 +38,7 @@ async def fault_of(work: object) -> MungeFault:
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"\0zeros\0 are kept\0", os.urandom(5000)])
 async def test_what_goes_in_comes_out_with_who_and_when(munge: Munge, payload: bytes) -> None:
-    before_s = int(time.time())
+    before_s = int(time.time() - 0.1)  # munged reads a clock that is behind by up to a tick of the kernel
     found = await munge.decode(await munge.encode(payload))
     assert found.payload == payload
     assert (found.uid, found.gid) == (os.geteuid(), os.getegid())
@@ -83,7 +83,7 @@ async def test_altered_and_made_up_credentials_are_invalid(munge: Munge) -> None
 
 async def test_another_cluster_s_key_is_invalid(munge: Munge) -> None:
     with running_munged() as (elsewhere, _):
-        stranger = Munge(elsewhere, deadline_s=10)
+        stranger = Munge(elsewhere, deadline_s=60)
         credential = await stranger.encode(b"hello")
         stranger.close()
     assert await fault_of(munge.decode(credential)) is MungeFault.INVALID
@@ -91,7 +91,7 @@ async def test_another_cluster_s_key_is_invalid(munge: Munge) -> None:
 
 async def test_without_munged_the_socket_is_named(tmp_path: Path) -> None:
     skip_without_munge()
-    munge = Munge(tmp_path / "none", deadline_s=10)
+    munge = Munge(tmp_path / "none", deadline_s=60)
     with pytest.raises(MungeError, match=f"{tmp_path}/none") as caught:
         await munge.encode(b"")
     assert caught.value.fault is MungeFault.NO_SOCKET
@@ -128,7 +128,7 @@ def test_a_hung_munged_does_not_keep_a_process_from_ending() -> None:
             "    except MungeError as error: print(error.fault.value)\n"
             "asyncio.run(main())\n"
         )
-        done = subprocess.run([sys.executable, "-c", code, str(socket)], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([sys.executable, "-c", code, str(socket)], capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout) == (0, "timeout\n"), done.stderr
 
 

@@ -44,7 +44,7 @@ def serve_command(policy: str, listen: str) -> list[str]:
 Result = TypeVar("Result")
 
 
-async def eventually(check: Callable[[], Awaitable[Result]], *, within_s: float = 20.0) -> Result:
+async def eventually(check: Callable[[], Awaitable[Result]], *, within_s: float = 60.0) -> Result:
     """The first true answer of `check`."""
     deadline = time.monotonic() + within_s
     while True:

@@ -46,10 +46,10 @@ async def test_a_server_that_only_knows_the_proto_files(tmp_path: Path) -> None:
         stubs = await asyncio.to_thread(process.stdout.readline)
         imported = await asyncio.to_thread(process.stdout.readline)
         async with PolicyClient(address) as client:
-            spec = await client.describe(10.0)
-            decision = await client.decide(STATE, 10.0)
+            spec = await client.describe(60.0)
+            decision = await client.decide(STATE, 60.0)
             received = await client.learn([OUTCOME] * 3)
-            healthy = await client.healthy()
+            healthy = await client.healthy(30.0)
     # Then it is served by its own stubs,
     assert str(tmp_path) in stubs
     assert not {"policies", "controller", "slurm", "numpy"} & set(imported.split())
@@ -87,8 +87,8 @@ async def test_a_policy_from_another_package_is_served(their_package: dict[str, 
     with running(*serve_command("newest-first:limit=2", address), env=their_package):
         async with PolicyClient(address) as client:
             await eventually(client.healthy)
-            assert (await client.describe()).source == "an example"
-            assert (await client.decide(STATE, 10.0)).queue == (4, 3)
+            assert (await client.describe(30.0)).source == "an example"
+            assert (await client.decide(STATE, 60.0)).queue == (4, 3)
 
 
 def test_a_policy_from_another_package_is_listed_and_a_broken_one_says_why(their_package: dict[str, str]) -> None:

@@ -82,9 +82,9 @@ class Script:
 async def test_describes_decides_and_learns(socket_path: Path) -> None:
     policy = Script()
     async with serving(policy, socket_path) as client:
-        assert await client.describe() == policy.spec
-        assert await client.healthy()
-        assert await client.decide(STATE, 5.0) == Decision({1: Placement((1,), (4,))}, queue=(1, 2))
+        assert await client.describe(30.0) == policy.spec
+        assert await client.healthy(30.0)
+        assert await client.decide(STATE, 30.0) == Decision({1: Placement((1,), (4,))}, queue=(1, 2))
         assert await client.learn([OUTCOME, OUTCOME]) == 2
         assert policy.learned == [OUTCOME, OUTCOME]
 
@@ -99,9 +99,9 @@ async def test_health_answers_while_the_policy_thinks(socket_path: Path) -> None
     policy.go_on.clear()
     async with serving(policy, socket_path) as client:
         decision = asyncio.ensure_future(client.decide(STATE, 30.0))
-        await asyncio.to_thread(policy.started.wait, 10)
-        assert await client.healthy()
-        assert await client.describe() == policy.spec
+        await asyncio.to_thread(policy.started.wait, 30)
+        assert await client.healthy(30.0)
+        assert await client.describe(30.0) == policy.spec
         policy.go_on.set()
         assert 1 in (await decision).allocation
 
@@ -111,13 +111,13 @@ async def test_calls_given_up_before_their_turn_are_not_worked_off(socket_path: 
     policy.go_on.clear()
     async with serving(policy, socket_path) as client:
         hanging = asyncio.ensure_future(client.decide(STATE, 30.0))
-        await asyncio.to_thread(policy.started.wait, 10)
+        await asyncio.to_thread(policy.started.wait, 30)
         for _ in range(3):
             with pytest.raises(PolicyServerError, match="deadline"):
                 await client.decide(STATE, 0.05)
         policy.go_on.set()
         await hanging
-        await client.decide(STATE, 10.0)
+        await client.decide(STATE, 30.0)
         # The hanging one, the last one, and at most a call whose end the server heard of too late.
         assert policy.calls <= 3
 
@@ -128,10 +128,10 @@ async def test_what_a_policy_raises_is_told_and_the_server_goes_on(socket_path: 
     policy.error = error
     async with serving(policy, socket_path) as client:
         with pytest.raises(PolicyServerError, match=f"{type(error).__name__}: {error}") as caught:
-            await client.decide(STATE, 5.0)
+            await client.decide(STATE, 30.0)
         assert caught.value.fault is PolicyFault.FAILED
         policy.error = None
-        assert 1 in (await client.decide(STATE, 5.0)).allocation
+        assert 1 in (await client.decide(STATE, 30.0)).allocation
 
 
 async def test_bad_bytes_are_invalid_arguments_that_name_the_field(socket_path: Path) -> None:
@@ -143,15 +143,15 @@ async def test_bad_bytes_are_invalid_arguments_that_name_the_field(socket_path: 
             (b"\xff" * 10_000_000, "10000000 bytes"),
         ):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await decide(data, timeout=20)
+                await decide(data, timeout=60)
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert text in str(caught.value.details())
         for data, text in ((b"\xff\xff", "Outcome"), (b"", "job_id")):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await learn(iter([data]), timeout=20)
+                await learn(iter([data]), timeout=60)
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert text in str(caught.value.details())
-        assert await decide(serialize_state(STATE), timeout=20)
+        assert await decide(serialize_state(STATE), timeout=60)
 
 
 async def test_the_socket_is_for_owner_and_group_only(socket_path: Path) -> None:
@@ -168,7 +168,7 @@ async def test_a_stale_socket_is_replaced_and_a_live_one_is_not(socket_path: Pat
         with pytest.raises(ListenError, match="another server listens"):
             await second.start()
         await second.stop(0)
-        assert (await client.describe()).name == "fifo"
+        assert (await client.describe(30.0)).name == "fifo"
         assert socket_path.exists()
 
 
@@ -187,7 +187,7 @@ async def test_loopback_ports_work_and_are_not_shared() -> None:
     await server.start()
     assert not server.address.endswith(":0")
     async with PolicyClient(server.address) as client:
-        assert (await client.describe()).name == "fifo"
+        assert (await client.describe(30.0)).name == "fifo"
     second = PolicyServer(load_policy("fifo"), server.address)
     with pytest.raises(ListenError, match="another port"):
         await second.start()
@@ -226,8 +226,8 @@ async def test_the_program_serves_says_so_to_systemd_and_stops_gracefully(socket
         with running(*serve_command("las:round_s=60", f"unix://{socket_path}"), env=env) as process:
             assert "READY=1" in manager.recv(4096).decode()
             async with PolicyClient(f"unix://{socket_path}") as client:
-                assert (await client.describe()).round_s == 60
-                assert (await client.decide(STATE, 10.0)).allocation == DECIDED
+                assert (await client.describe(30.0)).round_s == 60
+                assert (await client.decide(STATE, 30.0)).allocation == DECIDED
                 assert {manager.recv(4096).decode() for _ in range(4)} == {"WATCHDOG=1"}
                 async with grpc.aio.insecure_channel(f"unix:{socket_path}") as channel:
                     watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=SERVICE))
@@ -235,7 +235,7 @@ async def test_the_program_serves_says_so_to_systemd_and_stops_gracefully(socket
                     process.send_signal(signal.SIGTERM)
                     assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
                     watch.cancel()
-            assert await asyncio.to_thread(process.wait, 30) == 0
+            assert await asyncio.to_thread(process.wait, 60) == 0
             while "STOPPING=1" not in (message := manager.recv(4096).decode()):
                 assert message == "WATCHDOG=1"
     assert not socket_path.exists()
@@ -248,7 +248,7 @@ async def test_a_call_in_flight_is_answered_before_the_server_ends(socket_path: 
     await server.start()
     async with PolicyClient(f"unix://{socket_path}") as client:
         decision = asyncio.ensure_future(client.decide(STATE, 30.0))
-        await asyncio.to_thread(policy.started.wait, 10)
+        await asyncio.to_thread(policy.started.wait, 30)
         stop = asyncio.ensure_future(server.stop(30))
         await asyncio.sleep(0.1)
         policy.go_on.set()
@@ -263,6 +263,7 @@ async def test_a_policy_that_hangs_starves_the_watchdog_and_does_not_keep_the_se
     package = tmp_path / "stuck.py"
     package.write_text(
         "import time, sys\n"
+        "from pathlib import Path\n"
         "from policies import server\n"
         "from policies.api import Decision, PolicySpec\n"
         "import asyncio\n"
@@ -271,6 +272,7 @@ async def test_a_policy_that_hangs_starves_the_watchdog_and_does_not_keep_the_se
         "class Stuck:\n"
         "    spec = PolicySpec(name='stuck', source='tests')\n"
         "    def decide(self, state):\n"
+        "        Path(sys.argv[2]).touch()\n"
         "        time.sleep(600)\n"
         "asyncio.run(server.serve(Stuck(), sys.argv[1]))\n"
     )
@@ -279,20 +281,26 @@ async def test_a_policy_that_hangs_starves_the_watchdog_and_does_not_keep_the_se
         manager.bind(str(notify))
         manager.settimeout(30)
         env = {"NOTIFY_SOCKET": str(notify), "WATCHDOG_USEC": "100000", "PYTHONPATH": os.pathsep.join(sys.path)}
-        with running(sys.executable, str(package), f"unix://{tmp_path}/s.sock", env=env) as process:
+        asked = tmp_path / "asked"
+        with running(sys.executable, str(package), f"unix://{tmp_path}/s.sock", str(asked), env=env) as process:
             assert "READY=1" in manager.recv(4096).decode()
             async with PolicyClient(f"unix://{tmp_path}/s.sock") as client:
-                with pytest.raises(PolicyServerError, match="deadline"):
-                    await client.decide(STATE, 0.5)
+
+                async def stuck() -> bool:
+                    with pytest.raises(PolicyServerError, match="deadline"):
+                        await client.decide(STATE, 0.5)
+                    return asked.exists()  # otherwise the call was given up before it came so far
+
+                await eventually(stuck)
                 # The last notifications arrive, and then there are no more.
                 manager.settimeout(1.0)
                 with pytest.raises(TimeoutError):
                     deadline = time.monotonic() + 20
                     while time.monotonic() < deadline:
                         await asyncio.to_thread(manager.recv, 4096)
-                assert await client.healthy()
+                assert await client.healthy(30.0)
             process.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(process.wait, 20) == 0
+            assert await asyncio.to_thread(process.wait, 60) == 0
 
 
 async def test_serve_ends_on_a_bad_address_before_it_says_ready(tmp_path: Path) -> None:
@@ -356,4 +364,4 @@ async def test_programs_of_this_kind_still_see_a_server_restart(socket_path: Pat
         for name in ("fifo", "las"):
             with running(*serve_command(name, f"unix://{socket_path}")):
                 await eventually(client.healthy)
-                assert (await client.describe()).name == name
+                assert (await client.describe(30.0)).name == name

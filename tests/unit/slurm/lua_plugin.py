@@ -96,7 +96,7 @@ class LuaPlugin:
         """Run Lua after the script was loaded; the printed lines."""
         program = self._folder / "program.lua"
         program.write_text(f'{_PRELUDE}\ndofile("{self.script}")\n{body}\n')
-        done = subprocess.run((*self._command, str(program)), capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run((*self._command, str(program)), capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 

@@ -45,7 +45,7 @@ class Slurmctld:
 
     def run(self, context: str = "epilog_slurmctld", **job: str) -> int:
         environment = {"PATH": os.environ["PATH"], "SLURM_SCRIPT_CONTEXT": context, "SLURM_JOB_ID": "12", **job}
-        return subprocess.run([str(self.script)], env=environment, timeout=20, check=False).returncode
+        return subprocess.run([str(self.script)], env=environment, timeout=60, check=False).returncode
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def task_prolog(**environment: str) -> list[str]:
         env={"PATH": os.environ["PATH"], **environment},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=True,
     )
     assert done.stderr == ""
@@ -317,7 +317,7 @@ class Node:
             env={"PATH": os.environ["PATH"], **environment},
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
             check=True,
         )
         assert done.stderr == ""

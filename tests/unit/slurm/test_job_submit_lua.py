@@ -301,9 +301,9 @@ def test_nothing_is_held_without_a_lease(plugin: LuaPlugin) -> None:
     assert untouched(plugin.submit())
 
 
-@pytest.mark.parametrize("age_s", [31, 86400, -31, -86400])
+@pytest.mark.parametrize("age_s", [31, 86400, -45, -86400])
 def test_nothing_is_held_by_a_stale_lease_or_one_from_the_future(plugin: LuaPlugin, pipe: Pipe, age_s: float) -> None:
-    plugin.beat(age_s=age_s)
+    plugin.beat(age_s=age_s)  # one from the future comes nearer while Lua starts
 
     assert untouched(plugin.submit())
     assert pipe.lines() == []
@@ -446,7 +446,7 @@ def test_a_users_hold_that_cannot_be_told_is_refused_rather_than_lost(plugin: Lu
 def test_a_user_who_takes_the_own_hold_off_gives_headway_time_to_take_over(
     plugin: LuaPlugin, pipe: Pipe, change: dict[str, object]
 ) -> None:
-    before = int(time.time())
+    before = int(time.time() - 0.1)  # Lua reads a clock that is behind by up to a tick of the kernel
 
     answer = plugin.modify({"admin_comment": "x headway:user-hold"}, **change)
 

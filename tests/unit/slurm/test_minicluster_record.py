@@ -94,15 +94,17 @@ def test_a_process_with_a_used_again_pid_is_another_process() -> None:
 def test_a_zombie_counts_as_ended() -> None:
     with subprocess.Popen(["true"]) as child:
         ref = ProcessRef.of(child.pid)
-        assert ref is None or ref.wait_gone(10)
+        assert ref is None or ref.wait_gone(60)
 
 
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    with pytest.raises(CommandError, match=r"no answer in 0\.5 s"):
-        run("sh", "-c", 'sleep 60 & echo $! >"$1"; wait', "sh", str(pid_file), timeout_s=0.5)
+    with pytest.raises(CommandError, match="no answer in 3 s"):
+        run(
+            "sh", "-c", 'sleep 60 & echo $! >"$1"; wait', "sh", str(pid_file), timeout_s=3.0
+        )  # it must have begun by then
     child = ProcessRef.of(int(pid_file.read_text()))
-    assert child is None or child.wait_gone(10)
+    assert child is None or child.wait_gone(60)
 
 
 def test_failures_carry_what_the_program_said() -> None:

@@ -14,7 +14,7 @@ from controller.slurm.run import ProcessRunner, clip
 
 
 def runner(folder: Path, **more: float) -> ProcessRunner:
-    return ProcessRunner(bin_dir=folder, environment={"PATH": "/usr/bin:/bin"}, **{"timeout_s": 10.0, **more})
+    return ProcessRunner(bin_dir=folder, environment={"PATH": "/usr/bin:/bin"}, **{"timeout_s": 60.0, **more})
 
 
 def program(folder: Path, script: str) -> None:
@@ -31,7 +31,7 @@ def alive(pid: int) -> bool:
 
 
 async def dead(pid: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while alive(pid):
         assert time.monotonic() < deadline, f"{pid} lives on"
         await asyncio.sleep(0.02)
@@ -65,10 +65,13 @@ async def test_callers_environment_stays_outside(tmp_path: Path, monkeypatch: py
     assert b"SLURM_CLUSTERS" not in (await runner(tmp_path).run("scontrol", [])).stdout
 
 
+# Programs that are ended must have begun by then, on whatever machine.
+
+
 async def test_a_program_that_sleeps_is_ended(tmp_path: Path) -> None:
     program(tmp_path, f"echo $$ > {tmp_path}/pid; sleep 600 & echo $! > {tmp_path}/child; wait")
-    with pytest.raises(SlurmUnavailableError, match=r"no answer within 0\.5 s.*scontrol ping"):
-        await runner(tmp_path, timeout_s=0.5).run("scontrol", [])
+    with pytest.raises(SlurmUnavailableError, match=r"no answer within 3 s.*scontrol ping"):
+        await runner(tmp_path, timeout_s=3.0).run("scontrol", [])
     await dead(int((tmp_path / "pid").read_text()))
     await dead(int((tmp_path / "child").read_text()))
 
@@ -76,14 +79,14 @@ async def test_a_program_that_sleeps_is_ended(tmp_path: Path) -> None:
 async def test_a_program_that_closes_its_output_and_stays_is_ended(tmp_path: Path) -> None:
     program(tmp_path, f"echo $$ > {tmp_path}/pid; exec >&- 2>&-; sleep 600")
     with pytest.raises(SlurmUnavailableError):
-        await runner(tmp_path, timeout_s=0.5).run("scontrol", [])
+        await runner(tmp_path, timeout_s=3.0).run("scontrol", [])
     await dead(int((tmp_path / "pid").read_text()))
 
 
 async def test_a_child_that_keeps_the_pipe_does_not_keep_us(tmp_path: Path) -> None:
-    program(tmp_path, f"setsid sleep 5 & echo $! > {tmp_path}/child; echo started")
+    program(tmp_path, f"setsid sleep 60 & echo $! > {tmp_path}/child; echo started")
     with pytest.raises(SlurmUnavailableError):
-        await runner(tmp_path, timeout_s=0.5).run("scontrol", [])
+        await runner(tmp_path, timeout_s=3.0).run("scontrol", [])
     os.kill(int((tmp_path / "child").read_text()), 9)
 
 

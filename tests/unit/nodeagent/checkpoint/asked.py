@@ -52,7 +52,7 @@ def train(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
 
 def wait_for(true: Any) -> None:
     """Of a test that fails too."""
-    give_up_s = time.monotonic() + 20
+    give_up_s = time.monotonic() + 60
     while not true() and time.monotonic() < give_up_s:
         time.sleep(0.005)
 

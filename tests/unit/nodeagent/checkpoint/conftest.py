@@ -108,7 +108,7 @@ class Hatchery:
         """No more orders."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(20)
+        self._process.wait(60)
         self._process.stdout.close()
 
 

@@ -18,7 +18,7 @@ from tests.unit.nodeagent.checkpoint.training import Training, saved_at
 NO_STACK = 1 << 46
 """More memory than there is: no thread can be started with a stack of that size."""
 PAUSE_S = 0.01
-HANGS_S = 40
+HANGS_S = 90
 
 
 class MistakeError(Exception):

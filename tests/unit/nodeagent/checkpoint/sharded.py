@@ -131,7 +131,7 @@ class Moody:
 
 def moody(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     """Rank 1's own object, which comes before the sharded model, raises in the first save, or when it is restored."""
-    signal.alarm(30)  # ranks that wait for each other are a failure, and no reason to wait
+    signal.alarm(90)  # ranks that wait for each other are a failure, and no reason to wait
     model, optimizer = made("fsdp1", world)
     own = Moody()
     own.loads = rank == 0 or args["loads"]

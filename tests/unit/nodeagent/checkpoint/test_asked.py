@@ -143,7 +143,7 @@ async def test_asked_again_while_it_stands_still_it_says_so_again(node: Node, jo
 
 
 async def test_when_nobody_comes_they_train_on(node: Node, job: Job) -> None:
-    started = await job.begin(steps=100)
+    started = await job.begin(steps=200)
     save = node.ask(still_s=0.6)
     answer = await node.answer(save)
     await until(lambda: min(reached(started)) > answer.step, "they train on")
@@ -276,7 +276,7 @@ async def test_called_off_before_it_was_asked_nobody_stands_still(node: Node, jo
 
 
 async def test_not_saved_in_time_they_train_on_and_may_be_asked_again(node: Node, job: Job) -> None:
-    started = await job.begin(steps=120)
+    started = await job.begin(steps=200)
     node.deaf.add(0)
     late = await node.answer(node.ask(within_s=1.2))
     assert late.problem == "rank 0 did not save within 1.2 s"

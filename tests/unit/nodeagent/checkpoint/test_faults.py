@@ -195,7 +195,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode:
         pytest.skip("a disk of a known size has to be mounted, which only root can")
     yield disk
-    subprocess.run(["umount", str(disk)], check=True, timeout=10)
+    subprocess.run(["umount", str(disk)], check=True, timeout=60)
 
 
 def test_a_full_disk_costs_a_checkpoint_and_nothing_else(hatchery: Hatchery, small_disk: Path) -> None:

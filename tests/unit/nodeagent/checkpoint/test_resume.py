@@ -97,7 +97,7 @@ def test_another_number_of_ranks_takes_the_model_up(hatchery: Hatchery, folder: 
 def test_it_saves_by_itself_and_keeps_the_newest(
     hatchery: Hatchery, folder: Path, options: dict[str, float], saved: list[int] | None
 ) -> None:
-    ended = hatchery.run("train", 1, folder=folder, steps=21, pause_s=0.02, options=options)
+    ended = hatchery.run("train", 1, folder=folder, steps=21, waits=True, options=options)
 
     assert ended.ends == [0]
     steps = [int(path.name.split("-")[1]) for path in checkpoints(folder)]

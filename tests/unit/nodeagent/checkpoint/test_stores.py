@@ -146,7 +146,7 @@ def test_nothing_is_begun_anew_while_the_store_is_away(hatchery: Hatchery, hdfs:
 
 def test_no_answer_is_no_empty_folder(hdfs: WebHdfs) -> None:
     wire = Wire(hdfs.port)
-    store = RemoteStore(f"webhdfs://127.0.0.1:{wire.port}{PLACE}", quiet_s=5, pauses_s=(0.01,))
+    store = RemoteStore(f"webhdfs://127.0.0.1:{wire.port}{PLACE}", quiet_s=60, pauses_s=(0.01,))
     store.make("step-000000001-0001")
     receipt = store.write("step-000000001-0001", "manifest.json", lambda file: file.write(b"{}") and None)
     wire.cut()

@@ -80,12 +80,14 @@ def train(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         tell(step=step, loss=training.step())
         time.sleep(args.get("pause_s", 0.0))
+        if args.get("waits"):
+            run._saver.wait(None)
     tell(saved=run.saved_step)
 
 
 def wait_for(run: Run, least: int) -> bool:
     """Until so many steps are saved. The training stands still meanwhile: all ranks wait at the same step."""
-    deadline_s = time.monotonic() + 8
+    deadline_s = time.monotonic() + 60
     while (run.saved_step or 0) < least and time.monotonic() < deadline_s:
         time.sleep(0.005)
     return (run.saved_step or 0) >= least

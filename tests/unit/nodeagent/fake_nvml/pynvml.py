@@ -37,7 +37,7 @@ def nvmlInit():
     if BEHAVIOUR == "absent":
         raise NVMLError("NVML Shared Library Not Found")
     if BEHAVIOUR == "slow to start":
-        time.sleep(0.3)
+        time.sleep(1.0)
     if BEHAVIOUR == "hang at start":
         time.sleep(600)
 

@@ -56,15 +56,18 @@ def sockets():
 def threads():
     return len(os.listdir("/proc/self/task"))
 def comes_to(wanted):
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while threads() != wanted and time.monotonic() < end: time.sleep(0.01)
     return threads()
 def connected():
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not sockets() and time.monotonic() < end: time.sleep(0.01)
     time.sleep(0.3)  # and welcomed
 """
 """In front of a program: its sockets to the agent, its threads, and waiting for them."""
+
+CONNECTED = SOCKETS + "connected()\n"
+"""At the end of a program that is shorter than our thread may need to be there, on a busy machine."""
 
 
 class Connection:
@@ -155,7 +158,7 @@ class Agent:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         for thread in self._threads:
-            thread.join(5.0)
+            thread.join(60.0)
         assert not self.errors, self.errors
 
 
@@ -199,13 +202,13 @@ class Program:
 
 
 def _finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=100)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def until(true: Callable[[], bool], what: str) -> None:
     """Waits for what comes from another process."""
-    give_up_s = time.monotonic() + 20.0
+    give_up_s = time.monotonic() + 60.0
     while not true():
         assert time.monotonic() < give_up_s, f"in vain: {what}"
         time.sleep(0.01)

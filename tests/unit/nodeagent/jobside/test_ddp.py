@@ -51,7 +51,7 @@ def test_data_parallel_training(agent: Agent, program: Program) -> None:
 model = torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(4)])
 ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.1)
 optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
-for _ in range(80):
+for _ in range(160):
     optimizer.zero_grad()
     ddp(torch.ones(8, 128)).pow(2).mean().backward()
     optimizer.step()
@@ -69,7 +69,7 @@ dist.destroy_process_group()
         assert (last.rank, last.world_size) == (rank, 2)
         size = 4 * (128 * 128 + 128) * 4
         assert (told.model.param_bytes, told.model.groups) == (size, (Group("0", 2, "gloo"),))
-        assert told.steps.steps == 80
+        assert told.steps.steps == 160
         profile = told.profile
         assert _STEPS <= profile.steps <= 8 * _STEPS
         assert profile.compute_s + profile.comm_exposed_s == pytest.approx(profile.step_s)
@@ -86,7 +86,7 @@ def busy(seconds):
     while time.thread_time() < end: pass
 optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(10))], lr=0.1)
 data = torch.ones(1000)
-for _ in range(30):
+for _ in range(50):
     {step}
     optimizer.step()
 """

@@ -13,13 +13,27 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 
 from nodeagent import frames
-from nodeagent.frames import Bye
-from tests.unit.nodeagent.jobside.agent import HASTE, JOBSIDE, SOCKETS, Agent, Connection, Program, polite, until
+from nodeagent.frames import Bye, Model
+from tests.unit.nodeagent.jobside.agent import (
+    CONNECTED,
+    HASTE,
+    JOBSIDE,
+    SOCKETS,
+    Agent,
+    Connection,
+    Program,
+    polite,
+    until,
+)
 from tests.unit.nodeagent.jobside.agent import MODEL as REAL_MODEL
 from tests.unit.nodeagent.jobside.small_torch import MODEL, make
 
 _TRAIN = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: step(); time.sleep(0.0005)\nprint('trained')\n"
 _LOOP = HASTE + MODEL + _TRAIN.format(1.0)
+_LOOP_UNTIL_ENOUGH = (
+    "import os\n" + HASTE + MODEL + _TRAIN.format(55.0).replace("end:", "end and not os.path.exists('enough'):")
+)
+"""Trains until the test has seen what it waits for: however long that takes on this machine."""
 
 
 @pytest.fixture
@@ -50,11 +64,13 @@ def test_an_agent_that_dies_and_comes_back(tmp_path: Path, path: tuple[Path, Pat
         first.close()
         first.path.unlink()
         found.append(Agent(tmp_path))
+        until(lambda: any(one.of(Model) for one in found[1].connections), "a model")
+        (tmp_path / "enough").touch()
 
     keeper = threading.Thread(target=once_each)
     keeper.start()
     until(lambda: bool(found), "an agent")
-    done = program.run(HASTE + MODEL + _TRAIN.format(3.0))
+    done = program.run(_LOOP_UNTIL_ENOUGH)
     keeper.join()
     assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
     second = found[1]
@@ -107,6 +123,8 @@ def test_an_evil_agent(tmp_path: Path, path: tuple[Path, Path]) -> None:
     def evil(_connection: Connection, peer: socket.socket) -> None:
         packet = _GARBAGE[len(sent) % len(_GARBAGE)]
         sent.append(packet)
+        if len(sent) > len(_GARBAGE):
+            (tmp_path / "enough").touch()
         peer.settimeout(0.03)
         peer.send(packet)
         try:
@@ -116,7 +134,7 @@ def test_an_evil_agent(tmp_path: Path, path: tuple[Path, Path]) -> None:
             return  # it was ignored
 
     agent = Agent(tmp_path, evil)
-    done = Program(tmp_path, agent, *path).run(_LOOP)
+    done = Program(tmp_path, agent, *path).run(_LOOP_UNTIL_ENOUGH)
     agent.close()
     assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
     assert len(sent) > len(_GARBAGE)
@@ -241,7 +259,7 @@ def test_peer_credentials_are_of_the_process(tmp_path: Path, path: tuple[Path, P
 
     agent = Agent(tmp_path, look)
     done = Program(tmp_path, agent, *path).run(
-        MODEL + "import os, time\nfor _ in range(20): step(); time.sleep(0.02)\nprint(os.getpid())"
+        MODEL + "import os, time\nfor _ in range(20): step(); time.sleep(0.02)\nprint(os.getpid())\n" + CONNECTED
     )
     agent.close()
     assert pids == [int(done.stdout)] == [agent.connections[0].hello.pid]

@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 
 from nodeagent.frames import Bye, Hello, Model, Steps
-from tests.unit.nodeagent.jobside.agent import MODEL, Agent, Program
+from tests.unit.nodeagent.jobside.agent import CONNECTED, MODEL, Agent, Program
 
-_LOOP = MODEL + "import time\nfor _ in range(30):\n    step()\n    time.sleep(0.02)\nprint('trained')\n"
+_ALONE = MODEL + "import time\nfor _ in range(30):\n    step()\n    time.sleep(0.02)\nprint('trained')\n"
+_LOOP = _ALONE + CONNECTED
 
 
 def test_a_plain_loop(agent: Agent, program: Program) -> None:
@@ -46,7 +47,7 @@ def test_who_never_trains_takes_no_connection(agent: Agent, program: Program) ->
 
 
 def test_who_begins_to_train_late_is_there_at_once(agent: Agent, program: Program) -> None:
-    begin = MODEL + "import time\ntime.sleep(1.5)\nstep()\ntime.sleep(0.5)\n"
+    begin = MODEL + "import time\ntime.sleep(1.5)\nstep()\ntime.sleep(2.0)\n"
     program.run(begin + "for _ in range(9): step()\n")
     agent.close()
     (told,) = agent.connections
@@ -64,6 +65,7 @@ for batch in DataLoader(torch.ones(96, 8), batch_size=32):
         optimizer.zero_grad(); model(batch).sum().backward(); optimizer.step()
         time.sleep(0.02)
 """
+        + CONNECTED
     )
     agent.close()
     assert agent.connections[0].model.batch_size == 32
@@ -115,6 +117,7 @@ for _ in range(12):
     step()
     time.sleep(0.03)
 """
+        + CONNECTED
     )
     agent.close()
     told = agent.connections[0]
@@ -134,6 +137,7 @@ for number in range(48):
         optimizer.zero_grad()
     time.sleep(0.01)
 """
+        + CONNECTED
     )
     agent.close()
     assert agent.connections[0].steps.steps == 12
@@ -155,6 +159,7 @@ for number in range(20):
     scaler.update()
     time.sleep(0.02)
 """
+        + CONNECTED
     )
     agent.close()
     assert agent.connections[0].steps.steps == 16
@@ -192,11 +197,11 @@ def test_a_model_made_later_is_told_again(agent: Agent, program: Program) -> Non
         MODEL
         + """
 import time
-for number in range(40):
+for number in range(60):
     step()
-    if number == 20:
+    if number == 40:
         late = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1000))], lr=0.1)
-    if number >= 20:
+    if number >= 40:
         late.step()
     time.sleep(0.06)
 """
@@ -208,7 +213,7 @@ for number in range(40):
 
 def test_switched_off_by_torch_s_own_switch(agent: Agent, program: Program) -> None:
     program.environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-    assert program.run(_LOOP).stdout == "trained\n"
+    assert program.run(_ALONE).stdout == "trained\n"
     assert agent.connections == []
 
 

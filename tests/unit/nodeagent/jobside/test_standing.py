@@ -44,10 +44,12 @@ class Rank:
         self.run.ended(Outcome(STEP, problem))
 
     def stands(self, act: Callable[[], Any]) -> float:
-        """Seconds that it stands still when that happens meanwhile, in another thread."""
-        other = threading.Timer(0.05, act)
-        other.start()
+        """Seconds that it stands still when that happens once it does, in another thread."""
+        begun = threading.Event()
+        self.orders.tend = begun.set
+        other = threading.Thread(target=lambda: begun.wait(60.0) and act())
         begun_s = time.monotonic()
+        other.start()
         self.run.stand_still()
         other.join()
         return time.monotonic() - begun_s
@@ -169,11 +171,11 @@ def test_without_a_line_it_goes_on(rank: Rank, monkeypatch: pytest.MonkeyPatch) 
     assert rank.stands(lambda: rank.orders.line_is(up=False)) > 0.2
 
 
-def test_a_line_that_was_lost_before_counts_from_the_save_on(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "_LINE_LOST_NS", 300_000_000)
+def test_a_line_that_was_lost_before_counts_from_the_save_on(rank: Rank) -> None:
     rank.orders.hear_save("p1.1", 30.0)
     rank.orders.line_is(up=False)
-    time.sleep(0.3)
+    assert rank.orders.lost_ns is not None
+    rank.orders.lost_ns -= 2 * standing._LINE_LOST_NS
     rank.save()
     back = rank.stands(lambda: [rank.orders.line_is(up=True), time.sleep(0.4), rank.orders.hear_go_on("p1.1")])
     assert back > 0.4
