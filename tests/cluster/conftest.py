@@ -18,6 +18,8 @@ from slurm.minicluster.cluster import ClusterSpec, MiniCluster
 from slurm.prerequisites import missing
 
 HERE = Path(__file__).parent
+TEST_S = 300
+"""For a test that names no limit: on a busy machine each of its waits may take long, and all of them still end."""
 _numbers = itertools.count(1)
 
 
@@ -25,6 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.cluster)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TEST_S))
 
 
 def unique_name() -> str:

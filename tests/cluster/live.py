@@ -16,6 +16,8 @@ from tests.cluster.conftest import skip_unless_possible, unique_name
 
 USER = "daemon"
 """A plain user whom every Debian has."""
+COMES_S = 60.0
+"""For what must come true, on a busy machine; well below the two minutes after which Slurm starts a requeued job by itself."""
 _SHARE = re.compile(r"Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _COUNT = re.compile(r"gpu:[^:(,]+:(\d+)\(")
 
@@ -66,7 +68,7 @@ class Live:
         """n[1-2,4] → n1, n2, n4."""
         return self.cluster.run("scontrol", "show", "hostnames", names).stdout.split()
 
-    def until(self, condition: Callable[[], Any], what: str = "", timeout_s: float = 30.0) -> Any:
+    def until(self, condition: Callable[[], Any], what: str = "", timeout_s: float = COMES_S) -> Any:
         """Wait for something true; what it was."""
         deadline = time.monotonic() + timeout_s
         while not (found := condition()):
@@ -75,7 +77,7 @@ class Live:
             time.sleep(0.1)
         return found
 
-    def until_state(self, job_id: str, *states: str, timeout_s: float = 30.0) -> str:
+    def until_state(self, job_id: str, *states: str, timeout_s: float = COMES_S) -> str:
         """Wait until the job is in one of these states."""
         found: str = self.until(
             lambda: state if (state := self.state(job_id)) in states else "", f"{job_id} {states}", timeout_s
@@ -101,7 +103,7 @@ class Live:
     def clear(self) -> None:
         """Cancel everything, and wait for an idle cluster."""
         self.cancel_all()
-        self.cluster.wait_idle()
+        self.cluster.wait_idle(COMES_S)
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from tests.returning.job import Records, script
 
 STEPS = 120
 PAUSE_S = 0.1
-STARTS_S = 90.0
-"""Slurm, python, torch and ten steps, on a busy machine."""
+STARTS_S = 180.0
+"""Slurm, python, torch and ten steps, on a busy machine: there torch alone has taken a minute."""
 
 
 class Returning(Training):
@@ -70,7 +70,7 @@ class Returning(Training):
         """The newest of a job; empty: there was none."""
         return max(self.preemptions(job_id), key=lambda row: int(row["number"]), default={})
 
-    def until_stage(self, job_id: str, *stages: str, timeout_s: float = 90.0) -> dict[str, Any]:
+    def until_stage(self, job_id: str, *stages: str, timeout_s: float = STARTS_S) -> dict[str, Any]:
         """Until the newest preemption of the job is in one of these stages; the row."""
 
         def there() -> dict[str, Any]:

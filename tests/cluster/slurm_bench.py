@@ -117,7 +117,7 @@ class MiniClusterBench:
         await self._run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test of going down")
 
     async def resume(self, node: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             await self._run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
             if self._cluster.node_states().get(node) in {"idle", "mixed", "allocated"}:
@@ -140,9 +140,18 @@ class MiniClusterBench:
         return time.time()
 
     async def wait(self, seconds: float) -> None:
+        """Counted from when the scripts of all running jobs have set their traps: Slurm says before that that they run."""
+        deadline = time.monotonic() + 60
+        while not await self._scripts_have_begun():
+            assert time.monotonic() < deadline, "a job runs, but its script does not"
+            await asyncio.sleep(_POLL_S)
         await asyncio.sleep(seconds)
 
-    async def wait_until(self, condition: Condition, timeout_s: float = 30.0) -> SlurmSnapshot:
+    async def _scripts_have_begun(self) -> bool:
+        running = (await self._run("squeue", "-h", "-t", "RUNNING", "-o", "%A")).split()
+        return all((self._cluster.layout.work / f"begun.{job_id}").exists() for job_id in running)
+
+    async def wait_until(self, condition: Condition, timeout_s: float = 60.0) -> SlurmSnapshot:
         deadline = time.monotonic() + timeout_s
         while not condition(snapshot := await self._snapshot(deadline)):
             assert time.monotonic() < deadline, f"not within {timeout_s} s: {snapshot.jobs}"
@@ -179,7 +188,7 @@ class MiniClusterBench:
         for node in self.nodes:
             if self._cluster.node_states().get(node) not in {"idle", "mixed", "allocated", "completing"}:
                 await self.resume(node)
-        await asyncio.to_thread(self._cluster.wait_idle)
+        await asyncio.to_thread(self._cluster.wait_idle, 60.0)
 
     async def _run(self, *words: str, user: str | None = None, stdin: str = "", check: bool = True) -> str:
         done: subprocess.CompletedProcess[str] = await asyncio.to_thread(
@@ -228,7 +237,7 @@ def _script(order: Order) -> str:
     """Sleeps in short naps, because a signal to all processes of the job ends a nap too."""
     traps = "".join(f"trap '' {name}\n" for name in sorted(order.traps))
     return (
-        f"#!/bin/bash\n{traps}"
+        f"#!/bin/bash\n{traps}: >begun.$SLURM_JOB_ID\n"
         f"end=$((SECONDS + {max(round(order.duration_s), 1)}))\n"
         "while [ $SECONDS -lt $end ]; do sleep 0.2; done\n"
         f"exit {order.exit_code}\n"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.returning import STARTS_S, STEPS, Returning, returning
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def test_a_requeued_job_goes_on_elsewhere_with_the_losses_of_one_that_was_left_a
     cluster.until_trains("broken")
     before = cluster.nodes(jobs["broken"])
     cluster.cluster.run("scancel", "--signal=USR1", "--full", jobs["broken"])
-    cluster.until(lambda: cluster.saved_steps("broken"), "a checkpoint", 30)
+    cluster.until(lambda: cluster.saved_steps("broken"), "a checkpoint")
 
     # When it is requeued, and one of its nodes takes no more jobs
     gone = min(before)

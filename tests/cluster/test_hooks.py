@@ -70,7 +70,7 @@ def completes(cluster: MiniCluster, job: str) -> str:
     return output
 
 
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not in {timeout_s} s"

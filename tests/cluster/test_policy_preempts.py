@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster.live import USER, live
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 LONG = """#!/bin/bash
 #SBATCH --requeue --open-mode=append --output=/dev/null --comment=headway=preemptible --time=600
@@ -28,9 +28,9 @@ def test_a_long_job_makes_room_for_a_short_one_and_comes_back() -> None:
         # when a short one is submitted
         short = world.sbatch("--gpus=4", "--time=1", seconds=3)
         # then it runs as soon as the long one has saved
-        world.until_state(short, "COMPLETED", timeout_s=60)
+        world.until_state(short, "COMPLETED", timeout_s=90)
         # and the long one runs again
-        world.until(lambda: account.read_text().split("\n")[:3] == ["run 0", "saved", "run 1"], "its second run", 60)
+        world.until(lambda: account.read_text().split("\n")[:3] == ["run 0", "saved", "run 1"], "its second run", 90)
         assert world.show(long)["Restarts"] == "1"
         (row,) = world.headway.ask("preemptions")["preemptions"]
         assert (row["job_id"], row["cause"]) == (long, "policy")

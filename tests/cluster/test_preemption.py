@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.returning import STARTS_S, STEPS, Returning, returning
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,10 @@ def test_a_moved_job_goes_on_elsewhere_at_the_very_step_it_left(cluster: Returni
     before = cluster.nodes(job)
 
     cluster.headway.headway("move", job)
+    cluster.until_began("moved", 2)
+    assert not set(cluster.nodes(job)) & set(before), "it runs elsewhere"
     row = cluster.until_stage(job, "resumed")
 
-    assert not set(cluster.nodes(job)) & set(before), "it runs elsewhere"
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
     # It stood still from the checkpoint on: no step was lost, and none was made twice
     assert [step for step, _ in cluster.losses("moved")] == list(range(STEPS))
@@ -63,15 +64,16 @@ def test_a_resized_job_goes_on_with_another_world_size(cluster: Returning) -> No
     job = cluster.begin("grown")
     cluster.until_trains("grown")
     cluster.headway.headway("resize", job, "--gpus", "4")
-    row = cluster.until_stage(job, "resumed")
+    cluster.until_began("grown", 2)
     assert sum(cluster.nodes(job).values()) == 4
+    row = cluster.until_stage(job, "resumed")
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
     assert cluster.began("grown") == [0, row["step"]]
     assert [step for step, _ in cluster.losses("grown")] == list(range(STEPS))
 
 
 def test_a_job_that_cannot_come_back_is_left_alone(cluster: Returning) -> None:
-    job = cluster.submit("#!/bin/sh\nsrun sleep 30\n", "--gpus=1", "--output=/dev/null")
+    job = cluster.submit("#!/bin/sh\nsrun sleep 300\n", "--gpus=1", "--output=/dev/null")
     cluster.until_state(job, "RUNNING")
     cluster.until_known(job)
     for verb in ("preempt", "move"):

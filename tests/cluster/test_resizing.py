@@ -11,7 +11,7 @@ from slurm.demo import jobpython
 from tests.cluster.live import USER, Live, live
 from tests.cluster.training import Training
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 SCRIPT = """#!/bin/bash
 #SBATCH --requeue --open-mode=append --output=job-%j.log --comment=headway=preemptible
@@ -47,7 +47,7 @@ class Job:
 
     def until_ready(self) -> None:
         ready = self.world.cluster.layout.work / f"ready.{self.id}.{self.run}"
-        self.world.until(ready.exists, f"run {self.run} of {self.id}: {self.world.show(self.id)}", 60)
+        self.world.until(ready.exists, f"run {self.run} of {self.id}: {self.world.show(self.id)}", 120)
         self.world.until(
             lambda: self.facts().get("preemptible") == "signal", f"its agents see that {self.id} heeds USR1"
         )

@@ -54,7 +54,7 @@ def test_het_jobs_pass_through(world: Live) -> None:
 
 
 def test_a_dependency_is_waited_for(world: Live) -> None:
-    first = world.sbatch("--gres=gpu:1", seconds=3)
+    first = world.sbatch("--gres=gpu:1", seconds=10)
     after = world.sbatch("--gres=gpu:1", f"--dependency=afterok:{first}", seconds=1)
     world.until_state(first, "RUNNING")
     assert world.state(after) == "PENDING"
@@ -89,12 +89,13 @@ def test_a_users_own_hold_is_kept_until_the_user_releases(world: Live) -> None:
 
 
 def test_a_user_may_hold_a_waiting_job(world: Live) -> None:
-    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=3)
+    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=300)
     world.until_state(blocker, "RUNNING")
     job = world.sbatch("--gres=gpu:1", seconds=1)
     world.cluster.run("scontrol", "hold", job, user="daemon")
     world.until(lambda: "headway:user-hold" in mark(world, job), "the hold is the user's")
-    world.until_state(blocker, "COMPLETED")
+    world.cluster.run("scancel", blocker)
+    world.until_state(blocker, "CANCELLED")
     time.sleep(2.0)
     assert world.state(job) == "PENDING"
     world.cluster.run("scontrol", "release", job, user="daemon")
@@ -102,7 +103,7 @@ def test_a_user_may_hold_a_waiting_job(world: Live) -> None:
 
 
 def test_a_user_may_not_release_what_headway_holds(world: Live) -> None:
-    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=4)
+    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=300)
     world.until_state(blocker, "RUNNING")
     job = world.sbatch("--gres=gpu:8", seconds=1)
     world.refused("scontrol", "release", job)
@@ -145,16 +146,17 @@ def test_a_reservation_is_honoured(world: Live) -> None:
 
 
 def test_no_requeue_and_time_limits_stay_as_they_were(world: Live) -> None:
-    job = world.sbatch("--no-requeue", "--time=7", "--gres=gpu:1", seconds=2)
+    job = world.sbatch("--no-requeue", "--time=7", "--gres=gpu:1", seconds=60)
     world.until_state(job, "RUNNING")
     shown = world.show(job)
     assert (shown["Requeue"], shown["TimeLimit"]) == ("0", "00:07:00")
 
 
 def test_other_tools_admin_comments_survive(world: Live) -> None:
-    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=3)
+    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=300)
     world.until_state(blocker, "RUNNING")
     job = world.sbatch("--gres=gpu:1", seconds=1)
     world.cluster.run("scontrol", "update", f"jobid={job}", f"AdminComment=site=42 {mark(world, job)}")
+    world.cluster.run("scancel", blocker)
     world.until_state(job, "RUNNING", "COMPLETED")
     assert "site=42" in mark(world, job)

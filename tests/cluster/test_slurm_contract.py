@@ -28,7 +28,7 @@ def contract_cluster(cluster_user: str) -> Iterator[MiniCluster]:
 
 def _settings(cluster: MiniCluster, **more: str) -> ControllerSettings:
     return ControllerSettings.model_validate(
-        {"partitions": ("dl",), "slurm_conf": cluster.slurm_conf, "slurm_timeout_s": 4.0} | more
+        {"partitions": ("dl",), "slurm_conf": cluster.slurm_conf, "slurm_timeout_s": 8.0} | more
     )
 
 

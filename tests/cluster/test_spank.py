@@ -49,7 +49,7 @@ class Site:
 
     def output(self, job: str, file: str) -> list[str]:
         """What a job wrote, once it has ended."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while self.run("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").stdout != "COMPLETED\n":
             assert time.monotonic() < deadline, f"job {job} has not completed"
             time.sleep(0.05)

@@ -13,14 +13,14 @@ import pytest
 
 from tests.cluster.training import Training, training
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 RATE = "200mbit"
 MEGABYTES = 8
 """Of gradients: 0.34 s on the wire at that rate, against about 0.02 s of a core."""
 STEPS = 300
 """Some two minutes alone, twice that beside another."""
-STARTS_S = 90.0
+STARTS_S = 180.0
 ENDS_S = 400.0
 SCRIPT = """#!/bin/bash
 #SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=1 --time=30 --output={name}.log --job-name={name} --requeue

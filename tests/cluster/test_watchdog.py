@@ -47,7 +47,7 @@ class Machine:
 
     def sbatch(self, *options: str) -> str:
         # Not over before the watchdog has taken its mark off: of what is over Slurm changes nothing.
-        script = "#!/bin/sh\nhostname\nsleep 3\n"
+        script = "#!/bin/sh\nhostname\nsleep 10\n"
         done = self.cluster.run("sbatch", "--parsable", "--output=job-%j.out", *options, stdin=script, user="daemon")
         return done.stdout.strip()
 
@@ -55,7 +55,7 @@ class Machine:
         return self.cluster.run("scontrol", "-o", "show", "job", job).stdout
 
     def completes(self, job: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while "JobState=COMPLETED" not in self.show(job):
             assert time.monotonic() < deadline, self.show(job)
             time.sleep(0.05)
@@ -135,12 +135,14 @@ def test_a_slurmctld_that_is_away_is_an_error_and_the_next_look_mends_it(machine
     job = machine.sbatch("--gpus=1")
     machine.stand_in.beat(age_s=1000)
     time.sleep(1)  # slurmctld writes new jobs down within a second
-    machine.config.write_text(machine.config.read_text() + "slurm_timeout_s = 3\n")
+    settings = machine.config.read_text()
+    machine.config.write_text(settings + "slurm_timeout_s = 3\n")
     machine.cluster.pause("slurmctld")
     try:
         done = machine.watchdog()
     finally:
         machine.cluster.resume("slurmctld")
+        machine.config.write_text(settings)
 
     assert (done.returncode, "slurm_unavailable" in done.stderr) == (1, True)
     assert machine.watchdog().returncode == 0

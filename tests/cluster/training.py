@@ -25,7 +25,7 @@ WINDOW_S = 6.0
 _PROGRAM = Path(__file__).with_name("ddp_job.py")
 
 SCRIPT = """#!/bin/bash
-#SBATCH --ntasks-per-node=1 --gpus-per-node=1 --time=10 --output={name}.log
+#SBATCH --ntasks-per-node=1 --gpus-per-node=1 --time=60 --output={name}.log
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000)) GLOO_SOCKET_IFNAME=eth0
 {before}

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.conftest import TEST_S
+
 HERE = Path(__file__).parent
 
 
@@ -13,3 +15,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.cluster)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TEST_S))

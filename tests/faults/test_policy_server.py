@@ -56,8 +56,10 @@ def submit_and_see_it_run(world: Live) -> str:
 )  # fmt: skip
 def test_nonsense_is_refused_and_the_fallback_decides(world: Live, kind: str) -> None:
     before = world.headway.ask("status")
+    socket = world.headway.runtime_dir / "policy.sock"
+    socket.unlink(missing_ok=True)  # of a server that was killed
     world.headway.start("policy", [sys.executable, str(ROGUE), world.headway.policy_address, kind])
-    world.until((world.headway.runtime_dir / "policy.sock").exists, "the rogue listens")
+    world.until(socket.exists, "the rogue listens")
     job = submit_and_see_it_run(world)
     assert decided_by(world, job) == "fallback:fifo"
     after = world.headway.ask("status")
@@ -94,7 +96,7 @@ def test_a_bad_swap_is_refused_and_the_old_policy_stays(world: Live) -> None:
     other = f"unix://{world.headway.runtime_dir}/other.sock"
     world.headway.start("other", [sys.executable, str(ROGUE), other, "raises"])
     world.until((world.headway.runtime_dir / "other.sock").exists, "the other listens")
-    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=6)
+    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=300)
     world.until_state(blocker, "RUNNING")
     waiting = world.sbatch("--gres=gpu:1", seconds=1)
     world.until_known(waiting)

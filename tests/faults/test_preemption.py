@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster.returning import STARTS_S, STEPS, Returning, returning
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 LONG = 200
 """Steps of a job that is to be preempted several times."""
@@ -240,7 +240,7 @@ def test_a_node_that_crashes_while_its_job_saves(cluster: Returning, whole: dict
 
 def test_a_job_that_ignores_the_signal_trains_on(cluster: Returning) -> None:
     job = cluster.submit(
-        "#!/bin/sh\ntrap : USR1\nfor i in $(seq 100); do sleep 0.2; done\n",
+        "#!/bin/sh\ntrap : USR1\nfor i in $(seq 150); do sleep 0.2; done\n",
         "--gpus=1",
         "--comment=headway=preemptible",
         "--output=/dev/null",
@@ -265,6 +265,7 @@ def test_a_job_that_ignores_being_ended_is_killed_and_comes_back(cluster: Return
 def test_requeued_by_its_user_while_it_saves(cluster: Returning, whole: dict[int, float]) -> None:
     job = cluster.begin("twice")
     cluster.until_trains("twice")
+    cluster.rank_on(max(cluster.nodes(job)), "twice").send(signal.SIGSTOP)  # until then it has not saved
     cluster.headway.headway("preempt", job)
     cluster.cluster.run("scontrol", "requeue", job, check=False)
     finished(cluster, "twice", job, whole)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.live import Live, live
+from tests.cluster.live import USER, Live, live
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +22,17 @@ def idle(world: Live) -> Iterator[None]:
     world.clear()
 
 
+def begin(world: Live, *options: str, seconds: float) -> str:
+    """Submit a job that sleeps; its id, once its script runs: Slurm says RUNNING before its node has heard of it."""
+    script = f"touch begun.$SLURM_JOB_ID; sleep {seconds}"
+    argv = ("sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap={script}")
+    job = world.cluster.run(*argv, user=USER).stdout.strip()
+    world.until((world.cluster.layout.work / f"begun.{job}").exists, f"{job} begins")
+    return job
+
+
 def test_slurmctld_killed_and_restarted(world: Live) -> None:
-    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=12)
+    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=30)  # until slurmctld is back
     world.until_state(blocker, "RUNNING")
     waiting = [world.sbatch("--gres=gpu:8", seconds=1) for _ in range(4)]
     time.sleep(7.0)  # what is younger than this slurmctld itself may not have saved yet
@@ -37,8 +46,7 @@ def test_slurmctld_killed_and_restarted(world: Live) -> None:
 
 
 def test_slurmd_killed_and_restarted(world: Live) -> None:
-    job = world.sbatch("-w", "n2", "--gres=gpu:2", seconds=6)
-    world.until_state(job, "RUNNING")
+    job = begin(world, "-w", "n2", "--gres=gpu:2", seconds=6)
     world.cluster.kill_slurmd("n2")
     time.sleep(1.0)
     world.cluster.start_slurmd("n2")
@@ -61,13 +69,12 @@ def test_a_drained_node_gets_nothing_until_it_is_back(world: Live) -> None:
 
 
 def test_jobs_of_a_dead_node_are_placed_anew(world: Live) -> None:
-    job = world.sbatch("--gres=gpu:4", seconds=8)
-    world.until_state(job, "RUNNING")
+    job = begin(world, "--gres=gpu:4", seconds=8)
     (lost,) = world.nodes(job)
     try:
         world.cluster.crash_node(lost)
         world.until(lambda: int(world.show(job).get("Restarts", 0)) == 1, "Slurm requeues it", 60)
-        world.until_state(job, "RUNNING", timeout_s=30)
+        world.until_state(job, "RUNNING")
         (found,) = world.nodes(job)
         assert found != lost
         assert len(world.headway.ask("why", job)["decisions"]) >= 1
