@@ -184,14 +184,13 @@ class Installation:
 
     def start_controller(self, timeout_s: float = 30.0) -> None:
         """Start the controller, and wait for its first lease."""
+        path = self.runtime_dir / "lease"
+        # One that was stopped in this very second may have left a lease of the same time.
+        before = _written_ns(path)
         self.start("controller", [*program("headway-controller"), "run", "--config", str(self.config)])
-        begun_s = time.time()
-
-        def renewed() -> bool:
-            lease = read_lease(self.runtime_dir / "lease")
-            return lease is not None and not is_stale(lease, time.time()) and lease.time_s >= int(begun_s)
-
-        self.wait(renewed, "controller", timeout_s)
+        self.wait(
+            lambda: _written_ns(path) != before and not is_stale(read_lease(path), time.time()), "controller", timeout_s
+        )
 
     def start_watchdog(self, every_s: float = 1.0) -> None:
         """Start the watchdog in a loop, as its timer would."""
@@ -338,6 +337,14 @@ def _agents_address(cluster: RunningCluster) -> str:
 def _write_toml(path: Path, values: Mapping[str, Any]) -> None:
     # TOML and JSON write strings, numbers, booleans and lists of them alike.
     path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+
+
+def _written_ns(path: Path) -> int:
+    """When the file was written; -1 while there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return -1
 
 
 def _listens(pid: int, path: Path) -> bool:
