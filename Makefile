@@ -13,7 +13,9 @@ help:
 ## make setup      a virtual environment in .venv with everything pinned
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt setup.sh setup.py $(wildcard simulator/kernel/*.py simulator/kernel/*.pxd)
+TYPED := $(wildcard simulator/kernel/*.pxd policies/learned/sched2/*.pxd)
+
+$(STAMP): pyproject.toml constraints.txt setup.sh setup.py $(TYPED) $(TYPED:.pxd=.py)
 	@PYTHON=$(PYTHON) ./setup.sh $(VENV)
 	@touch $@
 

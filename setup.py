@@ -1,7 +1,7 @@
-"""Compiles the simulator's inner loops; everything else of the build is in pyproject.toml.
+"""Compiles inner loops; everything else of the build is in pyproject.toml.
 
-The modules of `simulator/kernel` are ordinary Python with C types beside them. Where Cython or a C compiler is missing the
-build goes on without: the same source then runs interpreted, several times slower.
+Modules with a .pxd beside them are ordinary Python with C types. Where Cython or a C compiler is missing the build goes on
+without: the same source then runs interpreted, several times slower.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNEL = Path("simulator/kernel")
+FOLDERS = ("simulator/kernel", "policies/learned/sched2")
 DIRECTIVES = {
     "language_level": 3,
     "annotation_typing": False,  # the annotations are for readers and mypy; the .pxd files give the C types
@@ -29,12 +29,13 @@ def extensions() -> list[Extension]:
         return []
     modules = [
         Extension(
-            f"simulator.kernel.{pxd.stem}",
+            ".".join(pxd.with_suffix("").parts),
             [str(pxd.with_suffix(".py"))],
             extra_compile_args=["-O2", "-g0"],
             optional=True,
         )
-        for pxd in sorted(KERNEL.glob("*.pxd"))
+        for folder in FOLDERS
+        for pxd in sorted(Path(folder).glob("*.pxd"))
     ]
     compiled: list[Extension] = cythonize(modules, compiler_directives=DIRECTIVES, build_dir="build/cython", quiet=True)
     return compiled

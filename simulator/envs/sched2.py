@@ -38,6 +38,7 @@ from typing import Any, SupportsInt
 import gymnasium
 import numpy as np
 
+from policies.learned.sched2.features import Features, Rule
 from policies.learned.sched2.layout import ABSENT, Layout, State
 from policies.learned.sched2.placements import fewest_nodes
 from policies.learned.sched2.window import FIRST, WINDOWS, chosen
@@ -130,6 +131,7 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         self._paid: dict[int, float] = {}
         self._earned = 0.0
         self.layout = Layout(len(self.cluster.gpus), self._free.width, asked.candidates)
+        self._features = Features(self.layout)
         self._seen = np.zeros(self.layout.size)
         self._gpus_seen, self._jobs_seen, self._rest_seen = self.layout.split(self._seen)
         self.observation_space = gymnasium.spaces.Box(ABSENT, _MOST, (self.layout.size,), np.float32)
@@ -168,6 +170,30 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         missing = bytes(self.options.candidates - len(fits))
         may_wait = bool(self.loop.running) or True not in fits
         return np.frombuffer(bytearray(b"".join((bytes((may_wait, *fits)), missing))), dtype=np.bool_)
+
+    def play(self, rules: Sequence[Rule], seeds: Sequence[int]) -> list[list[dict[str, float]]]:
+        """Play an episode with each rule on the trace that each seed draws: outcomes, by seed and rule.
+
+        A rule has a worth for each feature of a candidate (`policies.learned.sched2.features`): who is worth most starts, nobody
+        whom void, worth 0, is worth more than. Where fewer jobs finished than there are, the episode was cut off.
+        """
+        played = []
+        for seed in seeds:
+            seen, _ = self.reset(seed=seed)
+            outcomes = []
+            for rule in rules:
+                outcomes.append(self._played(np.ascontiguousarray(rule, dtype=np.float64), seen))
+                seen, _ = self.reset(options={"trace": self.trace})
+            played.append(outcomes)
+        return played
+
+    def _played(self, rule: Rule, seen: State) -> dict[str, float]:
+        while True:
+            action = self._features.action(rule, seen, self.action_masks().view(np.uint8))
+            seen, _, terminated, truncated, info = self.step(np.int64(action))
+            if terminated or truncated:
+                outcome: dict[str, float] = info["outcome"]
+                return outcome
 
     # The episode
 

@@ -28,7 +28,7 @@ from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 from simulator.envs.base import Mask
 from simulator.envs.shared import ELAPSED, Array, Blocks, Observation
 from simulator.envs.wire import Wire
-from simulator.envs.worker import CALL, CLOSE, RESET, Env, Here, Infos, work
+from simulator.envs.worker import CALL, CALL_EACH, CLOSE, RESET, Env, Here, Infos, work
 from simulator.errors import SettingError, WorkerError
 
 Stepped: TypeAlias = tuple[Observation, Array, Array, Array, dict[str, Any]]
@@ -156,6 +156,16 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         """That attribute of each environment, or what it returns where it is a method."""
         self._check_idle("call")
         answers = self._ask([(CALL, name, arguments)] * len(self._rows))
+        return tuple(value for values in answers for value in values)
+
+    def call_each(self, name: str, arguments: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+        """What that method of each environment returns, environment r's with the r-th of these arguments."""
+        self._check_idle("call")
+        if len(arguments) != self.num_envs:
+            raise SettingError(
+                f"there are arguments for {len(arguments)} of {self.num_envs} environments; give each its own"
+            )
+        answers = self._ask([(CALL_EACH, name, arguments[rows.start : rows.stop]) for rows in self._rows])
         return tuple(value for values in answers for value in values)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:

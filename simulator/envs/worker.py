@@ -23,7 +23,7 @@ from simulator.envs.wire import Wire
 Env = gymnasium.Env[Any, Any]
 Infos = list[tuple[int, dict[str, Any]]]
 """Rows and what their environments said, those that said nothing left out."""
-RESET, CALL, CLOSE = "reset", "call", "close"
+RESET, CALL, CALL_EACH, CLOSE = "reset", "call", "call_each", "close"
 _NAN = float("nan")
 
 
@@ -74,6 +74,10 @@ class Rows:
         """What an attribute of each is, or returns."""
         found = [env.get_wrapper_attr(name) for env in self._envs]
         return [each(*arguments) if callable(each) else each for each in found]
+
+    def call_each(self, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """What a method of each returns, called with its own arguments."""
+        return [env.get_wrapper_attr(name)(*mine) for env, mine in zip(self._envs, arguments, strict=True)]
 
     def close(self) -> None:
         """Close them all."""

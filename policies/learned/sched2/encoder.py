@@ -31,7 +31,7 @@ from policies.packing import Capacity
 from policies.selection import held_placements
 from policies.spreading import PACKING
 
-NAME = "sched2/1"
+NAME = "sched2/2"
 """Name and version of this encoding: another one means other numbers."""
 Mask = npt.NDArray[np.bool_]
 HOUR_S = 3600.0

@@ -1,134 +1,256 @@
 """What a state says about every server and every candidate, worked out before anything is learned.
 
 None of it is new in principle: the state has it all. But that a job fits on a server where the g-th GPU comes free in no time,
-where packing would put it then, how long it would run there, and when it could have its best locality, would be hard to find out
-from rewards.
+where packing would put it then, how long it would run there, when it could have its best locality, and how many empty servers the
+large jobs that wait are short of, would be hard to find out from rewards.
+
+Compiled where it can be (`features.pxd` has the C types): a search plays tens of millions of decisions. It is the same source
+either way, and gives the same numbers to the bit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from math import log, log1p, log2
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
 from policies.learned.sched2.layout import JOB_NUMBERS, REST_NUMBERS, Layout
 from policies.learned.sched2.placements import NUM_PLACEMENTS
+from policies.learned.sched2.rows import NEVER_H, OF_JOB, Shape
 
-NEVER_H = 48.0
-"""Hours after which a GPU that is not there comes free."""
-OF_SERVER = 3
-"""Numbers of a server besides the hours of its GPUs."""
-OF_JOB = 27
-SIZES = 5
-"""The last of them: a flag for jobs of 1, of 2, up to 4, up to a node, and of more GPUs."""
-OF_ALL = REST_NUMBERS + 1
-"""Of the rest of the queue, and of the cluster."""
+Numbers = npt.NDArray[np.float32]
+Rule = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.uint8]
 _SHORTEST_H = 0.02
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Where what stands in a row of features."""
+class Features:
+    """Works out rows of features, see `Shape`. Invariant: what it makes of a state does not depend on those before."""
 
-    layout: Layout
+    def __init__(self, layout: Layout) -> None:
+        self._nodes = layout.nodes
+        self._gpus = layout.gpus
+        self._candidates = layout.candidates
+        self._size = Shape(layout).size
+        self._jobs_at, self._first_at, self._rest_at = Shape(layout).parts
+        self._of_job = OF_JOB
+        self._state_jobs = layout.nodes * layout.gpus
+        self._job_numbers = JOB_NUMBERS
+        self._placements = NUM_PLACEMENTS
+        self._rest_numbers = REST_NUMBERS
+        self._never = NEVER_H
+        self._shortest = _SHORTEST_H
+        self._own = np.zeros(OF_JOB, dtype=np.float32)
+        self._hours = np.zeros(layout.nodes * layout.gpus)
+        """Until each GPU comes free, rising within a server."""
+        self._free = np.zeros(layout.nodes, dtype=np.int64)
+        """Free GPUs of each server."""
+        self._absent = np.zeros(layout.nodes, dtype=np.int64)
+        self._total = 0
+        """Free GPUs of all servers."""
+        self._empties = 0
+        """Servers of which all GPUs are free."""
+        self._large = 0
+        """Candidates of a whole server or more."""
+        self._missing = 0
+        """Empty servers that the first of them is short of."""
+        self._patience = 0.0
+        """Log of the longest wait among them."""
+        self._queue = 0.0
+        """Log of the waiting jobs that are no candidates."""
+        self._server = 0
+        """Where packing puts the first GPUs of the job that was looked at last."""
 
-    @property
-    def servers(self) -> int:
-        """Numbers of a server."""
-        return self.layout.gpus + OF_SERVER
+    def rows(self, states: Numbers) -> Numbers:
+        """A row for each state (batch, N M + (k + 2) J + 4)."""
+        made = np.zeros((len(states), self._size), dtype=np.float32)
+        for place in range(len(states)):
+            self.row(states[place], made[place])
+        return made
 
-    @property
-    def size(self) -> int:
-        """Of a row."""
-        return self.layout.nodes * self.servers + self.layout.candidates * (OF_JOB + 1) + OF_ALL
+    def row(self, state: Numbers, row: Numbers) -> None:
+        """Fill all of a row, which is all 0."""
+        self.look(state)
+        at = 0
+        for node in range(self._nodes):
+            for gpu in range(self._gpus):
+                row[at] = log1p(self._hours[node * self._gpus + gpu])
+                at += 1
+            row[at] = float(self._free[node]) / self._gpus
+            row[at + 1] = 1.0 if self._free[node] == self._gpus else 0.0
+            row[at + 2] = float(self._absent[node]) / self._gpus
+            at += 3
+        for place in range(self._candidates):
+            self.job(state, place, row, self._jobs_at + place * self._of_job)
+            row[self._first_at + place] = self._server
+        begin = self._state_jobs + self._candidates * self._job_numbers
+        for number in range(self._rest_numbers):
+            row[self._rest_at + number] = log1p(float(state[begin + number]))
+        row[self._rest_at + self._rest_numbers] = float(self._total) / (self._nodes * self._gpus)
 
-    def split(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Servers (batch, N, .), candidates (batch, J, OF_JOB), the server that packing takes first of each, and the rest."""
-        layout = self.layout
-        first = layout.nodes * self.servers
-        second = first + layout.candidates * OF_JOB
-        return (
-            rows[:, :first].view(-1, layout.nodes, self.servers),
-            rows[:, first:second].view(-1, layout.candidates, OF_JOB),
-            rows[:, second:-OF_ALL].long(),
-            rows[:, -OF_ALL:],
-        )
+    def action(self, rule: Rule, state: Numbers, mask: Flags) -> int:
+        """What a rule (OF_JOB) does: start who is worth most, or nobody where all are worth less than 0, of what is possible."""
+        self.look(state)
+        own, best, action = self._own, 0.0, 0
+        goes = mask[0] != 0
+        for place in range(self._candidates):
+            if mask[place + 1] != 0:
+                for number in range(self._of_job):
+                    own[number] = 0.0
+                self.job(state, place, own, 0)
+                worth = 0.0
+                for number in range(self._of_job):
+                    worth += float(own[number]) * float(rule[number])
+                if worth > best or not goes:
+                    best, action, goes = worth, place + 1, True
+        return action
 
+    def look(self, state: Numbers) -> None:
+        """See servers and queue of this state; `job` is about it from now on."""
+        self._total = self._empties = 0
+        for node in range(self._nodes):
+            self._look_at(state, node)
+        self._look_at_queue(state)
 
-def features(layout: Layout, states: Tensor) -> Tensor:
-    """A row for each state, see `Shape`."""
-    cells = layout.nodes * layout.gpus
-    gpus = states[:, :cells].view(-1, layout.nodes, layout.gpus)
-    jobs = states[:, cells : cells + layout.candidates * JOB_NUMBERS].view(-1, layout.candidates, JOB_NUMBERS)
-    absent = gpus < 0
-    hours = torch.where(absent, NEVER_H, gpus).sort(2).values
-    free = (gpus == 0).sum(2)
-    counts = torch.stack([free / layout.gpus, (free == layout.gpus).float(), absent.sum(2) / layout.gpus], 2)
-    servers = torch.cat([torch.log1p(hours), counts], 2)
-    rest = torch.log1p(states[:, -REST_NUMBERS:])
-    own, first = _of_jobs(layout, hours, free, jobs, rest[:, :1])
-    total = free.sum(1, keepdim=True) / cells
-    return torch.cat([servers.flatten(1), own.flatten(1), first.float(), rest, total], 1)
+    def _look_at(self, state: Numbers, node: int) -> None:
+        hours = self._hours
+        begin = node * self._gpus
+        free = absent = 0
+        for at in range(begin, begin + self._gpus):
+            hour = float(state[at])
+            if hour == 0.0:
+                free += 1
+            elif hour < 0.0:
+                absent += 1
+                hour = self._never
+            # They come nearly sorted.
+            place = at
+            while place > begin and hours[place - 1] > hour:
+                hours[place] = hours[place - 1]
+                place -= 1
+            hours[place] = hour
+        self._free[node] = free
+        self._absent[node] = absent
+        self._total += free
+        if free == self._gpus:
+            self._empties += 1
 
+    def _look_at_queue(self, state: Numbers) -> None:
+        self._large = self._missing = 0
+        self._patience = 0.0
+        longest = 0.0
+        for place in range(self._candidates):
+            begin = self._state_jobs + place * self._job_numbers + self._placements
+            gpus = self._asked(state, place)
+            if gpus >= self._gpus:
+                if self._large == 0:
+                    self._missing = max((gpus + self._gpus - 1) // self._gpus - self._empties, 0)
+                self._large += 1
+                longest = max(longest, float(state[begin + 1]))
+        self._patience = log1p(longest)
+        self._queue = log1p(float(state[self._state_jobs + self._candidates * self._job_numbers]))
 
-def _of_jobs(layout: Layout, hours: Tensor, free: Tensor, jobs: Tensor, queue: Tensor) -> tuple[Tensor, Tensor]:
-    """What is known of each candidate, and the server that packing would take first."""
-    times, size, waited = jobs[:, :, :NUM_PLACEMENTS], jobs[:, :, NUM_PLACEMENTS], jobs[:, :, NUM_PLACEMENTS + 1]
-    gpus = (size * layout.gpus).round().long()
-    ideal = times[:, :, 0]
-    first, is_whole = _first_server(layout, free, gpus)
-    is_small = gpus <= layout.gpus
-    is_spread = is_small & ~is_whole
-    now = torch.where(is_spread, times[:, :, 1], ideal)
-    # The hour in which some server has GPUs enough for the whole job.
-    place = (gpus.clamp(1, layout.gpus) - 1).unsqueeze(1).expand(-1, layout.nodes, -1)
-    local = hours.gather(2, place).amin(1)
-    # The hour in which the first server would be empty.
-    there = hours.gather(1, first.unsqueeze(2).expand(-1, -1, layout.gpus))
-    clears = torch.where(there < NEVER_H, there, 0.0).amax(2)
-    room = free.gather(1, first)
-    is_empty = room == layout.gpus
-    least = ideal.clamp(min=_SHORTEST_H)
-    breaks = is_empty & (gpus < layout.gpus)
-    empties = (free == layout.gpus).sum(1, keepdim=True)
-    large = (gpus >= layout.gpus).sum(1, keepdim=True)
-    flags = [gpus == 1, gpus == 2, (gpus > 2) & (gpus <= 4), (gpus > 4) & is_small, ~is_small & (gpus > 0)]
-    columns = [
-        torch.log(least),
-        torch.log(now.clamp(min=_SHORTEST_H)),
-        size,
-        (times[:, :, 1] / least).clamp(1.0, 10.0).log(),
-        torch.log1p(waited / least),
-        torch.log1p(waited),
-        is_spread,
-        (now - ideal).clamp(max=10.0) / 4,
-        torch.log1p(local) * is_small,
-        (now - ideal - local).clamp(-8.0, 8.0) / 4 * is_spread,
-        (now - clears).clamp(-8.0, 8.0) / 4,
-        (now - clears).clamp(0.0, 8.0) / 4 * ~is_empty,
-        torch.log1p(clears),
-        (room - gpus).clamp(min=0) / layout.gpus * ~is_empty,
-        torch.log2(gpus.clamp(min=1)) / 2,
-        queue * torch.log(least),
-        queue * torch.log2(gpus.clamp(min=1)) / 2,
-        breaks,
-        breaks * (empties <= 2),
-        breaks * large.clamp(max=3),
-        breaks * queue,
-        (gpus < layout.gpus) * large.clamp(max=5) / 4,
-        *flags,
-    ]
-    is_job = (gpus > 0).unsqueeze(2)
-    return torch.stack([column.float() for column in columns], 2) * is_job, first
+    def _asked(self, state: Numbers, place: int) -> int:
+        """GPUs of that candidate; 0 where there is none."""
+        share = float(state[self._state_jobs + place * self._job_numbers + self._placements])
+        return int(share * self._gpus + 0.5)
 
+    def job(self, state: Numbers, place: int, row: Numbers, at: int) -> None:
+        """Fill numbers `at` to `at` + OF_JOB of a row, which are 0, with those of that candidate."""
+        gpus, width = self._asked(state, place), self._gpus
+        begin = self._state_jobs + place * self._job_numbers
+        is_whole = self._find(gpus)
+        if gpus == 0:
+            return
+        ideal, apart = float(state[begin]), float(state[begin + 1])
+        waited = float(state[begin + self._placements + 1])
+        is_small = gpus <= width
+        is_spread = is_small and not is_whole
+        now = apart if is_spread else ideal
+        least = max(ideal, self._shortest)
+        clears = self._cleared()
+        room = int(self._free[self._server])
+        is_empty = room == width
+        size, length = log2(float(gpus)) / 2.0, log(least)
+        row[at] = length
+        row[at + 1] = log(max(now, self._shortest))
+        row[at + 2] = float(gpus) / width
+        row[at + 3] = log(min(max(apart / least, 1.0), 10.0))
+        row[at + 4] = log1p(waited / least)
+        row[at + 5] = log1p(waited)
+        row[at + 7] = min(now - ideal, 10.0) / 4.0
+        if is_small:
+            local = self._comes_free(gpus)
+            row[at + 8] = log1p(local)
+            if is_spread:
+                row[at + 6] = 1.0
+                row[at + 9] = min(max(now - ideal - local, -8.0), 8.0) / 4.0
+        outlasts = min(max(now - clears, -8.0), 8.0) / 4.0
+        row[at + 10] = outlasts
+        row[at + 12] = log1p(clears)
+        if not is_empty:
+            row[at + 11] = max(outlasts, 0.0)
+            row[at + 13] = float(max(room - gpus, 0)) / width
+        row[at + 14] = size
+        row[at + 15] = self._queue * length
+        row[at + 16] = self._queue * size
+        if gpus < width:
+            self._beside_large(row, at, is_empty, max(outlasts, 0.0))
+        else:
+            row[at + 29] = self._queue
+            row[at + 30] = float(min(max((gpus + width - 1) // width - self._empties, 0), 3)) / 2.0
+        flag = 0 if gpus == 1 else 1 if gpus == 2 else 2 if gpus <= 4 else 3 if is_small else 4
+        row[at + 31 + flag] = 1.0
 
-def _first_server(layout: Layout, free: Tensor, gpus: Tensor) -> tuple[Tensor, Tensor]:
-    """The best fit where the job fits on one server, else the freest (ties go to the lowest number); and whether it fits."""
-    number = torch.arange(layout.nodes, device=free.device)
-    room = (free * layout.nodes).unsqueeze(1)
-    fits = free.unsqueeze(1) >= gpus.unsqueeze(2)
-    best = torch.where(fits, room + number, 1 << 30).argmin(2)
-    freest = (free * layout.nodes - number).argmax(1, keepdim=True)
-    whole = fits.any(2)
-    return torch.where(whole, best, freest), whole
+    def _beside_large(self, row: Numbers, at: int, is_empty: bool, outlasts: float) -> None:
+        """What a job of less than a server takes from those of a whole one or more."""
+        large, missing = float(self._large), float(min(self._missing, 3)) / 2.0
+        row[at + 21] = min(large, 5.0) / 4.0
+        row[at + 22] = missing
+        if self._large:
+            row[at + 23] = self._patience
+            row[at + 24] = self._queue
+        if is_empty:
+            row[at + 17] = 1.0
+            row[at + 18] = 1.0 if self._empties <= 2 else 0.0
+            row[at + 19] = min(large, 3.0)
+            row[at + 20] = self._queue
+            row[at + 25] = missing
+            if self._large:
+                row[at + 26] = self._patience
+                row[at + 27] = self._queue
+        elif self._large:
+            row[at + 28] = outlasts
+
+    def _find(self, gpus: int) -> bool:
+        """Put `_server` where packing takes GPUs first: the best fit where the job fits on one server, else the freest.
+
+        Ties go to the lowest number. Whether it fits on one.
+        """
+        best = freest = -1
+        for node in range(self._nodes):
+            free = self._free[node]
+            if free >= gpus and (best < 0 or free < self._free[best]):
+                best = node
+            if freest < 0 or free > self._free[freest]:
+                freest = node
+        self._server = best if best >= 0 else freest
+        return best >= 0
+
+    def _comes_free(self, gpus: int) -> float:
+        """Hours until some server has so many free."""
+        soonest = self._never
+        for node in range(self._nodes):
+            soonest = min(soonest, self._hours[node * self._gpus + gpus - 1])
+        return soonest
+
+    def _cleared(self) -> float:
+        """Hours until all GPUs of `_server` that are there are free."""
+        latest = 0.0
+        begin = self._server * self._gpus
+        for at in range(begin, begin + self._gpus):
+            hour = self._hours[at]
+            if latest < hour < self._never:
+                latest = hour
+        return latest

@@ -19,8 +19,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from policies.learned.sched2.features import OF_ALL, OF_JOB, SIZES, Shape, features
+from policies.learned.sched2.features import Features
 from policies.learned.sched2.layout import Layout
+from policies.learned.sched2.rows import OF_ALL, OF_JOB, SIZES, Shape
 
 IMPOSSIBLE = -1e9
 """Q of what is masked."""
@@ -55,7 +56,7 @@ class Network(nn.Module):
 
     def look(self, states: Tensor) -> Tensor:
         """What `judge` wants to know of them; nothing in it is learned."""
-        return features(self._layout, states)
+        return torch.from_numpy(Features(self._layout).rows(states.numpy()))
 
     def judge(self, seen: Tensor, masks: Tensor) -> Tensor:
         """Q of all actions."""

@@ -15,7 +15,8 @@ Rewards are discounted by time and not by steps: a step that starts a job takes 
 With gamma = exp(-elapsed / horizon) the reward `completions` is the discounted form of minimizing JCT: see the environment.
 
 A *round* is an episode of every environment, begun with seeds that follow from the training's seed and the round's number; a round
-of search is `traces` of them. Between two rounds all that goes on is what `state_dict` has.
+of search is `rules` episodes on each of `traces` traces, which the environments play by themselves. Between two rounds all that
+goes on is what `state_dict` has.
 """
 
 from __future__ import annotations
@@ -66,12 +67,12 @@ class Recipe:
     server: int = 16
     """And for a server."""
     envs: int = 16
-    searches: int = 10
-    """Rounds of search, each with as many rules as there are environments; 0: none."""
-    traces: int = 2
-    """That rules are compared on in a round."""
-    elite: int = 5
-    """The best rules of a round, which the next one's are drawn around."""
+    searches: int = 60
+    """Rounds of search; 0: none."""
+    rules: int = 32
+    """That are compared in a round."""
+    traces: int = 16
+    """That they are compared on."""
     unit: float = 0.001
     """What 1 of the rule's is to the network."""
     rounds: int = 4
@@ -80,6 +81,9 @@ class Recipe:
     """Of these the first so many show what a rule does: the one that was found, or"""
     rule: str = "local-sif"
     """this one, where nobody searched."""
+    doubt: float = 0.05
+    """By what share a round of Q-learning must be better than the search's rule to be kept instead: thirty validation traces
+    cannot tell less from chance."""
     margin: float = 0.003
     """By how much the demonstrated action's Q should be above all others'."""
     imitation: float = 1.0
@@ -111,6 +115,7 @@ class Recipe:
             "hidden",
             "server",
             "envs",
+            "traces",
             "rounds",
             "memory",
             "steps",
@@ -121,7 +126,7 @@ class Recipe:
         for name in (*above, "max_gradient", "candidates"):
             if not getattr(self, name) > 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give more than 0")
-        for name in ("epsilon", "follow", "alpha", "beta"):
+        for name in ("epsilon", "follow", "alpha", "beta", "doubt"):
             if not 0 <= getattr(self, name) <= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
         for name in ("margin", "imitation", "demonstrations", "warm", "searches"):
@@ -134,6 +139,8 @@ class Recipe:
         }.items():
             if (value := getattr(self, name)) not in known:
                 raise TrainingError(f"{name} is {value!r}; give {' or '.join(known)}")
+        if self.rules < 3:
+            raise TrainingError(f"rules is {self.rules}; give at least 3, of which one can be better than the others")
         if not self.gaps_s or min(self.gaps_s) <= 0:
             raise TrainingError(f"gaps_s is {self.gaps_s}; give seconds, more than 0")
 
@@ -144,8 +151,8 @@ class Training:
     def __init__(
         self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], layout: Layout, recipe: Recipe, seed: int
     ) -> None:
-        """Environments that show that layout, tell the time, and begin anew in the step in which they end. Raises TrainingError
-        where they show another."""
+        """Environments that show that layout, tell the time, play rules (`call_each` of `play`), and begin anew in the step in
+        which they end. Raises TrainingError where they show another layout."""
         if envs.single_observation_space.shape != (layout.size,):
             raise TrainingError(
                 f"the environments show {envs.single_observation_space}, where the layout has {layout.size} numbers; make both "
@@ -155,8 +162,7 @@ class Training:
         self.recipe = recipe
         self.seed = seed
         self.round = 0
-        self.search = Search.begin()
-        self.searched = 0
+        self.search = Search(recipe.rules, seed)
         self.network = Network(layout, recipe.hidden, recipe.server)
         self._layout = layout
         self._envs = envs
@@ -170,33 +176,36 @@ class Training:
 
     # Search
 
+    @property
+    def searched(self) -> int:
+        """Rounds of search that are done."""
+        return self.search.rounds
+
     def run_search(self) -> dict[str, float]:
         """Play rules against each other, and learn which way better ones lie. What they came to, in the objective's unit."""
-        recipe, rng = self.recipe, generator(self.seed, "rules", self.searched)
-        rules = self.search.draw(self._envs.num_envs, rng)
-        traces = seeds(recipe.traces, self.seed, "search", self.searched)
-        costs = np.stack([self._cost(rules, trace) for trace in traces], axis=1)
-        self.search.learn(rules, costs, min(recipe.elite, len(rules)))
-        self.searched += 1
+        costs = self._costs(self.search.draw(), seeds(self.recipe.traces, self.seed, "search", self.searched))
+        self.search.learn(costs)
         with torch.no_grad():
-            self.network.rule.weight.copy_(torch.from_numpy(recipe.unit * self.search.mean[None]))
+            self.network.rule.weight.copy_(torch.from_numpy(self.recipe.unit * self.search.mean[None]))
             self._slow.rule.weight.copy_(self.network.rule.weight)
-        return {"mean_rule": float(costs[0].mean()), "best_rule": float(costs.mean(axis=1).min())}
+        of_rule = costs.mean(axis=1)
+        return {"mean_rule": float(of_rule.mean()), "best_rule": float(of_rule.min())}
 
-    def _cost(self, rules: npt.NDArray[np.float64], trace: int) -> npt.NDArray[np.float64]:
-        """Of an episode on that trace with each rule."""
-        envs, shape = self._envs, self.network.shape
-        states, _ = envs.reset(seed=cast(Any, [trace] * envs.num_envs))
-        costs = np.full(envs.num_envs, np.nan)
-        while np.isnan(costs).any():
-            _, own, _, _ = shape.split(torch.from_numpy(self._look(states)))
-            states, _, terminated, truncated, infos = envs.step(rule_actions(rules, own.numpy(), self._masks()))
-            for env in np.flatnonzero((terminated | truncated) & np.isnan(costs)).tolist():
-                outcome = _of_env(infos["final_info"]["outcome"], env)
-                is_paper = self.recipe.reward == EFFECTIVENESS
-                cost = -outcome["effectiveness"] if is_paper else outcome["avg_jct_s"]
-                costs[env] = cost if terminated[env] else np.inf
+    def _costs(self, rules: npt.NDArray[np.float64], traces: list[int]) -> npt.NDArray[np.float64]:
+        """Of an episode with each rule on each of those traces (rules, traces)."""
+        envs: Any = self._envs
+        count = envs.num_envs
+        costs = np.full((len(rules), len(traces)), np.inf)
+        played = envs.call_each("play", [(rules, traces[env::count]) for env in range(count)])
+        for env, outcomes in enumerate(played):
+            for place, of_rules in zip(range(env, len(traces), count), outcomes, strict=True):
+                costs[:, place] = [self._cost(outcome) for outcome in of_rules]
         return costs
+
+    def _cost(self, outcome: Mapping[str, float]) -> float:
+        if outcome["finished"] < outcome["jobs"]:
+            return np.inf
+        return -outcome["effectiveness"] if self.recipe.reward == EFFECTIVENESS else outcome["avg_jct_s"]
 
     # Q-learning
 
@@ -315,7 +324,6 @@ class Training:
         """All from which `load_state_dict` goes on; taken between rounds."""
         return {
             "round": self.round,
-            "searched": self.searched,
             "search": self.search.state_dict(),
             "network": {name: tensor.clone() for name, tensor in self.network.state_dict().items()},
             "slow": {name: tensor.clone() for name, tensor in self._slow.state_dict().items()},
@@ -325,17 +333,12 @@ class Training:
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
         """Go on from there."""
-        self.round, self.searched = int(state_dict["round"]), int(state_dict["searched"])
+        self.round = int(state_dict["round"])
         self.search.load_state_dict(state_dict["search"])
         self.network.load_state_dict(state_dict["network"])
         self._slow.load_state_dict(state_dict["slow"])
         self._optimizer.load_state_dict(state_dict["optimizer"])
         self._memory.load_state_dict(state_dict["memory"])
-
-
-def _of_env(infos: Mapping[str, Any], env: int) -> dict[str, float]:
-    """What one environment said, where infos have an array of all for every name."""
-    return {name: float(column[env]) for name, column in infos.items() if not name.startswith("_")}
 
 
 class _Returns:

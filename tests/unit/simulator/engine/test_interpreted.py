@@ -1,4 +1,4 @@
-"""The kernel without a compiler: the same source, interpreted, gives the same run."""
+"""What is compiled, without a compiler: the same source, interpreted, gives the same runs."""
 
 from __future__ import annotations
 
@@ -47,6 +47,20 @@ for policy in ("fifo", "sjf", "backfill", "srtf", "las", "tiresias", "srtf-count
         names = sorted(set(vars(simulation.finished)) - {"prefix", "prefix_length"})
         columns = [list(getattr(log, name)) for log in logs for name in names]
         digests[f"{policy} {estimates.kind}"] = hashlib.sha256(repr(columns).encode()).hexdigest()
+import numpy as np
+from policies.learned.sched2 import features
+from policies.learned.sched2.rows import OF_JOB
+from simulator.envs.sched2 import Sched2Env
+from simulator.traces.generators.sched2 import Sched2
+
+env = Sched2Env(traces=Sched2(jobs=60, mean_gap_s=400.0, cluster_gpus=32), cluster="4x8")
+rng = np.random.default_rng(1)
+rules = rng.standard_normal((3, OF_JOB))
+digests["played"] = hashlib.sha256(repr(env.play(rules, [7])).encode()).hexdigest()
+states = rng.random((50, env.layout.size), dtype=np.float32) * (rng.random((50, env.layout.size)) < 0.7)
+rows = features.Features(env.layout).rows(states.astype(np.float32))
+digests["features"] = hashlib.sha256(rows.tobytes()).hexdigest()
+assert features.__file__.endswith(".py") != compiled()
 print(json.dumps({"compiled": compiled(), "digests": digests}))
 """
 

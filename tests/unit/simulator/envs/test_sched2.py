@@ -12,7 +12,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import simulator.envs
+from policies.learned.sched2.features import Features
 from policies.learned.sched2.layout import JOB_NUMBERS, Layout
+from policies.learned.sched2.rows import OF_JOB, Shape
+from policies.learned.sched2.search import actions_of, first_rule
 from simulator.cluster import cluster_of
 from simulator.envs.base import Mask
 from simulator.envs.dry_runs import DryRuns
@@ -404,6 +407,52 @@ def test_in_processes_they_do_what_single_environments_do() -> None:
         assert episodes > 3
     finally:
         envs.close()
+
+
+WORLDS: list[dict[str, Any]] = [
+    {"traces": BUSY, "cluster": "4x8"},
+    {"traces": BUSY, "cluster": "4x8", "window": "widest"},
+    {"traces": BUSY, "cluster": cluster_of(RACKS), "candidates": 3},
+    {"traces": BUSY, "cluster": "4x8", "settings": Settings(changes=FAILURES, record=True)},
+    {"traces": BUSY, "cluster": "4x8", "slowdown": ("locality", Crowd())},
+    {"traces": BUSY, "cluster": "4x8", "max_steps": 40},
+]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_an_episode_played_is_one_stepped_through(world: dict[str, Any]) -> None:
+    played, stepped = Sched2Env(**world), Sched2Env(**world)
+    rules = first_rule() + 0.8 * np.random.default_rng(4).standard_normal((3, OF_JOB))
+    outcomes = played.play(rules, [11, 12])
+    features = Features(stepped.layout)
+    begin, end, _ = Shape(stepped.layout).parts
+    for seed, of_seed in zip((11, 12), outcomes, strict=True):
+        for rule, outcome in zip(rules, of_seed, strict=True):
+            seen, _ = stepped.reset(seed=seed)
+            over = False
+            while not over:
+                own = features.rows(seen[None])[:, begin:end].reshape(1, -1, OF_JOB)
+                [action] = actions_of(rule[None], own, stepped.action_masks()[None])
+                seen, _, terminated, truncated, info = stepped.step(action)
+                over = terminated or truncated
+            assert {**info["outcome"]} == pytest.approx(outcome, nan_ok=True)
+            assert (outcome["finished"] == outcome["jobs"]) == terminated
+    assert len({outcome["avg_jct_s"] for of_seed in outcomes for outcome in of_seed}) > 2 or "max_steps" in world
+
+
+def test_each_environment_plays_what_it_was_told() -> None:
+    rules = first_rule() + np.random.default_rng(4).standard_normal((2, OF_JOB))
+    alone = MAKE().play(rules, [3, 4, 5])
+    envs = ProcessVectorEnv(MAKE, 2, workers=2)
+    try:
+        first, second = envs.call_each("play", [(rules, [3, 4]), (rules[:1], [5])])
+        with pytest.raises(SettingError, match="arguments for 1 of 2 environments; give each its own"):
+            envs.call_each("play", [(rules, [3])])
+    finally:
+        envs.close()
+    assert [[outcome["avg_jct_s"] for outcome in of_seed] for of_seed in (*first, *second)] == [
+        [outcome["avg_jct_s"] for outcome in of_seed] for of_seed in (*alone[:2], alone[2][:1])
+    ]
 
 
 @pytest.mark.parametrize(

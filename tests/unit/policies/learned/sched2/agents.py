@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 
 from policies.learned.sched2.encoder import Encoding
 from policies.learned.sched2.network import Network
 from policies.learned.sched2.policy import Agent
 from policies.learned.sched2.recipe import Recipe
 from simulator.envs.sched2 import Sched2Env
+from simulator.envs.vector import ProcessVectorEnv
 from simulator.traces.generators.sched2 import Sched2 as Workload
 
 SMALL = Encoding(num_nodes=4, gpus_per_node=4, candidates=4)
@@ -37,13 +39,13 @@ def agent_of(encoding: Encoding, seed: int = 0) -> Agent:
 def small_recipe(**options: Any) -> Recipe:
     """That takes seconds."""
     given: dict[str, Any] = {
-        "candidates": 4, "hidden": 8, "server": 4, "envs": 4, "searches": 2, "traces": 1, "elite": 2, "rounds": 2, "batch": 16,
+        "candidates": 4, "hidden": 8, "server": 4, "envs": 4, "searches": 2, "rules": 4, "traces": 2, "rounds": 2, "batch": 16,
         "memory": 1000, "warm": 20, "steps": 4,
     }  # fmt: skip
     return Recipe(**{**given, **options})
 
 
-def environments(recipe: Recipe, **options: Any) -> SyncVectorEnv:
+def environments(recipe: Recipe, **options: Any) -> ProcessVectorEnv:
     """Of one process, as a training wants them."""
     told = {
         "traces": FEW,
@@ -54,6 +56,5 @@ def environments(recipe: Recipe, **options: Any) -> SyncVectorEnv:
         "horizon_h": recipe.horizon_h,
         "tell_time": True,
     }
-    return SyncVectorEnv(
-        [lambda: Sched2Env(**{**told, **options})] * recipe.envs, autoreset_mode=AutoresetMode.SAME_STEP
-    )
+    make = partial(Sched2Env, **{**told, **options})
+    return ProcessVectorEnv(make, recipe.envs, workers=0, autoreset=AutoresetMode.SAME_STEP)

@@ -5,17 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from policies.learned.sched2.controls import actions_of
 from policies.learned.sched2.encoder import Encoding
-from policies.learned.sched2.features import NEVER_H, OF_JOB, SIZES, Shape, features
+from policies.learned.sched2.features import Features
+from policies.learned.sched2.layout import Layout
 from policies.learned.sched2.network import IMPOSSIBLE, Network
-from policies.learned.sched2.search import IS_SPREAD, LOG_GPUS, LOG_TIME, Search
+from policies.learned.sched2.rows import IS_SPREAD, LOG_GPUS, LOG_TIME, NEVER_H, OF_JOB, SIZES, Shape
+from policies.learned.sched2.search import Search, first_rule
 from policies.learned.sched2.search import actions_of as rule_actions
 from simulator.envs.sched2 import Sched2Env
 from simulator.traces.generators.sched2 import Sched2 as Workload
 from tests.unit.policies.learned.sched2.agents import FEW, SMALL, network_of
 from tests.unit.simulator.envs.test_sched2 import random_agent
+
+
+def candidates_of(layout: Layout, state: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[Tensor, Tensor]:
+    """Features of the candidates of one state, and the server that packing takes first of each."""
+    rows = torch.from_numpy(Features(layout).rows(state[None]))
+    _, own, first, _ = Shape(layout).split(rows)
+    return own[0], first[0]
 
 
 def moments(
@@ -83,10 +93,10 @@ def test_features_by_hand() -> None:
     gpus[:] = [[0, 2, 3, 3], [-1, 0, 0, 5]]
     jobs[0] = [1, 4, 4, 4, 3 / 4, 0.5]
     jobs[1] = [2, 2, 2, 2, 1 / 4, 0]
-    _, own, first, _ = Shape(layout).split(features(layout, torch.from_numpy(state[None])))
-    row = dict(enumerate(own[0, 0].tolist()))
+    own, first = candidates_of(layout, state)
+    row = dict(enumerate(own[0].tolist()))
     # Three GPUs fit on neither: all of the second one would be taken first, and the job would run four times as long.
-    assert first[0, :2].tolist() == [1, 0]
+    assert first[:2].tolist() == [1, 0]
     assert row[IS_SPREAD] == 1
     assert row[LOG_TIME] == 0
     assert row[1] == pytest.approx(np.log(4))
@@ -94,12 +104,62 @@ def test_features_by_hand() -> None:
     # In three hours the first has three free; waiting for that gains nothing: (4 - 1) - 3.
     assert row[8] == pytest.approx(np.log1p(3))
     assert row[9] == 0
-    assert own[0, 0, -SIZES:].tolist() == [0, 0, 1, 0, 0]
+    assert own[0, -SIZES:].tolist() == [0, 0, 1, 0, 0]
     # The one of one GPU goes to the first, which it fits best and which is empty in three hours.
-    assert own[0, 1, IS_SPREAD] == 0
-    assert own[0, 1, 12] == pytest.approx(np.log1p(3))
-    assert not own[0, 2].any()
+    assert own[1, IS_SPREAD] == 0
+    assert own[1, 12] == pytest.approx(np.log1p(3))
+    assert not own[2].any()
     assert NEVER_H > 5
+
+
+def test_features_of_jobs_beside_large_ones_by_hand() -> None:
+    layout = Encoding(num_nodes=3, gpus_per_node=4, candidates=5).layout
+    state = np.zeros(layout.size, dtype=np.float32)
+    gpus, jobs, rest = layout.split(state)
+    gpus[:] = [[0, 0, 0, 0], [0, 2, 3, 3], [1, 1, 1, 1]]
+    # A job of twelve, which is two empty servers short and has waited for seven hours; one of a server, which has not.
+    jobs[:4] = [[1, 1, 1, 1, 3, 7], [2, 2, 2, 2, 1, 0], [5, 5, 5, 5, 2 / 4, 0], [5, 9, 9, 9, 1 / 4, 0]]
+    rest[0] = 1.5
+    own, first = candidates_of(layout, state)
+    waits, queue = np.log1p(7), np.log1p(1.5)
+    twelve, server, two, one = (each.tolist() for each in own[:4])
+    assert first[:4].tolist() == [0, 0, 0, 1]
+    assert twelve[17:31] == pytest.approx([0] * 12 + [queue, 2 / 2])
+    assert server[17:31] == pytest.approx([0] * 12 + [queue, 0])
+    # The one of two would break up the only empty server, the one of a GPU would outlast the others on its server by two hours.
+    assert two[17:31] == pytest.approx([1, 1, 2, queue, 2 / 4, 1, waits, queue, 1, waits, queue, 0, 0, 0])
+    assert one[17:31] == pytest.approx([0, 0, 0, 0, 2 / 4, 1, waits, queue, 0, 0, 0, 2 / 4, 0, 0])
+    # Without large ones nothing is taken from them.
+    jobs[:2] = 0
+    own, _ = candidates_of(layout, state)
+    assert own[2, 17:31].tolist() == pytest.approx([1, 1, 0, queue] + [0] * 10)
+    assert not own[3, 17:31].any()
+
+
+def test_features_of_servers_and_queue_by_hand() -> None:
+    layout = Encoding(num_nodes=2, gpus_per_node=4, candidates=1).layout
+    state = np.zeros(layout.size, dtype=np.float32)
+    gpus, _, rest = layout.split(state)
+    gpus[:] = [[3, 0, 1, 0], [-1, 0, 0, 0]]
+    rest[:] = [3, 1, 0, 7]
+    servers, _, _, after = Shape(layout).split(torch.from_numpy(Features(layout).rows(state[None])))
+    assert servers[0, 0].tolist() == pytest.approx([0, 0, np.log(2), np.log(4), 2 / 4, 0, 0])
+    assert servers[0, 1].tolist() == pytest.approx([0, 0, 0, np.log1p(NEVER_H), 3 / 4, 0, 1 / 4])
+    assert after[0].tolist() == pytest.approx([np.log(4), np.log(2), 0, np.log(8), 5 / 8])
+
+
+def test_what_a_rule_does_is_the_same_one_by_one_and_in_batches() -> None:
+    states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
+    rng, seen = np.random.default_rng(2), set()
+    look = Features(SMALL.layout)
+    _, own, _, _ = Shape(SMALL.layout).split(torch.from_numpy(look.rows(states)))
+    for _ in range(5):
+        rule = first_rule() + 2.0 * rng.standard_normal(OF_JOB)
+        together = rule_actions(np.repeat(rule[None], len(states), axis=0), own.numpy(), masks).tolist()
+        alone = [look.action(rule, state, mask.view(np.uint8)) for state, mask in zip(states, masks, strict=True)]
+        assert alone == together
+        seen.update(alone)
+    assert seen == {0, 1, 2, 3, 4}
 
 
 def test_where_packing_goes_first_and_who_would_be_scattered_is_what_happens() -> None:
@@ -107,21 +167,21 @@ def test_where_packing_goes_first_and_who_would_be_scattered_is_what_happens() -
     agent, spread, over = random_agent(4), 0, False
     seen, _ = env.reset(seed=5)
     while not over:
-        _, own, first, _ = Shape(layout).split(features(layout, torch.from_numpy(seen[None])))
+        own, first = candidates_of(layout, seen)
         action = agent(env)
         job = env.candidates[action - 1] if action else None
         seen, _, over, _, _ = env.step(np.int64(action))
         if job is not None and job.held:
-            is_spread = bool(own[0, action - 1, IS_SPREAD])
+            is_spread = bool(own[action - 1, IS_SPREAD])
             assert is_spread == (job.gpus <= 8 and len(job.nodes) > 1)
-            assert int(first[0, action - 1]) in job.nodes
+            assert int(first[action - 1]) in job.nodes
             spread += is_spread
     assert spread > 5
 
 
 def test_a_network_that_nobody_trained_starts_as_its_rule() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
-    rule = Search.begin().mean
+    rule = first_rule()
     rule[-SIZES:] = 0.0
     network = Network(SMALL.layout)
     with torch.no_grad():
@@ -134,18 +194,46 @@ def test_a_network_that_nobody_trained_starts_as_its_rule() -> None:
 
 
 def test_the_search_goes_where_costs_are_less() -> None:
-    rng, search = np.random.default_rng(0), Search.begin()
-    goal = np.linspace(-2.0, 2.0, OF_JOB)
+    search, goal = Search(24, seed=1), np.linspace(-2.0, 2.0, OF_JOB)
     first = float(np.square(search.mean - goal).sum())
-    for _ in range(60):
-        rules = search.draw(24, rng)
-        costs = 100 + np.square(rules - goal).sum(axis=1, keepdims=True) * np.array([[1.0, 5.0]])
-        search.learn(rules, costs, 6)
+    assert search.mean == pytest.approx(first_rule())
+    for _ in range(150):
+        rules = search.draw()
+        search.learn(100 + np.square(rules - goal).sum(axis=1, keepdims=True) * np.array([[1.0, 5.0]]))
     assert np.square(search.mean - goal).sum() < 0.1 * first
-    negative = Search.begin()
-    rules = negative.draw(8, rng)
-    negative.learn(rules, -np.arange(8.0)[:, None] - 1, 1)
-    assert negative.mean == pytest.approx(0.3 * Search.begin().mean + 0.7 * rules[7])
+
+
+@pytest.mark.parametrize("costs", [np.arange(8.0) - 20, np.arange(8.0) + 20, np.array([*range(6), np.inf, np.inf])])
+def test_the_search_goes_towards_the_cheapest_and_away_from_what_has_no_end(costs: np.ndarray) -> None:
+    search = Search(8, seed=1)
+    rules = search.draw()
+    search.learn(np.stack([costs, costs], axis=1))
+    scale = np.abs(rules - first_rule()).mean(axis=0)
+    likeness = (rules - first_rule()) / scale @ ((search.mean - first_rule()) / scale)
+    assert likeness[0] > 0
+    assert likeness[0] > likeness[7]
+
+
+def test_a_search_without_any_end_goes_on() -> None:
+    search = Search(4, seed=1)
+    search.draw()
+    search.learn(np.full((4, 2), np.inf))
+    assert np.isfinite(search.draw()).all()
+
+
+def test_a_search_that_was_left_draws_what_it_would_have_drawn() -> None:
+    def costs(rules: np.ndarray) -> np.ndarray:
+        return np.abs(rules).sum(axis=1, keepdims=True)
+
+    whole, other = Search(6, seed=3), Search(6, seed=4)
+    for _ in range(4):
+        whole.learn(costs(whole.draw()))
+    left = Search(6, seed=3)
+    left.load_state_dict(whole.state_dict())
+    assert left.rounds == 4
+    assert np.array_equal(left.mean, whole.mean)
+    assert np.array_equal(left.draw(), whole.draw())
+    assert not np.array_equal(other.draw(), Search(6, seed=3).draw())
 
 
 def test_the_simple_rules_start_who_loses_nothing() -> None:

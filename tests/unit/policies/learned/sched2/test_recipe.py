@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from policies.learned.card import draft
 from policies.learned.sched2.encoder import Encoding
 from policies.learned.sched2.layout import Layout
 from policies.learned.sched2.recipe import EFFECTIVENESS, Recipe, Training, _Returns
-from tests.unit.policies.learned.sched2.agents import SMALL, environments, small_recipe
+from simulator.envs.sched2 import Sched2Env
+from tests.unit.policies.learned.sched2.agents import FEW, SMALL, environments, small_recipe
 
 
 @pytest.fixture(autouse=True)
@@ -66,10 +68,32 @@ def test_one_that_was_left_goes_on_to_the_same_weights(left_after: str) -> None:
 
 
 def test_search_finds_what_costs_less() -> None:
-    one = training(searches=5, envs=8, traces=2, elite=3)
+    one = training(searches=5, rules=8, traces=3)
     figures = [one.run_search() for _ in range(5)]
     assert all(each["best_rule"] <= each["mean_rule"] for each in figures)
     assert not np.allclose(one.search.mean, training().search.mean)
+
+
+@pytest.mark.parametrize("reward", ["completions", EFFECTIVENESS])
+def test_costs_are_those_of_episodes_played_alone(reward: str) -> None:
+    recipe = small_recipe(rules=3, traces=6, envs=4, reward=reward)
+    busy = replace(FEW, mean_gap_s=100.0, one_gpu_share=0.5)
+    one = Training(environments(recipe, traces=busy), SMALL.layout, recipe, 1)
+    rules, traces = one.search.draw(), [5, 6, 7, 8, 9, 10]
+    costs = one._costs(rules, traces)
+    env = Sched2Env(traces=busy, cluster="4x4", candidates=4)
+    sign, figure = (-1, "effectiveness") if reward == EFFECTIVENESS else (1, "avg_jct_s")
+    alone = [[sign * outcome[figure] for outcome in env.play(rules, [trace])[0]] for trace in traces]
+    assert np.array_equal(costs, np.transpose(alone))
+    assert len(np.unique(costs)) > 6
+
+
+def test_an_episode_that_was_cut_off_costs_more_than_any() -> None:
+    recipe = small_recipe()
+    one = Training(environments(recipe, max_steps=3), SMALL.layout, recipe, 1)
+    assert np.isinf(one._costs(one.search.draw(), [5])).all()
+    one.run_search()
+    assert np.isfinite(one.search.draw()).all()
 
 
 def test_demonstrations_teach_what_was_shown() -> None:
@@ -120,6 +144,8 @@ def test_steps_without_a_choice_are_not_kept() -> None:
     [
         ({"rounds": 0}, "rounds is 0; give more than 0"),
         ({"epsilon": 1.5}, "epsilon is 1.5; give a number from 0 to 1"),
+        ({"rules": 2}, "rules is 2; give at least 3"),
+        ({"traces": 0}, "traces is 0; give more than 0"),
         ({"searches": -1}, "searches is -1; give 0 or more"),
         ({"reward": "money"}, "reward is 'money'; give effectiveness or completions"),
         ({"rule": "best"}, "rule is 'best'; give local-sif or local-spf"),
@@ -138,10 +164,11 @@ def test_environments_that_show_something_else() -> None:
 
 
 def test_a_card_can_hold_a_recipe() -> None:
+    from policies.learned.sched2.encoder import NAME
     from policies.learned.sched2.policy import encoding_of, settings
 
     card = draft(
-        system="sched2", recipe=settings(SMALL, Recipe()), seed=1, encoder="sched2/1", shapes=(SMALL.supports,), data="none",
+        system="sched2", recipe=settings(SMALL, Recipe()), seed=1, encoder=NAME, shapes=(SMALL.supports,), data="none",
         data_sha256="0" * 64,
     )  # fmt: skip
     assert encoding_of(card.recipe) == SMALL != Encoding()

@@ -72,6 +72,39 @@ def test_one_that_was_left_comes_to_the_weights_of_one_that_was_not(
     assert Sched2(str(tmp_path / "left")).spec.name == "sched2"
 
 
+@pytest.mark.parametrize(("searches", "kept"), [(1, [True, False, True]), (0, [True, True, True])])
+def test_q_learning_has_to_be_better_than_the_search_by_more_than_chance(
+    searches: int, kept: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = small_recipe(envs=2, searches=searches, rounds=3 - searches, warm=1, doubt=0.05)
+    found, figures = small_ground(recipe), iter([100.0, 96.0, 95.0])
+
+    def validate(_: object) -> dict[str, float]:
+        figure = next(figures)
+        return {"avg_jct_s": figure, "effectiveness": 0.5}
+
+    monkeypatch.setattr(found, "validate", validate)
+    facts = SYSTEM.facts(recipe, found)
+    card = draft(
+        system=SYSTEM.name, recipe=facts.settings, seed=3, encoder=facts.encoder, shapes=facts.shapes, data=found.data,
+        data_sha256=found.data_sha256,
+    )  # fmt: skip
+    were: list[bool] = []
+    once = TrainingRun.evaluate
+
+    def evaluate(self: TrainingRun, *arguments: Any, **results: float) -> bool:
+        were.append(once(self, *arguments, **results))
+        return were[-1]
+
+    monkeypatch.setattr(TrainingRun, "evaluate", evaluate)
+    try:
+        with TrainingRun(tmp_path, card, resume=False, better="lower", point_every_s=0.0) as run:
+            SYSTEM.train(run, found, recipe)
+    finally:
+        found.close()
+    assert were == kept
+
+
 def test_what_it_is_trained_on_is_the_papers() -> None:
     recipe = Recipe()
     there = scene(recipe)
