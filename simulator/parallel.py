@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -111,8 +112,16 @@ def _do(name: str, work: Work[Any], tell: Connection, outlast: bool) -> None:
     """In a process: do it, and send what came of it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN if outlast else signal.SIG_DFL)
+    _take_one_core()
     with suppress(BrokenPipeError):
         try:
             tell.send((work(name, tell.send),))
         except (SimulatorError, PolicyError) as error:
             tell.send(_Failed(str(error)))
+
+
+def _take_one_core() -> None:
+    """As there is a process for every core, threads of a learned policy's arithmetic would only wait for each other."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from policies.api import Policy
 from policies.learned.sched2.placements import fewest_nodes
@@ -119,8 +118,6 @@ def table(gap_s: float, seeds: Sequence[int], weights: str, timeline: bool) -> d
         for name in (*BASELINES, *CONTROLS):
             runs[reading, name] = partial(_baseline, ground, name, window)
     traces = [generate(Workload(seed=seed, mean_gap_s=gap_s)) for seed in seeds]
-    # Every core has a process of its own; threads of networks so small would only wait for each other.
-    torch.set_num_threads(1)
     keys = list(runs)
     found = in_parallel(
         [str(place) for place in range(len(keys))],

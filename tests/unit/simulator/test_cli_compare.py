@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from simulator import cli
 from simulator.cli_compare import names_in
@@ -105,6 +106,25 @@ def test_results_come_in_the_order_of_names() -> None:
     assert [name for name, _ in found] == list("abcde")
     assert len({process for _, process in found} | {os.getpid()}) == 6
     assert told == dict.fromkeys("abcde", 1.0)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_each_process_takes_one_core(is_there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    if not is_there:
+        monkeypatch.delitem(sys.modules, "torch")
+
+    def work(name: str, tell: Tell) -> tuple[int, str | None]:
+        return torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
+
+    try:
+        found = in_parallel(["a", "b"], work, lambda name, share: None)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    # Who imports it later goes by the environment.
+    assert found == [(1 if is_there else 2, "1")] * 2
 
 
 def test_an_error_of_one_ends_all() -> None:
