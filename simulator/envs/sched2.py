@@ -177,17 +177,11 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         A rule has a worth for each feature of a candidate (`policies.learned.sched2.features`): who is worth most starts, nobody
         whom void, worth 0, is worth more than. Where fewer jobs finished than there are, the episode was cut off.
         """
-        played = []
-        for seed in seeds:
-            seen, _ = self.reset(seed=seed)
-            outcomes = []
-            for rule in rules:
-                outcomes.append(self._played(np.ascontiguousarray(rule, dtype=np.float64), seen))
-                seen, _ = self.reset(options={"trace": self.trace})
-            played.append(outcomes)
-        return played
+        return [[self._played(rule, seed) for rule in rules] for seed in seeds]
 
-    def _played(self, rule: Rule, seen: State) -> dict[str, float]:
+    def _played(self, rule: Rule, seed: int) -> dict[str, float]:
+        rule = np.ascontiguousarray(rule, dtype=np.float64)
+        seen, _ = self.reset(seed=seed)
         while True:
             action = self._features.action(rule, seen, self.action_masks().view(np.uint8))
             seen, _, terminated, truncated, info = self.step(np.int64(action))
