@@ -40,7 +40,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m protos.generate --check
-	$(BIN)/python -m controller.config_docs --check
+	$(BIN)/python -m controller.daemon.config_docs --check
 
 ## make bench      the figures of docs/benchmarks.md; JSON into bench-results/
 bench: setup

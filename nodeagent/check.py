@@ -18,12 +18,14 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from nodeagent import identity, nic, sysfs
 from nodeagent.config import AgentSettings
-from nodeagent.endpoint import EndpointError, open_seal, parse_endpoint
-from nodeagent.gpu import GpuReader, NoGpus, NvmlReader
-from nodeagent.munge import MungeError, Seal
-from nodeagent.report import GpuReading
+from nodeagent.identity import peer as identity
+from nodeagent.telemetry import network as nic
+from nodeagent.telemetry import sysfs
+from nodeagent.telemetry.nvml import GpuReader, NoGpus, NvmlReader
+from nodeagent.uplink.endpoint import EndpointError, open_seal, parse_endpoint
+from nodeagent.uplink.munge import MungeError, Seal
+from nodeagent.wire.report import GpuReading
 
 JOB_SIDE = Path(__file__).with_name("jobside")
 _DIAL_S = 5.0

@@ -55,7 +55,7 @@ def check(
 
     from nodeagent.check import Level, look
     from nodeagent.config import load_settings
-    from policies.logs import set_up_logging
+    from policies.serving.runtime.logs import set_up_logging
 
     def tell() -> None:
         settings = load_settings(config)

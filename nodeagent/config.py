@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from nodeagent.errors import ConfigurationError
-from policies.settings_file import read_settings
+from policies.serving.runtime.settings_file import read_settings
 
 DEFAULT_PATH = Path("/etc/headway/agent.toml")
 

@@ -20,23 +20,24 @@ from typing import Protocol
 
 import structlog
 
-from nodeagent.attendant import Attendant
-from nodeagent.cgroup import JobCgroups
 from nodeagent.config import AgentSettings
 from nodeagent.errors import TelemetryError
-from nodeagent.gpu import GpuReader, NoGpus, NvmlReader
-from nodeagent.identity import Identifier
-from nodeagent.job_socket import JobSocket, Listeners
-from nodeagent.jobs import Jobs
-from nodeagent.limits import Limits
-from nodeagent.measure import Meter
-from nodeagent.nic import NicCounters
-from nodeagent.node_jobs import NodeJobs
-from nodeagent.procfs import ProcFiles
-from nodeagent.report import GpuReading, JobReport, NodeReport
-from nodeagent.reporter import Reporter
-from nodeagent.saves import SaveOrder
-from policies.sdnotify import Notifier
+from nodeagent.identity.cgroup import JobCgroups
+from nodeagent.identity.peer import Identifier
+from nodeagent.identity.procfs import ProcFiles
+from nodeagent.jobsocket.rate_limit import Limits
+from nodeagent.jobsocket.registry import Jobs
+from nodeagent.jobsocket.server import JobSocket, Listeners
+from nodeagent.saves.coordinator import SaveOrder
+from nodeagent.saves.service import Attendant
+from nodeagent.telemetry.network import NicCounters
+from nodeagent.telemetry.nvml import GpuReader, NoGpus, NvmlReader
+from nodeagent.telemetry.sampler import Meter
+from nodeagent.telemetry.slurm_jobs import NodeJobs
+from nodeagent.uplink.reporter import Reporter
+from nodeagent.wire.report import GpuReading, JobReport, NodeReport
+from policies.serving.runtime.sdnotify import Notifier
+from policies.serving.runtime.supervise import Tasks
 
 log = structlog.get_logger(__name__)
 
@@ -94,6 +95,7 @@ class Agent:
     attendant: Attendant
     clock: Clock = field(default_factory=RealClock)
     health: AgentHealth = field(default_factory=AgentHealth)
+    tasks: Tasks = field(default_factory=Tasks)
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _reported_ns: int | None = None
 
@@ -138,24 +140,24 @@ class Agent:
         """Cycle until `stop`. Raises SocketError and TelemetryError when it cannot begin."""
         _raise_file_limit(self.settings.max_connections + _SPARE_FILES)
         self.job_socket.open()
-        carrying = asyncio.create_task(reporter.run(), name="reporter")
-        beat = asyncio.create_task(self._beat(notifier), name="beat")
-        attending = asyncio.create_task(
-            self.attendant.run(reporter.answer, functools.partial(self._hasten, reporter)), name="attending"
-        )
+        hasten = functools.partial(self._hasten, reporter)
         try:
-            await self._require_gpus()
-            notifier.ready()
-            while not self._stop.is_set():
-                begun_s = time.monotonic()
-                await self._one_cycle(reporter)
-                await self._pause(self.settings.report_interval_s - (time.monotonic() - begun_s))
+            async with (
+                self.tasks.running("reporter", reporter.run, may_end=True),
+                self.tasks.running("beat", lambda: self._beat(notifier)),
+                self.tasks.running("attending", lambda: self.attendant.run(reporter.answer, hasten)),
+            ):
+                try:
+                    await self._require_gpus()
+                    notifier.ready()
+                    while not self._stop.is_set():
+                        begun_s = time.monotonic()
+                        await self._one_cycle(reporter)
+                        await self._pause(self.settings.report_interval_s - (time.monotonic() - begun_s))
+                finally:
+                    notifier.stopping()
+                    self.job_socket.close()
         finally:
-            notifier.stopping()
-            self.job_socket.close()
-            for task in (carrying, beat, attending):
-                task.cancel()
-            await asyncio.gather(carrying, beat, attending, return_exceptions=True)
             await self.meter.gpus.close()
 
     async def _require_gpus(self) -> None:
@@ -171,13 +173,20 @@ class Agent:
         try:
             gpus = await self._read_gpus()
             reporter.report(self._measure(gpus))
-            self.job_socket.sweep()
         except Exception as error:  # a bug must cost a report, not the agent: jobs of this node rely on it
             log.exception("cycle_failed")
             self.health.failed_cycles += 1
             self.health.last_error = f"{type(error).__name__}: {error}"
+        self._sweep()
         self.health.cycles += 1
         self.health.last_end_s = time.monotonic()
+
+    def _sweep(self) -> None:
+        """Also after a cycle that failed: else whoever makes cycles fail keeps connections that never said hello."""
+        try:
+            self.job_socket.sweep()
+        except Exception:  # a bug must not end the agent
+            log.exception("sweep_failed")
 
     def _hasten(self, reporter: Reporter, rows: tuple[JobReport, ...]) -> None:
         reporter.hasten(self._report(rows, self.clock.monotonic_ns(), interval_s=None))

@@ -11,12 +11,12 @@ import structlog
 
 from nodeagent.config import AgentSettings, load_settings
 from nodeagent.daemon import Agent, assemble, stop_signals
-from nodeagent.endpoint import open_seal, parse_endpoint
-from nodeagent.link import LinkSettings
-from nodeagent.link_reporter import LinkReporter
-from nodeagent.topology import read_topology
-from policies.logs import set_up_logging
-from policies.sdnotify import Notifier
+from nodeagent.telemetry.topology import read_topology
+from nodeagent.uplink.controller_reporter import LinkReporter
+from nodeagent.uplink.endpoint import open_seal, parse_endpoint
+from nodeagent.uplink.stream import LinkSettings
+from policies.serving.runtime.logs import set_up_logging
+from policies.serving.runtime.sdnotify import Notifier
 
 log = structlog.get_logger(__name__)
 

@@ -25,6 +25,10 @@ class ListenError(PolicyError):
     """The address is fine, but cannot be listened on now: the text says why, and the mend."""
 
 
+class PeerError(PolicyError):
+    """The user at the other end of a connection is not trusted, or not known: the text says who it is, and the mend."""
+
+
 class WeightsError(PolicyError):
     """Weights or their card are not what they should be: the text says which file, what is wrong with it, and the mend."""
 
@@ -54,6 +58,8 @@ class PolicyFault(Enum):
     """It answered a different snapshot."""
     FAILED = "failed"
     """It answered with an error of its own."""
+    UNTRUSTED = "not trusted"
+    """The server's process belongs to a user whose decisions are not taken."""
 
 
 class PolicyServerError(PolicyError):

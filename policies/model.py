@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from policies.pairs import Pair
-from policies.ring_time import RingTime
+from policies.state.pair_ratios import Pair
+from policies.state.ring_reduction import RingTime
 
 IntColumn = npt.NDArray[np.int64]
 FloatColumn = npt.NDArray[np.float64]
@@ -189,7 +189,7 @@ class Jobs:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Measured ratios of two that share a node (`policies.pairs`): one entry per pair in every column but the first."""
+    """Measured ratios of two that share a node (`policies.state.pair_ratios`): one entry per pair in every column but the first."""
 
     kinds: tuple[str, ...]
     """Keys: a model, or `model,GPUs,nodes`."""
@@ -225,8 +225,8 @@ class Profiles:
     """How models train, as measured: one entry per model in every column that does not say otherwise. NaN where nobody measured,
     and None where nobody measured it of any model.
 
-    `locality[m, t]` is the throughput of model m at tier t (`policies.locality`), as a share of that at tier 0: it never
-    rises with t. `cpu_cores` and `pcie_gbyte_s` are what a worker of one GPU uses when it runs alone.
+    `locality[m, t]` is the throughput of model m at tier t (`policies.placement.locality_tiers`), as a share of that at tier 0:
+    it never rises with t. `cpu_cores` and `pcie_gbyte_s` are what a worker of one GPU uses when it runs alone.
     """
 
     models: tuple[str, ...]

@@ -12,8 +12,8 @@ import numpy as np
 
 from policies.api import Decision
 from policies.model import ClusterState, IntColumn, JobState, Placement
-from policies.packing import Capacity, Fit, explain, placement_of
-from policies.placing import BEST_FIT, Placing
+from policies.placement.best_fit import Capacity, Fit, explain, placement_of
+from policies.placement.rules import BEST_FIT, Placing
 
 BLOCKED = "first in the queue; waits until it fits, and nobody passes it"
 PAUSED = "paused: jobs that come before it need its GPUs"

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from slurm import setup_build
-from slurm.minicluster.errors import CommandError
-from slurm.minicluster.processes import run, search_path
+from slurm.errors import CommandError
+from slurm.processes import run, search_path
+from slurm.setup import spank_build as setup_build
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "iproute2")
 """Debian's and Ubuntu's names."""

@@ -23,9 +23,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.slurm.client import Failure, JobKey, Phase, Pin, ResourceRequest, SlurmJob
+from controller.slurm.client import PIN_MARK, Failure, JobKey, Phase, Pin, ResourceRequest, SlurmJob
 from controller.slurm.hostlist import NODE_NAME
-from controller.slurm.parse import MANY_NODES, JobRecord
+from controller.slurm.records import MANY_NODES, JobRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,9 @@ class Command:
 
     words: tuple[str, ...]
 
+
+HELD_BY_ADMIN = "JobHeldAdmin"
+"""Slurm's reason of a held job that only root, operators and SlurmUser may release."""
 
 Step = Command | Failure | None
 """What to do next for a job: a command; nothing, because it cannot be done; or nothing, because it is done."""
@@ -98,16 +101,23 @@ def unpin_step(found: Found, original: ResourceRequest) -> Step:
 
 
 def hold_step(found: Found, mark: str) -> Step:
-    """Hold a pending job and mark it, in one update: there is never one without the other."""
+    """Hold a pending job and mark it, in one update: there is never one without the other.
+
+    Then make it a user's hold. What root or SlurmUser holds by an update, Slurm shows as JobHeldAdmin and does not let the job's
+    user release; `uhold` afterwards makes it JobHeldUser (with a job that is held already, it changes the reason alone).
+    """
     job = found.job
     if job.phase is not Phase.PENDING:
         return Failure(f"is {job.state}, only pending jobs can be held")
-    words = [] if job.held else ["Priority=0"]
+    # A job that Slurm itself has put on hold as impossible is free again at the next change of it (seen on 22.05).
+    words = [] if job.held and not job.is_impossible else ["Priority=0"]
     if mark not in job.admin_comment.split():
-        comment = _writable(found, with_mark(job.admin_comment, mark))
+        comment = _writable(found, _exchanged(job.admin_comment, PIN_MARK, mark))
         if isinstance(comment, Failure):
             return comment
         words.append(f"AdminComment={comment}")
+    if not words and job.reason == HELD_BY_ADMIN:
+        return Command(("uhold", job.key.job_id))
     return _update(job, words)
 
 
@@ -125,12 +135,13 @@ def mark_step(found: Found, mark: str) -> Step:
     return _comment_step(found, with_mark(job.admin_comment, mark))
 
 
-def unmark_step(found: Found, mark: str) -> Step:
-    """Take a token, and the space that came with it, out of the admin comment."""
-    job = found.job
-    if mark not in job.admin_comment.split():
-        return None
-    return _comment_step(found, without_mark(job.admin_comment, mark))
+def unmark_step(found: Found, mark: str, instead: str = "") -> Step:
+    """Take a token, and the space that came with it, out of the admin comment, and put another one in."""
+    if found.job.phase is Phase.ENDED:
+        return None  # nobody acts on it any more
+    comment = found.job.admin_comment
+    wanted = _exchanged(comment, mark, instead)
+    return None if wanted == comment else _comment_step(found, wanted)
 
 
 def with_mark(comment: str, mark: str) -> str:
@@ -148,6 +159,13 @@ def without_mark(comment: str, mark: str) -> str:
                 return comment[:begin] + comment[end:]
             begin = comment.find(piece, begin + 1)
     return comment
+
+
+def _exchanged(comment: str, mark: str, instead: str) -> str:
+    tokens = comment.split()
+    if mark in tokens:
+        comment = without_mark(comment, mark)
+    return with_mark(comment, instead) if instead and instead not in tokens else comment
 
 
 def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:

@@ -17,6 +17,12 @@ HOLD_MARK = "headway:hold"
 USER_HOLD_MARK = "headway:user-hold"
 """Token in a job's admin comment: the user put this hold on; Headway leaves the job alone until the user takes it off."""
 
+PIN_MARK = "headway:pinned"
+"""Token in a job's admin comment: Headway has placed and released this job, and it has not started yet. It takes the place of
+HOLD_MARK, and goes when the job starts, is held again, or is given to Slurm."""
+IMPOSSIBLE = "BadConstraints"
+"""The reason of a pending job that Slurm has put on hold by itself, because no nodes can ever carry it out as it asks."""
+
 
 class JobKey(NamedTuple):
     """Identity of a job. Slurm may issue an id again after losing its newest jobs, so the submit time belongs to it.
@@ -137,6 +143,16 @@ class SlurmJob:
         """Headway's tokens in the admin comment."""
         return frozenset(self.admin_comment.split()) & {HOLD_MARK, USER_HOLD_MARK}
 
+    @property
+    def has_pin_mark(self) -> bool:
+        """Whether Headway placed and released it, and has not seen it start yet."""
+        return PIN_MARK in self.admin_comment and PIN_MARK in self.admin_comment.split()
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether Slurm has put it on hold because no nodes can carry it out as it asks, or as Headway asks for it."""
+        return self.held and self.phase is Phase.PENDING and self.reason.startswith(IMPOSSIBLE)
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
@@ -154,6 +170,8 @@ class SlurmNode:
     features: frozenset[str]
     partitions: frozenset[str]
     reason: str
+    address: str = ""
+    """NodeAddr: a host name or an address; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +266,13 @@ class SlurmClient(Protocol):
         """Read these jobs only; those that are gone are left out."""
 
     async def hold(self, keys: Sequence[JobKey]) -> Failures:
-        """Hold pending jobs and put HOLD_MARK into their admin comment (added, never overwritten)."""
+        """Hold pending jobs and put HOLD_MARK into their admin comment (added, never overwritten), in the place of PIN_MARK.
 
-    async def unmark(self, keys: Sequence[JobKey], mark: str) -> Failures:
-        """Take a token of ours out of the admin comment; everything else in it stays."""
+        It is a hold that each job's user may release (reason JobHeldUser), as far as job_submit.lua lets them.
+        """
+
+    async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
+        """Take a token of ours out of the admin comment, and put another one in; everything else in it stays."""
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
         """Add a token of ours to the admin comment; everything else in it stays."""

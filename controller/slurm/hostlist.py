@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
+from math import prod
 
-from controller.errors import SlurmReplyError
+from controller.base.errors import SlurmReplyError
 
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PART = re.compile(r"(?:[^,\[\]]+|\[[^\[\]]*\])+")
 _PIECE = re.compile(r"[^\[\]]+|\[[^\[\]]*\]")
 _MOST_NODES = 200_000
+_MOST_TASKS = 4_000_001
+"""The largest MaxArraySize that Slurm accepts."""
+_MOST_DIGITS = 18
 
 
 @lru_cache(maxsize=8192)
@@ -36,13 +40,15 @@ def _expand_part(part: str, text: str) -> Iterator[str]:
     choices = [
         list(_numbers(piece[1:-1], text)) if piece.startswith("[") else [piece] for piece in _PIECE.findall(part)
     ]
+    if prod(map(len, choices)) > _MOST_NODES:
+        raise SlurmReplyError(f"not a list of nodes: {text[:200]!r}")
     return ("".join(combination) for combination in product(*choices))
 
 
 def _numbers(ranges: str, text: str) -> Iterator[str]:
     for item in ranges.split(","):
         first, dash, last = item.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if not _is_number(first) or (dash and not _is_number(last)):
             raise SlurmReplyError(f"not a list of nodes: {text[:200]!r}")
         if not dash:
             yield first
@@ -60,9 +66,18 @@ def expand_indices(text: str) -> tuple[int, ...]:
     for item in text.partition("%")[0].split(","):
         span, _, step = item.partition(":")
         first, dash, last = span.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or (step and not step.isdecimal()):
+        understood = (
+            _is_number(first) and _is_number(last or first) and _is_number(step or "1") and bool(dash) == bool(last)
+        )
+        tasks = range(int(first), int(last or first) + 1, int(step or 1) or 1) if understood else range(0)
+        if not understood or len(numbers) + len(tasks) > _MOST_TASKS or tasks.start + len(tasks) > _MOST_TASKS:
             raise SlurmReplyError(
                 f"not a list of array tasks: {text[:200]!r} (cut off by SLURM_BITSTR_LEN? Headway sets it to 0)"
             )
-        numbers.extend(range(int(first), int(last or first) + 1, int(step or 1)))
+        numbers.extend(tasks)
     return tuple(numbers)
+
+
+def _is_number(text: str) -> bool:
+    """Return whether the text is a number that Slurm could have printed."""
+    return text.isdecimal() and len(text) <= _MOST_DIGITS

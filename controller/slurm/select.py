@@ -7,14 +7,14 @@ from importlib.metadata import PackageNotFoundError, version
 
 import structlog
 
-from controller.config import ControllerSettings
-from controller.errors import ConfigurationError, SlurmUnavailableError
+from controller.base.config import ControllerSettings
+from controller.base.errors import ConfigurationError, SlurmUnavailableError
 from controller.slurm.client import SlurmClient
-from controller.slurm.command_line import CommandLineClient
-from controller.slurm.parse import Clockface
-from controller.slurm.pyslurm_client import PySlurmClient
-from controller.slurm.pyslurm_process import WorkerProcess
-from controller.slurm.run import ProcessRunner
+from controller.slurm.pyslurm.client import PySlurmClient
+from controller.slurm.pyslurm.process import WorkerProcess
+from controller.slurm.scontrol.client import CommandLineClient
+from controller.slurm.scontrol.parse import Clockface
+from controller.slurm.scontrol.run import ProcessRunner
 
 log = structlog.get_logger(__name__)
 

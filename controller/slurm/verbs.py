@@ -1,7 +1,7 @@
 """The changing verbs, over whatever can carry out a command and read jobs back.
 
 What is to be changed is decided in controller.slurm.changes; this is the loop around it: do it, read the jobs, until there
-is nothing more to do. So no verb calls a job done that was not read back as wanted.
+is nothing more to do. So no verb calls a job done that was not read back as wanted. Many jobs are changed, and read, in pieces.
 """
 
 from __future__ import annotations
@@ -10,18 +10,33 @@ import math
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from controller.base.errors import SlurmError, SlurmUnavailableError
 from controller.slurm import changes
 from controller.slurm.changes import STOPPABLE, Command, Found, Step, gone
-from controller.slurm.client import HOLD_MARK, Failure, Failures, JobKey, Phase, Pin, ResourceRequest, SlurmJob
-from controller.slurm.parse import JobRecord
+from controller.slurm.client import (
+    HOLD_MARK,
+    USER_HOLD_MARK,
+    Failure,
+    Failures,
+    JobKey,
+    Phase,
+    Pin,
+    ResourceRequest,
+    SlurmJob,
+)
+from controller.slurm.pieces import Pieces
+from controller.slurm.records import JobRecord
 
 _SIGNAL = re.compile(r"[A-Z0-9]+")
 _FRESH_S = 1.0
 """A job that was read so recently need not be read again before it is changed: afterwards it is read in any case."""
 _ROUNDS = 4
+_FIRST_READ = 256
+_MOST_READ = 1000
+"""Reading a job by its id costs slurmctld less than changing it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +52,17 @@ class Verbs(ABC):
     """The changing half of a SlurmClient.
 
     Invariant: what was read within the last second is good enough to begin with, but only a new reading, or Slurm's own
-    confirmation, says that a job is done, and only a new reading that it cannot be done. Not for use by several tasks at once.
+    confirmation, says that a job is done, and only a new reading that it cannot be done. No request to Slurm is about more jobs
+    than `Pieces` allows. Not for use by several tasks at once.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._memory = Memory()
+        self._pieces = Pieces()
+        self._reading = Pieces(_FIRST_READ, _MOST_READ)
+        self._ended_first: set[JobKey] = set()
+        """Jobs that had ended when they were to be stopped, and still have our mark: they are not ours to place."""
 
     # ---- what a client must be able to do
 
@@ -66,15 +86,41 @@ class Verbs(ABC):
     async def requeue(self, job: SlurmJob) -> Requeue:
         """Requeue the job and hold it, reading it as shortly before and after as can be."""
 
+    @abstractmethod
+    def _reads_all(self, keys: Sequence[JobKey]) -> bool:
+        """Whether reading all jobs is cheaper than reading these."""
+
+    # ---- reading
+
+    async def read(self, keys: Sequence[JobKey]) -> Mapping[JobKey, SlurmJob]:
+        """Read these jobs only; those that are gone are left out."""
+        return {key: found.job for key, found in (await self._find_all(keys)).items()}
+
+    async def _find_all(self, keys: Sequence[JobKey]) -> dict[JobKey, Found]:
+        """Read any number of jobs. Raises SlurmError unless all of them could be read."""
+        if self._reads_all(keys):
+            return await self._find(keys)
+        found: dict[JobKey, Found] = {}
+
+        async def find(piece: list[JobKey]) -> Failures:
+            found.update(await self._find(piece))
+            return {}
+
+        unread = await self._reading.run(keys, find)
+        if unread:
+            raise SlurmUnavailableError(next(iter(unread.values())).message)
+        return found
+
     # ---- the verbs
 
     async def hold(self, keys: Sequence[JobKey]) -> Failures:
-        """Hold pending jobs and put HOLD_MARK into their admin comment (added, never overwritten)."""
+        """Hold pending jobs and put HOLD_MARK into their admin comment (added, never overwritten), in the place of PIN_MARK."""
+        self._ended_first.difference_update(keys)  # what is to be held anew was released by somebody meanwhile
         return await self._change(keys, lambda found: changes.hold_step(found, HOLD_MARK))
 
-    async def unmark(self, keys: Sequence[JobKey], mark: str) -> Failures:
-        """Take a token of ours out of the admin comment; everything else in it stays."""
-        return await self._change(keys, lambda found: changes.unmark_step(found, mark))
+    async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
+        """Take a token of ours out of the admin comment, and put another one in; everything else in it stays."""
+        return await self._change(keys, lambda found: changes.unmark_step(found, mark, instead))
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
         """Add a token of ours to the admin comment; everything else in it stays."""
@@ -82,9 +128,11 @@ class Verbs(ABC):
 
     async def pin(self, pins: Sequence[Pin]) -> Failures:
         """Bind held jobs to nodes, and let them start as soon as they are released (begin time = now)."""
-        by_key = {pin.key: pin for pin in pins}
+        not_ours = await self._leave_those_that_had_ended([pin.key for pin in pins])
+        by_key = {pin.key: pin for pin in pins if pin.key not in not_ours}
         now_s = self._now()
-        return await self._change(list(by_key), lambda found: changes.pin_step(found, by_key[found.job.key], now_s))
+        failed = await self._change(list(by_key), lambda found: changes.pin_step(found, by_key[found.job.key], now_s))
+        return {**not_ours, **failed}
 
     async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
         """Give held jobs their own request back. See controller.slurm.changes for the little that Slurm cannot forget."""
@@ -97,22 +145,25 @@ class Verbs(ABC):
 
     async def release(self, keys: Sequence[JobKey]) -> Failures:
         """Take the hold off: Slurm may start the jobs from now on."""
-        return await self._change(keys, changes.release_step, trusting=True)
+        not_ours = await self._leave_those_that_had_ended(keys)
+        ours = [key for key in keys if key not in not_ours]
+        return {**not_ours, **await self._change(ours, changes.release_step, trusting=True)}
 
     async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
         """Send a signal to batch shell and tasks."""
         if not _SIGNAL.fullmatch(signal):
             raise ValueError(f"not a signal: {signal!r}")
-        failures: dict[JobKey, Failure] = {}
-        found = await self._find(keys)
-        for key in keys:
+        found = await self._find_all(keys)
+
+        async def send(key: JobKey) -> Failure | None:
             if key not in found:
-                failures[key] = gone(key)
-            elif (job := found[key].job).phase is not Phase.RUNNING:
-                failures[key] = Failure(f"is {job.state}, not running")
-            elif (complaint := await self.send_signal(job, signal)) is not None:
-                failures[key] = Failure(complaint)
-        return failures
+                return gone(key)
+            if (job := found[key].job).phase is not Phase.RUNNING:
+                return Failure(f"is {job.state}, not running")
+            complaint = await self.send_signal(job, signal)
+            return None if complaint is None else Failure(complaint)
+
+        return await _one_by_one(keys, send)
 
     async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
         """Stop running jobs and put them back into the queue, held and marked. Ended jobs are failures, never restarted.
@@ -122,18 +173,17 @@ class Verbs(ABC):
         that had ended is left held without our mark, for its owner or the operator to decide: to restart it by itself, or to
         cancel it, could each destroy something.
         """
-        before = await self._find(keys)
+        before = await self._find_all(keys)
         failures = {
             key: refusal for key in keys if (refusal := changes.requeue_refusal(before.get(key), key)) is not None
         }
         stoppable = [key for key in dict.fromkeys(keys) if key not in failures]
-        failures.update(await self.mark(stoppable, HOLD_MARK))
-        for key in stoppable:
-            if key not in failures:
-                failure = await self._requeue_one(before[key].job)
-                if failure is not None:
-                    failures[key] = failure
-        return failures
+        # A hold that its user has taken off before it ran is not the user's any more: with both marks it would be taken for one.
+        let_go = [key for key in stoppable if not before[key].job.held and USER_HOLD_MARK in before[key].job.marks]
+        failures.update(await self.unmark(let_go, USER_HOLD_MARK, HOLD_MARK) if let_go else {})
+        failures.update(await self.mark([key for key in stoppable if key not in let_go], HOLD_MARK))
+        marked = [key for key in stoppable if key not in failures]
+        return failures | await _one_by_one(marked, lambda key: self._requeue_one(before[key].job))
 
     async def _requeue_one(self, job: SlurmJob) -> Failure | None:
         job_id = job.key.job_id
@@ -145,23 +195,40 @@ class Verbs(ABC):
         ran = before is not None and before.phase in STOPPABLE and after.restarts > before.restarts
         if ran and after.phase is not Phase.PENDING:
             return None if after.held else Failure("was requeued, but is not held")
-        await self.unmark([after.key], HOLD_MARK)
         if after.restarts == job.restarts:
+            await self.unmark([after.key], HOLD_MARK)
             return Failure(done.complaint or f"is {after.state}, not requeued")
+        self._ended_first.add(after.key)
+        marked = ""
+        try:
+            await self._leave_those_that_had_ended([after.key])
+        except SlurmError as error:
+            marked = f" (it still has Headway's mark, which is to be taken off before anything else is done with it: {error})"
         return Failure(
             f"ended just before it was to be stopped; Slurm put it back into the queue, where it is held: `scancel {job_id}` "
-            f"if its work is done, `scontrol release {job_id}` to run it again"
+            f"if its work is done, `scontrol release {job_id}` to run it again{marked}"
         )
+
+    async def _leave_those_that_had_ended(self, keys: Sequence[JobKey]) -> dict[JobKey, Failure]:
+        """Take our mark off the jobs among these that had ended when they were to be stopped, and return them: none is placed."""
+        not_ours = [key for key in keys if key in self._ended_first]
+        failed = await self.unmark(not_ours, HOLD_MARK) if not_ours else {}
+        self._ended_first.difference_update(key for key in not_ours if key not in failed or failed[key].gone)
+        return {key: failed.get(key, Failure("had ended before it was to be stopped")) for key in not_ours}
 
     # ---- the loop
 
     async def _change(
         self, keys: Sequence[JobKey], step: Callable[[Found], Step], *, trusting: bool = False
     ) -> Failures:
-        """Ask the step what to do for each job, do it, read the jobs, until the step has nothing more to ask for.
+        """Bring the jobs, piece by piece, to where the step has nothing more to ask for.
 
         Trusting: Slurm's own confirmation is enough, as there is nothing about the change that could be half done.
         """
+        return await self._pieces.run(keys, lambda piece: self._change_piece(piece, step, trusting=trusting))
+
+    async def _change_piece(self, keys: Sequence[JobKey], step: Callable[[Found], Step], *, trusting: bool) -> Failures:
+        """Ask the step what to do for each job, do it, read the jobs, until the step has nothing more to ask for."""
         failures: dict[JobKey, Failure] = {}
         sent: dict[JobKey, Command] = {}
         commands = await self._first_commands(keys, step, failures)
@@ -196,6 +263,24 @@ class Verbs(ABC):
         if _steps([key], _told(await self._find([key])), step, failures):
             failures[key] = Failure(complaint or "Slurm accepts the change and does not carry it out")
         return failures
+
+
+async def _one_by_one(
+    keys: Iterable[JobKey], work: Callable[[JobKey], Awaitable[Failure | None]]
+) -> dict[JobKey, Failure]:
+    """Do the work for each job by itself; after one that slurmctld did not answer the others are not tried."""
+    failures: dict[JobKey, Failure] = {}
+    unheard: Failure | None = None
+    for key in keys:
+        failure = unheard
+        if failure is None:
+            try:
+                failure = await work(key)
+            except SlurmError as error:
+                failure = unheard = Failure(str(error), unavailable=True)
+        if failure is not None:
+            failures[key] = failure
+    return failures
 
 
 def _steps(

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from policies.api import Decision, PolicySpec
-from policies.learned import weights as files
-from policies.learned.run import Numbers, TrainingRun
-from policies.learned.systems import FIGURE, Facts, Ground, Jobs, Scene, System
+from policies.learned.training.run_folder import Numbers, TrainingRun
+from policies.learned.training.systems import FIGURE, Facts, Ground, Jobs, Scene, System
+from policies.learned.weights import weights as files
 from policies.model import ClusterState, FloatColumn
 from policies.selection import fill
 

@@ -1,29 +1,33 @@
 """Contention-greedy: start a job where the cluster gains most speed by it, and hold it while that is too little.
 
 Not from a paper: the simple rule that a contention-aware scheduler has to beat. A job's gain at a placement is the speed that
-it would have there minus the speed that others would lose by it, both predicted (`policies.contention_model`); it starts at the
-best of a handful of placements (`policies.candidates`) if that gains at least `threshold` of its ideal speed.
+it would have there minus the speed that others would lose by it, both predicted (`policies.speeds.contention_model`); it starts
+at the best of a handful of placements (`policies.placement.candidates`) if that gains at least `threshold` of its ideal speed.
 
-Nobody is held for ever:
+No job waits for ever:
 - a job that would neither be slowed down by others nor slow them down is never held, so that one starts whenever nothing runs;
-- who has waited for `patience_s` comes before all others, is not held any more, and nobody passes it until it fits.
+- the job that is late and was submitted first comes before all others, is not held, and nodes are reserved for it until it fits;
+  `policies.ordering.patience` says when a job is late, and how long a job can wait.
 
-What is not measured counts with the usual numbers (`policies.training`, `policies.network`), and the reason says so.
+What is not measured counts with the usual numbers (`policies.speeds.job_profiles`, `policies.speeds.links`), and the reason
+says so.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from policies.api import Decision, PolicySpec
-from policies.candidates import candidates
-from policies.contention_model import ContentionModel, Effect, Law
 from policies.model import ClusterState, FloatColumn, IntColumn, Placement
 from policies.options import choice, number
-from policies.packing import Capacity
-from policies.selection import BLOCKED, held_placements
+from policies.ordering.patience import RESERVED, STRETCH, WEEK_S, Patience, head_of, reserve
+from policies.placement.best_fit import Capacity
+from policies.placement.candidates import candidates
+from policies.selection import held_placements
+from policies.speeds.contention_model import ContentionModel, Effect, Law
 
 ORDERS = ("fifo", "gpus", "shortest", "area")
 WEIGHTS = ("gpus", "jobs")
@@ -55,53 +59,52 @@ class ContentionGreedy:
         threshold: float = 0.6,
         order: str = "fifo",
         weight: str = "gpus",
-        patience_s: float = 604_800.0,
+        patience_s: float = WEEK_S,
         law: str = "auto",
+        stretch: float = STRETCH,
     ) -> None:
         """Jobs by `order` (fifo; gpus: fewest first; shortest: by remaining time; area: both multiplied); speeds of others count by
-        `weight`, by their GPUs or as jobs; `law` says what slows jobs down: links, pairs, both, nothing, or auto."""
+        `weight`, by their GPUs or as jobs; `law` says what slows jobs down: links, pairs, both, nothing, or auto. A job is late
+        when it has waited for `patience_s` and for `stretch` times its estimated duration."""
         self._threshold = number("threshold", threshold, unit="ideal speeds")
         if self._threshold > 1:
             raise ValueError(f"threshold is {threshold}; give a share of a job's ideal speed, from 0 to 1")
         self._order = choice("order", order, ORDERS)
         self._by_gpus = choice("weight", weight, WEIGHTS) == "gpus"
-        self._patience_s = number("patience_s", patience_s, unit="seconds")
+        self._patience = Patience(patience_s, stretch)
         self._law = Law(choice("law", law, tuple(each.value for each in Law)))
 
     def decide(self, state: ClusterState) -> Decision:
         """Start, in order, every waiting job that gains enough where it gains most."""
-        overdue, others = self._queue(state)
+        head = head_of(state, self._patience.late(state))
+        queue = [row for row in self._queue(state).tolist() if row != head]
         weights = state.jobs.num_gpus.tolist() if self._by_gpus else None
         search = _Search(state, ContentionModel(state, self._law, weights), self._threshold)
-        for row in overdue.tolist():
-            if not search.start(row, hold=False):
-                search.reasons[row] = BLOCKED
-                break
-        else:
-            for row in others.tolist():
-                search.start(row, hold=True)
+        if head is not None:
+            search.start_first(head)
+        for row in queue:
+            search.start(row, hold=True)
         allocation = held_placements(state, state.running) | search.started
-        return Decision(allocation, search.reasons, (*overdue.tolist(), *others.tolist()))
+        return Decision(allocation, search.reasons, tuple(queue) if head is None else (head, *queue))
 
-    def _queue(self, state: ClusterState) -> tuple[IntColumn, IntColumn]:
-        """Those who have waited too long, by submission; and the others, in order."""
+    def _queue(self, state: ClusterState) -> IntColumn:
+        """Return the rows of the jobs that wait, in order."""
         jobs, waiting = state.jobs, state.pending
-        waited_s = state.time_s - jobs.submit_time_s[waiting] - jobs.service_s[waiting]
-        overdue = waited_s >= self._patience_s
-        others = waiting[~overdue]
         keys: dict[str, FloatColumn] = {
             "gpus": jobs.num_gpus.astype(np.float64),
             "shortest": state.remaining_s,
             "area": state.remaining_s * jobs.num_gpus,
             "fifo": np.zeros(len(jobs)),
         }
-        return waiting[overdue], others[np.argsort(keys[self._order][others], kind="stable")]
+        return waiting[np.argsort(keys[self._order][waiting], kind="stable")]
 
 
 class _Search:
     """One decision while it is made.
 
     A kind of job that found no place, or was held, is not tried again: what is free gets only less, and what is shared only more.
+    Invariant: `_unreserved` is `_capacity` without the nodes reserved for the head; only jobs that are expected to end before
+    the head can start take these.
     """
 
     def __init__(self, state: ClusterState, model: ContentionModel, threshold: float) -> None:
@@ -109,36 +112,52 @@ class _Search:
         self._model = model
         self._threshold = threshold
         self._capacity = Capacity(state)
-        self._full: set[int] = set()
+        self._unreserved = self._capacity
+        self._until_s = 0.0
+        self._remaining_s = state.remaining_s
+        self._full: set[tuple[int, bool]] = set()
         self._held: dict[tuple[int, tuple[int, float]], str] = {}
         self.started: dict[int, Placement] = {}
         self.reasons: dict[int, str] = {}
+
+    def start_first(self, row: int) -> None:
+        """Start that job, whatever it gains; if it does not fit, reserve the nodes where it fits soonest."""
+        if not self.start(row, hold=False):
+            self.reasons[row] = RESERVED
+            reservation = reserve(self._state, self._capacity, row, self._state.running)
+            self._unreserved = self._capacity.copy()
+            self._unreserved.seal(reservation.nodes)
+            # Where nobody knows when the head can start, nobody is known to end before.
+            self._until_s = reservation.wait_s if math.isfinite(reservation.wait_s) else 0.0
 
     def start(self, row: int, *, hold: bool) -> bool:
         """Start that job if it fits and, with `hold`, gains enough; whether it did."""
         key = self._capacity.requests.keys[row]
         kind = key, self._model.kind(row)
-        if key in self._full:
+        short = bool(self._remaining_s[row] < self._until_s)
+        if (key, short) in self._full:
             return False
         if hold and kind in self._held:
             self.reasons[row] = self._held[kind]
             return False
-        best = self._best(row)
+        best = self._best(row, self._capacity if short else self._unreserved)
         if best is None:
-            self._full.add(key)
+            self._full.add((key, short))
             return False
         if hold and best.disturbed and best.effect.net < self._threshold:
             self._held[kind] = self.reasons[row] = self._why_held(row, best)
             return False
         self._capacity.take(row, best.placement)
+        if self._unreserved is not self._capacity:
+            self._unreserved.take(row, best.placement)
         self._model.add(row, best.placement)
         self.started[row] = best.placement
         self.reasons[row] = self._why_here(row, best)
         return True
 
-    def _best(self, row: int) -> _Choice | None:
+    def _best(self, row: int, capacity: Capacity) -> _Choice | None:
         model, found = self._model, None
-        for placement in candidates(self._capacity, row, model.crowd):
+        for placement in candidates(capacity, row, model.crowd):
             effect = model.effect(row, placement)
             if found is None or effect.net > found[1].net + 1e-12:
                 found = placement, effect

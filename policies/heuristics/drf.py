@@ -25,13 +25,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from policies.api import Decision, PolicySpec
-from policies.elastic import Resizer, ranges
-from policies.greedy import Greedy, fixed
 from policies.model import ClusterState, FloatColumn, IntColumn
 from policies.options import choice, layout_named, number, switch
-from policies.packing import Capacity
-from policies.placing import placing_of
-from policies.resources import demands, holdings
+from policies.ordering.greedy import Greedy, fixed
+from policies.ordering.resizing import Resizer, ranges
+from policies.placement.best_fit import Capacity
+from policies.placement.resource_shares import demands, holdings
+from policies.placement.rules import placing_of
 
 
 class Drf:

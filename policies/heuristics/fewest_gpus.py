@@ -6,9 +6,9 @@ Source: "smallest job first" of Feitelson et al., "Theory and practice in parall
 from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
-from policies.follow import follow
 from policies.model import ClusterState
 from policies.options import layout_named
+from policies.ordering.run_rule import follow
 from policies.rule import Discipline, Order, Rule
 
 

@@ -6,9 +6,9 @@ Source: the "greedy" or list-scheduling form of FIFO (Graham, SIAM J. Appl. Math
 from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
-from policies.follow import follow
 from policies.model import ClusterState
 from policies.options import layout_named
+from policies.ordering.run_rule import follow
 from policies.rule import Discipline, Order, Rule
 
 

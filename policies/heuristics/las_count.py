@@ -7,9 +7,9 @@ look at nodes. Jobs are consolidated where they can be, and take the freest node
 from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
-from policies.follow import follow
 from policies.model import ClusterState
 from policies.options import number
+from policies.ordering.run_rule import follow
 from policies.rule import Discipline, Layout, Order, Rule
 
 

@@ -4,12 +4,12 @@ Source: Peng et al., "Optimus: An Efficient Dynamic Resource Scheduler for Deep 
 DL2 (Peng et al., TPDS 2021, section 6.2).
 
 As there: first every job gets the least that it can run with, so that none starves; then each further GPU goes where it takes
-most off the remaining time by the fitted model (`policies.speed_fit`), until all are given or nobody can use more. Jobs are
-placed in rising order of size, on few nodes. Sizes change at most once in an interval of ten minutes.
+most off the remaining time by the fitted model (`policies.speeds.worker_scaling`), until all are given or nobody can use more.
+Jobs are placed in rising order of size, on few nodes. Sizes change at most once in an interval of ten minutes.
 
 The fit gets better while a job runs: it is made anew with the speeds that the job was seen to have at the sizes that it had
-(`policies.observed`), beside those of its model's profile by tier of locality. What was seen is kept by the object, by job and
-while the job is there; with `fit="profiles"` nothing is.
+(`policies.speeds.observed_speeds`), beside those of its model's profile by tier of locality. What was seen is kept by the
+object, by job and while the job is there; with `fit="profiles"` nothing is.
 
 Not as there: remaining work is the estimate that policies are given, not a loss curve's; jobs without one count as the median
 of the others, and young jobs are not held back. Profiles stand for the runs before a job's start. Every worker brings its own
@@ -26,12 +26,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from policies.api import Decision, PolicySpec
-from policies.elastic import Resizer, ranges
 from policies.model import ClusterState
-from policies.observed import ObservedSpeeds
 from policies.options import choice, layout_named, number
-from policies.placing import placing_of
-from policies.speed_fit import Speeds, remaining_at_one
+from policies.ordering.resizing import Resizer, ranges
+from policies.placement.rules import placing_of
+from policies.speeds.observed_speeds import ObservedSpeeds
+from policies.speeds.worker_scaling import Speeds, remaining_at_one
 
 
 class Optimus:
@@ -56,7 +56,7 @@ class Optimus:
         )
 
     def decide(self, state: ClusterState) -> Decision:
-        """Sizes for all, then places for those who start or change (`policies.elastic`)."""
+        """Sizes for all, then places for those who start or change (`policies.ordering.resizing`)."""
         low, high = ranges(state)
         least, most = low.tolist(), high.tolist()
         gains = _gains(state, least, most, self._observed.look(state) if self._observed is not None else {})

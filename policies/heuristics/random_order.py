@@ -13,7 +13,7 @@ import numpy as np
 from policies.api import Decision, PolicySpec
 from policies.model import ClusterState, IntColumn
 from policies.options import layout_named, whole
-from policies.placing import placing_of
+from policies.placement.rules import placing_of
 from policies.selection import fill
 
 

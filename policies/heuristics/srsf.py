@@ -6,9 +6,9 @@ Source: the baseline of that name in Tiresias (Gu et al., NSDI 2019, section 2.2
 from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
-from policies.follow import follow
 from policies.model import ClusterState
 from policies.options import layout_named
+from policies.ordering.run_rule import follow
 from policies.rule import Discipline, Order, Rule
 
 

@@ -7,8 +7,8 @@ GPUs and do not look at nodes. Jobs are consolidated where they can be, and take
 from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
-from policies.follow import follow
 from policies.model import ClusterState
+from policies.ordering.run_rule import follow
 from policies.rule import Discipline, Layout, Order, Rule
 
 

@@ -3,7 +3,7 @@
 Source: Grandl et al., "Multi-resource Packing for Cluster Schedulers", SIGCOMM 2014, sections 3.2 and 3.3: the alignment of a
 task is the dot product of its demand and what is free, both as shares of the whole; its score is alignment - epsilon x
 remaining time, where epsilon is the ratio of their means. Baseline of DL2 (Peng et al., TPDS 2021, section 6.2: "shortest
-remaining completion time and highest resource packing efficiency") and of RL-TAPS (`policies.heuristics.rl_taps`).
+remaining completion time and highest resource packing efficiency") and of RL-TAPS (`policies.heuristics.rl_taps_baselines`).
 
 The paper matches tasks with machines. A gang has no single machine: here it is matched with what the cluster has free as a
 whole, of GPUs, CPUs and memory. Gangs have the size that they asked for. Jobs without an estimate come last where remaining
@@ -23,13 +23,13 @@ from dataclasses import replace
 import numpy as np
 
 from policies.api import Decision, PolicySpec
-from policies.elastic import Resizer, ranges
-from policies.greedy import Greedy
 from policies.model import ClusterState, FloatColumn, IntColumn
 from policies.options import layout_named, number, switch, whole
-from policies.packing import Capacity
-from policies.placing import Placing, placing_of
-from policies.resources import cluster_totals, demands, holdings
+from policies.ordering.greedy import Greedy
+from policies.ordering.resizing import Resizer, ranges
+from policies.placement.best_fit import Capacity
+from policies.placement.resource_shares import cluster_totals, demands, holdings
+from policies.placement.rules import Placing, placing_of
 
 
 class Tetris:

@@ -7,9 +7,9 @@ jobs of nearly equal service from preempting each other without end.
 from __future__ import annotations
 
 from policies.api import Decision, PolicySpec
-from policies.follow import follow
 from policies.model import ClusterState
 from policies.options import layout_named, number
+from policies.ordering.run_rule import follow
 from policies.rule import Discipline, Order, Rule
 
 

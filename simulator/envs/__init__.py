@@ -14,11 +14,11 @@ ELASTIC = "headway/ElasticAllocation-v0"
 SCHED2 = "headway/Sched2-v0"
 
 for _name, _one, _many in (
-    (CONTENTION, "contention:ContentionEnv", "contention"),
-    (ELASTIC, "elastic:ElasticAllocationEnv", "elastic"),
-    (SCHED2, "sched2:Sched2Env", "sched2"),
+    (CONTENTION, "contention_rl.env:ContentionEnv", "contention"),
+    (ELASTIC, "dl2.env:ElasticAllocationEnv", "elastic"),
+    (SCHED2, "sched2.env:Sched2Env", "sched2"),
 ):
     if _name not in gymnasium.registry:
         gymnasium.register(
-            _name, entry_point=f"simulator.envs.{_one}", vector_entry_point=f"simulator.envs.vectorized:{_many}"
+            _name, entry_point=f"simulator.papers.{_one}", vector_entry_point=f"simulator.papers.vectorized:{_many}"
         )

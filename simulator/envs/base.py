@@ -10,10 +10,10 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from simulator.engine import Simulation
+from simulator.engine.simulation import Simulation
+from simulator.envs.options import EVENTS, Slowdowns, TraceSource, World, cluster_of
 from simulator.envs.outcome import outcome
-from simulator.envs.shared import ELAPSED
-from simulator.envs.world import EVENTS, Slowdowns, TraceSource, World, cluster_of
+from simulator.envs.shared_memory import ELAPSED
 from simulator.errors import SettingError
 from simulator.kernel.constants import NEVER
 from simulator.kernel.job import ActiveJob

@@ -1,12 +1,12 @@
-"""What an episode came to, in the figures of `simulator.metrics`."""
+"""What an episode came to, in the figures of `simulator.results.metrics`."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from simulator import metrics
-from simulator.engine import Simulation
-from simulator.results import Result
+from simulator.engine.simulation import Simulation
+from simulator.results import metrics
+from simulator.results.result import Result
 
 _NAN = float("nan")
 

@@ -26,9 +26,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 
 from simulator.envs.base import Mask
-from simulator.envs.shared import ELAPSED, Array, Blocks, Observation
-from simulator.envs.wire import Wire
+from simulator.envs.shared_memory import ELAPSED, Array, Blocks, Observation
 from simulator.envs.worker import CALL, CALL_EACH, CLOSE, RESET, Env, Here, Infos, work
+from simulator.envs.worker_pipe import Wire
 from simulator.errors import SettingError, WorkerError
 
 Stepped: TypeAlias = tuple[Observation, Array, Array, Array, dict[str, Any]]

@@ -17,8 +17,8 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from simulator.envs.shared import ELAPSED, Blocks, Views
-from simulator.envs.wire import Wire
+from simulator.envs.shared_memory import ELAPSED, Blocks, Views
+from simulator.envs.worker_pipe import Wire
 
 Env = gymnasium.Env[Any, Any]
 Infos = list[tuple[int, dict[str, Any]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.cluster import Cluster
+from simulator.cluster.cluster import Cluster
 from simulator.traces.trace import NS_PER_S, Trace
 
 

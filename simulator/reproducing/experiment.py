@@ -13,16 +13,16 @@ from enum import Enum
 from typing import TypeAlias
 
 from policies.api import load_policy, parse_policy
-from policies.learned.statistics import Mean, change
+from policies.learned.evaluation.statistics import Mean, change
 from policies.model import FloatColumn
-from simulator import metrics
-from simulator.cluster import Cluster
-from simulator.engine import Simulation
+from simulator.cluster.cluster import Cluster
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
 from simulator.errors import SimulatorError
-from simulator.parallel import in_parallel
-from simulator.progress import Tell, drive
-from simulator.results import Result
-from simulator.settings import Settings
+from simulator.results import metrics
+from simulator.results.result import Result
+from simulator.runs.process_pool import in_parallel
+from simulator.runs.progress import Tell, drive
 from simulator.slowdown.profiles import Profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S, Trace

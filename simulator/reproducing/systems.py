@@ -45,9 +45,9 @@ class System:
 SYSTEMS: dict[str, System] = {
     "contention-rl": System(
         "contention-aware scheduling by reinforcement learning (Ryu and Eo), and headway-rl beside it",
-        "simulator.reproducing.contention_rl",
+        "simulator.papers.contention_rl.experiment",
     ),
-    "sched2": System("SCHED2 (Luan et al., GLOBECOM 2019)", "simulator.reproducing.sched2"),
+    "sched2": System("SCHED2 (Luan et al., GLOBECOM 2019)", "simulator.papers.sched2.experiment"),
 }
 
 
@@ -71,7 +71,7 @@ def reproduce(system: System, *, quick: bool, seeds: int | None, profiles: Path 
 def write(folder: Path, system: System, outcome: Outcome, command: str) -> Path:
     """The page, and beside it what programs read. Where the page is. Raises SettingError."""
     from simulator.reproducing.told import as_json, write_page
-    from simulator.results import prepare_folder
+    from simulator.results.result import prepare_folder
 
     prepare_folder(folder)
     write_page(folder / PAGE, outcome, system.pictures(outcome), command)

@@ -10,11 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from policies.learned.statistics import Mean
+from policies.learned.evaluation.statistics import Mean
 from simulator.errors import SettingError
-from simulator.report.page import STYLE, versions
 from simulator.reproducing.experiment import Finding, Outcome, Setting
 from simulator.reproducing.pictures import Picture, svg
+from simulator.runs.report.page import STYLE, versions
 
 _HOUR_S = 3600.0
 _PAGE = """<!doctype html>
@@ -95,7 +95,7 @@ def write_page(path: Path, outcome: Outcome, pictures: Sequence[Picture], comman
     for setting in outcome.experiment.settings:
         words = f"<h2>{escape(setting.name)}</h2><p class='note'>{escape(setting.says)}</p>"
         parts.append(f"<section class='card'>{words}{_html(_table(outcome, setting))}</section>")
-    style = (files("simulator.report") / "assets" / STYLE).read_text(encoding="utf-8")
+    style = (files("simulator.runs.report") / "assets" / STYLE).read_text(encoding="utf-8")
     text = _PAGE.format(
         title=escape(f"Headway: {outcome.experiment.name} reproduced"), style=style, body="\n".join(parts)
     )

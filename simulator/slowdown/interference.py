@@ -20,12 +20,12 @@ from math import exp
 
 import numpy as np
 
+from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Neighbours
 from simulator.slowdown.fitting import FitReport, Matrix, report, split
 from simulator.slowdown.profiles import Interference, Profiles
 from simulator.slowdown.sockets import groups
-from simulator.topology import Topology
 
 CORES = 8
 """Of one socket (MARL, section VI)."""

@@ -23,6 +23,7 @@ from math import sqrt
 
 import numpy as np
 
+from simulator.cluster.topology import Topology, TreeRoutes
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Model
 from simulator.slowdown.fitting import FitReport, nonnegative, report, split
@@ -30,7 +31,6 @@ from simulator.slowdown.links import LinkUse
 from simulator.slowdown.profiles import Profile, Profiles, RingTime
 from simulator.slowdown.ring import BestRing
 from simulator.slowdown.sockets import groups_of
-from simulator.topology import Topology, TreeRoutes
 
 Links = frozenset[int]
 _NO_LINKS: Links = frozenset()

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
 
+from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Model
 from simulator.slowdown.fitting import FitReport, report, split, two_way
 from simulator.slowdown.profiles import Curve, Profiles
 from simulator.slowdown.ring import BestRing, alone_s
-from simulator.topology import Topology
 
 
 class Locality(Model):

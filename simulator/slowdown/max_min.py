@@ -24,12 +24,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.links import LinkUse
 from simulator.slowdown.profiles import Profile, Profiles
 from simulator.slowdown.ring import GB, BestRing, ring_gbs, sent_bytes
 from simulator.slowdown.waterfill import level, max_min
-from simulator.topology import Topology
 
 _ROUNDS = 12
 """Of `sharing=duty`; more of them move no factor by a thousandth."""

@@ -2,7 +2,7 @@
 
 factor(j) = min over the jobs i that share a node with j of ratio(j, i), where ratio is the throughput of j beside i over its
 throughput alone: 1 / contention sensitivity. A ratio is looked up by what both are (model, GPUs, nodes), then as
-`policies.pairs.Ratios` says.
+`policies.state.pair_ratios.Ratios` says.
 
 `single=no`: jobs on one node neither suffer nor do harm, as the table measures sharing of the network.
 """
@@ -13,12 +13,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from policies.pairs import Pair, Ratios, key_of, medians, model_of
+from policies.state.pair_ratios import Pair, Ratios, key_of, medians, model_of
+from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Neighbours
 from simulator.slowdown.fitting import FitReport, report, split
 from simulator.slowdown.profiles import Profiles
-from simulator.topology import Topology
 
 
 class PairTable(Neighbours):

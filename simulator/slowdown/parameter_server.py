@@ -26,12 +26,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Neighbours
 from simulator.slowdown.fitting import FitReport, nonnegative, report, split
 from simulator.slowdown.profiles import Profile, Profiles, Servers
 from simulator.slowdown.ring import GB
-from simulator.topology import Topology
 
 
 class ParameterServer(Neighbours):

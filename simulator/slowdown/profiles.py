@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
 
-from policies.pairs import Pair, key_of
-from policies.ring_time import RL_TAPS_RING, RingTime
+from policies.state.pair_ratios import Pair, key_of
+from policies.state.ring_reduction import RL_TAPS_RING, RingTime
 from simulator.errors import SlowdownError
 
 __all__ = [

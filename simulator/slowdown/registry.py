@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from simulator.cluster.topology import Topology
 from simulator.errors import SlowdownError
 from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.interference import HostInterference
@@ -16,7 +17,6 @@ from simulator.slowdown.pair_table import PairTable
 from simulator.slowdown.parameter_server import ParameterServer
 from simulator.slowdown.profiles import Profiles
 from simulator.slowdown.scaling import Scaling
-from simulator.topology import Topology
 
 NONE = "none"
 """The name that switches all models off."""

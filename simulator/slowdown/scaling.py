@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Model
 from simulator.slowdown.fitting import FitReport, nonnegative, report, split
 from simulator.slowdown.profiles import Profiles
 from simulator.slowdown.ring import BestRing
-from simulator.topology import Topology
 
 
 class Scaling(Model):

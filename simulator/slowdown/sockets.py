@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
-from simulator.topology import Topology
 
 
 def held_on(resident: Resident, node: int) -> int:

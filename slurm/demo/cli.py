@@ -32,7 +32,7 @@ def demo(
     from rich.console import Console
 
     from slurm.demo.errors import Interrupted
-    from slurm.demo.interrupts import Interrupts
+    from slurm.demo.run.interrupts import Interrupts
     from slurm.demo.show import Options, show
 
     console = Console(stderr=as_json)
@@ -58,10 +58,10 @@ def _status(completed: bool, signal_number: int | None) -> int:
 
 def main() -> None:
     """Entry point: an error that a user can mend is one message and exit status 1."""
-    from controller.admin_client import AskError
-    from controller.errors import HeadwayError
+    from controller.base.errors import HeadwayError
+    from controller.cli.client import AskError
     from slurm.demo.errors import DemoError
-    from slurm.minicluster.errors import MiniClusterError
+    from slurm.errors import MiniClusterError
 
     try:
         app()

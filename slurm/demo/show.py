@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from slurm.demo import emulated, summary
-from slurm.demo.driver import MonotonicTimer, Run, drive
-from slurm.demo.ground import Ground
-from slurm.demo.history import RunResult
-from slurm.demo.interrupts import Interrupts
-from slurm.demo.mix import GPUS_PER_NODE, NODES, TWELVE, Training, short_mix
-from slurm.demo.screen import Screen, open_screen
-from slurm.demo.services import STALE_AFTER_S, Headway, tied_to_us
-from slurm.installation import Installation
+from slurm.demo.display import summary
+from slurm.demo.display.history import RunResult
+from slurm.demo.display.screen import Screen, open_screen
+from slurm.demo.run import emulated
+from slurm.demo.run.driver import MonotonicTimer, Run, drive
+from slurm.demo.run.interrupts import Interrupts
+from slurm.demo.run.services import STALE_AFTER_S, Headway, tied_to_us
+from slurm.demo.run.workdir import Ground
+from slurm.demo.workload import GPUS_PER_NODE, NODES, TWELVE, Training, short_mix
+from slurm.testbed import Installation
 
 if TYPE_CHECKING:
     from slurm.minicluster.cluster import RunningCluster
@@ -87,7 +88,7 @@ def show(options: Options, console: Console, interrupts: Interrupts) -> Outcome:
 
 def _make_ready(screen: Screen, interrupts: Interrupts) -> list[str]:
     """Install Slurm if need be and possible. Returns why there can be no real Slurm here; empty when there can."""
-    from slurm.minicluster.errors import CommandError
+    from slurm.errors import CommandError
     from slurm.prerequisites import PACKAGES, install, missing
 
     reasons = missing()
@@ -126,9 +127,9 @@ def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> 
 def _both_ways(
     options: Options, installation: Installation, cluster: RunningCluster, screen: Screen
 ) -> tuple[RunResult, RunResult]:
-    from controller.config import load_settings
+    from controller.base.config import load_settings
     from controller.slurm.select import command_line_client
-    from slurm.demo.real import SlurmWorld, prepare_nodes
+    from slurm.demo.run.real import SlurmWorld, prepare_nodes
 
     prepare_nodes(cluster)
     client = command_line_client(load_settings(installation.config))

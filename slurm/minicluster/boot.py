@@ -11,13 +11,14 @@ import stat
 import time
 from pathlib import Path
 
-from slurm.minicluster import cgroups, configuration, namespaces, network, teardown
-from slurm.minicluster.configuration import GPU_MAJOR, Layout
-from slurm.minicluster.errors import BootError, PrerequisiteError
-from slurm.minicluster.network import CONTROLLER, Addresses
-from slurm.minicluster.processes import ProcessRef, run_tied, wait_until
+from slurm.errors import BootError, PrerequisiteError
+from slurm.minicluster import teardown
+from slurm.minicluster.host import cgroups, configuration, namespaces, network
+from slurm.minicluster.host.configuration import GPU_MAJOR, Layout
+from slurm.minicluster.host.network import CONTROLLER, Addresses
 from slurm.minicluster.record import Record, boot_id
 from slurm.minicluster.spec import ClusterSpec
+from slurm.processes import ProcessRef, run_tied, wait_until
 
 _MUNGED_TIMEOUT_S = 10.0
 

@@ -138,7 +138,7 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show the clusters of this machine, and what is missing to boot one."""
-    from slurm.minicluster.errors import NotRunningError
+    from slurm.errors import NotRunningError
     from slurm.minicluster.status import all_statuses
     from slurm.prerequisites import missing
 
@@ -189,7 +189,7 @@ def main() -> None:
     except SystemExit:
         raise
     except Exception as error:
-        from slurm.minicluster.errors import MiniClusterError
+        from slurm.errors import MiniClusterError
 
         if not isinstance(error, MiniClusterError) or os.environ.get("HEADWAY_DEBUG"):
             raise

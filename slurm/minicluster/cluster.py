@@ -7,12 +7,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from slurm.minicluster import boot, network, teardown
-from slurm.minicluster.configuration import cluster_name
-from slurm.minicluster.errors import AlreadyRunningError, BootError, CommandError, MiniClusterError, NotRunningError
-from slurm.minicluster.network import CONTROLLER, LinkBytes
+from slurm.errors import AlreadyRunningError, BootError, CommandError, MiniClusterError, NotRunningError
+from slurm.minicluster import boot, teardown
+from slurm.minicluster.handle import RunningCluster
+from slurm.minicluster.host import network
+from slurm.minicluster.host.configuration import cluster_name
+from slurm.minicluster.host.network import CONTROLLER, LinkBytes
 from slurm.minicluster.record import NameLock, RecordStore
-from slurm.minicluster.running import RunningCluster
 from slurm.minicluster.spec import ClusterSpec, PartitionSpec
 
 __all__ = [

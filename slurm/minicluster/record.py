@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from slurm.minicluster.errors import AlreadyRunningError, MiniClusterError
-from slurm.minicluster.processes import ProcessRef, wait_until
+from slurm.errors import AlreadyRunningError, MiniClusterError
+from slurm.processes import ProcessRef, wait_until
 
 RUNTIME_ROOT = Path("/run/headway-minicluster")
 """Locks and records of all clusters of this machine."""

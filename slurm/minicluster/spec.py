@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from slurm.minicluster.errors import SpecError
+from slurm.errors import SpecError
 
 CgroupMode = Literal["auto", "v1", "v2", "none"]
 """How slurmd contains jobs. `auto` takes v1 or v2 when it works on this machine, else none."""

@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm.minicluster import namespaces
-from slurm.minicluster.configuration import Layout
-from slurm.minicluster.errors import MiniClusterError
-from slurm.minicluster.network import CONTROLLER
+from slurm.errors import MiniClusterError
+from slurm.minicluster.handle import RunningCluster
+from slurm.minicluster.host import namespaces
+from slurm.minicluster.host.configuration import Layout
+from slurm.minicluster.host.network import CONTROLLER
 from slurm.minicluster.record import Record, RecordStore
-from slurm.minicluster.running import RunningCluster
 
 Phase = Literal["booting", "up", "broken", "ended"]
 """broken: a host or slurmctld is down. ended: its owner is gone and did not take it down; `down` removes what is left."""

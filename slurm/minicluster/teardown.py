@@ -8,9 +8,9 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from slurm.minicluster import cgroups, namespaces, network
-from slurm.minicluster.errors import MiniClusterError, NotRunningError
-from slurm.minicluster.network import NetworkNames
+from slurm.errors import MiniClusterError, NotRunningError
+from slurm.minicluster.host import cgroups, namespaces, network
+from slurm.minicluster.host.network import NetworkNames
 from slurm.minicluster.record import Record, RecordStore, boot_id
 
 MARKER = ".headway-minicluster"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from slurm.demo import jobpython
-from slurm.demo.real import USER
+from slurm.demo.run import jobpython
+from slurm.demo.run.real import USER
 from tests.bench.figures import Findings
 from tests.bench.grounds import Side, until, with_headway
 from tests.bench.usage import Load, load, memory_mib

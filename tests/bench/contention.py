@@ -29,15 +29,15 @@ import numpy as np
 
 from policies.api import Decision, Policy, load_policy, parse_policy
 from policies.heuristics.contention_greedy import ContentionGreedy
-from policies.learned.statistics import Mean, change
+from policies.learned.evaluation.statistics import Mean, change
 from policies.model import ClusterState
-from simulator.cluster import cluster_of
-from simulator.engine import Simulation
-from simulator.parallel import in_parallel
-from simulator.reproducing.contention_rl import CONTROLS, GREEDY, HEADWAY, NIC_GBS, cluster
+from simulator.cluster.cluster import cluster_of
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
+from simulator.papers.contention_rl.experiment import CONTROLS, GREEDY, HEADWAY, NIC_GBS, cluster
 from simulator.reproducing.systems import FIRST_TEST_SEED
-from simulator.results import Result
-from simulator.settings import Settings
+from simulator.results.result import Result
+from simulator.runs.process_pool import in_parallel
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate

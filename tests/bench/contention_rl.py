@@ -37,16 +37,16 @@ from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.network import Network
 from policies.learned.contention_rl.policy import Agent, RlBase, RlHybrid
 from policies.learned.contention_rl.recipe import Recipe, Training
-from policies.learned.systems import TEST_SEEDS
+from policies.learned.training.systems import TEST_SEEDS
 from policies.model import ClusterState
-from policies.pairs import Ratios, key_of
-from simulator.cluster import parse_cluster
-from simulator.engine import Simulation
-from simulator.envs.bench import cpu_s
-from simulator.envs.contention import BRANCHES, ContentionEnv
+from policies.state.pair_ratios import Ratios, key_of
+from simulator.cluster.cluster import parse_cluster
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
 from simulator.envs.vector import ProcessVectorEnv
-from simulator.results import Result
-from simulator.settings import Settings
+from simulator.papers.bench import cpu_s
+from simulator.papers.contention_rl.env import BRANCHES, ContentionEnv
+from simulator.results.result import Result
 from simulator.slowdown import pair_table
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.profiles import Profiles

@@ -16,21 +16,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
-from controller.clock import RealClock
-from controller.config import ControllerSettings
-from controller.cycle import Cycle
-from controller.decide import Decided, Decider
-from controller.events import EventLog
-from controller.journal import Journal
-from controller.preempting import Preempting
-from controller.slurm.command_line import CommandLineClient
-from controller.slurm.parse import Clockface
-from controller.slurm.run import Completed
+from controller.base.clock import RealClock
+from controller.base.config import ControllerSettings
+from controller.base.events import EventLog
+from controller.cycle.cycle import Cycle
+from controller.cycle.decide import Decided, Decider
+from controller.preempt.manager import Preempting
+from controller.slurm.scontrol.client import CommandLineClient
+from controller.slurm.scontrol.parse import Clockface
+from controller.slurm.scontrol.run import Completed
+from controller.state.journal import Journal
 from policies.api import Decision, Outcome, PolicySpec, load_policy
-from policies.client import PolicyClient
-from policies.heap import quiet_heap
 from policies.model import ClusterState
-from slurm.installation import Installation
+from policies.serving.client import PolicyClient
+from policies.serving.runtime.gc_pauses import quiet_heap
+from slurm.testbed import Installation
 from tests.bench.figures import Findings, percentile
 from tests.bench.scontrol_text import ScontrolText
 
@@ -234,6 +234,14 @@ class _Timed:
         self._inner = inner
         self.address = inner.address
         self.last_s = 0.0
+
+    @property
+    def connection(self) -> int:
+        return self._inner.connection
+
+    @property
+    def connected(self) -> bool:
+        return self._inner.connected
 
     async def describe(self, deadline_s: float) -> PolicySpec:
         return await self._inner.describe(deadline_s)

@@ -14,9 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from slurm.demo import jobpython
-from slurm.installation import Installation
+from slurm.demo.run import jobpython
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster
+from slurm.testbed import Installation
 
 _numbers = itertools.count(1)
 _RUNS = re.compile(

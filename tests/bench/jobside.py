@@ -25,8 +25,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import nodeagent
-from nodeagent import frames
 from nodeagent.config import AgentSettings
+from nodeagent.wire import frames
 from tests.bench.figures import Findings, spread
 
 JOBSIDE = Path(nodeagent.__file__).parent / "jobside"

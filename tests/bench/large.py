@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-from controller.config import ControllerSettings
-from controller.slurm.command_line import CommandLineClient
-from controller.slurm.parse import Clockface
-from controller.slurm.run import CommandRunner, Completed, ProcessRunner
+from controller.base.config import ControllerSettings
+from controller.slurm.scontrol.client import CommandLineClient
+from controller.slurm.scontrol.parse import Clockface
+from controller.slurm.scontrol.run import CommandRunner, Completed, ProcessRunner
 from controller.slurm.select import slurm_environment
 from tests.bench.figures import Findings, spread
 from tests.bench.idle import watch

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from slurm.installation import Installation
 from slurm.minicluster.cluster import MiniCluster
+from slurm.testbed import Installation
 from tests.bench.grounds import cluster_name, until
 
 PARTITION = "big"

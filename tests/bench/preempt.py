@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from slurm.demo import jobpython
-from slurm.demo.real import USER
-from slurm.installation import Installation
+from slurm.demo.run import jobpython
+from slurm.demo.run.real import USER
+from slurm.testbed import Installation
 from tests.bench.figures import Findings, spread
 from tests.bench.grounds import Side, until, with_headway
 from tests.bench.slurm_states import SlurmStates

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
-from controller.lease import Lease, write_lease
+from controller.base.lease import Lease, write_lease
 from controller.slurm.client import HOLD_MARK
-from slurm.installation import Installation
 from slurm.minicluster.cluster import MiniCluster
+from slurm.testbed import Installation
 from tests.bench.figures import Findings, percentile, spread
 from tests.bench.grounds import Side, cluster_name, with_headway, without_headway
 

@@ -26,17 +26,17 @@ from policies.api import Policy
 from policies.learned.sched2.placements import fewest_nodes
 from policies.learned.sched2.policy import Sched2
 from policies.learned.sched2.window import FIRST, WIDEST
-from policies.locality import SAME_RACK
-from simulator import metrics
-from simulator.cluster import Cluster, parse_cluster
-from simulator.engine import Simulation
-from simulator.parallel import in_parallel
-from simulator.results import Result
-from simulator.sched2_baselines import BASELINES, CONTROLS, Baseline
-from simulator.settings import Settings
+from policies.placement.locality_tiers import SAME_RACK
+from simulator.cluster.cluster import Cluster, parse_cluster
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
+from simulator.papers.sched2.baselines import BASELINES, CONTROLS, Baseline
+from simulator.results import metrics
+from simulator.results.result import Result
+from simulator.results.timeline import Timeline
+from simulator.runs.process_pool import in_parallel
 from simulator.slowdown.papers import SCHED2, paper_profiles
 from simulator.slowdown.registry import build
-from simulator.timeline import Timeline
 from simulator.traces.generators.sched2 import TEST_SEEDS, TRAINING_SEEDS, generate
 from simulator.traces.generators.sched2 import Sched2 as Workload
 from simulator.traces.trace import NS_PER_S, Trace

@@ -21,10 +21,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from simulator import metrics
-from simulator.cluster import Cluster, parse_cluster
-from simulator.results import Result
-from simulator.sched2_baselines import BASELINES, Baseline
+from simulator.cluster.cluster import Cluster, parse_cluster
+from simulator.papers.sched2.baselines import BASELINES, Baseline
+from simulator.results import metrics
+from simulator.results.result import Result
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.sched2 import TRAINING_SEEDS, Sched2, generate

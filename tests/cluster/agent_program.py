@@ -8,8 +8,8 @@ from pathlib import Path
 
 from nodeagent.config import load_settings
 from nodeagent.daemon import assemble, stop_signals
-from nodeagent.reporter import FileReporter
-from policies.sdnotify import Notifier
+from nodeagent.uplink.reporter import FileReporter
+from policies.serving.runtime.sdnotify import Notifier
 
 
 async def main(settings: Path, reports: Path) -> None:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from slurm.installation import Installation
 from slurm.minicluster.cluster import MiniCluster
+from slurm.testbed import Installation
 from tests.cluster.conftest import skip_unless_possible, unique_name
 
 USER = "daemon"

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from slurm.demo import jobpython
-from slurm.minicluster.processes import ProcessRef, all_pids
+from slurm.demo.run import jobpython
+from slurm.processes import ProcessRef, all_pids
 from tests.cluster.training import Training, training
 from tests.returning.job import Records, script
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from controller.errors import SlurmUnavailableError
+from controller.base.errors import SlurmUnavailableError
 from controller.slurm.client import JobKey, SlurmClient, SlurmSnapshot
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster, PartitionSpec
 from slurm.minicluster.spec import ACCOUNT
@@ -109,6 +109,9 @@ class MiniClusterBench:
         await self._run("scancel", key.job_id)
 
     # ---- operators
+
+    async def operator_hold(self, key: JobKey) -> None:
+        await self._run("scontrol", "hold", key.job_id)
 
     async def drain(self, node: str) -> None:
         await self._run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test of draining")

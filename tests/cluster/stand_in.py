@@ -7,14 +7,15 @@ import pwd
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from controller import integration
-from controller.lease import Lease, wake_room, write_lease
+from controller.base.lease import Lease, wake_room, write_lease
+from controller.slurm import installed_files as integration
 
-SLURM_FOLDER = Path(__file__).parents[2] / "slurm"
+SLURM_FOLDER = Path(__file__).parents[2] / "slurm" / "plugin"
 CONTROLLER_UID = 4242
 """Nobody on this machine; only root and this uid may release what Headway holds."""
 
@@ -29,9 +30,15 @@ class StandIn:
         self.runtime_dir.chmod(0o755)
         self.lease = self.runtime_dir / "lease"
         self.wake = self.runtime_dir / "wake"
-        os.mkfifo(self.wake, 0o600)
-        os.chown(self.wake, slurm.pw_uid, slurm.pw_gid)
+        hooks = self.runtime_dir / "wake-hooks"
+        for path in (self.wake, hooks):
+            os.mkfifo(path, 0o600)
+            os.chown(path, slurm.pw_uid, slurm.pw_gid)
+        self.holds = self.runtime_dir / "holds"
+        self.holds.mkdir(mode=0o700)
+        os.chown(self.holds, slurm.pw_uid, slurm.pw_gid)
         self._pipe = os.open(self.wake, os.O_RDWR | os.O_NONBLOCK)
+        self._hooks = os.open(hooks, os.O_RDWR | os.O_NONBLOCK)
         self._beat_s = 0
 
     def __enter__(self) -> Self:
@@ -41,6 +48,7 @@ class StandIn:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._pipe)
+        os.close(self._hooks)
         shutil.rmtree(self.runtime_dir)
 
     def script(self, source: str) -> Path:
@@ -68,11 +76,19 @@ class StandIn:
         write_lease(self.lease, Lease(**{**values, **changes}))
 
     def lines(self) -> list[str]:
-        """What came through the pipe since the last call."""
-        try:
-            return os.read(self._pipe, 1 << 20).decode().splitlines()
-        except BlockingIOError:
-            return []
+        """What came through both pipes since the last call."""
+        found = []
+        for pipe in (self._pipe, self._hooks):
+            with suppress(BlockingIOError):
+                found += os.read(pipe, 1 << 20).decode().splitlines()
+        return found
+
+    def written_holds(self) -> set[str]:
+        """Holds of users that lie there since the last call."""
+        paths = list(self.holds.iterdir())
+        for path in paths:
+            path.unlink()
+        return {path.name for path in paths}
 
     def fill(self) -> None:
         """To the brim: any further byte would block its writer."""

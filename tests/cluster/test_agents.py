@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.ideal import ideal_of
-from controller.sensitivity import IdealSource, Priors, sensitivity
-from controller.sights import ProfileRow
-from controller.windows import Observation, Sight
+from controller.profiles.ideal import ideal_of
+from controller.profiles.sensitivity import IdealSource, Priors, sensitivity
+from controller.profiles.sightings import ProfileRow
+from controller.profiles.windows import Observation, Sight
 from tests.cluster.training import Training, training
 
 pytestmark = pytest.mark.timeout(600)
@@ -70,7 +70,7 @@ def test_the_users_own_python_path_stays_behind_ours(cluster: Training) -> None:
 @pytest.mark.parametrize(
     "options", [["--gpus=1", "--comment=my run, headway=off"], ["--gpus=1", "--export=ALL,HEADWAY_PROFILE=off"], []]
 )
-def test_who_does_not_want_it_or_has_no_gpus_is_left_alone(cluster: Training, options: list[str]) -> None:
+def test_jobs_that_are_not_measured_can_import_headway_job_all_the_same(cluster: Training, options: list[str]) -> None:
     job = cluster.submit(
         "#!/bin/sh\nenv\nsrun env\n", *options, "--output=off-%j.log", SBATCH_EXPORT="ALL", PYTHONPATH="/own"
     )
@@ -78,7 +78,8 @@ def test_who_does_not_want_it_or_has_no_gpus_is_left_alone(cluster: Training, op
     cluster.until_state(job, "COMPLETED")
     seen = cluster.said(f"off-{job}.log")
     assert "HEADWAY_JOB_SOCKET" not in seen
-    assert re.findall(r"^PYTHONPATH=(.*)$", seen, re.MULTILINE) == ["/own", "/own"]
+    ours = f"{cluster.headway.job_side}:{cluster.headway.job_side}/before_2_5:/own"
+    assert re.findall(r"^PYTHONPATH=(.*)$", seen, re.MULTILINE) == [ours, ours]
 
 
 # --- measuring

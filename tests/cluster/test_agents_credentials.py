@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 
-from slurm.installation import Installation
 from slurm.minicluster.cluster import MiniCluster
+from slurm.testbed import Installation
 from tests.cluster.conftest import skip_unless_possible, unique_name
 from tests.cluster.live import Live
 

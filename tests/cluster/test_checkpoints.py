@@ -47,3 +47,52 @@ def test_a_requeued_job_goes_on_elsewhere_with_the_losses_of_one_that_was_left_a
     whole = dict(cluster.losses("whole"))
     assert sorted(whole) == list(range(STEPS))
     cluster.check_losses("broken", whole)
+
+
+def test_a_job_that_comes_to_nodes_without_an_agent_goes_on_where_it_was(cluster: Returning) -> None:
+    # Given a job that has saved, and no agent on any other node than its own
+    job = cluster.begin("silent")
+    cluster.until_trains("silent")
+    before = cluster.nodes(job)
+    cluster.cluster.run("scancel", "--signal=USR1", "--full", job)
+    cluster.until(lambda: cluster.saved_steps("silent"), "a checkpoint")
+    others = sorted(set(cluster.cluster.node_names) - set(before))
+    for node in others:
+        cluster.headway.stop_agent(cluster.cluster, node)
+
+    # When it is requeued, and its own nodes take no more jobs
+    own = f"nodename={','.join(before)}"
+    cluster.cluster.run("scontrol", "update", own, "state=drain", "reason=test")
+    try:
+        cluster.cluster.run("scontrol", "requeue", job)
+        cluster.until_state(job, "PENDING")
+        cluster.cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")
+        cluster.until_began("silent", 2)
+        assert sorted(cluster.nodes(job)) == others
+        cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
+    finally:
+        cluster.cluster.run("scontrol", "update", own, "state=resume")
+        for node in others:
+            cluster.headway.start_agent(cluster.cluster, node)
+
+    # Then it went on after a step that was saved
+    first, second = cluster.began("silent")
+    assert first == 0
+    assert 10 <= second < STEPS
+
+
+@pytest.mark.parametrize("options", [("--gres=none",), ("--comment=headway=off",)])
+def test_jobs_that_are_not_measured_save_and_come_back(cluster: Returning, options: tuple[str, ...]) -> None:
+    name = "bare" if "none" in options[0] else "off"
+    job = cluster.begin(name, *options, *(("--gpus-per-node=0",) if name == "bare" else ()))
+    cluster.until_trains(name)
+    cluster.cluster.run("scancel", "--signal=USR1", "--full", job)
+    cluster.until(lambda: cluster.saved_steps(name), "a checkpoint")
+    cluster.cluster.run("scontrol", "requeue", job)
+    cluster.until_state(job, "PENDING")
+    cluster.cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")
+    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
+
+    first, second = cluster.began(name)
+    assert first == 0
+    assert 10 <= second < STEPS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simulator.cluster import read_cluster
+from simulator.cluster.cluster import read_cluster
 from tests.cluster.live import live
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm.minicluster.network import NetworkNames
+from slurm.minicluster.host.network import NetworkNames
 from slurm.minicluster.record import RUNTIME_ROOT
 from slurm.minicluster.spec import STATE_ROOT
 from tests.cluster.conftest import skip_unless_possible, unique_name

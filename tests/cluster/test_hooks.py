@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster
-from slurm.setup_cli import app
+from slurm.setup.cli import app
 from tests.cluster.conftest import skip_unless_possible, unique_name
 from tests.cluster.stand_in import StandIn
 

@@ -17,7 +17,7 @@ import pytest
 
 from slurm.minicluster import teardown
 from slurm.minicluster.cluster import AlreadyRunningError, ClusterSpec, MiniCluster, MiniClusterError, PartitionSpec
-from slurm.minicluster.network import NetworkNames
+from slurm.minicluster.host.network import NetworkNames
 from slurm.minicluster.record import RUNTIME_ROOT, RecordStore
 from slurm.minicluster.spec import STATE_ROOT
 from tests.cluster.conftest import skip_unless_possible, unique_name

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slurm.demo import jobpython
+from slurm.demo.run import jobpython
 from tests.cluster.live import USER, Live, live
 from tests.cluster.training import Training
 

@@ -93,7 +93,7 @@ def test_a_user_may_hold_a_waiting_job(world: Live) -> None:
     world.until_state(blocker, "RUNNING")
     job = world.sbatch("--gres=gpu:1", seconds=1)
     world.cluster.run("scontrol", "hold", job, user="daemon")
-    world.until(lambda: "headway:user-hold" in mark(world, job), "the hold is the user's")
+    world.until(lambda: mark(world, job) == "headway:user-hold", "the hold is the user's")
     world.cluster.run("scancel", blocker)
     world.until_state(blocker, "CANCELLED")
     time.sleep(2.0)

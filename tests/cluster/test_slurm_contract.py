@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from controller.config import ControllerSettings
+from controller.base.config import ControllerSettings
 from controller.slurm.client import HOLD_MARK, Phase, Pin
 from controller.slurm.select import command_line_client, open_client
 from slurm.minicluster.cluster import MiniCluster

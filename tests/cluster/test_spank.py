@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from controller.lease import Lease, write_lease
-from controller.slurm_conf import read_slurm_conf
-from slurm.installation import Installation
+from controller.base.lease import Lease, write_lease
+from controller.slurm.conf import read_slurm_conf
 from slurm.minicluster.cluster import MiniCluster
 from slurm.prerequisites import missing
-from slurm.setup_build import Toolchain, build, find_toolchain, header_release
-from slurm.setup_cli import app
-from slurm.setup_spank import plugin_folder
+from slurm.setup.cli import app
+from slurm.setup.spank_build import Toolchain, build, find_toolchain, header_release
+from slurm.setup.spank_plan import plugin_folder
+from slurm.testbed import Installation
 from tests.cluster.conftest import unique_name
 
 USER = "daemon"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.journal import Journal
-from controller.ledger import Ledger, PinRecord
 from controller.slurm.client import JobKey, ResourceRequest
+from controller.state.journal import Journal
+from controller.state.ledger import Ledger, PinRecord
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster
 from tests.cluster.conftest import skip_unless_possible, unique_name
 from tests.cluster.stand_in import StandIn
@@ -43,7 +43,7 @@ class Machine:
         )
 
     def watchdog(self) -> subprocess.CompletedProcess[str]:
-        return self.run("controller.daemon_cli", "watchdog", "--config", str(self.config))
+        return self.run("controller.daemon.cli", "watchdog", "--config", str(self.config))
 
     def sbatch(self, *options: str) -> str:
         # Not over before the watchdog has taken its mark off: of what is over Slurm changes nothing.
@@ -131,6 +131,28 @@ def test_a_job_that_was_about_to_start_gets_its_own_request_back(machine: Machin
     machine.completes(job)
 
 
+def test_neither_a_damaged_journal_nor_wrong_settings_keep_jobs_held(machine: Machine) -> None:
+    # Given held jobs, one of them pinned, over a journal that is rubbish and settings with mistakes
+    pinned, other = machine.sbatch("--gpus=2"), machine.sbatch("--gpus=2")
+    machine.cluster.run("scontrol", "update", f"jobid={pinned}", "NumNodes=1-1", "ReqNodeList=n2", "StartTime=now")
+    machine.state_dir.mkdir()
+    (machine.state_dir / "journal.sqlite").write_bytes(b"rubbish!" * 4096)
+    settings = machine.config.read_text()
+    machine.config.write_text(f"{settings}no_such_key = 7\npoll_interval_s = ?\n")
+    machine.stand_in.beat(age_s=1000)
+
+    # When the watchdog looks
+    done = machine.watchdog()
+
+    # Then they run; and it says what is wrong
+    assert done.returncode == 1
+    assert "settings_not_in_order" in done.stderr
+    assert "journal_not_readable" in done.stderr
+    assert "Traceback" not in done.stderr
+    machine.completes(pinned)
+    machine.completes(other)
+
+
 def test_a_slurmctld_that_is_away_is_an_error_and_the_next_look_mends_it(machine: Machine) -> None:
     job = machine.sbatch("--gpus=1")
     machine.stand_in.beat(age_s=1000)
@@ -150,7 +172,7 @@ def test_a_slurmctld_that_is_away_is_an_error_and_the_next_look_mends_it(machine
 
 
 def test_doctor_tells_what_is_right_and_what_is_wrong(machine: Machine) -> None:
-    done = machine.run("controller.cli", "doctor", "--json", "--config", str(machine.config))
+    done = machine.run("controller.cli.app", "doctor", "--json", "--config", str(machine.config))
 
     found = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
     for check in ("slurm-programs", "slurmctld", "job-submit-plugins", "job-submit-lua", "hooks", "batch-sched-delay"):

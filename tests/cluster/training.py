@@ -11,12 +11,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from controller.profile_store import ProfileStore
-from controller.profile_tables import SIGHTS, sight
-from controller.windows import Observation, Sight
-from slurm.demo import jobpython
-from slurm.installation import Installation
+from controller.profiles.store import ProfileStore
+from controller.profiles.tables import SIGHTS, sight
+from controller.profiles.windows import Observation, Sight
+from slurm.demo.run import jobpython
 from slurm.minicluster.cluster import MiniCluster
+from slurm.testbed import Installation
 from tests.cluster.conftest import skip_unless_possible, unique_name
 from tests.cluster.live import USER, Live
 

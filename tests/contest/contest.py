@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from policies.learned.statistics import Mean, change
+from policies.learned.evaluation.statistics import Mean, change
 from slurm.minicluster.spec import parse_rate
 from tests.contest.ground import Ended, Ground, ground
 from tests.contest.mix import Job, arrivals, one_of_each

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slurm.demo import jobpython
-from slurm.demo.real import USER
-from slurm.installation import Installation, program
+from slurm.demo.run import jobpython
+from slurm.demo.run.real import USER
 from slurm.minicluster.cluster import MiniCluster
+from slurm.testbed import Installation, program
 from tests.contest.mix import WIDTH, Job
 from tests.fidelity.slurm_log import Times, times_of
 

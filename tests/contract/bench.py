@@ -130,6 +130,9 @@ class SlurmBench(Protocol):
     async def user_release(self, key: JobKey) -> None:
         """scontrol release, as the job's user."""
 
+    async def operator_hold(self, key: JobKey) -> None:
+        """scontrol hold, as root."""
+
     async def cancel(self, key: JobKey) -> None:
         """scancel."""
 

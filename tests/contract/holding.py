@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, Phase, Pin
+import pytest
+
+from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, JobKey, Phase, Pin
 from tests.contract.bench import Order, SlurmBench, job_of
 from tests.contract.steps import running, seen, submit_held, submit_running
 
@@ -19,7 +21,23 @@ class Holding:
         assert await bench.client.hold([key]) == {}
         job = await seen(bench, key)
         assert (job.held, job.marks, job.phase) == (True, {HOLD_MARK}, Phase.PENDING)
-        assert job.reason in {"JobHeldAdmin", "JobHeldUser"}
+        assert job.reason == "JobHeldUser"
+
+    async def test_the_user_may_release_what_the_client_has_held(self, bench: SlurmBench) -> None:
+        key = await bench.submit(_LONG_WAIT)
+        assert await bench.client.hold([key]) == {}
+        await bench.user_release(key)
+        assert not (await seen(bench, key)).held
+
+    async def test_an_operators_hold_becomes_one_that_the_user_may_release(self, bench: SlurmBench) -> None:
+        key = await bench.submit(_LONG_WAIT)
+        await bench.operator_hold(key)
+        assert (await seen(bench, key)).reason == "JobHeldAdmin"
+        with pytest.raises(Exception, match="denied"):
+            await bench.user_release(key)
+        assert await bench.client.hold([key]) == {}
+        await bench.user_release(key)
+        assert not (await seen(bench, key)).held
 
     async def test_hold_keeps_what_others_wrote(self, bench: SlurmBench) -> None:
         key = await bench.submit(replace(_LONG_WAIT, admin_comment="billing=7 owner=ml"))
@@ -51,6 +69,17 @@ class Holding:
         await bench.client.hold([key])
         assert await bench.client.unmark([key], HOLD_MARK) == {}
         assert (await seen(bench, key)).admin_comment == ""
+
+    async def test_one_mark_takes_the_place_of_another(self, bench: SlurmBench) -> None:
+        key, _ = await submit_held(bench, Order(gres=1, admin_comment="billing=7"))
+        client = bench.client
+        await client.hold([key])
+        assert await client.unmark([key], HOLD_MARK, PIN_MARK) == {}
+        assert await client.unmark([key], HOLD_MARK, PIN_MARK) == {}
+        job = await seen(bench, key)
+        assert (job.admin_comment, job.has_pin_mark, job.marks) == (f"billing=7 {PIN_MARK}", True, frozenset())
+        assert await client.hold([key]) == {}
+        assert (await seen(bench, key)).admin_comment == f"billing=7 {HOLD_MARK}"
 
     async def test_running_jobs_can_be_marked_but_not_held(self, bench: SlurmBench) -> None:
         key, _ = await submit_running(bench, Order(gres=1, admin_comment="billing=7"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.errors import SlurmUnavailableError
+from controller.base.errors import SlurmUnavailableError
 from controller.slurm.client import HOLD_MARK, Phase, Pin
 from tests.contract.bench import Order, SlurmBench, held_gpus, job_of
 from tests.contract.steps import ended, requeued, running, seen, submit_held, submit_running

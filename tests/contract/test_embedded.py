@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controller.clock import VirtualClock
+from controller.base.clock import VirtualClock
 from controller.slurm.client import JobKey, SlurmClient, SlurmSnapshot
 from controller.slurm.embedded import (
     ClusterDescription,
@@ -75,6 +75,9 @@ class EmbeddedBench:
 
     async def user_release(self, key: JobKey) -> None:
         self.slurm.user_release(key.job_id)
+
+    async def operator_hold(self, key: JobKey) -> None:
+        self.slurm.admin_hold(key.job_id)
 
     async def cancel(self, key: JobKey) -> None:
         self.slurm.cancel(key.job_id)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from controller.lease import is_stale, read_lease
+from controller.base.lease import is_stale, read_lease
 from tests.cluster.live import Live, live
 
 STALE_AFTER_S = 5.0
@@ -98,6 +100,47 @@ def test_killed_at_any_moment_every_job_runs_once(world: Live) -> None:
         assert world.show(job)["Restarts"] == "0"
     open_steps = [job for job in jobs if "unknown" in world.headway.ask("why", job)["sentence"]]
     assert open_steps == []
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("harm", ["rubbish", "newer"])
+def test_a_journal_that_cannot_be_used_stops_no_controller(world: Live, harm: str) -> None:
+    # given jobs that wait, and a controller that was killed over them
+    fill(world)
+    jobs = [world.sbatch("--gres=gpu:8", seconds=1) for _ in range(6)]
+    world.headway.stop("controller", signal.SIGKILL)
+    journal = world.headway.folder / "state" / "journal.sqlite"
+    # when its journal is damaged, or the version before is put back
+    if harm == "rubbish":
+        for file in journal.parent.glob("journal.sqlite*"):
+            file.write_bytes(b"rubbish!" * 4096)
+    else:
+        with closing(sqlite3.connect(journal)) as db:
+            db.execute("PRAGMA user_version = 3")
+    world.headway.start_controller()
+    # then it places them all, and what it could not use is kept
+    for job in jobs:
+        world.until_state(job, "COMPLETED", timeout_s=60)
+        assert world.show(job)["Restarts"] == "0"
+        assert world.headway.ask("why", job)["decisions"], "the policy placed it"
+    kind = {"rubbish": "damaged", "newer": "schema-3"}[harm]
+    kept = list(journal.parent.glob(f"journal.sqlite.{kind}-*Z"))
+    assert len(kept) == 1
+    for file in journal.parent.glob(f"{kept[0].name}*"):
+        file.unlink()
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_journal_damaged_under_a_controller_costs_a_cycle(world: Live) -> None:
+    fill(world)
+    jobs = [world.sbatch("--gres=gpu:8", seconds=1) for _ in range(6)]
+    journal = world.headway.folder / "state" / "journal.sqlite"
+    with closing(sqlite3.connect(journal, timeout=30, isolation_level=None)) as db:
+        db.execute("DROP TABLE intent")
+    for job in jobs:
+        world.until_state(job, "COMPLETED", timeout_s=60)
+        assert world.show(job)["Restarts"] == "0"
+    assert len(list(journal.parent.glob("journal.sqlite.damaged-*Z"))) == 1
 
 
 @pytest.mark.usefixtures("patient")

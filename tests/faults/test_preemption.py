@@ -186,7 +186,7 @@ def test_a_checkpoint_damaged_while_its_job_waits_gives_way_to_the_one_before(
         assert newest == row["step"] > earlier
 
         # When its newest checkpoint is damaged
-        (folder,) = cluster.cluster.layout.work.glob(f"checkpoints/*-{name}-*/step-{newest:09d}-*")
+        (folder,) = cluster.cluster.layout.work.glob(f"checkpoints/*-{name}/step-{newest:09d}-*")
         _damage(folder, what)
 
     # Then it goes on from the one before

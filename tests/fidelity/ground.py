@@ -19,11 +19,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from slurm.demo import jobpython
-from slurm.demo.real import USER
-from slurm.installation import Installation
+from slurm.demo.run import jobpython
+from slurm.demo.run.real import USER
 from slurm.minicluster.cluster import MiniCluster
-from slurm.minicluster.network import LinkBytes
+from slurm.minicluster.host.network import LinkBytes
+from slurm.testbed import Installation
 from tests.fidelity.mix import WIDTH, TrainingJob
 from tests.fidelity.records import Run
 from tests.fidelity.slurm_log import Times, times_of

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm.minicluster.network import LinkBytes
+from slurm.minicluster.host.network import LinkBytes
 from tests.fidelity.ground import Ground
 from tests.fidelity.mix import KINDS, SHAPES, TrainingJob, nominal_step_s
 from tests.fidelity.records import WARM_UP_STEPS, Isolated, Run

@@ -9,12 +9,12 @@ import numpy as np
 
 from policies.api import Decision, Policy, load_policy, parse_policy
 from policies.model import ClusterState, Split
-from simulator.cluster import Cluster, default_sockets
-from simulator.engine import Simulation
-from simulator.settings import Estimates, Settings
+from simulator.cluster.cluster import Cluster, default_sockets
+from simulator.cluster.topology import flat
+from simulator.engine.settings import Estimates, Settings
+from simulator.engine.simulation import Simulation
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
-from simulator.topology import flat
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.fidelity.fit import Fit
 from tests.fidelity.ground import GPUS, NODES

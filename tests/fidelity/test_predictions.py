@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm.minicluster.network import LinkBytes
+from slurm.minicluster.host.network import LinkBytes
 from tests.fidelity.errors import compare, mean_error, worst_error
 from tests.fidelity.fit import Fit
 from tests.fidelity.isolated import Look, bytes_per_step, isolated

@@ -70,7 +70,7 @@ class Records:
 
     def saved_steps(self, name: str) -> list[int]:
         """Steps of which there is a complete checkpoint."""
-        found = self.folder.glob(f"checkpoints/*-{name}-*/step-*/manifest.json")
+        found = self.folder.glob(f"checkpoints/*-{name}/step-*/manifest.json")
         return sorted(json.loads(path.read_text())["step"] for path in found)
 
     def starts(self, name: str) -> list[Start]:

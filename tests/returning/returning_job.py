@@ -33,7 +33,7 @@ def main() -> None:
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     times["made_s"] = time.time()
-    run = headway_job.checkpoint(model=model, optimizer=optimizer)
+    run = headway_job.checkpoint(model=model, optimizer=optimizer, name=name)
     times["restored_s"] = time.time()
     if rank == 0:
         with Path(f"{name}.began").open("a") as began:

@@ -18,19 +18,18 @@ from typing import Any
 import pytest
 import typer.main
 
-from controller import config_docs
-from controller.agents import NodeStatus
-from controller.config import load_settings
-from controller.journal import _SCHEMA
-from controller.lease import Lease, write_lease
-from controller.measuring import Measuring
-from controller.metrics import MeteredClient, make_registry
-from controller.plan import Plan, make_plan
-from controller.preemption_table import PREEMPTION_SCHEMA
+from controller.admin.metrics import MeteredClient, make_registry
+from controller.agents.server import NodeStatus
+from controller.base.config import load_settings
+from controller.base.lease import Lease, write_lease
+from controller.contention.measurement import Measuring
+from controller.cycle.plan import Plan, make_plan
+from controller.daemon import config_docs
 from controller.slurm.embedded.loading import load_cluster
+from controller.state.journal_schema import SCHEMA
 from nodeagent.config import load_settings as load_agent_settings
 from policies.api import PolicySpec
-from policies.client import PolicyClient
+from policies.serving.client import PolicyClient
 from tests.unit.controller.asked import world_in
 from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.processes import eventually, running
@@ -215,7 +214,7 @@ def test_every_toml_block_loads(page: Page, tmp_path: Path) -> None:
 def test_the_configuration_reference_is_up_to_date() -> None:
     written = (ROOT / config_docs.TARGET).read_text()
 
-    assert written == config_docs.render(), "run `python -m controller.config_docs` and commit"
+    assert written == config_docs.render(), "run `python -m controller.daemon.config_docs` and commit"
 
 
 class NoAgents:
@@ -224,6 +223,7 @@ class NoAgents:
     nodes: Mapping[str, NodeStatus] = {}
     reports = 0
     refused: Mapping[str, int] = {}
+    left_out: Mapping[str, int] = {}
 
 
 async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_every_table_of_the_journal_is_in_architecture() -> None:
     section = architecture[architecture.index("\n## The journal") : architecture.index("\n## What happens at each")]
 
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(
-        re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", _SCHEMA + PREEMPTION_SCHEMA)
+        re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", SCHEMA)
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from controller.slurm.embedded.client import EmbeddedClient
 from controller.slurm.embedded.cluster import EmbeddedSlurm
+from controller.slurm.embedded.ctld.job import Submission, sbatch_request
 from controller.slurm.embedded.description import (
     ClusterDescription,
     Delays,
@@ -17,7 +18,6 @@ from controller.slurm.embedded.description import (
     NodeDescription,
     PartitionDescription,
 )
-from controller.slurm.embedded.job import Submission, sbatch_request
 from controller.slurm.embedded.loading import load_cluster
 from controller.slurm.embedded.opening import open_embedded
 

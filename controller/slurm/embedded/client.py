@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from controller.clock import Clock
-from controller.errors import SlurmUnavailableError
+from controller.base.clock import Clock
+from controller.base.errors import SlurmUnavailableError
 from controller.slurm.client import (
     HOLD_MARK,
+    PIN_MARK,
+    USER_HOLD_MARK,
     Failure,
     Failures,
     JobKey,
@@ -19,10 +21,11 @@ from controller.slurm.client import (
     SlurmJob,
     SlurmSnapshot,
 )
-from controller.slurm.embedded import commands, pinning, view
+from controller.slurm.embedded import view
+from controller.slurm.embedded.ctld import commands, pinning
+from controller.slurm.embedded.ctld.job import Job
+from controller.slurm.embedded.ctld.slurmctld import Slurmctld
 from controller.slurm.embedded.faults import Call, Fault, FaultKind, Faults
-from controller.slurm.embedded.job import Job
-from controller.slurm.embedded.slurmctld import Slurmctld
 
 VERSION = (22, 5, 8)
 """The Slurm that is emulated."""
@@ -65,9 +68,9 @@ class EmbeddedClient:
         """Hold pending jobs, and mark them."""
         return await self._each("hold", keys, self._hold)
 
-    async def unmark(self, keys: Sequence[JobKey], mark: str) -> Failures:
-        """Take a token out of the admin comment."""
-        return await self._each("unmark", keys, lambda job: self._comment(job, without_mark(job.admin_comment, mark)))
+    async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
+        """Take a token out of the admin comment, and put another one in."""
+        return await self._each("unmark", keys, lambda job: self._comment(job, _exchanged(job, mark, instead)))
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
         """Add a token to the admin comment."""
@@ -104,14 +107,13 @@ class EmbeddedClient:
     def _hold(self, job: Job) -> str | None:
         if job.phase is not Phase.PENDING:
             return commands.NOT_PENDING
-        return commands.hold(job) or self._comment(job, with_mark(job.admin_comment, HOLD_MARK))
+        return commands.uhold(job) or self._comment(job, _exchanged(job, PIN_MARK, HOLD_MARK))
 
     def _requeue_hold(self, job: Job) -> str | None:
         if job.phase is Phase.ENDED:
             return f"the job has ended ({job.state}); it is not started again"
-        return commands.requeue(self._ctld, job, held=True) or self._comment(
-            job, with_mark(job.admin_comment, HOLD_MARK)
-        )
+        comment = job.admin_comment if job.held else without_mark(job.admin_comment, USER_HOLD_MARK)
+        return commands.requeue(self._ctld, job, held=True) or self._comment(job, with_mark(comment, HOLD_MARK))
 
     def _comment(self, job: Job, text: str) -> str | None:
         return commands.update(self._ctld, job, {"AdminComment": text})
@@ -147,6 +149,11 @@ class EmbeddedClient:
         if fault is not None:
             raise SlurmUnavailableError(f"the embedded slurmctld was lost before it answered to {verb}")
         return failures
+
+
+def _exchanged(job: Job, mark: str, instead: str) -> str:
+    comment = without_mark(job.admin_comment, mark)
+    return with_mark(comment, instead) if instead else comment
 
 
 def with_mark(comment: str, mark: str) -> str:

@@ -6,19 +6,20 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from controller.clock import Clock, RealClock
-from controller.errors import SlurmError, SlurmUnavailableError
-from controller.lease import Lease
+from controller.base.clock import Clock, RealClock
+from controller.base.errors import SlurmError, SlurmUnavailableError
+from controller.base.lease import Lease
 from controller.slurm.client import JobKey, Phase, SlurmReservation
-from controller.slurm.embedded import commands
 from controller.slurm.embedded.client import EmbeddedClient
+from controller.slurm.embedded.ctld import commands
+from controller.slurm.embedded.ctld.job import HELD_BY_ADMIN, HELD_BY_USER, Job, Submission, sbatch_request
+from controller.slurm.embedded.ctld.plugin import SubmitPlugin, Wake, wake_nobody
+from controller.slurm.embedded.ctld.records import Reservation
+from controller.slurm.embedded.ctld.slurmctld import Slurmctld
 from controller.slurm.embedded.description import ClusterDescription, JobDescription
 from controller.slurm.embedded.faults import Faults
-from controller.slurm.embedded.job import HELD_BY_ADMIN, HELD_BY_USER, Job, Submission, sbatch_request
-from controller.slurm.embedded.plugin import SubmitPlugin, Wake, wake_nobody
-from controller.slurm.embedded.records import Reservation
-from controller.slurm.embedded.slurmctld import Slurmctld
 from controller.slurm.embedded.view import key_of
+from controller.slurm.user_holds import HoldFolder
 
 
 class EmbeddedSlurm:
@@ -36,11 +37,12 @@ class EmbeddedSlurm:
         *,
         lease: Callable[[], Lease | None] | None = None,
         wake: Wake = wake_nobody,
+        holds: HoldFolder | None = None,
     ) -> None:
         self.clock = clock or RealClock()
         self.faults = Faults()
         self._ctld = Slurmctld(description or ClusterDescription(), self.clock, wake)
-        self._plugin = SubmitPlugin(lease, wake) if lease is not None else None
+        self._plugin = SubmitPlugin(lease, wake, holds) if lease is not None else None
         self._runner: asyncio.Task[None] | None = None
         self.client = EmbeddedClient(self._ctld, self.clock, self.faults)
         for job in self._ctld.description.jobs:
@@ -70,9 +72,10 @@ class EmbeddedSlurm:
     def user_hold(self, job_id: str) -> None:
         """The job's user: scontrol hold. Raises SlurmError."""
         job = self._live(job_id)
-        _check(commands.hold(job, HELD_BY_USER))
         if self._plugin is not None:
-            self._plugin.on_user_hold(job, self._ctld.now_s)
+            _check(self._plugin.on_user_hold(job, self._ctld.now_s))
+        if job.phase is Phase.ENDED or not job.held:  # otherwise nothing changes, and the reason stays as it is
+            _check(commands.hold(job, HELD_BY_USER))
 
     def user_release(self, job_id: str) -> None:
         """The job's user: scontrol release. Raises SlurmError when Slurm or the plugin refuses."""
@@ -80,6 +83,8 @@ class EmbeddedSlurm:
         if self._plugin is not None:
             effect = self._plugin.on_user_release(job, self._ctld.now_s)
             _check(effect.refusal)
+            if effect.swallowed:
+                return
             if effect.begin_time_s is not None:
                 _check(commands.update(self._ctld, job, {"StartTime": str(effect.begin_time_s)}))
         if job.hold_reason == HELD_BY_ADMIN:
@@ -99,6 +104,10 @@ class EmbeddedSlurm:
             return self._ctld.jobs[job_id]
         except KeyError:
             raise SlurmError(f"{commands.INVALID_ID}: {job_id}") from None
+
+    def admin_hold(self, job_id: str) -> None:
+        """root: scontrol hold. The job's user may not release it. Raises SlurmError."""
+        _check(commands.hold(self._live(job_id)))
 
     def admin_release(self, job_id: str) -> None:
         """root: scontrol release. Raises SlurmError."""

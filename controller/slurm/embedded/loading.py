@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from controller.errors import ConfigurationError
+from controller.base.errors import ConfigurationError
+from controller.slurm.embedded.ctld.slowdown import slowdown_models
 from controller.slurm.embedded.description import ClusterDescription
-from controller.slurm.embedded.slowdown import slowdown_models
 
 
 def load_cluster(path: Path) -> ClusterDescription:

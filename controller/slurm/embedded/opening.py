@@ -7,11 +7,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from controller.config import ControllerSettings
-from controller.lease import read_lease
+from controller.base.config import ControllerSettings
+from controller.base.lease import read_lease
 from controller.slurm.embedded.cluster import EmbeddedSlurm
 from controller.slurm.embedded.description import ClusterDescription, PartitionDescription
 from controller.slurm.embedded.loading import load_cluster
+from controller.slurm.user_holds import HoldFolder
 
 
 def open_embedded(settings: ControllerSettings) -> EmbeddedSlurm:
@@ -26,7 +27,10 @@ def open_embedded(settings: ControllerSettings) -> EmbeddedSlurm:
             partitions=tuple(PartitionDescription(name=name) for name in settings.partitions)
         )
     return EmbeddedSlurm(
-        description, lease=lambda: read_lease(settings.lease_path), wake=pipe_writer(settings.wake_path)
+        description,
+        lease=lambda: read_lease(settings.lease_path),
+        wake=pipe_writer(settings.wake_path),
+        holds=HoldFolder(settings.holds_path),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.slurm.client import JobKey, ResourceRequest, SlurmJob, SlurmSnapshot
-from controller.slurm.embedded.job import Job
-from controller.slurm.embedded.slurmctld import Slurmctld
+from controller.slurm.embedded.ctld.job import Job
+from controller.slurm.embedded.ctld.slurmctld import Slurmctld
 
 
 def key_of(job: Job) -> JobKey:

@@ -23,7 +23,9 @@ _LONGEST_S = 600.0
 
 
 def _torch_asks() -> bool:
-    """Whether a torch that has no entry points is being imported right now."""
+    """Whether a torch that has no entry points is being imported right now, in a job that is measured."""
+    if not os.environ.get("HEADWAY_JOB_SOCKET"):
+        return False
     torch = sys.modules.get("torch")
     version = str(getattr(torch, "__version__", "")).split(".")
     return _being_imported() and len(version) > 1 and (int(version[0]), int(version[1])) < (2, 5)

@@ -65,6 +65,7 @@ class Run:
         self._every_s = every_s
         self._every_steps = every_steps or 0
         self._seed = seed
+        self._where = shelf.store.where
         self._found: Optional[Found] = None
         self._standing = Standing(presence.orders(), ranks.rank, ranks.world_size, self.asked.ask)
         self._saver = Saver(shelf, ranks, self._standing.ended)
@@ -216,6 +217,8 @@ class Run:
             self.start = self._next = found.manifest.step
             self._saver.saved_step = found.manifest.step
             _log.info("Restored %s: step %d is next.", found.folder, self.start)
+        elif self._ranks.rank == 0 and os.environ.get("SLURM_RESTART_COUNT", "0").strip("0"):
+            _log.warning("The job was started again, and %s has no checkpoint: the run begins at step 0.", self._where)
         self._standing.register(self.start)
 
 

@@ -94,8 +94,10 @@ def recorder(communicates: bool) -> Union[Kineto, Quiet]:
 
 
 def in_use() -> bool:
-    """Whether a profiler runs in this thread."""
-    return bool(sys.modules["torch._C"]._autograd._profiler_enabled())
+    """Whether a profiler runs in this thread, or its GPU work is being captured rather than done."""
+    if sys.modules["torch._C"]._autograd._profiler_enabled():
+        return True
+    return _cuda_is_used() and bool(sys.modules["torch.cuda"].is_current_stream_capturing())
 
 
 def _cuda_is_used() -> bool:

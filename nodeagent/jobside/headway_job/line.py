@@ -15,7 +15,6 @@ from typing import Any, Dict, Optional
 
 from .pack import pack, unpack
 
-DEFAULT_PATH = "/run/headway-agent/job.sock"
 MAX_FRAME_BYTES = 65_536
 _VERSION = 1
 _LEAST_FD = 700

@@ -147,22 +147,27 @@ class LocalStore:
             return sink.receipt()
 
     def read(self, folder: str, name: str) -> BinaryIO:
-        """The file, open. Raises Damaged where it is missing, or no file of ours."""
-        try:
-            with self._root() as root, self._opened(folder, root) as within:
+        """The file, open. Raises Damaged where it is missing or no file, Refused where it is another user's."""
+        with self._root() as root, self._opened(folder, root) as within:
+            try:
                 number = os.open(name, _READ, dir_fd=within)
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ELOOP):
-                raise Damaged(f"{name} is missing" if error.errno == errno.ENOENT else f"{name} is a link") from error
-            raise
+            except FileNotFoundError as error:
+                raise Damaged(f"{name} is missing") from error
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise Damaged(f"{name} is a link") from error
+                raise
         found = os.fstat(number)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        if not stat.S_ISREG(found.st_mode):
             os.close(number)
-            raise Damaged(f"{name} is no file of this user's")
+            raise Damaged(f"{name} is no file")
+        if found.st_uid != os.geteuid():
+            os.close(number)
+            raise Refused(f"{name} belongs to another user")
         return os.fdopen(number, "rb")
 
     def has(self, folder: str, name: str) -> bool:
-        """Whether the folder has such an entry; False where there is no such folder, or it is a link."""
+        """Whether the folder has such an entry; False where there is no such folder, or it is a link. Raises Refused as `read`."""
         try:
             with self._root() as root, self._opened(folder, root) as within:
                 os.stat(name, dir_fd=within, follow_symlinks=False)
@@ -231,7 +236,7 @@ class LocalStore:
             raise
         try:
             if os.fstat(number).st_uid != os.geteuid():
-                raise Damaged(f"{folder} belongs to another user")
+                raise Refused(f"{folder} belongs to another user. Give it back to the job's user, or remove it.")
             yield number
         finally:
             os.close(number)

@@ -12,4 +12,8 @@ class Refused(CheckpointError):  # noqa: N818 - what happened, as a word
 
 
 class Damaged(CheckpointError):  # noqa: N818 - as above
-    """A checkpoint that is not what its manifest says, or has none that can be read."""
+    """A checkpoint that is proven not to be what was written: a digest, a size or a manifest is wrong, or a file is missing.
+
+    Only this lets a run go on from an older checkpoint, or from none. Whatever else goes wrong with reading is Refused: the
+    checkpoint may be sound.
+    """

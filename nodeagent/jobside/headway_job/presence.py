@@ -89,7 +89,7 @@ class Presence:
             self._running.release()
 
     def _may_profile(self) -> bool:
-        return not self.guard.busy
+        return not self.guard.in_the_way
 
     def _sleep(self, seconds: float) -> bool:
         if not self._stopping:

@@ -146,17 +146,41 @@ class RemoteStore:
             return None
 
     def rename(self, old: str, new: str) -> None:
-        """A checkpoint's folder."""
-        self._ask(lambda _: self._system.mv(self._path(old), self._path(new), recursive=True))
+        """A checkpoint's folder. Object stores copy each object, so each that is done is heard of."""
+
+        def renamed(heard: Heard) -> None:
+            if not self._holds_objects:
+                self._system.mv(self._path(old), self._path(new), recursive=True)
+                return
+            for path in self._objects(old):
+                self._system.mv(path, self._path(new) + path[len(self._path(old)) :])
+                heard.now()
+
+        self._ask(renamed)
 
     def remove(self, folder: str, last: str) -> None:
-        """A checkpoint's folder with what is in it. The file `last` goes first, as without it the rest is none."""
+        """A checkpoint's folder with what is in it, file by file. The file `last` goes first, as without it the rest is none."""
         if self.has(folder, last):
             self._ask(lambda _: self._system.rm_file(self._path(folder, last)))
+
+        def removed(heard: Heard) -> None:
+            for path in self._objects(folder):
+                self._system.rm_file(path)
+                heard.now()
+            if not self._holds_objects:
+                self._system.rm(self._path(folder), recursive=True)
+
         try:
-            self._ask(lambda _: self._system.rm(self._path(folder), recursive=True))
+            self._ask(removed)
         except FileNotFoundError:
             pass  # folders of object stores are gone with the last object
+
+    def _objects(self, folder: str) -> List[str]:
+        """The paths of the files in a folder, without the protocol, as fsspec gives them."""
+        self._system.invalidate_cache()
+        root = self._path(folder)
+        found = self._system.ls(root, detail=False)
+        return [f"{root}/{str(path).rstrip('/').rsplit('/', 1)[-1]}" for path in found]
 
     def _size_of(self, path: str) -> int:
         """Not `exists`, for which fsspec takes any error, such as a store that is away, as a no."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional
+import os
+from typing import Any, Dict, List, NamedTuple, Optional
+
+import torch
 
 from . import state as states
+from .local_store import Receipt
 from .mishaps import CheckpointError, Damaged, Refused
 from .pieces import Pieces, read_index
 from .sharded import pieces_from
@@ -15,8 +19,8 @@ from .together import Together, most
 
 _log = logging.getLogger("headway_job")
 _PIECE = 1 << 20
-_SOUND, _DAMAGED, _OUT_OF_REACH, _NOT_SEEN = 0, 1, 2, 3
-"""The worst of any rank's counts. Only what every rank has seen may be called damaged."""
+_SOUND, _DAMAGED, _UNREADABLE, _NOT_SEEN = 0, 1, 2, 3
+"""The worst of any rank's counts. Only what is damaged on one rank, and unreadable on none, gives way to the one before."""
 
 
 class _NotSeenError(Exception):
@@ -44,55 +48,86 @@ class Found(NamedTuple):
 
 
 def newest_sound(shelf: Shelf, ranks: Together) -> Optional[Found]:
-    """The newest that every rank can read and finds as its manifest says. Rank 0's list counts. Raises Refused.
+    """Read the newest checkpoint that is as its manifest says. Rank 0's list counts. Raises Refused, on all ranks or on none.
 
-    None where there is none, or all are damaged; not where there are some that cannot be reached.
+    None where there is none, or all are proven to be damaged. A checkpoint that cannot be read, and may be sound, is neither set
+    aside nor passed over: the steps since the one before would be lost, and it would be removed later on.
     """
     folders = _listed(shelf, ranks)
-    worst_of_all = _SOUND
     for folder in folders:
-        found: Optional[Found] = None
-        verdict = _SOUND
-        try:
-            found = _read(shelf, folder, ranks)
-        except (Damaged, FileNotFoundError) as error:
-            verdict = _DAMAGED
-            _log.warning(
-                "Checkpoint %s in %s is not restored: %s. Trying the one before.", folder, shelf.store.where, error
-            )
-        except _NotSeenError:
-            verdict = _NOT_SEEN
-            _log.warning(
-                "Checkpoint %s is seen by rank 0, and not by rank %d, whose %s has none of that name: the folder must be seen by "
-                "all nodes. Trying the one before.", folder, ranks.rank, shelf.store.where,
-            )  # fmt: skip
-        except Exception as error:
-            # A store that cannot be reached, in whatever way an fsspec implementation tells it: no reason to call it damaged.
-            verdict = _OUT_OF_REACH
-            _log.warning(
-                "Checkpoint %s in %s cannot be read: %s. Trying the one before.", folder, shelf.store.where, error
-            )
-        (worst,) = most(ranks, verdict)
-        if worst == _SOUND:
-            return found
-        worst_of_all = max(worst_of_all, worst)
-        if worst == _DAMAGED and ranks.rank == 0:
-            _set_aside(shelf, folder)
-    if worst_of_all == _NOT_SEEN:
-        raise Refused(
-            f"No checkpoint in {shelf.store.where} could be restored, and some are seen by rank 0 only: the folder must be seen by "
-            "all nodes. Nothing is begun anew: start again where it is mounted, or give a folder that is shared."
-        )
-    if worst_of_all == _OUT_OF_REACH:
-        raise Refused(
-            f"No checkpoint in {shelf.store.where} could be read, and some could not be reached. Nothing is begun anew: start "
-            "again when they can be reached."
-        )
+        manifest = _checked(shelf, folder, ranks)
+        if manifest is not None:
+            return _loaded_alike(shelf, folder, manifest, ranks)
     if folders:
         _log.warning(
             "None of the %d checkpoints in %s can be used: the run begins anew.", len(folders), shelf.store.where
         )
     return None
+
+
+def _checked(shelf: Shelf, folder: str, ranks: Together) -> Optional[Manifest]:
+    """Check all files of a checkpoint, shared among the ranks. None: it is damaged, and was set aside. Raises Refused."""
+    manifest: Optional[Manifest] = None
+    verdict, why = _SOUND, ""
+    try:
+        manifest = _check(shelf, folder, ranks)
+    except Damaged as error:
+        verdict = _DAMAGED
+        _log.warning(
+            "Checkpoint %s in %s is not restored: %s. Trying the one before.", folder, shelf.store.where, error
+        )
+    except _NotSeenError:
+        verdict = _NOT_SEEN
+        _log.warning(
+            "Checkpoint %s is seen by rank 0, and not by rank %d, whose %s has none of that name.",
+            folder, ranks.rank, shelf.store.where,
+        )  # fmt: skip
+    except Exception as error:
+        # A store that cannot be reached, in whatever way an fsspec implementation tells it; memory or descriptors that are not
+        # there; another version's format: none of these says that it is damaged.
+        verdict, why = _UNREADABLE, _told(error)
+    (worst,) = most(ranks, verdict)
+    if worst == _NOT_SEEN:
+        raise Refused(
+            f"Checkpoint {folder} in {shelf.store.where} is seen by rank 0 and not by all ranks: the folder must be seen by all "
+            "nodes. Nothing is begun anew: start again where it is mounted, or give a folder that is shared."
+        )
+    if worst == _UNREADABLE:
+        raise Refused(
+            f"Checkpoint {folder} in {shelf.store.where} cannot be read {_here(why)}. It may be sound, so nothing is begun anew, "
+            "and nothing was changed: start again when it can be read; or remove its folder, to go on from the one before."
+        )
+    if worst == _DAMAGED and ranks.rank == 0:
+        _set_aside(shelf, folder)
+    return manifest if worst == _SOUND else None
+
+
+def _loaded_alike(shelf: Shelf, folder: str, manifest: Manifest, ranks: Together) -> Found:
+    """Load a checkpoint that is sound: whatever goes wrong now is not its fault. Raises Refused, on all ranks or on none."""
+    found: Optional[Found] = None
+    why = ""
+    try:
+        found = _read(shelf, folder, manifest, ranks)
+    except Exception as error:
+        # Memory that is not there; what another torch does not know; a store that is away by now.
+        why = _told(error)
+    (failed,) = most(ranks, int(found is None))
+    if failed or found is None:
+        raise Refused(
+            f"Checkpoint {folder} in {shelf.store.where} is whole, as its SHA-256 tells, and cannot be loaded {_here(why)}. "
+            f"Nothing is begun anew, and nothing was changed. It was saved with torch {manifest.torch}, and this is torch "
+            f"{torch.__version__}: start again with that version or a later one, and with enough memory; or give another folder "
+            "to begin anew."
+        )
+    return found
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error) or 'no more is known').splitlines()[0]}"
+
+
+def _here(why: str) -> str:
+    return f"({why})" if why else "on another rank, whose log says why"
 
 
 def put_back(found: Found, parts: states.Parts, ranks: Together) -> None:
@@ -162,19 +197,38 @@ def _listed(shelf: Shelf, ranks: Together) -> List[str]:
     return listed
 
 
-def _read(shelf: Shelf, folder: str, ranks: Together) -> Found:
-    """The ranks share the checking among them, so that a checkpoint is judged whole; each checks what it reads whole, too."""
+def _check(shelf: Shelf, folder: str, ranks: Together) -> Manifest:
+    """Compare files with the manifest: the ranks divide them, so that each is read once. Raises Damaged.
+
+    The files that a node reads are also checked there, by its first rank: what one node gets is not what another one does.
+    """
     if not shelf.store.has(folder, MANIFEST):
         raise _NotSeenError
     manifest = shelf.manifest(folder)
-    own_file = rank_file(ranks.rank if ranks.rank < manifest.world_size else 0)
+    read_here = {_own_file(manifest, ranks)} | ({rank_file(0)} if first_of_its_node() else set())
     for place, name in enumerate(sorted(manifest.files)):
-        if place % ranks.world_size == ranks.rank or name in (rank_file(0), own_file):
-            with shelf.store.read(folder, name) as file:
-                _check(file, name, manifest)
+        if place % ranks.world_size == ranks.rank or name in read_here:
+            _check_file(shelf, folder, name, manifest.files[name])
+    return manifest
+
+
+def first_of_its_node() -> bool:
+    """Whether no other rank of this node does what one of them has to do. True where the launcher does not say."""
+    for name in ("LOCAL_RANK", "SLURM_LOCALID"):
+        if os.environ.get(name):
+            return os.environ[name].strip() == "0"
+    return True
+
+
+def _own_file(manifest: Manifest, ranks: Together) -> str:
+    return rank_file(ranks.rank if ranks.rank < manifest.world_size else 0)
+
+
+def _read(shelf: Shelf, folder: str, manifest: Manifest, ranks: Together) -> Found:
+    """Load what this rank needs of a checkpoint whose files have been checked."""
     with shelf.store.read(folder, rank_file(0)) as file:
         first = states.read(file)
-    own = first
+    own, own_file = first, _own_file(manifest, ranks)
     if own_file != rank_file(0):
         with shelf.store.read(folder, own_file) as file:
             own = states.read(file)
@@ -183,7 +237,7 @@ def _read(shelf: Shelf, folder: str, ranks: Together) -> Found:
 
 
 def _pieces(shelf: Shelf, folder: str, manifest: Manifest) -> Optional[Pieces]:
-    """Of all ranks. Another rank may be checking their files meanwhile; they are read further once all have been."""
+    """Read the indexes of all ranks' shards. None where nothing was sharded."""
     if not manifest.sharded:
         return None
     found = {}
@@ -193,20 +247,35 @@ def _pieces(shelf: Shelf, folder: str, manifest: Manifest) -> Optional[Pieces]:
     return pieces_from(found, lambda name: shelf.store.read(folder, name))
 
 
-def _check(file: BinaryIO, name: str, manifest: Manifest) -> None:
-    digest = hashlib.sha256()
-    size_bytes = 0
-    while True:
-        piece = file.read(_PIECE)
-        if not piece:
-            break
-        digest.update(piece)
-        size_bytes += len(piece)
-    wanted = manifest.files[name]
-    if size_bytes != wanted.size_bytes:
-        raise Damaged(f"{name} has {size_bytes} bytes, not the {wanted.size_bytes} of {MANIFEST}")
-    if digest.digest() != wanted.digest:
+def _check_file(shelf: Shelf, folder: str, name: str, wanted: Receipt) -> None:
+    """Raises Damaged where its size or its SHA-256 is not the manifest's, twice alike; OSError where it cannot be told."""
+    first = _digest(shelf, folder, name, wanted)
+    if first == wanted.digest:
+        return
+    second = _digest(shelf, folder, name, wanted)
+    if second == first:
         raise Damaged(f"{name} has another SHA-256 than {MANIFEST} says")
+    if second != wanted.digest:
+        raise OSError(f"{name} was read twice, with two results")
+
+
+def _digest(shelf: Shelf, folder: str, name: str, wanted: Receipt) -> bytes:
+    """Of the file, opened anew. A reading that ends early, as where a connection was cut, says nothing of the file: OSError."""
+    with shelf.store.read(folder, name) as file:
+        size_bytes = file.seek(0, os.SEEK_END)
+        if size_bytes != wanted.size_bytes:
+            raise Damaged(f"{name} has {size_bytes} bytes, not the {wanted.size_bytes} of {MANIFEST}")
+        file.seek(0)
+        digest, read_bytes = hashlib.sha256(), 0
+        while True:
+            piece = file.read(_PIECE)
+            if not piece:
+                break
+            digest.update(piece)
+            read_bytes += len(piece)
+    if read_bytes < size_bytes:
+        raise OSError(f"the reading of {name} ended after {read_bytes} of {size_bytes} bytes")
+    return digest.digest()
 
 
 def _set_aside(shelf: Shelf, folder: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
+from .memory import Room
 from .mishaps import Refused
 from .pieces import Kept, Piece, Pieces, Request
 from .trees import Path, at, copied_leaf, is_a, is_shard, rebuilt
@@ -104,7 +105,7 @@ def parts_of(objects: Dict[str, Any]) -> List[Part]:
     return parts
 
 
-def split(part: Part, state: Any, pieces: List[Piece], *, keep: bool) -> Any:
+def split(part: Part, state: Any, pieces: List[Piece], room: Room, *, keep: bool) -> Any:
     """A copy of the state, in which marks stand for shards; this rank's pieces of them are added to `pieces`.
 
     `keep`: whether this rank keeps the rest of the state too; otherwise the result is of no use.
@@ -112,11 +113,11 @@ def split(part: Part, state: Any, pieces: List[Piece], *, keep: bool) -> Any:
 
     def leaf(path: Path, value: Any) -> Any:
         if not is_shard(value):
-            return copied_leaf(value) if keep else None
+            return copied_leaf(value, room) if keep else None
         name = _name(part.name, path)
         _check_like_parameter(part, path, value, name)
         for offsets, data in held(value, name):
-            pieces.append(Piece(name, tuple(value.shape), offsets, copied_leaf(data.detach().contiguous())))
+            pieces.append(Piece(name, tuple(value.shape), offsets, copied_leaf(data.detach().contiguous(), room)))
         return {_MARK: name, "shape": list(value.shape), "dtype": str(value.dtype).split(".")[-1]}
 
     return rebuilt(state, leaf)

@@ -7,15 +7,17 @@ no number is used twice: a folder is written once, and the highest number is the
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
 
 from .local_store import Receipt
-from .mishaps import CheckpointError, Damaged
+from .mishaps import CheckpointError, Damaged, Refused
 
 MANIFEST = "manifest.json"
 _WHOLE, _SHARDED = 1, 2
-"""The format that the manifest names; the second has a file of shards for each rank as well."""
+"""The format that the manifest names; the second has a file of shards for each rank as well. A version that writes another
+format, or one more field, is refused by the versions before it, which then destroy nothing."""
 _FOLDER = re.compile(r"step-(\d{9,18})-(\d{4,12})\Z")
 _SET_ASIDE = re.compile(r"damaged-step-(\d{9,18})-(\d{4,12})\Z")
 _LARGEST_MANIFEST = 1 << 24
@@ -36,7 +38,7 @@ class Store(Protocol):
         """A file of what `fill` writes."""
 
     def read(self, folder: str, name: str) -> BinaryIO:
-        """The file, open. Raises Damaged where it is missing, or no file of ours."""
+        """The file, open. Raises Damaged where it is missing or no file, Refused where it is another user's."""
 
     def has(self, folder: str, name: str) -> bool:
         """Whether the folder has such an entry."""
@@ -114,11 +116,23 @@ class Shelf:
         self.store.write(folder, MANIFEST, lambda file: _put(file, text.encode()))
 
     def manifest(self, folder: str) -> Manifest:
-        """Raises Damaged where it is not what `write_manifest` writes."""
+        """Read the manifest. Raises Damaged where it is cut short or garbled, Refused where another version may have written it."""
         with self.store.read(folder, MANIFEST) as file:
+            size_bytes = file.seek(0, os.SEEK_END)
+            file.seek(0)
             text = file.read(_LARGEST_MANIFEST + 1)
+        if len(text) < min(size_bytes, _LARGEST_MANIFEST):
+            raise OSError(f"the reading of {MANIFEST} ended after {len(text)} of {size_bytes} bytes")
+        if len(text) > _LARGEST_MANIFEST:
+            raise Refused(f"{MANIFEST} has more than {_LARGEST_MANIFEST} bytes, which this version does not read")
         try:
             row = json.loads(text.decode())
+        except ValueError as error:
+            raise Damaged(f"{MANIFEST} cannot be read ({type(error).__name__}: {error})") from error
+        if not isinstance(row, dict):
+            raise Damaged(f"{MANIFEST} cannot be read (it holds no object)")
+        _check_format(row)
+        try:
             files = {
                 str(name): Receipt(int(of["size_bytes"]), bytes.fromhex(of["sha256"]))
                 for name, of in row["files"].items()
@@ -126,10 +140,9 @@ class Shelf:
             found = Manifest(files=files, **{name: kind(row[name]) for name, kind in _FIELDS})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(f"{MANIFEST} cannot be read ({type(error).__name__}: {error})") from error
-        kinds = {_WHOLE: (rank_file,), _SHARDED: (rank_file, shard_file)}.get(row.get("format"), ())
-        missing = {kind(rank) for kind in kinds for rank in range(found.world_size)} - set(found.files)
-        if not kinds or found.step < 0 or found.world_size < 1 or missing:
-            raise Damaged(f"{MANIFEST} is of another format, or names too few files")
+        missing = {kind(rank) for kind in _KINDS[row["format"]] for rank in range(found.world_size)} - set(found.files)
+        if found.step < 0 or found.world_size < 1 or missing:
+            raise Damaged(f"{MANIFEST} names too few files, or a step that cannot be")
         return found
 
     def tidy(self, before: int) -> None:
@@ -173,6 +186,20 @@ _FIELDS: Tuple[Tuple[str, Callable[[Any], Any]], ...] = (
     ("copy_s", float),
     ("write_s", float),
 )
+
+
+_KINDS: Dict[int, Tuple[Callable[[int], str], ...]] = {_WHOLE: (rank_file,), _SHARDED: (rank_file, shard_file)}
+"""The files of each rank, by format."""
+
+
+def _check_format(row: Dict[str, Any]) -> None:
+    """Raises Refused where another version of headway_job may have written the manifest: its checkpoint may well be sound."""
+    known = " and ".join(map(str, _KINDS))
+    if row.get("format") not in _KINDS:
+        raise Refused(f"{MANIFEST} has format {row.get('format')!r}, and this version of headway_job reads {known}")
+    strange = sorted(set(row) - {"format", "files"} - {name for name, _ in _FIELDS})
+    if strange:
+        raise Refused(f"{MANIFEST} has the field {strange[0]!r}, which this version of headway_job does not know")
 
 
 def _put(file: BinaryIO, data: bytes) -> None:

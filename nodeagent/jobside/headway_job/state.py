@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import sys
 from typing import Any, BinaryIO, Dict, List, Mapping, Optional
 
 import torch
 
-from .mishaps import CheckpointError, Damaged, Refused
+from . import memory
+from .mishaps import CheckpointError, Refused
 from .pieces import Piece, Pieces
 from .sharded import Part, joined, parts_of, signature, split
 from .trees import copied, has_shard, hollow, unwrapped
 
 _SHARED_NAMES = ("model", "optimizer", "scheduler")
+_ZIP = b"PK\x03\x04"
 
 
 class Parts:
@@ -40,9 +43,12 @@ class Parts:
     def copy(self, rank: int) -> Dict[str, Any]:
         """The state here and now, apart from the objects. `pieces` are there if and only if something is sharded.
 
+        Raises MemoryError, rather than have the job killed, where it leaves no room for a copy.
+
         FSDP1's states are made by all ranks together, so a rank of which a part raises takes part in those to the end.
         """
         state: Dict[str, Any] = {"own": {}, "rng": _rng()}
+        room = memory.Room(memory.left_bytes(memory.ranks_here(os.environ) if self._sharded else 1))
         pieces: List[Piece] = []
         shared = {}
         trouble: Optional[Exception] = None
@@ -51,9 +57,9 @@ class Parts:
                 continue
             try:
                 if not _is_shared(part):
-                    state["own"][part.name] = copied(part.state())
+                    state["own"][part.name] = copied(part.state(), room)
                 elif rank == 0 or self._sharded:
-                    shared[part.name] = split(part, part.state(), pieces, keep=rank == 0)
+                    shared[part.name] = split(part, part.state(), pieces, room, keep=rank == 0)
             except Exception as error:
                 # What a user's own object raises is not ours to know.
                 trouble = trouble or error
@@ -63,8 +69,6 @@ class Parts:
             state["shared"] = shared
         if self._sharded:
             state["pieces"] = pieces
-        if _cuda_is_used():
-            torch.cuda.current_stream().synchronize()  # copies to pinned memory are under way until then
         return state
 
     def fit(self, shared: Mapping[str, Any], own: Mapping[str, Any], pieces: Optional[Pieces]) -> Dict[str, Any]:
@@ -111,18 +115,18 @@ class Parts:
 
 
 def read(file: BinaryIO) -> Dict[str, Any]:
-    """A rank's file. Nothing in it is executed. Raises Damaged."""
-    try:
-        state = torch.load(file, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:
-        # torch raises what it meets: RuntimeError, UnpicklingError, EOFError, KeyError and others.
-        raise Damaged(
-            f"cannot be loaded ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
-        ) from error
+    """Load a rank's file, whose digest has been checked. Raises ValueError where it has no state, and whatever torch raises.
+
+    torch.save writes zip files. The older kinds of file are refused before torch sees them: torch <= 2.5.1 can be made to
+    execute code by one of them, `weights_only` or not (CVE-2025-32434).
+    """
+    begin = file.read(len(_ZIP))
+    file.seek(0)
+    if begin != _ZIP:
+        raise ValueError("it is no zip file, as torch.save writes them")
+    state = torch.load(file, map_location="cpu", weights_only=True)
     if not isinstance(state, dict) or not {"own", "rng"} <= set(state):
-        raise Damaged("has no state of a run")
+        raise ValueError("it has no state of a run")
     return state
 
 
@@ -203,7 +207,7 @@ def _check_state(part: Part) -> None:
             f"{str(error).splitlines()[0] if str(error) else ''}). Give it a state_dict of tensors, numbers, text, lists and dicts."
         ) from error
     if part.is_sharded:
-        split(part, part.state_to_try(), [], keep=False)  # how its tensors are placed
+        split(part, part.state_to_try(), [], memory.Room(None), keep=False)  # how its tensors are placed
     elif has_shard(part.state_to_try()):
         raise Refused(
             f"{part.name} has a tensor that is sharded over ranks, which headway_job.checkpoint saves for models and optimizers "

@@ -5,6 +5,10 @@ what its author calls a step; the steps of any one of them are then proportional
 first one that steps counts, until another has made _SUCCESSION steps without one of the first in between (a second phase of
 training, the next trial of a sweep): then that one counts, and the total goes on.
 
+DeepSpeed's ZeRO steps one optimizer several times an iteration, each time with other parameters in it: for every group of them, or
+every part of a group. So what counts is an optimizer together with its first parameter; its other parts take turns with that one
+as other optimizers do.
+
 Gradient accumulation needs nothing, as optimizer steps are counted; nor do steps that GradScaler skips, which are no calls.
 (Optimizers with `fused=True` skip inside their kernel: to see that would force a wait for the device, so those count.)
 """
@@ -18,6 +22,10 @@ _SUCCESSION = 256
 _MOST_OPTIMIZERS = 4096
 _MOST_TENSORS = 100_000
 
+Key = Tuple[int, int]
+"""id() of an optimizer and of the first parameter that it has when it steps; 0: it has none."""
+NOBODY: Key = (0, 0)
+
 Tensor = Tuple[Tuple[int, ...], str, int, int]
 """Shape, type, number of elements, bytes of an element."""
 
@@ -25,7 +33,7 @@ Tensor = Tuple[Tuple[int, ...], str, int, int]
 class Tally:
     """What the training thread writes and others read.
 
-    Invariant: no optimizer and no tensor is referred to, so that none lives longer than it would; an optimizer is its id().
+    Invariant: no optimizer and no tensor is referred to, so that none lives longer than it would; they are their id().
     """
 
     __slots__ = (
@@ -37,6 +45,7 @@ class Tally:
         "first_ns",
         "loading",
         "mark",
+        "met",
         "optimizers",
         "owner",
         "parameters",
@@ -45,8 +54,8 @@ class Tally:
     )
 
     def __init__(self) -> None:
-        self.owner = 0
-        """id() of the optimizer that counts; 0: none has stepped yet."""
+        self.owner = NOBODY
+        """What counts; NOBODY: nothing has stepped yet."""
         self.mark = (0, 0)
         """Steps so far and the end of the last one, CLOCK_MONOTONIC ns: one object, so that a reader sees both of one step."""
         self.first_ns = 0
@@ -57,10 +66,12 @@ class Tally:
         """Called by the training thread in the first step of all."""
         self.closed = False
         """In a forked child, or at exit."""
-        self.rivals: Dict[int, Tuple[int, int]] = {}
+        self.rivals: Dict[Key, Tuple[int, int]] = {}
         """Other optimizers: the steps that counted when they began their row, and the length of that row."""
         self.parameters: List[Tensor] = []
         self.optimizers = 0
+        self.met: Set[int] = set()
+        """The optimizers that were counted in `optimizers`, by id()."""
         self.device = ""
         self.seen: Set[int] = set()
         self.loading = 0
@@ -72,9 +83,9 @@ class Tally:
         """A step of an optimizer that does not count, or not yet."""
         if self.closed:
             return
-        key = id(optimizer)
+        key = key_of(optimizer)
         steps = self.mark[0]
-        if not self.owner:
+        if self.owner == NOBODY:
             self.first_ns = time.monotonic_ns()
             self.mark = (1, self.first_ns)
             self.owner = key
@@ -94,17 +105,19 @@ class Tally:
                 self._succeed(optimizer, row)
 
     def _succeed(self, optimizer: Any, row: int) -> None:
-        self.owner = id(optimizer)
+        self.owner = key_of(optimizer)
         self.mark = (self.mark[0] + row, time.monotonic_ns())
         self.rivals.clear()
         self.seen.clear()
         self.parameters = []
         self.optimizers = 0
+        self.met.clear()
         self.batch_size = self.loading
         self._describe(optimizer)
 
     def _describe(self, optimizer: Any) -> None:
-        self.optimizers += 1
+        self.met.add(id(optimizer))
+        self.optimizers = len(self.met)
         for group in optimizer.param_groups:
             for tensor in group["params"]:
                 if id(tensor) in self.seen or len(self.seen) >= _MOST_TENSORS:
@@ -115,12 +128,27 @@ class Tally:
                 self.device = self.device or str(tensor.device.type)
 
 
+def key_of(optimizer: Any) -> Key:
+    """What of an optimizer steps now. Takes any object for one."""
+    try:
+        for group in optimizer.param_groups:
+            for tensor in group["params"]:
+                return id(optimizer), id(tensor)
+    except Exception:
+        pass  # one that is none of torch's may lack anything
+    return id(optimizer), 0
+
+
 def step_hook(tally: Tally) -> Callable[..., None]:
     """What torch calls after every step of every optimizer."""
     clock = time.monotonic_ns
 
     def after_step(optimizer: Any, _args: Any = None, _kwargs: Any = None) -> None:
-        if id(optimizer) == tally.owner:
+        try:
+            key = id(optimizer), id(optimizer.param_groups[0]["params"][0])  # as key_of, which takes longer
+        except Exception:
+            key = key_of(optimizer)
+        if key == tally.owner:
             tally.mark = (tally.mark[0] + 1, clock())
             if tally.errand is not None:
                 tally.errand()

@@ -11,7 +11,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import facts, kineto
-from .line import DEFAULT_PATH, Gone, Line
+from .line import Gone, Line
 from .orders import Orders
 from .split import Recording, split
 from .tally import Tally
@@ -52,7 +52,7 @@ class Teller:
         self._loaded_ns = loaded_ns
         self._may_profile = may_profile
         self._sleep = sleep
-        self._path = os.environ.get("HEADWAY_JOB_SOCKET") or DEFAULT_PATH
+        self._path = os.environ.get("HEADWAY_JOB_SOCKET", "")
         self._line: Optional[Line] = None
         self._next_try_s = 0.0
         self._next_turn_s = 0.0

@@ -88,7 +88,14 @@ class _Group:
     def __init__(self, dist: Any, most_s: float) -> None:
         self._dist = dist
         self._works: List[Any] = []
-        self._group = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=most_s))
+        try:
+            self._group = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=most_s))
+        except Exception as error:
+            # A host name that stands for no interface, an interface that is not there, a torch without gloo.
+            raise Refused(
+                f"The ranks cannot meet over gloo, which headway_job.checkpoint does beside the training's own group: {error}. Set "
+                "GLOO_SOCKET_IFNAME, on all ranks, to the network interface over which the nodes reach each other, such as eth0."
+            ) from error
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
         self._held = True
 

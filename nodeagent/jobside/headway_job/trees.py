@@ -6,6 +6,7 @@ from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
+from .memory import Room
 from .mishaps import Refused
 
 Path = Tuple[Any, ...]
@@ -36,22 +37,35 @@ def unwrapped(given: Any) -> Any:
             return given
 
 
-def copied(value: Any) -> Any:
-    """The same without a tensor in common; tensors on the CPU, from a GPU by way of pinned memory."""
-    return rebuilt(value, lambda _, leaf: copied_leaf(leaf))
+def copied(value: Any, room: Room) -> Any:
+    """The same without a tensor in common; tensors on the CPU. Raises MemoryError where there is no room for them."""
+    return rebuilt(value, lambda _, leaf: copied_leaf(leaf, room))
 
 
-def copied_leaf(value: Any) -> Any:
-    """A leaf's copy. From a GPU it is under way until the current stream is synchronized."""
+def copied_leaf(value: Any, room: Room) -> Any:
+    """Copy a leaf. Raises MemoryError.
+
+    From a GPU by way of the driver's own small buffers: memory that is pinned for it would be as large as the state, rounded up,
+    and stay with the process.
+    """
     if not isinstance(value, torch.Tensor):
         return value
     if is_shard(value):
         raise Refused("A tensor is sharded over ranks, outside of a model and its optimizer.")
-    value = value.detach()
-    if not value.is_cuda:
-        return value.to("cpu", copy=True)
-    pinned = torch.empty(value.shape, dtype=value.dtype, device="cpu", pin_memory=True)
-    return pinned.copy_(value, non_blocking=True)
+    room.take(sum(part.numel() * part.element_size() for part in _parts(value.detach())))
+    return value.detach().to("cpu", copy=True)
+
+
+def _parts(tensor: Any) -> Tuple[Any, ...]:
+    """The dense tensors that it consists of: of a sparse one the places and the values that it has."""
+    layout = str(tensor.layout)
+    if layout == "torch.sparse_coo":
+        return tensor._indices(), tensor._values()  # also where some places are there twice
+    if layout in ("torch.sparse_csr", "torch.sparse_bsr"):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if layout in ("torch.sparse_csc", "torch.sparse_bsc"):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor,)
 
 
 def hollow(value: Any) -> Any:

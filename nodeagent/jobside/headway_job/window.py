@@ -93,7 +93,7 @@ class Window:
 
     def _open(self) -> None:
         if in_use():
-            raise RuntimeError("the program's own profiler runs")
+            raise RuntimeError("the program's own profiler runs, or a CUDA graph is being captured")
         self.thread = threading.get_ident()
         self._begun_s = time.monotonic()
         if self._with_queue:

@@ -37,8 +37,8 @@ from policies.learned.contention_rl.placing import (
     choice,
 )
 from policies.model import ClusterState, FloatColumn, Placement, Split
-from policies.packing import Capacity
-from policies.requests import bitmask
+from policies.placement.best_fit import Capacity
+from policies.placement.requests import bitmask
 
 NAME = "contention-rl/2"
 """Name and version of this encoding: another one means other numbers."""

@@ -17,13 +17,13 @@ import numpy as np
 
 from policies.api import Decision, PolicySpec
 from policies.errors import EncoderError, WeightsError
-from policies.learned import weights
-from policies.learned.card import Setting, settings_of
 from policies.learned.contention_rl.encoder import NAME, Encoder, Encoding, Moment
 from policies.learned.contention_rl.preempting import too_slow
+from policies.learned.weights import weights
+from policies.learned.weights.card import Setting, settings_of
 from policies.model import ClusterState, Placement
 from policies.options import choice, number
-from policies.placing import BEST_FIT
+from policies.placement.rules import BEST_FIT
 from policies.selection import held_placements
 
 if TYPE_CHECKING:

@@ -2,15 +2,15 @@
 
 Chosen here, as the paper says nothing of it: one job at a decision, the one that suffers most, as the others may be well again
 without it; nobody who has run for less than `RUN_S`; and where nobody has measured a job's contention sensitivity, that which
-`policies.contention_model` predicts.
+`policies.speeds.contention_model` predicts.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from policies.contention_model import ContentionModel
 from policies.model import ClusterState
+from policies.speeds.contention_model import ContentionModel
 
 RUN_S = 300.0
 """As long as the controller's own threshold leaves a new run alone (`preemption_min_run_s`)."""

@@ -28,13 +28,13 @@ import torch
 from torch import Tensor
 
 from policies.errors import TrainingError
-from policies.learned.advantage import gae, values_after
+from policies.learned.algorithms.advantage import gae, values_after
+from policies.learned.algorithms.rollout import Array, Collector, Episode, Flags, Observations, Rollout
 from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.network import Network, masked
 from policies.learned.contention_rl.placing import FEWEST
-from policies.learned.rollout import Array, Collector, Episode, Flags, Observations, Rollout
-from policies.learned.run import TrainingRun
-from policies.learned.seeding import seeds
+from policies.learned.training.run_folder import TrainingRun
+from policies.learned.training.seeding import seeds
 
 Validate: TypeAlias = Callable[[Network], Mapping[str, float]]
 """How good the network is on traces that it is not trained with: figures by name."""

@@ -13,8 +13,8 @@ from policies.learned.contention_rl.policy import SYSTEM as NAMED
 from policies.learned.contention_rl.policy import Agent, RlBase, RlHybrid, settings
 from policies.learned.contention_rl.recipe import Recipe, Training
 from policies.learned.contention_rl.recipe import train as train_with
-from policies.learned.run import TrainingRun
-from policies.learned.systems import FIGURE, Facts, Ground, Gym, Jobs, Scene, System
+from policies.learned.training.run_folder import TrainingRun
+from policies.learned.training.systems import FIGURE, Facts, Ground, Gym, Jobs, Scene, System
 
 ENVIRONMENT = "headway/Contention-v0"
 

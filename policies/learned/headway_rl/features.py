@@ -3,7 +3,7 @@ was learned on one cluster says something on another.
 
 Durations are in units of the mean estimated duration of the jobs that are there, GPUs in those of the largest node. A job without
 an estimate is taken for one of that mean duration; where nobody has one, that is an hour. What nobody measured counts with the
-usual numbers (`policies.training`).
+usual numbers (`policies.speeds.job_profiles`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from policies.contention_model import ContentionModel
 from policies.model import ClusterState, FloatColumn, JobState
+from policies.speeds.contention_model import ContentionModel
 
 ENCODER = "headway-rl/2"
 NAMES = (

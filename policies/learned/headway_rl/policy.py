@@ -1,8 +1,10 @@
 """headway-rl as a policy: the set of jobs whose learned values, times their predicted speeds, are worth most.
 
-Nobody waits for ever:
-- a job that would neither be slowed down nor slow anybody down is never held, so somebody starts whenever nothing runs;
-- who has waited for `patience_s` comes before all others, is not held any more, and nobody who waits passes it until it fits.
+No job waits for ever:
+- a job that would neither be slowed down nor slow another down is never held, so one starts whenever nothing runs;
+- the job that is late and was submitted first comes before all others, is not held, and nodes are reserved for it; a job that
+  runs and has waited for `patience_s` is not stopped. `policies.ordering.patience` says when a job is late, and how long a job
+  can wait.
 
 Jobs that have just been started are left alone for `settle_s`, however often one asks. Where more than MOST_RUNNING jobs run, all
 keep their places, and only the first MOST_WAITING of those who wait are looked at: that many jobs leave no holes worth a stop.
@@ -13,15 +15,16 @@ from __future__ import annotations
 import numpy as np
 
 from policies.api import Decision, PolicySpec
-from policies.contention_model import ContentionModel, Effect, Law
-from policies.learned import weights
 from policies.learned.headway_rl.features import ENCODER, features
 from policies.learned.headway_rl.network import Network, empty
 from policies.learned.headway_rl.search import Layout, Search
+from policies.learned.weights import weights
 from policies.model import ClusterState, IntColumn, Placement
 from policies.options import choice, number, switch, whole
-from policies.packing import Capacity
-from policies.selection import BLOCKED, held_placements
+from policies.ordering.patience import RESERVED, STRETCH, WEEK_S, Patience, head_of, reserve
+from policies.placement.best_fit import Capacity
+from policies.selection import held_placements
+from policies.speeds.contention_model import ContentionModel, Effect, Law
 
 SYSTEM = "headway-rl"
 MOST_RUNNING = 96
@@ -29,7 +32,7 @@ MOST_WAITING = 320
 EFFORT = 600
 """Jobs that a decision may look at, one as often as orders are tried."""
 PAUSED = "paused: its GPUs are worth more to jobs that wait; it comes back"
-BEHIND = "waits: the GPUs that there are are worth more to others"
+BEHIND = "waits: the free GPUs are reserved for jobs with a higher expected gain"
 
 
 class HeadwayRl:
@@ -39,28 +42,30 @@ class HeadwayRl:
         self,
         weights: str = "",
         preempt: bool = True,
-        patience_s: float = 604_800.0,
+        patience_s: float = WEEK_S,
         settle_s: float = 60.0,
         effort: int = EFFORT,
         law: str = "auto",
+        stretch: float = STRETCH,
     ) -> None:
         """`weights`: the folder of a training; without one, those that come with Headway. `effort`: jobs that are looked at in all
-        orders that a decision tries; 0: the first order stands. `law`: as contention-greedy has it. Raises WeightsError."""
-        self._set(load(weights), preempt, patience_s, settle_s, effort, law)
+        orders that a decision tries; 0: the first order stands. `law`: as contention-greedy has it. A job is late when it has
+        waited for `patience_s` and for `stretch` times its estimated duration. Raises WeightsError."""
+        self._set(load(weights), preempt, Patience(patience_s, stretch), settle_s, effort, law)
 
     @classmethod
     def of(cls, network: Network, *, preempt: bool = True) -> HeadwayRl:
         """With that network."""
         made = object.__new__(cls)
-        made._set(network, preempt, 604_800.0, 60.0, EFFORT, Law.AUTO.value)
+        made._set(network, preempt, Patience(), 60.0, EFFORT, Law.AUTO.value)
         return made
 
-    def _set(self, network: Network, preempt: bool, patience_s: float, settle_s: float, effort: int, law: str) -> None:
+    def _set(self, network: Network, preempt: bool, patience: Patience, settle_s: float, effort: int, law: str) -> None:
         self._network = network
         self._preempts = switch("preempt", preempt)
         self._effort = whole("effort", effort, least=0)
         self._law = Law(choice("law", law, tuple(each.value for each in Law)))
-        self._patience_s = number("patience_s", patience_s, unit="seconds")
+        self._patience = patience
         self._settle_s = number("settle_s", settle_s, unit="seconds")
         self.spec = PolicySpec(
             name=SYSTEM,
@@ -73,36 +78,44 @@ class HeadwayRl:
         """The best layout that is found; those who may not be stopped keep their places."""
         if not len(state.pending):
             return Decision(held_placements(state, state.running))
-        movable, capacity = self._movable(state)
+        head = head_of(state, self._patience.late(state))
+        movable, capacity = self._movable(state, head)
         fixed = state.running[~np.isin(state.running, movable)]
         worth: list[float] = [0.0] * len(state.jobs)
         model = ContentionModel(state, self._law, worth, fixed)
         worth[:] = self._network.values(features(state, model)).tolist()
         own = held_placements(state, movable)
         search = Search(capacity, model, own, worth, self._network.terms)
-        waited_s = state.time_s - state.jobs.submit_time_s - state.jobs.service_s
-        overdue = state.pending[waited_s[state.pending] >= self._patience_s].tolist()
-        late = set(overdue)
-        queue = search.order([row for row in state.pending.tolist() if row not in late])
-        layout = search.best(overdue, [*own, *queue[:MOST_WAITING]], self._effort)
+        first = [] if head is None else [head]
+        queue = search.order([row for row in state.pending.tolist() if row != head])
+        layout = search.best(first, [*own, *queue[:MOST_WAITING]], self._effort)
         allocation = held_placements(state, fixed) | layout.placed
-        return Decision(allocation, _Reasons(state, model, layout).of(own, overdue, queue), (*overdue, *queue))
+        return Decision(allocation, _Reasons(state, model, layout).of(own, first, queue), (*first, *queue))
 
-    def _movable(self, state: ClusterState) -> tuple[IntColumn, Capacity]:
-        """Who runs and may be stopped; and what all others leave."""
+    def _movable(self, state: ClusterState, head: int | None) -> tuple[IntColumn, Capacity]:
+        """Return the running jobs that may be stopped, and what all others leave. Where the head cannot start even if all of them
+        stop, its nodes are reserved: they take no job, and those that run there stay."""
         jobs, running = state.jobs, state.running
         movable = running[:0]
         if self._preempts and len(running) <= MOST_RUNNING:
             young = state.time_s - jobs.start_time_s[running] < self._settle_s
-            movable = running[jobs.preemptible[running] & ~young]
+            movable = running[jobs.preemptible[running] & ~young & ~self._patience.stays(state)[running]]
         while True:
             capacity = Capacity(state, held=running[~np.isin(running, movable)])
             own = held_placements(state, movable)
             # Where more is in use than there is, who runs could not go back to its place: it is left there.
             back = np.array([capacity.can_hold(row, placement) for row, placement in own.items()], dtype=np.bool_)
             if back.all():
-                return movable, capacity
+                break
             movable = movable[back]
+        held = running[~np.isin(running, movable)]
+        nodes = () if head is None else reserve(state, capacity, head, held).nodes
+        if nodes:
+            stays = [row for row, placement in own.items() if not set(nodes).isdisjoint(placement.nodes)]
+            movable = movable[~np.isin(movable, stays)]
+            capacity = Capacity(state, held=running[~np.isin(running, movable)])
+            capacity.seal(nodes)
+        return movable, capacity
 
 
 class _Reasons:
@@ -113,19 +126,16 @@ class _Reasons:
         self._model = model
         self._layout = layout
 
-    def of(self, own: dict[int, Placement], overdue: list[int], queue: list[int]) -> dict[int, str]:
-        """For everybody who waits, starts, moves or stops."""
+    def of(self, own: dict[int, Placement], first: list[int], queue: list[int]) -> dict[int, str]:
+        """For every job that waits, starts, moves or stops."""
         placed, held = self._layout.placed, self._layout.held
         reasons = {row: PAUSED for row in own if row not in placed}
-        for row in (*overdue, *queue):
+        for row in queue:
             if row in held:
                 reasons[row] = f"held: at best {self._effect(held[row])}{self._usual(row)}"
             elif row not in placed:
                 reasons[row] = BEHIND
-        for row in overdue:
-            if row not in placed:
-                reasons[row] = BLOCKED
-                break
+        reasons |= {row: RESERVED for row in first if row not in placed}
         for row, effect in self._layout.effects.items():
             verb = "moves to" if row in own else "starts on"
             reasons[row] = f"{verb} {self._where(placed[row])}: {self._effect(effect)}{self._usual(row)}"

@@ -29,9 +29,9 @@ from policies.heuristics.contention_greedy import ContentionGreedy
 from policies.learned.headway_rl.features import NAMES
 from policies.learned.headway_rl.network import TERMS, Network
 from policies.learned.headway_rl.policy import HeadwayRl
-from policies.learned.run import TrainingRun
-from policies.learned.seeding import generator, seeds
-from policies.learned.systems import FIGURE, Given, Ground, Jobs, Played, Scene, find_ground
+from policies.learned.training.run_folder import TrainingRun
+from policies.learned.training.seeding import generator, seeds
+from policies.learned.training.systems import FIGURE, Given, Ground, Jobs, Played, Scene, find_ground
 
 Vector = npt.NDArray[np.float64]
 

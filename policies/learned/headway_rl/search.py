@@ -2,10 +2,10 @@
 
 What a *layout* is worth: the sum of value x predicted speed of those who run in it, less what it costs to stop and to move. One is
 made by going down an order of jobs: who runs keeps its place if that is left, all others, and who lost its place, get that of a
-handful of placements (`policies.candidates`) which gains most, the speed taken from those before deducted; a gain below `threshold`
-of the job's value is not taken. The order is by value per GPU^bulk. Then orders that differ in one job, which comes first, are
-tried: those whose jobs would be worth more than the best layout if nobody slowed anybody down, most first. An order whose layout is
-worth more is gone on from, until none of so many is.
+handful of placements (`policies.placement.candidates`) which gains most, the speed taken from those before deducted; a gain
+below `threshold` of the job's value is not taken. The order is by value per GPU^bulk. Then orders that differ in one job, which
+comes first, are tried: those whose jobs would be worth more than the best layout if nobody slowed anybody down, most first. An
+order whose layout is worth more is gone on from, until none of so many is.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from policies.candidates import candidates
-from policies.contention_model import ContentionModel, Effect
 from policies.model import Placement
-from policies.packing import Capacity
+from policies.placement.best_fit import Capacity
+from policies.placement.candidates import candidates
+from policies.speeds.contention_model import ContentionModel, Effect
 
 TRIES = 8
 """Orders that are tried before the best one stands."""
@@ -99,7 +99,7 @@ class Search:
         return sorted(rows, key=lambda row: (-counted[row] / gpus[row] ** bulk, row))
 
     def best(self, first: Sequence[int], rows: Sequence[int], effort: int) -> Layout:
-        """The best layout found. Those in `first` come before all others, are not held, and nobody passes one that does not fit.
+        """Return the best layout found. Those in `first` come before all others and are not held.
 
         Looks at so many jobs, all orders together, or at every one of them once.
         """
@@ -123,13 +123,10 @@ class Search:
     def lay_out(self, first: Sequence[int], order: Sequence[int]) -> Layout:
         """Go down that order."""
         making = _Making(self._capacity.copy(), self._model.copy())
-        room, costs, blocked = self._free, 0.0, False
+        room, costs = self._free, 0.0
         for place, row in enumerate((*first, *order)):
-            if blocked and row not in self._own:
-                continue
             found = self._place(making, row, hold=place >= len(first)) if self._gpus[row] <= room else None
             if found is None:
-                blocked = blocked or place < len(first)
                 continue
             placement, cost = found
             making.capacity.take(row, placement)

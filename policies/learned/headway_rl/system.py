@@ -5,7 +5,7 @@ from __future__ import annotations
 from policies.learned.headway_rl.features import ENCODER
 from policies.learned.headway_rl.policy import SYSTEM as NAME
 from policies.learned.headway_rl.recipe import Recipe, scene, train
-from policies.learned.systems import Facts, Ground, System
+from policies.learned.training.systems import Facts, Ground, System
 
 
 def _facts(recipe: Recipe, ground: Ground) -> Facts:

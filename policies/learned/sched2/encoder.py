@@ -2,8 +2,8 @@
 
 The environment reads times off its own clock; here they follow from what a policy is told, so that they agree to a rounding of
 float32: a job runs for what is left of it (`ClusterState.remaining_s`) times how much slower its placement makes it, by the curve
-that its model was profiled with (`policies.locality`), times how much slower than alone it was measured to be. What a live cluster
-has besides is met so:
+that its model was profiled with (`policies.placement.locality_tiers`), times how much slower than alone it was measured to be.
+What a live cluster has besides is met so:
 
 - GPUs that others than ours hold, and free GPUs of nodes that are down, drained or held by an exclusive job, are shown as absent;
   the other GPUs of an exclusive job's nodes come free when it ends;
@@ -25,11 +25,11 @@ from policies.errors import EncoderError
 from policies.learned.sched2.layout import ABSENT, Layout, State
 from policies.learned.sched2.placements import ProfiledPlacements
 from policies.learned.sched2.window import FIRST, WINDOWS, chosen
-from policies.locality import ACROSS_RACKS, NUM_TIERS, SAME_RACK, SAME_SOCKET
 from policies.model import ClusterState, FloatColumn, Placement
-from policies.packing import Capacity
+from policies.placement.best_fit import Capacity
+from policies.placement.locality_tiers import ACROSS_RACKS, NUM_TIERS, SAME_RACK, SAME_SOCKET
+from policies.placement.paper_rules import PACKING
 from policies.selection import held_placements
-from policies.spreading import PACKING
 
 NAME = "sched2/2"
 """Name and version of this encoding: another one means other numbers."""

@@ -16,11 +16,11 @@ import numpy as np
 
 from policies.api import Decision, PolicySpec
 from policies.errors import EncoderError, WeightsError
-from policies.learned import weights
-from policies.learned.card import Setting, settings_of
 from policies.learned.sched2.encoder import NAME, Encoder, Encoding, Moment
+from policies.learned.weights import weights
+from policies.learned.weights.card import Setting, settings_of
 from policies.model import ClusterState, Placement
-from policies.packing import free_gpus
+from policies.placement.best_fit import free_gpus
 from policies.selection import held_placements
 
 if TYPE_CHECKING:

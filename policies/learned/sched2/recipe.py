@@ -33,14 +33,14 @@ import torch
 from torch import Tensor
 
 from policies.errors import TrainingError
-from policies.learned.replay import PrioritizedReplay
+from policies.learned.algorithms.replay import PrioritizedReplay
 from policies.learned.sched2.controls import RULES, actions_of
 from policies.learned.sched2.layout import Layout
 from policies.learned.sched2.network import Network
 from policies.learned.sched2.search import Search
 from policies.learned.sched2.search import actions_of as rule_actions
 from policies.learned.sched2.window import FIRST, WINDOWS
-from policies.learned.seeding import generator, seeds
+from policies.learned.training.seeding import generator, seeds
 
 EFFECTIVENESS, COMPLETIONS = "effectiveness", "completions"
 Rows = dict[str, npt.NDArray[Any]]

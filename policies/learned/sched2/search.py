@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.learned.sched2.rows import IS_SPREAD, LOG_GPUS, LOG_TIME, OF_JOB, SIZES
-from policies.learned.seeding import generator
+from policies.learned.training.seeding import generator
 
 Floats = npt.NDArray[np.float64]
 

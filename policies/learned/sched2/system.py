@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from policies.learned.run import TrainingRun
 from policies.learned.sched2.encoder import NAME, Encoding
 from policies.learned.sched2.policy import SYSTEM as NAMED
 from policies.learned.sched2.policy import Agent, Sched2, settings
 from policies.learned.sched2.recipe import Recipe, Training
-from policies.learned.systems import FIGURE, Facts, Ground, Jobs, Scene, System
+from policies.learned.training.run_folder import TrainingRun
+from policies.learned.training.systems import FIGURE, Facts, Ground, Jobs, Scene, System
 
 
 def scene(recipe: Recipe) -> Scene:

@@ -23,6 +23,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -33,6 +34,62 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _AnswerReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AnswerReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AnswerReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ANSWER_REASON_UNSPECIFIED: _AnswerReason.ValueType  # 0
+    """It was carried out; or no reason was given."""
+    ANSWER_REASON_NO_TRAINERS: _AnswerReason.ValueType  # 1
+    """The agent knows of no process of the job that trains on this node."""
+    ANSWER_REASON_RANKS_GONE: _AnswerReason.ValueType  # 2
+    """A process that was to save is no longer connected."""
+    ANSWER_REASON_TRAINED_ON: _AnswerReason.ValueType  # 3
+    """All ranks had saved, and do not stand still any more."""
+    ANSWER_REASON_NO_CHECKPOINT: _AnswerReason.ValueType  # 4
+    """A process has not called headway_job.checkpoint, or saves no more."""
+    ANSWER_REASON_RANK_FAILED: _AnswerReason.ValueType  # 5
+    """A rank said that it has not saved."""
+    ANSWER_REASON_LATE: _AnswerReason.ValueType  # 6
+    """Not all have saved in time."""
+    ANSWER_REASON_INCONSISTENT: _AnswerReason.ValueType  # 7
+    """The ranks here are not of one program, or saved different steps."""
+    ANSWER_REASON_CALLED_OFF: _AnswerReason.ValueType  # 8
+    ANSWER_REASON_SUPERSEDED: _AnswerReason.ValueType  # 9
+    """Another save of the same job was asked for."""
+    ANSWER_REASON_REFUSED: _AnswerReason.ValueType  # 10
+    """The command cannot be carried out as it is, or the agent does not know it."""
+
+class AnswerReason(_AnswerReason, metaclass=_AnswerReasonEnumTypeWrapper):
+    """Why a command was not carried out. A reader treats a reason that it does not know like ANSWER_REASON_UNSPECIFIED: nothing is excused,
+    and the command is not repeated.
+    """
+
+ANSWER_REASON_UNSPECIFIED: AnswerReason.ValueType  # 0
+"""It was carried out; or no reason was given."""
+ANSWER_REASON_NO_TRAINERS: AnswerReason.ValueType  # 1
+"""The agent knows of no process of the job that trains on this node."""
+ANSWER_REASON_RANKS_GONE: AnswerReason.ValueType  # 2
+"""A process that was to save is no longer connected."""
+ANSWER_REASON_TRAINED_ON: AnswerReason.ValueType  # 3
+"""All ranks had saved, and do not stand still any more."""
+ANSWER_REASON_NO_CHECKPOINT: AnswerReason.ValueType  # 4
+"""A process has not called headway_job.checkpoint, or saves no more."""
+ANSWER_REASON_RANK_FAILED: AnswerReason.ValueType  # 5
+"""A rank said that it has not saved."""
+ANSWER_REASON_LATE: AnswerReason.ValueType  # 6
+"""Not all have saved in time."""
+ANSWER_REASON_INCONSISTENT: AnswerReason.ValueType  # 7
+"""The ranks here are not of one program, or saved different steps."""
+ANSWER_REASON_CALLED_OFF: AnswerReason.ValueType  # 8
+ANSWER_REASON_SUPERSEDED: AnswerReason.ValueType  # 9
+"""Another save of the same job was asked for."""
+ANSWER_REASON_REFUSED: AnswerReason.ValueType  # 10
+"""The command cannot be carried out as it is, or the agent does not know it."""
+Global___AnswerReason: _TypeAlias = AnswerReason  # noqa: Y015
 
 @_typing.final
 class AgentMessage(_message.Message):
@@ -1263,11 +1320,14 @@ class CommandAnswer(_message.Message):
     ACCEPTED_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     SAVED_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """AgentCommand.id."""
     accepted: _builtins.bool
     problem: _builtins.str
-    """Why not."""
+    """Why not, in words for people: no program decides by them."""
+    reason: Global___AnswerReason.ValueType
+    """Why not. Of an agent from before there was this field: unspecified."""
     @_builtins.property
     def saved(self) -> Global___SavedRanks:
         """To a SaveRequest that was accepted."""
@@ -1279,10 +1339,11 @@ class CommandAnswer(_message.Message):
         accepted: _builtins.bool = ...,
         problem: _builtins.str = ...,
         saved: Global___SavedRanks | None = ...,
+        reason: Global___AnswerReason.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["saved", b"saved"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "id", b"id", "problem", b"problem", "saved", b"saved"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "id", b"id", "problem", b"problem", "reason", b"reason", "saved", b"saved"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

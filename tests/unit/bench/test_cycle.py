@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm.installation import Installation
+from slurm.testbed import Installation
 from tests.bench import cycle
 
 

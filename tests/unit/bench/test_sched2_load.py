@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from simulator.cluster import Cluster
-from simulator.sched2_baselines import BASELINES
+from simulator.cluster.cluster import Cluster
+from simulator.papers.sched2.baselines import BASELINES
 from tests.bench.sched2_load import Row, gap_of, load_of, main
 from tests.unit.simulator.envs.worlds import trace_of
 

@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from controller.agents import AgentsServer, AgentsSettings
-from controller.profile_store import ProfileStore
-from nodeagent.link import Link, LinkSettings
-from nodeagent.munge import Munge
-from nodeagent.outbox import Outbox
+from controller.agents.server import AgentsServer, AgentsSettings
+from controller.profiles.store import ProfileStore
+from nodeagent.uplink.munge import Munge
+from nodeagent.uplink.outbox import Outbox
+from nodeagent.uplink.stream import Link, LinkSettings
 from protos.headway.v1 import agent_pb2
 
 

@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controller.contention import Known
-from controller.cycle import CycleResult
-from controller.daemon import CycleListener, Health
-from controller.errors import PolicyUnavailableError
-from controller.judging import Judging
-from controller.measuring import Measuring
+from controller.base.errors import PolicyUnavailableError
+from controller.contention.measurement import Measuring
+from controller.contention.service import Judging
+from controller.cycle.cycle import CycleResult
+from controller.cycle.health import CycleListener, Health
+from controller.profiles.current import Known
 from controller.slurm.client import SlurmClient, SlurmFacts
 from policies.api import PolicySpec
-from tests.unit.controller.test_decide import FakeEndpoint
+from policies.serving.runtime.supervise import Tasks
+from tests.unit.controller.cycle.test_decide import FakeEndpoint
 from tests.unit.controller.world import World
 
 
@@ -32,13 +33,14 @@ class AskedWorld(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.health = Health(started_s=self.clock.now())
+        self.tasks = Tasks()
+        self.health = Health(started_s=self.clock.now(), begun_at_s=self.clock.monotonic())
         self.client: SlurmClient = self.slurm.client
 
-    async def turn(self, user_holds: tuple[str, ...] = ()) -> CycleResult:
+    async def turn(self) -> CycleResult:
         """One cycle, and what the daemon does after it."""
         self.facts = self.facts or await self.client.facts()
-        self.last = await super().turn(user_holds)
+        self.last = await super().turn()
         self.health.snapshot_time_s = self.health.last_good_s = self.clock.now()
         self.health.cycles += 1
         for listener in self.listeners:

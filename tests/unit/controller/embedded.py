@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.clock import VirtualClock
+from controller.base.clock import VirtualClock
 from controller.slurm.client import JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
-from controller.slurm.embedded.job import Job
+from controller.slurm.embedded.ctld.job import Job
 
 
 class Lab:

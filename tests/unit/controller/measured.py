@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from controller.admin import serve_admin
-from controller.measuring import measure
-from controller.serve_agents import serve_agents
+from controller.admin.service import serve_admin
+from controller.agents.service import serve_agents
+from controller.contention.measurement import measure
+from tests.unit.controller.agents.test_server import PATIENT, Agent
 from tests.unit.controller.asked import AskedWorld, world_in
 from tests.unit.controller.reports import Training
-from tests.unit.controller.test_agents import PATIENT, Agent
+from tests.unit.controller.world import newest
 from tests.unit.policies.processes import eventually
 
 WINDOW_S = 30.0
@@ -57,14 +58,14 @@ async def measured_world(
     folder: Path, monkeypatch: pytest.MonkeyPatch, nodes: Iterable[str] = ("n1", "n2")
 ) -> AsyncIterator[tuple[AskedWorld, Fleet]]:
     """A controller, asked and with agents, whose clocks for what is worked out now and then run fast."""
-    monkeypatch.setattr("controller.agents._WORK_OUT_EVERY_S", 0.05)
-    monkeypatch.setattr("controller.measuring._LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("controller.agents.server._WORK_OUT_EVERY_S", 0.05)
+    monkeypatch.setattr("controller.contention.measurement._LOOK_EVERY_S", 0.05)
     address = f"unix://{folder}/agents.sock"
     world = world_in(folder, settings_changes={"agents_address": address, "state_dir": folder / "state"})
     world.endpoint.away = True
     await world.turn()
     async with AsyncExitStack() as stack:
-        agents = await stack.enter_async_context(serve_agents(world))
+        agents = await stack.enter_async_context(serve_agents(world.settings, newest(world)))
         await stack.enter_async_context(measure(world, agents, WINDOW_S))
         await stack.enter_async_context(serve_admin(world, folder, ""))
         fleet = Fleet([await stack.enter_async_context(Agent(address, node, **PATIENT).running()) for node in nodes])

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.admin import serve_admin
-from controller.agents import AgentsServer
-from controller.preemption import Preemption, Stage
-from controller.serve_agents import serve_agents
+from controller.admin.service import serve_admin
+from controller.agents.server import AgentsServer
+from controller.agents.service import serve_agents
 from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.state.preemption import Preemption, Stage
 from protos.headway.v1 import agent_pb2
+from tests.unit.controller.agents.test_server import PATIENT, Agent
 from tests.unit.controller.asked import AskedWorld, world_in
-from tests.unit.controller.test_agents import PATIENT, Agent
+from tests.unit.controller.world import newest
 from tests.unit.policies.processes import eventually
 
 NS = 1_000_000_000
@@ -85,7 +86,7 @@ class SavingAgent(Agent):
         if command.WhichOneof("what") != "save":
             return agent_pb2.CommandAnswer(accepted=True)
         if ranks is None or not ranks.ranks:
-            return no(f"nobody of job {command.job.job_id} trains here")
+            return no(f"nobody of job {command.job.job_id} trains here", agent_pb2.ANSWER_REASON_NO_TRAINERS)
         saved = agent_pb2.SavedRanks(ranks=ranks.ranks, world_size=ranks.world_size, step=self.step)
         return agent_pb2.CommandAnswer(accepted=True, saved=saved)
 
@@ -102,8 +103,10 @@ class SavingAgent(Agent):
         self._answered.clear()
 
 
-def no(problem: str) -> agent_pb2.CommandAnswer:
-    return agent_pb2.CommandAnswer(accepted=False, problem=problem)
+def no(
+    problem: str, reason: agent_pb2.AnswerReason.ValueType = agent_pb2.ANSWER_REASON_RANK_FAILED
+) -> agent_pb2.CommandAnswer:
+    return agent_pb2.CommandAnswer(accepted=False, problem=problem, reason=reason)
 
 
 def silent(_: agent_pb2.AgentCommand) -> None:
@@ -216,7 +219,7 @@ async def preempted_world(
     world.endpoint.away = True
     await world.turn()
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(serve_agents(world))
+        server = await stack.enter_async_context(serve_agents(world.settings, newest(world)))
         assert server is not None
         await stack.enter_async_context(serve_admin(world, folder, ""))
         agents = [await stack.enter_async_context(SavingAgent(address, node).running()) for node in nodes]

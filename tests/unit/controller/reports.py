@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from controller.sights import Arrival
+from controller.profiles.sightings import Arrival
 from protos.headway.v1 import agent_pb2
 
 SIGNATURE = "ab" * 32

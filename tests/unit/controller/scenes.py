@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller.contention import NOTHING, Known
-from controller.cycle import CycleResult
-from controller.decide import Decided
-from controller.follow import Changes
-from controller.ledger import Ledger
-from controller.observe import Observer
-from controller.plan import Plan, make_plan
-from controller.scene import Scene
+from controller.admin.explain.cycle_view import Scene
+from controller.cycle.changes import Changes
+from controller.cycle.cycle import CycleResult
+from controller.cycle.decide import Decided
+from controller.cycle.plan import Plan, make_plan
+from controller.observe.observer import Observer
+from controller.profiles.current import NOTHING, Known
 from controller.slurm.client import SlurmJob
+from controller.state.ledger import Ledger
 from policies.api import load_policy
 from tests.unit.controller.build import snapshot
 

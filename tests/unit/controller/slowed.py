@@ -6,17 +6,17 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from controller.comeback import Comeback
-from controller.config import ControllerSettings
-from controller.contention import Contention, Known
-from controller.ledger import Ledger
-from controller.observe import Observer
-from controller.preemption import Cause, Elsewhere, Preemption, Stage, Way
-from controller.relocation import Relocations
-from controller.sensitivity import Ideal, IdealSource, Sensitivity
+from controller.base.config import ControllerSettings
+from controller.contention.relocation import Relocations
+from controller.contention.threshold import Case
+from controller.observe.observer import Observer
+from controller.preempt.preemptibility import Comeback
+from controller.profiles.current import Contention, Known
+from controller.profiles.sensitivity import Ideal, IdealSource, Sensitivity
+from controller.profiles.windows import Links, Neighbour, Observation, RunKey, Shape, Trained, own_nodes
 from controller.slurm.client import SlurmJob
-from controller.threshold import Case
-from controller.windows import Links, Neighbour, Observation, RunKey, Shape, Trained, own_nodes
+from controller.state.ledger import Ledger
+from controller.state.preemption import Cause, Elsewhere, Preemption, Stage, Way
 from tests.unit.controller.build import NOW_S, running, snapshot
 
 DL = frozenset({"dl"})

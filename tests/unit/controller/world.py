@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controller.clock import VirtualClock
-from controller.config import ControllerSettings
-from controller.cycle import Cycle, CycleResult
-from controller.decide import Decider
-from controller.errors import SlurmError
-from controller.events import EventLog
-from controller.journal import Journal
-from controller.lease import Lease
-from controller.preempting import Preempting
-from controller.slurm.client import JobKey, Phase
+from controller.base.clock import VirtualClock
+from controller.base.config import ControllerSettings
+from controller.base.errors import SlurmError
+from controller.base.events import EventLog
+from controller.base.lease import Lease
+from controller.cycle.cycle import Cycle, CycleResult
+from controller.cycle.decide import Decider
+from controller.preempt.manager import Preempting
+from controller.slurm.client import JobKey, Phase, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
+from controller.slurm.user_holds import HoldFolder
+from controller.state.journal import Journal
 from policies.api import Policy, load_policy
-from tests.unit.controller.test_decide import FakeEndpoint
+from tests.unit.controller.cycle.test_decide import FakeEndpoint
 
 
 @dataclass
@@ -40,7 +42,12 @@ class World:
         self.settings = ControllerSettings(
             partitions=(self.description.partitions[0].name,), runtime_dir=self.folder, **self.settings_changes
         )
-        self.slurm = EmbeddedSlurm(self.description, self.clock, lease=self._lease, wake=self.woken.append)
+        self.holds = HoldFolder(self.settings.holds_path)
+        self.folder.mkdir(exist_ok=True)
+        self.holds.make()
+        self.slurm = EmbeddedSlurm(
+            self.description, self.clock, lease=self._lease, wake=self.woken.append, holds=self.holds
+        )
         self.restart()
 
     def _lease(self) -> Lease | None:
@@ -69,9 +76,10 @@ class World:
         asked = more.pop("request", None) or sbatch_request(gpus_per_node=gpus_per_node or 1, nodes=nodes)
         return self.slurm.submit(Submission(request=asked, duration_s=duration_s, **more))
 
-    async def turn(self, user_holds: tuple[str, ...] = ()) -> CycleResult:
+    async def turn(self) -> CycleResult:
         """One cycle, as the daemon would run it."""
-        return await self.cycle.run(await self.slurm.client.snapshot(), user_holds)
+        holds = self.holds.read()
+        return await self.cycle.run(await self.slurm.client.snapshot(), holds)
 
     async def go_on(self, seconds: float, step_s: float = 1.0) -> None:
         """Cycle once a step for so long, whatever Slurm does meanwhile."""
@@ -87,3 +95,8 @@ class World:
     def nodes(self, key: JobKey) -> dict[str, int]:
         """Node → GPUs that the job holds, by Slurm's own record."""
         return {share.node: share.gpus for share in self.slurm.job(key.job_id).allocated}
+
+
+def newest(holder: Any) -> Callable[[], SlurmSnapshot | None]:
+    """Return what gives the snapshot of the holder's last cycle, as `serve_agents` wants it."""
+    return lambda: None if holder.last is None else holder.last.observation.snapshot

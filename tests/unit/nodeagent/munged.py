@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.munge import Munge, MungeError
+from nodeagent.uplink.munge import Munge, MungeError
 
 
 def skip_without_munge() -> None:

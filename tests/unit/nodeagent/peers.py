@@ -11,8 +11,8 @@ from typing import Any
 import msgpack
 
 from nodeagent.errors import IdentityError
-from nodeagent.frames import Frame
-from nodeagent.identity import JobProcess, Peer
+from nodeagent.identity.peer import JobProcess, Peer
+from nodeagent.wire.frames import Frame
 from tests.unit.nodeagent.packets import packet
 
 

@@ -17,9 +17,9 @@ from nodeagent import check
 from nodeagent.check import Finding, Level
 from nodeagent.cli import app
 from nodeagent.config import AgentSettings
-from nodeagent.gpu import NoGpus
-from nodeagent.nic import interfaces
-from nodeagent.report import GpuReading
+from nodeagent.telemetry.network import interfaces
+from nodeagent.telemetry.nvml import NoGpus
+from nodeagent.wire.report import GpuReading
 from tests.unit.nodeagent.munged import running_munged
 
 

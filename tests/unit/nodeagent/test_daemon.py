@@ -13,11 +13,11 @@ import pytest
 from nodeagent.config import AgentSettings
 from nodeagent.daemon import _raise_file_limit, assemble, stop_signals
 from nodeagent.errors import SocketError, TelemetryError
-from nodeagent.gpu import NoGpus
-from nodeagent.reporter import FileReporter
-from policies.sdnotify import Notifier
+from nodeagent.telemetry.nvml import NoGpus
+from nodeagent.uplink.reporter import FileReporter
+from policies.serving.runtime.sdnotify import Notifier
 from tests.unit.nodeagent.peers import InJob, Job, close_all, until
-from tests.unit.nodeagent.test_node_jobs import gpu
+from tests.unit.nodeagent.telemetry.test_slurm_jobs import gpu
 
 
 class ToldGpus(NoGpus):
@@ -168,6 +168,36 @@ async def test_a_cycle_that_fails_is_followed_by_another(place):
         agent.meter.gpus = ToldGpus((gpu(0), gpu(1)))
         await until(lambda: place.reports[-1]["gpus"])
         assert [row["index"] for row in place.reports[-1]["gpus"]] == [0, 1]
+
+
+async def test_a_cycle_that_fails_sweeps_the_socket_all_the_same(place, monkeypatch):
+    agent, swept = place.agent(), []
+    monkeypatch.setattr(agent.job_socket, "sweep", lambda: swept.append(agent.health.failed_cycles))
+    async with place.running(agent):
+        agent.meter.gpus = ToldGpus(RuntimeError("broken"))
+        await until(lambda: agent.health.failed_cycles > 2 and swept[-1] > 1)
+
+
+@pytest.mark.parametrize("name", ["reporter", "beat", "attending"])
+async def test_a_task_beside_the_cycle_that_is_killed_once_is_begun_again(place, name, monkeypatch):
+    monkeypatch.setattr("policies.serving.runtime.supervise.FIRST_PAUSE_S", 0.01)
+    agent = place.agent()
+    begun = []
+    running = agent.tasks.running
+
+    def killed_once(task, work, **more):
+        async def first_killed():
+            begun.append(task)
+            if begun.count(task) == 1 and task == name:
+                raise ZeroDivisionError("killed by the test")
+            await work()
+
+        return running(task, first_killed, **more)
+
+    agent.tasks.running = killed_once
+    async with place.running(agent):
+        await until(lambda: begun.count(name) == 2)
+        assert agent.tasks.failures == {"reporter": 0, "beat": 0, "attending": 0} | {name: 1}
 
 
 async def test_required_gpus_that_are_not_there_are_an_error(place):

@@ -37,7 +37,7 @@ def running(
 
 def serve_command(policy: str, listen: str) -> list[str]:
     """argv of headway-policy serve, in the Python that runs the tests."""
-    start = "from policies.cli import main; main()"
+    start = "from policies.serving.cli.app import main; main()"
     return [sys.executable, "-c", start, "serve", "--policy", policy, "--listen", listen]
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from policies.address import parse_address
 from policies.api import load_policy, parse_policy, policy_names
 from policies.errors import AddressError, PolicyLoadError
-from policies.sdnotify import Notifier
+from policies.serving.runtime.address import parse_address
+from policies.serving.runtime.sdnotify import Notifier
 
 
 @pytest.mark.parametrize(

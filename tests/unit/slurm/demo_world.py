@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.slurm.client import NodeShare, Phase, SlurmJob, SlurmNode, SlurmSnapshot
-from slurm.demo.driver import World
-from slurm.demo.mix import Training
-from slurm.demo.screen import Frame
-from slurm.demo.view import ClusterView, JobView, NodeView, Stage
+from slurm.demo.display.screen import Frame
+from slurm.demo.display.view import ClusterView, JobView, NodeView, Stage
+from slurm.demo.run.driver import World
+from slurm.demo.workload import Training
 from tests.unit.controller.build import job
 
 EPOCH_S = 1_800_000_000.0

@@ -8,10 +8,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller import integration
-from controller.lease import Lease, write_lease
+from controller.base.lease import Lease, write_lease
+from controller.slurm import installed_files as integration
 
-SCRIPT = Path(__file__).parents[3] / "slurm" / "job_submit.lua"
+SCRIPT = Path(__file__).parents[3] / "slurm" / "plugin" / "job_submit.lua"
 NO_VAL = 4294967294
 RELEASE = 4294967295
 
@@ -84,6 +84,8 @@ class LuaPlugin:
         self._folder = folder
         self.runtime_dir = folder / "run"
         self.runtime_dir.mkdir()
+        self.holds = self.runtime_dir / "holds"
+        self.holds.mkdir()
         self.script = folder / "job_submit.lua"
         self.script.write_text(integration.with_runtime_dir(SCRIPT.read_text(), self.runtime_dir))
 
@@ -114,7 +116,8 @@ class LuaPlugin:
     def modify(self, record: dict[str, object], uid: int = 1001, before: str = "", **change: object) -> Answer:
         """scontrol update: `change` are the fields of job_desc that the user set."""
         fields = {"priority": NO_VAL, "begin_time": 0, "nice": NO_VAL}
-        base = {"job_id": 7, "priority": 0, "admin_comment": "headway:hold", "begin_time": 0, "array_job_id": 0}
+        job_id = {"job_id": 7, "user_id": 1001, "partition": "dl", "tres_per_job": "gres:gpu:2"}
+        base = {**job_id, "priority": 0, "admin_comment": "headway:hold", "begin_time": 0, "array_job_id": 0}
         return _parse(
             self.lua(
                 f"{before}\nlocal job = {_table({**fields, **change})}\n"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from controller import integration
+from controller.slurm import installed_files as integration
 from nodeagent.config import AgentSettings
-from slurm.installation import AGENT_CAPABILITIES
+from slurm.testbed import AGENT_CAPABILITIES
 
 UNITS = Path(__file__).parents[3] / "systemd"
 SERVICES = ("headway-controller", "headway-policy", "headway-watchdog", "headway-agent")

@@ -175,6 +175,8 @@ class FakePySlurm:
                     row.required_nodes = ",".join(value)
                 case "begin_time":
                     row.eligible_time = value
+                case "priority" if value == 0:
+                    row.priority, row.state_reason = 0, "JobHeldAdmin"
                 case _:
                     setattr(row, key, value)
 

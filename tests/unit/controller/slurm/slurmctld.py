@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from controller.slurm.run import Completed
+from controller.slurm.scontrol.run import Completed
 from tests.unit.controller.slurm.text import RUNNING, SUBMIT_S, at, job_line, node_line
 
 NODES = tuple(f"n{number}" for number in range(1, 5))
@@ -95,6 +95,8 @@ class Slurmctld:
                 return _CONFIG, ""
             case ["release", job_id]:
                 return "", self._update(job_id, {"Priority": "4294901000"})
+            case ["uhold", job_id]:
+                return "", self._update(job_id, {"uhold": ""})
             case ["requeuehold", job_id]:
                 return "", self._requeue(job_id)
             case ["update", target, *changes]:
@@ -135,6 +137,10 @@ def _apply(job: Job, key: str, value: str) -> None:
     match key:
         case "Priority":
             fields["priority"] = value
+            if value == "0":
+                fields["reason"] = "JobHeldAdmin"
+        case "uhold":
+            fields.update(priority="0", reason="JobHeldUser")
         case "AdminComment":
             fields["admin_comment"] = value
         case "ReqNodeList":

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.errors import SlurmReplyError
+from controller.base.errors import SlurmReplyError
 from controller.slurm.hostlist import expand_indices, expand_nodes
 
 

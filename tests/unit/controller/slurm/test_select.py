@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import ControllerSettings
-from controller.errors import ConfigurationError, SlurmError, SlurmReplyError, SlurmUnavailableError
+from controller.base.config import ControllerSettings
+from controller.base.errors import ConfigurationError, SlurmError, SlurmReplyError, SlurmUnavailableError
 from controller.slurm import select
 from controller.slurm.client import JobKey
-from controller.slurm.command_line import CommandLineClient
-from controller.slurm.parse import Clockface
-from controller.slurm.pyslurm_client import PySlurmClient
+from controller.slurm.pyslurm.client import PySlurmClient
+from controller.slurm.scontrol.client import CommandLineClient
+from controller.slurm.scontrol.parse import Clockface
 from controller.slurm.select import open_client, slurm_environment
 
 CLOCK = Clockface("t.")

@@ -12,10 +12,10 @@ from typing import Any
 
 from nodeagent.config import AgentSettings
 from nodeagent.daemon import Agent, assemble
-from nodeagent.jobs import Jobs, Trainer
-from nodeagent.report import CheckpointReport, JobReport, NodeReport
-from nodeagent.saves import Post, SaveAnswer, SaveOrder
-from policies.sdnotify import Notifier
+from nodeagent.jobsocket.registry import Jobs, Trainer
+from nodeagent.saves.coordinator import Post, SaveAnswer, SaveOrder
+from nodeagent.wire.report import CheckpointReport, JobReport, NodeReport
+from policies.serving.runtime.sdnotify import Notifier
 from tests.unit.nodeagent.checkpoint.conftest import Started
 from tests.unit.nodeagent.peers import InJob
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.report import CheckpointReport
+from nodeagent.wire.report import CheckpointReport
 from tests.unit.nodeagent.checkpoint.conftest import Hatchery, Started
 from tests.unit.nodeagent.checkpoint.node import Node, reached, told, until
 from tests.unit.nodeagent.checkpoint.test_resume import checkpoints

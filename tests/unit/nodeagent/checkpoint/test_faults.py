@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import subprocess
@@ -9,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.unit.nodeagent.checkpoint.conftest import Ended, Hatchery
 from tests.unit.nodeagent.checkpoint.test_resume import KILLED, checkpoints
@@ -101,6 +104,140 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     assert (saved / f"damaged-{newest.name}").exists()
 
 
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def other(path: Path) -> None:
+    """What a version of torch may have written that this one does not know: its digest is the manifest's."""
+    data = io.BytesIO()
+    torch.save({"own": {}, "rng": {}, "shared": {"model": Path}}, data)
+    seal(path, data.getvalue())
+
+
+def seal(path: Path, data: bytes) -> None:
+    """Another file's content, as the manifest then says."""
+    path.write_bytes(data)
+    manifest = path.parent / "manifest.json"
+    row = json.loads(manifest.read_text())
+    row["files"][path.name] = {"size_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest.write_text(json.dumps(row))
+
+
+@pytest.mark.parametrize("data", [b"no zip file", b""], ids=["text", "empty"])
+def test_what_torch_would_not_have_written_is_not_given_to_it(hatchery: Hatchery, saved: Path, data: bytes) -> None:
+    seal(checkpoints(saved)[-1] / "rank-1.pt", data)
+    before = everything(saved)
+
+    found = hatchery.run("restored", 2, folder=saved)
+
+    assert found.ends == [1, 1]
+    assert "cannot be loaded (ValueError: it is no zip file, as torch.save writes them)" in found.logs[1]
+    assert "cannot be loaded on another rank, whose log says why" in found.logs[0]
+    assert everything(saved) == before
+
+
+def test_a_whole_checkpoint_that_torch_cannot_load_is_refused_and_stays(hatchery: Hatchery, saved: Path) -> None:
+    other(checkpoints(saved)[-1] / "rank-0.pt")
+    before = everything(saved)
+
+    found = hatchery.run("restored", 2, folder=saved)
+
+    assert found.ends == [1, 1]
+    for log in found.logs:
+        assert "is whole, as its SHA-256 tells, and cannot be loaded (UnpicklingError" in log
+        assert "Nothing is begun anew, and nothing was changed. It was saved with torch" in log
+    assert everything(saved) == before
+
+
+@pytest.mark.parametrize("error", ["MemoryError", "RuntimeError", "EIO", "EMFILE", "ENOSPC"])
+@pytest.mark.parametrize("when", ["checked", "loaded"])
+def test_what_a_process_lacks_is_no_damage(hatchery: Hatchery, saved: Path, error: str, when: str) -> None:
+    before = everything(saved)
+
+    found = hatchery.run("lacking", 2, folder=saved, error=error, when=when)
+
+    assert found.ends == [1, 1]
+    assert (
+        f"cannot be {'read' if when == 'checked' else 'loaded'} ({error if 'Error' in error else 'OSError'}"
+        in found.logs[1]
+    )
+    assert "whose log says why" in found.logs[0]
+    assert everything(saved) == before
+    assert hatchery.run("restored", 2, folder=saved).told("start", 1) == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"format": 3}, "manifest.json has format 3, and this version of headway_job reads 1 and 2"),
+        ({"format": 3, "files": None, "step": "many"}, "has format 3"),
+        ({"format": None}, "has format None"),
+        ({"codec": "zstd"}, "has the field 'codec', which this version of headway_job does not know"),
+    ],
+    ids=["newer", "newer in all", "none", "field"],
+)
+def test_a_manifest_of_another_version_is_refused_and_stays(
+    hatchery: Hatchery, saved: Path, change: dict[str, object], told: str
+) -> None:
+    manifest = checkpoints(saved)[-1] / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
+    before = everything(saved)
+
+    found = hatchery.run("restored", 2, folder=saved)
+
+    assert found.ends == [1, 1]
+    for log in found.logs:
+        assert told in log
+        assert "It may be sound, so nothing is begun anew, and nothing was changed" in log
+    assert everything(saved) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user, which only root can")
+def test_a_file_of_another_user_is_refused_and_stays(hatchery: Hatchery, saved: Path) -> None:
+    os.chown(checkpoints(saved)[-1] / "rank-0.pt", 65534, 65534)
+    before = everything(saved)
+
+    found = hatchery.run("restored", 2, folder=saved)
+
+    assert found.ends == [1, 1]
+    assert "rank-0.pt belongs to another user" in found.logs[0]
+    assert everything(saved) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user, which only root can")
+def test_a_checkpoint_of_another_user_is_refused_and_not_passed_over(hatchery: Hatchery, saved: Path) -> None:
+    newest = checkpoints(saved)[-1]
+    os.chown(newest, 65534, 65534)
+    before = everything(saved)
+
+    found = hatchery.run("restored", 2, folder=saved)
+
+    assert found.ends == [1, 1]
+    assert f"{newest.name} belongs to another user" in found.logs[0]
+    assert "Nothing is begun anew" in found.logs[1]
+    assert everything(saved) == before
+
+
+def test_a_job_that_was_started_again_and_finds_nothing_says_so(hatchery: Hatchery, folder: Path) -> None:
+    found = hatchery.run("restarted", folder=folder)
+
+    assert found.ends == [0], found.logs
+    assert f"The job was started again, and {folder} has no checkpoint: the run begins at step 0." in found.logs[0]
+
+
+@pytest.mark.parametrize(("local", "checks"), [([0, 1], 0), ([0, 0], 1)], ids=["one node", "two nodes"])
+def test_a_node_checks_the_file_of_all_ranks_once(
+    hatchery: Hatchery, saved: Path, local: list[int], checks: int
+) -> None:
+    found = hatchery.run("counted", 2, folder=saved, local=local)
+
+    assert found.told("start", 1) == 8
+    assert found.told("opened", 0).count("rank-0.pt") == 2  # checked, then loaded
+    assert found.told("opened", 1).count("rank-0.pt") == 1 + checks
+    assert found.told("opened", 1).count("rank-1.pt") == 2
+
+
 @pytest.mark.parametrize("there", ["nothing", "its own files"])
 def test_a_node_without_the_shared_folder_is_refused_and_nothing_is_set_aside(
     hatchery: Hatchery, tmp_path: Path, saved: Path, there: str
@@ -116,7 +253,7 @@ def test_a_node_without_the_shared_folder_is_refused_and_nothing_is_set_aside(
 
     assert found.ends == [1, 1]
     for log in found.logs:
-        assert "some are seen by rank 0 only: the folder must be seen by all nodes" in log
+        assert "is seen by rank 0 and not by all ranks: the folder must be seen by all nodes" in log
     assert f"not by rank 1, whose {own} has none of that name" in found.logs[1]
     assert checkpoints(saved) == before
     assert [path.name for path in saved.iterdir() if path.name.startswith("damaged-")] == []

@@ -40,6 +40,7 @@ WRITES_CHECKPOINTS = [
         "checkpoints",
         "discreet",
         "local_store",
+        "memory",
         "mishaps",
         "patience",
         "pieces",

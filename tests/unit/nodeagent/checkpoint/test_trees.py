@@ -18,7 +18,8 @@ from tests.unit.nodeagent.checkpoint.conftest import JOBSIDE, Hatchery
 
 sys.path.append(str(JOBSIDE))
 
-from headway_job.trees import has_shard, is_a, is_shard, unwrapped
+from headway_job.memory import Room
+from headway_job.trees import copied, has_shard, is_a, is_shard, unwrapped
 
 
 def placed(kind: type) -> Any:
@@ -58,3 +59,40 @@ def test_a_compiled_model_is_taken_for_what_it_was(hatchery: Hatchery, tmp_path:
     ended = hatchery.run("training.compiled", folder=tmp_path / "run")
 
     assert ended.told("saved") == ended.told("given") == ["bias", "weight"]
+
+
+INDEX, VALUE = 8, 4
+
+
+@pytest.mark.parametrize(
+    ("layout", "size_bytes"),
+    [
+        ("strided", 64 * VALUE),
+        ("sparse_coo", 3 * (2 * INDEX + VALUE)),
+        ("sparse_csr", (9 + 3) * INDEX + 3 * VALUE),
+        ("sparse_csc", (9 + 3) * INDEX + 3 * VALUE),
+        ("sparse_bsr", (5 + 2) * INDEX + 2 * 4 * VALUE),
+        ("sparse_bsc", (5 + 2) * INDEX + 2 * 4 * VALUE),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_of_a_sparse_tensor_what_it_has_is_what_is_copied(layout: str, size_bytes: int) -> None:
+    dense = torch.zeros(8, 8)
+    dense[0, 0] = dense[1, 1] = dense[4, 6] = 1
+    blocks = {"blocksize": (2, 2)} if layout.startswith("sparse_b") else {}
+    given = dense if layout == "strided" else dense.to_sparse(layout=getattr(torch, layout), **blocks)
+
+    copy = copied([given], Room(size_bytes))
+
+    assert torch.equal(copy[0].to_dense(), dense)
+    with pytest.raises(MemoryError):
+        copied([given], Room(size_bytes - 1))
+
+
+def test_a_sparse_tensor_is_not_counted_as_if_it_were_dense() -> None:
+    place = torch.tensor([[1, 1], [2, 2]])
+    twice = torch.sparse_coo_tensor(place, torch.ones(2), (1 << 20, 1 << 20), check_invariants=True)
+
+    copy = copied(twice.requires_grad_(), Room(2 * (2 * INDEX + VALUE)))
+
+    assert copy.coalesce().values().tolist() == [2]

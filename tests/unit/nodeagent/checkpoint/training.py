@@ -1,6 +1,8 @@
 """Programs that train and save, run by hatchery.py in processes of their own. Each writes what it saw as JSON lines."""
 
+import errno
 import importlib
+import io
 import json
 import os
 import random
@@ -11,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from headway_job import checkpoint, saver
+from headway_job import checkpoint, memory, saver
 from headway_job.checkpoints import Run
 from headway_job.local_store import Files, LocalStore
 from torch import nn
@@ -125,6 +127,50 @@ def restored(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     run.close()
 
 
+class Lacking(LocalStore):
+    """Reads until something is lacking that has nothing to do with the checkpoint."""
+
+    error: Exception
+
+    def read(self, folder: str, name: str) -> Any:
+        if name == "rank-1.pt":
+            raise self.error
+        return super().read(folder, name)
+
+
+def lacking(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
+    """The last rank has no memory, descriptors or disk, while it checks or while it loads."""
+    training = Training(rank, world)
+    name = args["error"]
+    error = OSError(getattr(errno, name), "no more") if hasattr(errno, name) else {
+        "MemoryError": MemoryError(), "RuntimeError": RuntimeError("DefaultCPUAllocator: can't allocate memory")
+    }[name]  # fmt: skip
+    store = LocalStore(args["folder"])
+    if rank == world - 1 and args["when"] == "checked":
+        store = Lacking(args["folder"])
+        store.error = error
+    elif rank == world - 1:
+        torch.load = raises(error, torch.load)
+    checkpoint(store, **training.parts())
+
+
+def raises(error: Exception, load: Any) -> Any:
+    """torch.load without the memory for a checkpoint; what a run loads while it is set up is small."""
+
+    def call(file: Any, **options: Any) -> Any:
+        if not isinstance(file, io.BytesIO):
+            raise error
+        return load(file, **options)
+
+    return call
+
+
+def restarted(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
+    """In a job that was requeued."""
+    os.environ["SLURM_RESTART_COUNT"] = "1"
+    restored(rank, world, args, tell)
+
+
 def full_disk(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     """Saves, then on a full disk, then where there is room again."""
     training = Training(rank, world)
@@ -137,6 +183,51 @@ def full_disk(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     filler.unlink()
     saved_at(run, training, 6)
     tell(afterwards=run.saved_step)
+
+
+def cramped(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
+    """Rank 0's node has no memory left for the second save."""
+    training = Training(rank, world)
+    run = checkpoint(args["folder"], **training.parts())
+    saved_at(run, training, 2)
+    tell(before=run.saved_step)
+    known = memory.left_bytes
+    if rank == 0:
+        memory.left_bytes = lambda share: 40
+    saved_at(run, training, 4)
+    tell(cramped=run.saved_step)
+    memory.left_bytes = known
+    saved_at(run, training, 6)
+    tell(after=run.saved_step)
+    run.close()
+
+
+def no_interface(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
+    """What gloo takes for the network is not there."""
+    training = Training(rank, world)
+    os.environ["GLOO_SOCKET_IFNAME"] = "nosuch0"
+    checkpoint(args["folder"], **training.parts())
+
+
+class Counting(LocalStore):
+    """Remembers what was opened to be read."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.opened: list[str] = []
+
+    def read(self, folder: str, name: str) -> Any:
+        self.opened.append(name)
+        return super().read(folder, name)
+
+
+def counted(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
+    """What a rank reads in order to be restored; `args["local"]`: its number on its node, by rank."""
+    os.environ["LOCAL_RANK"] = str(args["local"][rank])
+    store = Counting(args["folder"])
+    run = checkpoint(store, **Training(rank, world).parts())
+    tell(start=run.start, opened=sorted(store.opened))
+    run.close()
 
 
 def fill_up(path: Path) -> None:

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from nodeagent import frames
-from nodeagent.frames import Frame, Hello, Model, Profile, Steps
+import nodeagent
+from nodeagent.wire import frames
+from nodeagent.wire.frames import Frame, Hello, Model, Profile, Steps
 
-JOBSIDE = Path(frames.__file__).parent / "jobside"
+JOBSIDE = Path(nodeagent.__file__).parent / "jobside"
 _PACKET = frames.MAX_FRAME_BYTES + 1
 
 MODEL = """

@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from torch.utils.data import dataloader as torchs
 
 from nodeagent.jobside.headway_job.batches import batch_size, hook_loaders
-from nodeagent.jobside.headway_job.tally import Tally, step_hook
+from nodeagent.jobside.headway_job.tally import Tally, key_of, step_hook
 
 DATA = torch.zeros(24, 3)
 
@@ -50,7 +50,7 @@ def test_a_second_phase_has_its_own(tally: Tally) -> None:
         for _ in range(100):
             for _ in loader:
                 hook(optimizer, (), {})
-    assert (tally.owner, tally.batch_size) == (id(second), 2)
+    assert (tally.owner, tally.batch_size) == (key_of(second), 2)
 
 
 @pytest.mark.parametrize(

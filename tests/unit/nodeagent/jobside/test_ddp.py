@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.frames import Group, Hello
+from nodeagent.wire.frames import Group, Hello
 from tests.unit.nodeagent.jobside.agent import HASTE, SOCKETS, Agent, Connection, Program, polite
 
 _RANKS = (

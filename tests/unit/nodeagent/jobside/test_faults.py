@@ -12,8 +12,8 @@ from pathlib import Path
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from nodeagent import frames
-from nodeagent.frames import Bye, Model
+from nodeagent.wire import frames
+from nodeagent.wire.frames import Bye, Model
 from tests.unit.nodeagent.jobside.agent import (
     CONNECTED,
     HASTE,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.frames import Bye, Hello, Steps
+from nodeagent.wire.frames import Bye, Hello, Steps
 from tests.unit.nodeagent.jobside.agent import HASTE, JOBSIDE, SOCKETS, Agent, Program
 from tests.unit.nodeagent.jobside.agent import MODEL as REAL_MODEL
 from tests.unit.nodeagent.jobside.small_torch import MODEL, make

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from nodeagent.frames import Bye, Hello, Model, Steps
+from nodeagent.wire.frames import Bye, Hello, Model, Steps
 from tests.unit.nodeagent.jobside.agent import CONNECTED, MODEL, Agent, Program
 
 _ALONE = MODEL + "import time\nfor _ in range(30):\n    step()\n    time.sleep(0.02)\nprint('trained')\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.frames import Bye
+from nodeagent.wire.frames import Bye
 from tests.unit.nodeagent.jobside.agent import JOBSIDE, SOCKETS, Agent, Program
 from tests.unit.nodeagent.jobside.small_torch import MODEL, make
 
@@ -39,6 +39,20 @@ def test_comes_in_by_the_door(tmp_path: Path, agent: Agent, post_hooks: bool) ->
     assert told.hello.torch == "2.4.1+cu121"
     assert told.steps.steps == 20
     assert isinstance(told.frames[-1], Bye)
+
+
+def test_the_door_is_shut_where_no_agent_is_named(tmp_path: Path) -> None:
+    program = Program(tmp_path, None, JOBSIDE, _DOOR, make(tmp_path, "2.4.1", entry_points=False))
+    del program.environment["HEADWAY_JOB_SOCKET"]
+
+    done = program.run(
+        SOCKETS
+        + "before = threads()\n"
+        + MODEL
+        + "step()\nprint(before, threads(), len(torch.optim.optimizer._hooks))\n"
+    )
+
+    assert (done.stdout, done.stderr) == ("1 1 0\n", "")
 
 
 def test_monkeytype_itself_is_not_hidden(tmp_path: Path, agent: Agent) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import time
 
-from nodeagent import frames
-from nodeagent.frames import Checkpoint, Frame, Saved, Steps
+from nodeagent.wire import frames
+from nodeagent.wire.frames import Checkpoint, Frame, Saved, Steps
 from tests.unit.nodeagent.jobside.agent import MODEL, Agent, Connection, Program
 
 _PACKET = frames.MAX_FRAME_BYTES + 1

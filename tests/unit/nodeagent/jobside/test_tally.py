@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import weakref
 
+import pytest
 import torch
 
 from nodeagent.jobside.headway_job.facts import model
-from nodeagent.jobside.headway_job.tally import Tally, step_hook
+from nodeagent.jobside.headway_job.tally import Tally, key_of, step_hook
 
 
 def _optimizer(*sizes: int) -> torch.optim.Optimizer:
@@ -46,7 +47,7 @@ def test_a_second_phase_takes_over_and_the_total_goes_on() -> None:
         hook(first, (), {})
     for _ in range(1000):
         hook(second, (), {})
-    assert tally.owner == id(second)
+    assert tally.owner == key_of(second)
     assert tally.mark[0] == 10 + 1000
     assert [shape for shape, _, _, _ in tally.parameters] == [(5,)]
 
@@ -59,8 +60,82 @@ def test_two_that_take_turns_never_change_places() -> None:
         hook(first, (), {})
         hook(second, (), {})
         hook(second, (), {})
-    assert tally.owner == id(first)
+    assert tally.owner == key_of(first)
     assert tally.mark[0] == 1000
+
+
+class ZeroOneAndTwo:
+    """Steps as DeepSpeed's DeepSpeedZeroOptimizer does (stages 1 and 2), by its source: the real one was not tried.
+
+    Its own class is no optimizer of torch's. For each group, it leaves that one alone in the optimizer that it wraps.
+    """
+
+    def __init__(self, wrapped: torch.optim.Optimizer) -> None:
+        self.wrapped = wrapped
+
+    def step(self) -> None:
+        groups = self.wrapped.param_groups
+        for group in groups:
+            self.wrapped.param_groups = [group]
+            self.wrapped.step()
+            self.wrapped.param_groups = groups
+
+
+class ZeroThree(ZeroOneAndTwo):
+    """Steps as DeepSpeedZeroOptimizer_Stage3 does: sub-groups, each put into the group that it is of, and taken out again."""
+
+    def __init__(self, wrapped: torch.optim.Optimizer) -> None:
+        super().__init__(wrapped)
+        self.parts = [(group, tensor) for group in wrapped.param_groups for tensor in group["params"]]
+        for group in wrapped.param_groups:
+            group["params"] = []
+
+    def step(self) -> None:
+        for group, tensor in self.parts:
+            group["params"] = [tensor]
+            self.wrapped.step()
+            group["params"] = []
+
+
+@pytest.mark.parametrize("kind", [ZeroOneAndTwo, ZeroThree])
+def test_an_optimizer_that_steps_part_by_part_makes_one_step_of_them(kind: type[ZeroOneAndTwo]) -> None:
+    tally = Tally()
+    hook = step_hook(tally)
+    groups = [{"params": [torch.nn.Parameter(torch.zeros(size))]} for size in (2, 3, 4, 5)]
+    wrapped = torch.optim.SGD(groups, lr=0.1)
+    handle = wrapped.register_step_post_hook(hook)
+    zero = kind(wrapped)
+
+    for _ in range(1000):
+        zero.step()
+
+    assert tally.mark[0] == 1000
+    assert tally.optimizers == 1
+    assert sorted(shape for shape, _, _, _ in tally.parameters) == [(2,), (3,), (4,), (5,)]
+    handle.remove()
+
+
+def test_an_optimizer_that_trains_other_parameters_later_counts_on() -> None:
+    tally = Tally()
+    hook = step_hook(tally)
+    optimizer = _optimizer(2, 3)
+    for _ in range(10):
+        hook(optimizer, (), {})
+    optimizer.param_groups[0]["params"].pop(0)  # frozen from here on
+    for _ in range(1000):
+        hook(optimizer, (), {})
+    assert tally.mark[0] == 1010
+
+
+def test_a_wrapper_and_what_it_wraps_are_one_step() -> None:
+    tally = Tally()
+    hook = step_hook(tally)
+    inner = _optimizer(2)
+    outer = torch.optim.SGD(inner.param_groups[0]["params"], lr=0.1)
+    for _ in range(10):
+        hook(inner, (), {})
+        hook(outer, (), {})
+    assert tally.mark[0] == 10
 
 
 def test_nothing_is_kept_alive() -> None:

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeagent.frames import Bye, Profile
 from nodeagent.jobside.headway_job import window
 from nodeagent.jobside.headway_job.kineto import Quiet
+from nodeagent.wire.frames import Bye, Profile
 from tests.unit.nodeagent.jobside.agent import HASTE, MODEL, Agent, Connection, Program, polite
 
 _HELPERS = """
@@ -211,3 +211,63 @@ print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     assert (done.returncode, done.stdout) == (0, without.stdout)
     assert done.stderr.count("Warning") == without.stderr.count("Warning")
     assert asking.connections[0].steps.steps == 40
+
+
+_GRAPH = """
+from torch.cuda.graphs import CUDAGraph
+def captures():
+    try:
+        CUDAGraph.capture_begin(None)
+    except Exception:
+        pass  # there is no GPU
+"""
+_LATER = """
+windows = 0
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    step()
+    windows += window() is not None
+    time.sleep(0.001)
+print(windows)
+"""
+
+
+@pytest.mark.parametrize("asking", [7], indirect=True)
+@pytest.mark.parametrize("tool", ["NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH"])
+def test_no_window_where_another_tool_traces_the_process(tmp_path: Path, asking: Agent, tool: str) -> None:
+    program = Program(tmp_path, asking)
+    program.environment[tool] = "1"
+
+    done = program.run(_PROGRAM + _LATER)
+
+    asking.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+    assert asking.connections[0].of(Profile) == []
+
+
+@pytest.mark.parametrize("asking", [7], indirect=True)
+def test_no_window_once_a_cuda_graph_was_captured(tmp_path: Path, asking: Agent) -> None:
+    done = Program(tmp_path, asking).run(_PROGRAM + _GRAPH + "captures()\n" + _LATER)
+
+    asking.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+    assert asking.connections[0].of(Profile) == []
+
+
+@pytest.mark.parametrize("asking", [200], indirect=True)
+def test_a_window_ends_where_a_cuda_graph_is_captured(tmp_path: Path, asking: Agent) -> None:
+    done = Program(tmp_path, asking).run(
+        _PROGRAM
+        + _GRAPH
+        + """
+train_until(in_a_window)
+captures()
+print(window(), torch._C._autograd._profiler_enabled())
+for _ in range(1000): step()
+print(window())
+"""
+    )
+
+    asking.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "None False\nNone\n", "")
+    assert asking.connections[0].of(Profile) == []

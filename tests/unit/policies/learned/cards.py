@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policies.learned.card import ModelCard
+from policies.learned.weights.card import ModelCard
 
 
 def card(system: str = "toy", encoder: str = "toy/1", seed: int = 7) -> ModelCard:

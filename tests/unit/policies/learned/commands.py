@@ -12,7 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[4]
 EXAMPLE = ROOT / "examples/learned-order"
-START = [sys.executable, "-c", "from policies.cli import main; main()"]
+START = [sys.executable, "-c", "from policies.serving.cli.app import main; main()"]
 LIMIT_S = 100.0
 
 

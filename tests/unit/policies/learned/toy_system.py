@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.learned.run import TrainingRun
-from policies.learned.systems import Facts, Ground, Jobs, Scene, System
+from policies.learned.training.run_folder import TrainingRun
+from policies.learned.training.systems import Facts, Ground, Jobs, Scene, System
 
 
 @dataclass(frozen=True, kw_only=True)

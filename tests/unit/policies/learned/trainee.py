@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from policies.errors import TrainingStoppedError
-from policies.learned.advantage import gae, values_after
-from policies.learned.replay import PrioritizedReplay
-from policies.learned.rollout import Collector
-from policies.learned.run import TrainingRun
-from policies.learned.weights import save
+from policies.learned.algorithms.advantage import gae, values_after
+from policies.learned.algorithms.replay import PrioritizedReplay
+from policies.learned.algorithms.rollout import Collector
+from policies.learned.training.run_folder import TrainingRun
+from policies.learned.weights.weights import save
 from tests.unit.policies.learned.cards import card
 from tests.unit.policies.learned.toy import beams
 

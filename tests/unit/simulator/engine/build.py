@@ -9,10 +9,10 @@ from itertools import pairwise
 
 from policies.api import Decision, Policy, PolicySpec, load_policy
 from policies.model import ClusterState, Placement
-from simulator.cluster import parse_cluster
-from simulator.engine import Simulation
+from simulator.cluster.cluster import parse_cluster
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
 from simulator.kernel.log import FinishLog
-from simulator.settings import Settings
 from simulator.slowdown.api import Resident
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.reference import Job, Result

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from hypothesis import strategies as st
 
 from policies.api import Policy
-from simulator.cluster import parse_cluster
-from simulator.engine import Simulation
-from simulator.settings import Estimates, NodeChange, Settings
+from simulator.cluster.cluster import parse_cluster
+from simulator.engine.settings import Estimates, NodeChange, Settings
+from simulator.engine.simulation import Simulation
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.unit.simulator.engine.build import BASELINES, Asked, Sharing, baseline
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from policies.api import Decision
 from policies.model import Placement
-from simulator.cluster import parse_cluster
-from simulator.engine import Simulation
+from simulator.cluster.cluster import parse_cluster
+from simulator.engine.settings import NodeChange, Settings
+from simulator.engine.simulation import Simulation
 from simulator.errors import DecisionError, SettingError
-from simulator.settings import NodeChange, Settings
 from simulator.slowdown.api import Resident
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build

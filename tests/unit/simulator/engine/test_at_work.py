@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.at_work import AtWork
-from simulator.cluster import parse_cluster
-from simulator.engine import Simulation
+from simulator.cluster.cluster import parse_cluster
+from simulator.cluster.topology import Topology, rack_tree
+from simulator.engine.queueless_jobs import AtWork
+from simulator.engine.simulation import Simulation
 from simulator.kernel.constants import NEVER
 from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.max_min import MaxMin
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.profiles import Profile
-from simulator.topology import Topology, rack_tree
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.unit.simulator.engine.build import RECORDED, Sharing, Span, baseline, spans
 from tests.unit.simulator.engine.scenarios import Scenario, scenarios, traces

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policies.model import EstimateSource
-from simulator.cluster import cluster_of, parse_cluster
-from simulator.engine import Simulation
+from simulator.cluster.cluster import cluster_of, parse_cluster
+from simulator.engine.node_changes import draw_failures
+from simulator.engine.settings import Estimates, NodeChange, Settings
+from simulator.engine.simulation import Simulation
 from simulator.errors import SettingError, TraceError
 from simulator.kernel.nodes import NodePool
-from simulator.script import draw_failures
-from simulator.settings import Estimates, NodeChange, Settings
 from simulator.traces.trace import MAX_TIME_S, NS_PER_S, Trace
 from tests.unit.simulator.engine.build import (
     BASELINES,

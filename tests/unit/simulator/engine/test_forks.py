@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import parse_cluster
-from simulator.engine import Simulation
+from simulator.cluster.cluster import parse_cluster
+from simulator.engine.settings import Estimates, Settings
+from simulator.engine.simulation import Simulation
 from simulator.kernel.job import ActiveJob
-from simulator.results import Result
-from simulator.settings import Estimates, Settings
+from simulator.results.result import Result
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.unit.simulator.engine.build import (
     BASELINES,

@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[4]
 RUNS = """
 import hashlib, json, sys
 from policies.api import load_policy
-from simulator.cluster import parse_cluster
-from simulator.engine import Simulation
+from simulator.cluster.cluster import parse_cluster
+from simulator.engine.simulation import Simulation
 from simulator.kernel import compiled
-from simulator.settings import Estimates, NodeChange, Settings
+from simulator.engine.settings import Estimates, NodeChange, Settings
 from simulator.traces.trace import Trace
 
 S = 10**9
@@ -50,7 +50,7 @@ for policy in ("fifo", "sjf", "backfill", "srtf", "las", "tiresias", "srtf-count
 import numpy as np
 from policies.learned.sched2 import features
 from policies.learned.sched2.rows import OF_JOB
-from simulator.envs.sched2 import Sched2Env
+from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2
 
 env = Sched2Env(traces=Sched2(jobs=60, mean_gap_s=400.0, cluster_gpus=32), cluster="4x8")

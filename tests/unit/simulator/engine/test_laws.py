@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policies.model import EstimateSource
-from simulator.engine import Simulation
-from simulator.settings import Settings
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.unit.simulator.engine.build import (
     FREE,

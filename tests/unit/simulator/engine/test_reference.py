@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from simulator.settings import Settings
+from simulator.engine.settings import Settings
 from tests.reference import POLICIES, simulate
 from tests.reference.generate import random_trace
 from tests.unit.simulator.engine.build import (

@@ -6,12 +6,12 @@ import pytest
 
 from policies.api import Decision
 from policies.model import ClusterState, Placement
-from simulator import stall
-from simulator.cluster import parse_cluster
-from simulator.engine import Simulation
+from simulator.cluster.cluster import parse_cluster
+from simulator.engine import stall_watch as stall
+from simulator.engine.settings import NodeChange, Settings
+from simulator.engine.simulation import Simulation
+from simulator.engine.stall_watch import IDLE_PATIENCE, PATIENCE
 from simulator.errors import SettingError
-from simulator.settings import NodeChange, Settings
-from simulator.stall import IDLE_PATIENCE, PATIENCE
 from simulator.traces.trace import NS_PER_S
 from tests.unit.simulator.engine.build import BASELINES, FREE, Asked, Does, baseline, ran, spans_s, trace_of
 

@@ -13,11 +13,11 @@ from policies.api import Decision, PolicySpec
 from policies.learned.contention_rl.features import scalar
 from policies.learned.contention_rl.placing import NODE_RULES
 from policies.model import ClusterState, Placement
-from simulator import metrics
-from simulator.engine import Simulation
-from simulator.envs.contention import ContentionEnv
-from simulator.results import Result
-from simulator.settings import NodeChange, Settings
+from simulator.engine.settings import NodeChange, Settings
+from simulator.engine.simulation import Simulation
+from simulator.papers.contention_rl.env import ContentionEnv
+from simulator.results import metrics
+from simulator.results.result import Result
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import MIXES, ContentionRL

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from simulator.envs.contention import ContentionEnv
 from simulator.envs.vector import ProcessVectorEnv
 from simulator.errors import SettingError, WorkerError
+from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.traces.generators.contention_rl import ContentionRL
 
 MAKE = partial(ContentionEnv, traces=ContentionRL(jobs=6), slowdown=("max-min",))
@@ -154,7 +154,7 @@ def test_a_worker_that_dies_at_work_is_an_error() -> None:
 BEGIN = """
 import os, signal, threading, time
 import gymnasium
-from simulator.envs.contention import ContentionEnv
+from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.envs.vector import ProcessVectorEnv
 from tests.unit.simulator.envs.test_vector import Endless
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any, Self
 import gymnasium
 import numpy as np
 
-from simulator.envs.contention import ContentionEnv
+from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.slowdown.api import Resident
 from simulator.traces.trace import NS_PER_S, Trace
 

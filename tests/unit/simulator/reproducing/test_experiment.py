@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from policies.learned.statistics import Mean, change
-from simulator.cluster import parse_cluster
-from simulator.engine import Simulation
+from policies.learned.evaluation.statistics import Mean, change
+from simulator.cluster.cluster import parse_cluster
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
 from simulator.errors import SimulatorError
-from simulator.progress import Tell
 from simulator.reproducing.bound import average_jct_bound_s
 from simulator.reproducing.experiment import Claim, Contender, Experiment, Kind, Run, Setting, perform, policy, run_of
-from simulator.settings import Settings
+from simulator.runs.progress import Tell
 from simulator.slowdown.papers import paper_profiles
 from simulator.traces.generators.contention_rl import ContentionRL, generate
 from simulator.traces.trace import Trace
-from tests.unit.simulator.runs import trace_of
+from tests.unit.simulator.commands import trace_of
 
 SEEDS = range(1000, 1003)
 

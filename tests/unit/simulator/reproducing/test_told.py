@@ -8,13 +8,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from simulator.papers.contention_rl.experiment import samples
 from simulator.reproducing import systems, told
-from simulator.reproducing.contention_rl import samples
 from simulator.reproducing.experiment import METRICS, Experiment, Kind, Outcome, perform, policy
 from simulator.reproducing.pictures import Picture, cdf, density, lines, scatter, shares, svg
 from simulator.slowdown.profiles import Profiles
+from tests.unit.simulator.cli.test_bench import call
 from tests.unit.simulator.reproducing.test_experiment import claim, setting
-from tests.unit.simulator.test_cli_bench import call
 
 PICTURES = (
     cdf("a cdf", "small", "jct_s", "hours", 3600.0),

@@ -7,6 +7,7 @@ from math import exp, sqrt
 
 import pytest
 
+from simulator.cluster.topology import Topology, rack_tree, rl_taps
 from simulator.slowdown.api import Resident, SlowdownModel
 from simulator.slowdown.interference import HostInterference
 from simulator.slowdown.link_sharing import LinkSharing
@@ -18,7 +19,6 @@ from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.parameter_server import ParameterServer, transfer
 from simulator.slowdown.profiles import Interference, Profile, Profiles
 from simulator.slowdown.scaling import Scaling
-from simulator.topology import Topology, rack_tree, rl_taps
 
 KNOWN = {
     "even": Profile(compute_s=1.0, bytes=12.5e9),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator.cluster.topology import flat
 from simulator.errors import SlowdownError
 from simulator.slowdown.api import Resident
 from simulator.slowdown.compose import Composite
@@ -20,7 +21,6 @@ from simulator.slowdown.registry import MODELS, build
 from simulator.slowdown.rows import read_rows
 from simulator.slowdown.store import load_profiles, save_profiles
 from simulator.slowdown.waterfill import max_min
-from simulator.topology import flat
 
 TOPOLOGY = flat([8] * 4, [2] * 4)
 PROFILES = paper_profiles()

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from simulator.cluster.topology import Topology, bcube, fat_tree, rack_tree
 from simulator.slowdown.api import Resident, SlowdownModel
-from simulator.topology import Topology, bcube, fat_tree, rack_tree
 
 MODELS = ("vgg16", "FSDP", "MoE", "resnet-50", "", "never-heard-of-it", "GraphSage")
 Make = Callable[[Topology], SlowdownModel]

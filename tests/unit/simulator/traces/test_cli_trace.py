@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from simulator.cli_trace import app
+from simulator.cli.trace import app
 from simulator.traces.read import read_trace
 from tests.unit.simulator.traces.build import csv_file
 
@@ -83,7 +83,7 @@ def test_errors_are_one_line_and_exit_code_2(words: tuple[str, ...], told: str) 
 
 def test_help_loads_nothing_that_a_command_needs() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from simulator.cli_trace import app;"
+        "import sys; from typer.testing import CliRunner; from simulator.cli.trace import app;"
         "assert CliRunner().invoke(app, ['generate', '--help']).exit_code == 0;"
         "print(*({'numpy', 'pyarrow', 'matplotlib', 'simulator.traces.trace'} & set(sys.modules)))"
     )

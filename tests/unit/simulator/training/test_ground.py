@@ -13,11 +13,11 @@ from gymnasium.vector import AutoresetMode
 
 from policies.api import Decision, PolicySpec, load_policy
 from policies.errors import TrainingError
-from policies.learned.systems import FIGURE, TEST_SEEDS, Given, Jobs, Scene
+from policies.learned.training.systems import FIGURE, TEST_SEEDS, Given, Jobs, Scene
 from policies.model import ClusterState
 from policies.selection import held_placements
-from simulator.cluster import Cluster
-from simulator.metrics import average_jct_s
+from simulator.cluster.cluster import Cluster
+from simulator.results.metrics import average_jct_s
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.profiles import Profile
 from simulator.slowdown.store import save_profiles
@@ -25,8 +25,8 @@ from simulator.traces.generators import generate
 from simulator.traces.generators.contention_rl import ContentionRL
 from simulator.traces.trace import Trace
 from simulator.traces.write import write_trace
-from simulator.training import FIGURES, SimulatorGround, ground
-from simulator.training_data import of_files, of_scene
+from simulator.training.data_sets import of_files, of_scene
+from simulator.training.ground import FIGURES, SimulatorGround, ground
 
 SCENE = Scene(
     workloads=(

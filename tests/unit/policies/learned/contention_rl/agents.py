@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.network import Network
 from policies.learned.contention_rl.policy import Agent
-from simulator.envs.contention import ContentionEnv
+from simulator.papers.contention_rl.env import ContentionEnv
 
 
 def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> Network:

@@ -15,9 +15,9 @@ from policies.errors import EncoderError
 from policies.learned.contention_rl.encoder import Encoder, Encoding, Moment
 from policies.learned.contention_rl.features import scalar
 from policies.model import ClusterState, Placement, Profiles, Split
-from simulator.envs.contention import ContentionEnv
-from simulator.envs.features import JobFeatures
-from simulator.settings import NodeChange, Settings
+from simulator.engine.settings import NodeChange, Settings
+from simulator.papers.contention_rl.env import ContentionEnv
+from simulator.papers.contention_rl.features import JobFeatures
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.profiles import Profile
 from simulator.traces.generators.contention_rl import ContentionRL

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from policies.api import Policy
 from policies.errors import EncoderError, WeightsError
-from policies.learned import weights
-from policies.learned.card import draft
 from policies.learned.contention_rl.encoder import NAME, Encoding
 from policies.learned.contention_rl.policy import SYSTEM, Agent, RlBase, RlHybrid, encoding_of
 from policies.learned.contention_rl.policy import settings as settings_kept
 from policies.learned.contention_rl.recipe import Recipe
+from policies.learned.weights import weights
+from policies.learned.weights.card import draft
 from policies.model import ClusterState, Placement
-from simulator.engine import Simulation
-from simulator.envs.contention import ContentionEnv
-from simulator.settings import Settings
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
+from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL

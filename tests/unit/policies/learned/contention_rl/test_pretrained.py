@@ -14,20 +14,20 @@ pytest.importorskip("torch", reason="serving the agent needs torch")
 
 from policies.api import load_policy
 from policies.errors import EncoderError, PolicyLoadError, WeightsError
-from policies.learned import weights
 from policies.learned.contention_rl.encoder import NAME
 from policies.learned.contention_rl.policy import SHIPPED, SYSTEM, USUAL_BRANCH, Agent, RlBase, RlHybrid
 from policies.learned.contention_rl.recipe import Recipe
 from policies.learned.contention_rl.system import scene
-from policies.learned.systems import Given
+from policies.learned.training.systems import Given
+from policies.learned.weights import weights
 from policies.model import ClusterState, Profiles
-from simulator.cluster import parse_cluster
-from simulator.engine import Simulation
-from simulator.settings import Settings
+from simulator.cluster.cluster import parse_cluster
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
-from simulator.training import ground
+from simulator.training.ground import ground
 from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.valid import check
 

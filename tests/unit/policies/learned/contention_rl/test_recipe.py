@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.errors import TrainingError
-from policies.learned.card import draft
 from policies.learned.contention_rl.encoder import NAME, Encoding
 from policies.learned.contention_rl.policy import SYSTEM, Agent, settings
 from policies.learned.contention_rl.recipe import Progress, Recipe, Training, discounts, train
-from policies.learned.run import TrainingRun
+from policies.learned.training.run_folder import TrainingRun
+from policies.learned.weights.card import draft
 from simulator.traces.generators.contention_rl import ContentionRL
 from tests.unit.policies.learned.contention_rl.agents import environments
 

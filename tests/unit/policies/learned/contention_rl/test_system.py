@@ -11,14 +11,14 @@ torch = pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("tensorboard", reason="training needs TensorBoard")
 
 from policies.errors import EncoderError  # noqa: E402
-from policies.learned import weights  # noqa: E402
-from policies.learned.card import draft  # noqa: E402
 from policies.learned.contention_rl.policy import Agent, RlBase  # noqa: E402
 from policies.learned.contention_rl.recipe import Recipe  # noqa: E402
 from policies.learned.contention_rl.system import SYSTEM, encoding_of, environments, facts, scene, train  # noqa: E402
-from policies.learned.run import TrainingRun  # noqa: E402
-from policies.learned.systems import TEST_SEEDS, Given, Jobs, Scene  # noqa: E402
-from simulator.training import SimulatorGround, ground  # noqa: E402
+from policies.learned.training.run_folder import TrainingRun  # noqa: E402
+from policies.learned.training.systems import TEST_SEEDS, Given, Jobs, Scene  # noqa: E402
+from policies.learned.weights import weights  # noqa: E402
+from policies.learned.weights.card import draft  # noqa: E402
+from simulator.training.ground import SimulatorGround, ground  # noqa: E402
 
 SMALL = Recipe(envs=4, hidden=16, pair=8, steps=24, batches=1, stages=2, minibatch=64, epochs=2)
 WORLD = Scene(

@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 from hypothesis import given, settings
 
-from policies.contention_model import ContentionModel
 from policies.learned.headway_rl.features import NAMES, features
 from policies.learned.headway_rl.network import Network, empty
 from policies.model import ClusterState
+from policies.speeds.contention_model import ContentionModel
 from tests.unit.policies.cluster import Job, Node, states
 from tests.unit.policies.learned.headway_rl.scenes import LOUD, QUIET, UNKNOWN, network, state_of
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.learned.headway_rl.policy import HeadwayRl
 from policies.model import ClusterState, Placement
-from simulator.cluster import parse_cluster
-from simulator.engine import Simulation
-from simulator.settings import Settings
+from simulator.cluster.cluster import parse_cluster
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
@@ -66,7 +67,7 @@ def test_who_may_not_be_stopped_is_not(why: str) -> None:
     state = state_of([Node()], jobs, time_s=550.0 if why == "just started" else 1000.0)
     decision = policy.decide(state)
     assert decision.allocation == {0: Placement((0,), (8,))}
-    assert decision.reasons == {1: "waits: the GPUs that there are are worth more to others"}
+    assert decision.reasons == {1: "waits: the free GPUs are reserved for jobs with a higher expected gain"}
     assert policy.spec.preempts == (why != "no preemption")
 
 
@@ -93,21 +94,74 @@ def test_somebody_starts_when_nothing_runs_whatever_it_gains() -> None:
     assert set(HeadwayRl.of(network(**weights)).decide(state).allocation) == {0}
 
 
-def test_who_has_waited_too_long_comes_first_and_nobody_passes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> HeadwayRl:
+    """One for which a job is late after 5,000 s, however long it lasts."""
     monkeypatch.setattr("policies.learned.headway_rl.policy.load", lambda _: network(**SOON))
-    policy = HeadwayRl(patience_s=4999.5)
+    return HeadwayRl(patience_s=4999.5, stretch=0.0)
+
+
+def test_the_oldest_late_job_comes_first_and_its_nodes_are_reserved(impatient: HeadwayRl) -> None:
     runs = Job(gpus=8, held={0: 8}, estimate_s=9000.0, preemptible=False)
     jobs = [(Job(gpus=16, estimate_s=9000.0), QUIET), (runs, QUIET), (Job(gpus=1, estimate_s=60.0), QUIET)]
     late = state_of([Node()] * 2, jobs, time_s=5000.0)
-    decision = policy.decide(late)
+    decision = impatient.decide(late)
     assert set(decision.allocation) == {1}
-    assert "nobody passes it" in decision.reasons[0]
+    assert decision.reasons[0] == "has waited longest; the nodes where it fits soonest are kept free for it"
     assert decision.queue == (0, 2)
     early = state_of([Node()] * 2, jobs, time_s=4000.0)
-    assert set(policy.decide(early).allocation) == {1, 2}
-    # One that may be stopped makes room
+    assert set(impatient.decide(early).allocation) == {1, 2}
+    # Other nodes take jobs as before.
+    assert set(
+        impatient.decide(
+            state_of(
+                [Node()] * 3,
+                [(dataclasses.replace(jobs[0][0], nodes=frozenset({0, 1})), QUIET), *jobs[1:]],
+                time_s=5000.0,
+            )
+        ).allocation
+    ) == {1, 2}
+    # One that may be stopped makes room.
     free = [jobs[0], (dataclasses.replace(runs, preemptible=True), QUIET), jobs[2]]
-    assert set(policy.decide(state_of([Node()] * 2, free, time_s=5000.0)).allocation) == {0}
+    assert set(impatient.decide(state_of([Node()] * 2, free, time_s=5000.0)).allocation) == {0}
+
+
+def test_a_late_job_that_runs_is_not_stopped_and_no_younger_one_comes_first_meanwhile(impatient: HeadwayRl) -> None:
+    """The first two are late; the one that runs would be worth less than those that wait."""
+    runs = Job(gpus=8, held={0: 8}, estimate_s=9000.0)
+    waits = Job(gpus=8, estimate_s=8000.0)
+    jobs = [(runs, QUIET), (waits, QUIET), (Job(gpus=8, estimate_s=60.0), QUIET)]
+    decision = impatient.decide(state_of([Node()], jobs, time_s=9000.0))
+    assert decision.allocation == {0: Placement((0,), (8,))}
+    # On a second node the order is by value: the shortest job, not the oldest.
+    assert set(impatient.decide(state_of([Node()] * 2, jobs, time_s=9000.0)).allocation) == {0, 2}
+
+
+@pytest.mark.parametrize("days", [1.0, 1.2, 3.0, math.nan])
+def test_who_was_late_when_it_started_is_not_stopped_whatever_becomes_of_its_estimate(days: float) -> None:
+    """It started after 11 days of waiting, when it was expected to last for one."""
+    day_s = 86_400.0
+    runs = Job(gpus=8, held={0: 8}, estimate_s=days * day_s, service_s=0.1 * day_s)
+    state = state_of([Node()], [(runs, QUIET), *[(Job(gpus=1, estimate_s=600.0), QUIET)] * 8], time_s=11.1 * day_s)
+    submitted_s = np.array([0.0, *[11.05 * day_s] * 8])
+    state = dataclasses.replace(state, jobs=dataclasses.replace(state.jobs, submit_time_s=submitted_s))
+    assert set(HeadwayRl().decide(state).allocation) == {0}
+
+
+def test_many_jobs_older_than_a_week_that_last_for_days_are_no_fifo_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the last have waited for more than a week. By value the short ones come first, and nothing that runs is stopped."""
+    monkeypatch.setattr("policies.learned.headway_rl.policy.load", lambda _: network(**SOON))
+    day_s = 86_400.0
+    runs = [
+        (Job(gpus=4, held={0: 4}, service_s=8 * day_s, estimate_s=10 * day_s), QUIET),
+        (Job(gpus=4, held={0: 4}, service_s=8 * day_s, estimate_s=11 * day_s), QUIET),
+    ]
+    long = [(Job(gpus=8, estimate_s=5 * day_s), QUIET)] * 6
+    short = [(Job(gpus=4, estimate_s=0.5 * day_s), QUIET)] * 2
+    state = state_of([Node()] * 2, [*runs, *long, *short], time_s=9 * day_s)
+    allocation = HeadwayRl().decide(state).allocation
+    assert {8, 9} <= set(allocation), "the short ones start"
+    assert not set(range(2, 8)) & set(allocation), "those that last for days have not waited long for what they are"
 
 
 def test_jobs_without_estimate_or_profile_count_as_usual_and_the_reason_says_so() -> None:
@@ -124,7 +178,9 @@ def test_a_node_on_which_more_is_used_than_there_is_keeps_its_jobs() -> None:
     assert beginner().decide(state).allocation == {0: Placement((0,), (8,))}
 
 
-@pytest.mark.parametrize("options", [{"preempt": 1}, {"patience_s": -1}, {"settle_s": math.nan}, {"effort": 0.5}])
+@pytest.mark.parametrize(
+    "options", [{"preempt": 1}, {"patience_s": -1}, {"stretch": -1}, {"settle_s": math.nan}, {"effort": 0.5}]
+)
 def test_options_that_cannot_be_are_named(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("policies.learned.headway_rl.policy.load", lambda _: network())
     with pytest.raises(ValueError, match=next(iter(options))):

@@ -12,15 +12,15 @@ import pytest
 
 from policies.api import Policy
 from policies.errors import TrainingError
-from policies.learned.card import draft
 from policies.learned.headway_rl import recipe as recipes
 from policies.learned.headway_rl.features import ENCODER, NAMES
 from policies.learned.headway_rl.network import TERMS, Network
 from policies.learned.headway_rl.policy import HeadwayRl, load
 from policies.learned.headway_rl.recipe import Distribution, Recipe, scene, train
 from policies.learned.headway_rl.system import SYSTEM
-from policies.learned.run import TrainingRun
-from policies.learned.systems import FIGURE, Given, Played, find_ground
+from policies.learned.training.run_folder import TrainingRun
+from policies.learned.training.systems import FIGURE, Given, Played, find_ground
+from policies.learned.weights.card import draft
 
 BEST = {"gpus": 1.4, "remaining": -0.8, "threshold": 0.6}
 """What this ground likes most."""

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.contention_model import ContentionModel
 from policies.learned.headway_rl.search import Layout, Search, Terms
 from policies.model import ClusterState
-from policies.packing import Capacity
+from policies.placement.best_fit import Capacity
 from policies.selection import held_placements
+from policies.speeds.contention_model import ContentionModel
 from tests.unit.policies.cluster import Job, Node, states
 from tests.unit.policies.learned.headway_rl.scenes import LOUD, QUIET, state_of
 

@@ -10,12 +10,12 @@ import pytest
 
 from policies.api import load_policy
 from policies.errors import PolicyLoadError, WeightsError
-from policies.learned import weights
-from policies.learned.card import draft
 from policies.learned.headway_rl.features import ENCODER, NAMES
 from policies.learned.headway_rl.network import TERMS, empty
 from policies.learned.headway_rl.policy import SYSTEM, HeadwayRl, load
 from policies.learned.headway_rl.recipe import Recipe
+from policies.learned.weights import weights
+from policies.learned.weights.card import draft
 from tests.unit.policies.cluster import Job, Node
 from tests.unit.policies.learned.headway_rl.scenes import LOUD, QUIET, state_of
 

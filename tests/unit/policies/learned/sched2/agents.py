@@ -12,8 +12,8 @@ from policies.learned.sched2.encoder import Encoding
 from policies.learned.sched2.network import Network
 from policies.learned.sched2.policy import Agent
 from policies.learned.sched2.recipe import Recipe
-from simulator.envs.sched2 import Sched2Env
 from simulator.envs.vector import ProcessVectorEnv
+from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2 as Workload
 
 SMALL = Encoding(num_nodes=4, gpus_per_node=4, candidates=4)

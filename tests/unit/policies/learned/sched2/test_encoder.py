@@ -15,14 +15,14 @@ from policies.errors import EncoderError
 from policies.learned.sched2.encoder import Encoder, Encoding, Moment
 from policies.learned.sched2.window import WIDEST, chosen
 from policies.model import ClusterState, Placement, Profiles, Split
-from simulator.cluster import cluster_of
-from simulator.envs.sched2 import Sched2Env
-from simulator.settings import Settings
+from simulator.cluster.cluster import cluster_of
+from simulator.engine.settings import Settings
+from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2
 from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.valid import check_node, check_shape
-from tests.unit.simulator.envs.test_sched2 import FAILURES, RACKS, random_agent
 from tests.unit.simulator.envs.worlds import trace_of
+from tests.unit.simulator.papers.sched2.test_env import FAILURES, RACKS, random_agent
 
 BUSY = Sched2(jobs=80, mean_gap_s=400.0, cluster_gpus=32)
 DRAINED = Settings(changes=tuple(change for change in FAILURES if change.change != "down" and change.node == 3))

@@ -15,10 +15,10 @@ from policies.learned.sched2.network import IMPOSSIBLE, Network
 from policies.learned.sched2.rows import IS_SPREAD, LOG_GPUS, LOG_TIME, NEVER_H, OF_JOB, SIZES, Shape
 from policies.learned.sched2.search import Search, first_rule
 from policies.learned.sched2.search import actions_of as rule_actions
-from simulator.envs.sched2 import Sched2Env
+from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2 as Workload
 from tests.unit.policies.learned.sched2.agents import FEW, SMALL, network_of
-from tests.unit.simulator.envs.test_sched2 import random_agent
+from tests.unit.simulator.papers.sched2.test_env import random_agent
 
 
 def candidates_of(layout: Layout, state: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[Tensor, Tensor]:

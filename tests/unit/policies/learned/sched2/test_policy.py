@@ -14,15 +14,15 @@ from hypothesis import settings as hypothesis_settings
 
 from policies.api import Policy
 from policies.errors import EncoderError, WeightsError
-from policies.learned import weights
-from policies.learned.card import draft
 from policies.learned.sched2.encoder import NAME, Encoding
 from policies.learned.sched2.policy import SYSTEM, Agent, Sched2, settings
+from policies.learned.weights import weights
+from policies.learned.weights.card import draft
 from policies.model import ClusterState
-from simulator.engine import Simulation
-from simulator.envs.sched2 import Sched2Env
-from simulator.results import Result
-from simulator.settings import Settings
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
+from simulator.papers.sched2.env import Sched2Env
+from simulator.results.result import Result
 from simulator.slowdown.registry import build
 from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.learned.sched2.agents import FEW, SMALL, agent_of, network_of, small_recipe

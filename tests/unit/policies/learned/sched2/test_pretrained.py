@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from policies.api import load_policy
-from policies.learned import weights
 from policies.learned.sched2.encoder import NAME
 from policies.learned.sched2.policy import SYSTEM, encoding_of
-from simulator import metrics
-from simulator.cluster import parse_cluster
-from simulator.engine import Simulation
-from simulator.results import Result
-from simulator.sched2_baselines import Baseline
-from simulator.settings import Settings
+from policies.learned.weights import weights
+from simulator.cluster.cluster import parse_cluster
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
+from simulator.papers.sched2.baselines import Baseline
+from simulator.results import metrics
+from simulator.results.result import Result
 from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.sched2 import Sched2, generate

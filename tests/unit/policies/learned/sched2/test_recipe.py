@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from policies.errors import TrainingError
-from policies.learned.card import draft
 from policies.learned.sched2.encoder import Encoding
 from policies.learned.sched2.layout import Layout
 from policies.learned.sched2.recipe import EFFECTIVENESS, Recipe, Training, _Returns
-from simulator.envs.sched2 import Sched2Env
+from policies.learned.weights.card import draft
+from simulator.papers.sched2.env import Sched2Env
 from tests.unit.policies.learned.sched2.agents import FEW, SMALL, environments, small_recipe
 
 

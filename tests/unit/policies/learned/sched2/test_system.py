@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policies.learned import weights
-from policies.learned.card import draft
-from policies.learned.run import TrainingRun
 from policies.learned.sched2.encoder import NAME
 from policies.learned.sched2.policy import Sched2
 from policies.learned.sched2.recipe import Recipe, Training
 from policies.learned.sched2.system import SYSTEM, scene
-from policies.learned.systems import Given, Ground, Jobs
-from simulator.training import ground
+from policies.learned.training.run_folder import TrainingRun
+from policies.learned.training.systems import Given, Ground, Jobs
+from policies.learned.weights import weights
+from policies.learned.weights.card import draft
+from simulator.training.ground import ground
 from tests.unit.policies.learned.sched2.agents import small_recipe
 
 

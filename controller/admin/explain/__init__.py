@@ -1,0 +1,1 @@
+"""`headway why`: pure functions from the last cycle to an explanation."""

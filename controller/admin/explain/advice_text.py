@@ -1,0 +1,53 @@
+"""What the contention threshold says, told to people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from controller.admin.explain.explain import Explained
+from controller.profiles.current import run_of
+from controller.slurm.client import SlurmJob
+from protos.headway.v1 import admin_pb2
+
+if TYPE_CHECKING:
+    from controller.contention.service import Judging
+
+
+def advised(found: Explained, judging: Judging | None, job: SlurmJob | None) -> Explained:
+    """The explanation of a job, with what the threshold says of it."""
+    run = None if job is None else run_of(job)
+    if judging is None or run is None:
+        return found
+    if (standing := judging.advice.get(run)) is not None:
+        nodes = ",".join(standing.advice.place.nodes)
+        facts = {
+            **found.facts,
+            "advice": "move",
+            "advice_nodes": nodes,
+            "advice_avoid": ",".join(sorted(standing.advice.place.elsewhere.avoid)),
+            "advice_since_s": f"{standing.since_s:.3f}",
+        }
+        return replace(
+            found, sentence=f"{found.sentence} It should be moved to {nodes}: {standing.advice.why}.", facts=facts
+        )
+    if (why_not := judging.stays.get(run)) is not None:
+        sentence = f"{found.sentence} It is in need of another place, but gets none now: {why_not}."
+        return replace(found, sentence=sentence, facts={**found.facts, "advice": "none", "advice_why_not": why_not})
+    return found
+
+
+def advice_messages(judging: Judging | None) -> Iterator[admin_pb2.MoveAdvice]:
+    """The part of a status that tells of it."""
+    if judging is None:
+        return
+    for standing in judging.advice.values():
+        advice = standing.advice
+        yield admin_pb2.MoveAdvice(
+            job_id=advice.job.key.job_id,
+            why=advice.why,
+            nodes=advice.place.nodes,
+            avoid=sorted(advice.place.elsewhere.avoid),
+            since_s=standing.since_s,
+        )

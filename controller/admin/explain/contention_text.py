@@ -1,0 +1,74 @@
+"""How fast a job runs beside others, told to people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controller.admin.explain.cycle_view import Scene
+from controller.base.text import count, rate
+from controller.profiles.sensitivity import IdealSource, Sensitivity
+from controller.slurm.client import SlurmJob
+
+_UNDISTURBED = 1.05
+"""A job that is slower by less is said to run as fast as alone: windows differ by as much by themselves."""
+_NAMED = 5
+"""Neighbours that are named in a sentence."""
+
+
+def pace_words(scene: Scene, job: SlurmJob) -> str:
+    """A sentence of its own with a blank before it; empty where nothing is measured."""
+    found = scene.contention(job)
+    if found is None:
+        return ""
+    others = _others(scene.beside(found))
+    makes = f"It makes {rate(found.window.steps_per_s)} steps/s"
+    if found.sensitivity is None:
+        return (
+            f" {makes}{f' beside {others}' if others else ', alone on its links'}; what it would do alone is not known."
+        )
+    slower = found.sensitivity.value
+    pace = f"{slower:.2f} times slower than alone" if slower >= _UNDISTURBED else "as fast as alone"
+    near = f" beside {others}" if others else ", with nobody near"
+    return f" {makes}, {pace}{near} ({_basis(found.sensitivity)})."
+
+
+def contention_facts(scene: Scene, job: SlurmJob) -> dict[str, str]:
+    """The numbers behind it."""
+    found = scene.contention(job)
+    if found is None:
+        return {}
+    facts = {
+        "throughput_steps_per_s": f"{found.window.steps_per_s:.6g}",
+        "throughput_window_start_s": f"{found.window.start_s:.12g}",
+    }
+    if beside := scene.beside(found):
+        facts["beside"] = ",".join(beside)
+    if found.sensitivity is not None:
+        facts |= {
+            "contention_sensitivity": f"{found.value:.4g}",
+            "contention_confidence": f"{found.confidence:.3f}",
+            "contention_source": found.source,
+            "throughput_alone_steps_per_s": f"{found.sensitivity.ideal.steps_per_s:.6g}",
+        }
+    return facts
+
+
+def _others(ids: Sequence[str]) -> str:
+    if not ids:
+        return ""
+    more = len(ids) - _NAMED
+    return f"{'job' if len(ids) == 1 else 'jobs'} {', '.join(ids[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
+
+
+def _basis(known: Sensitivity) -> str:
+    """What the ideal is made of."""
+    ideal = known.ideal
+    alone = f"{rate(ideal.steps_per_s)} steps/s"
+    match ideal.source:
+        case IdealSource.ALONE:
+            basis = f"{alone} in {count(ideal.samples, 'window')} alone"
+        case IdealSource.STORE:
+            basis = f"{alone} by {count(ideal.samples, 'job')} of its kind alone"
+        case _:
+            basis = f"{alone} as predicted from {count(ideal.samples, 'profile')}"
+    return f"{basis}; confidence {ideal.confidence:.0%}"

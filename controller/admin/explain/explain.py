@@ -1,0 +1,335 @@
+"""Why a job is where it is: a sentence that a user understands, and the numbers behind it.
+
+Pure functions of one finished cycle (a `Scene`) and what the journal says of the job. Nothing here asks Slurm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.admin.explain.contention_text import contention_facts, pace_words
+from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.waiting import need, order_words, policy_words, room_words, waiting_facts
+from controller.base.text import capitalized, clock_time, count, duration
+from controller.observe.role import Role
+from controller.observe.user_options import read_wishes, wishes_words
+from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.state.journal import RunRecord
+from controller.state.ledger import UNFIT_S, Refusal
+
+_NAMED = 5
+_SAID_NOTHING = frozenset({"", "None"})
+_NOT_HELD_YET = (
+    "is in Slurm's queue and not held yet; Headway takes it into its own queue next, if Slurm does not start it before"
+)
+_THROTTLED = "JobArrayTaskLimit"
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The answer to `headway why`. `facts` has the numbers by name, all as text; units are in the names."""
+
+    job_id: str
+    state: str
+    sentence: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+    key: JobKey | None = None
+    """The job that the answer is about; None for a whole array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the journal remembers of a job."""
+
+    run: RunRecord | None = None
+    """How it ended."""
+    given_to_slurm: str = ""
+    """Why it was given to Slurm to place, when it was."""
+
+
+NOTHING_PAST = Past()
+
+
+def explain(scene: Scene, job_id: str, now_s: float, past: Past = NOTHING_PAST) -> Explained | None:
+    """Explain one job, one array task, or all tasks of an array; None when nothing is known of that id."""
+    job = scene.find(job_id)
+    if job is not None:
+        return _of_job(scene, job, now_s, past)
+    tasks = scene.tasks(job_id)
+    if tasks:
+        return _of_array(scene, job_id, tasks, now_s)
+    return None if past.run is None else of_past_run(past.run, now_s)
+
+
+def of_past_run(run: RunRecord, now_s: float) -> Explained:
+    """Explain a job that Slurm has forgotten."""
+    ran = "without having run" if run.start_time_s is None else f"after running for {duration(run.service_s)}"
+    facts = {
+        "user": run.user,
+        "name": run.name,
+        "slurm_state": run.state,
+        "submit_time_s": str(run.key.submit_time_s),
+        "end_time_s": f"{run.end_time_s:.12g}",
+        "service_s": f"{run.service_s:.0f}",
+        "num_gpus": str(run.num_gpus),
+        "num_nodes": str(run.num_nodes),
+    }
+    ago = duration(now_s - run.end_time_s)
+    return Explained(run.key.job_id, "ended", f"Ended ({run.state}) {ago} ago {ran}{_past_place(run)}.", facts, run.key)
+
+
+def state_word(role: Role) -> str:
+    """A role as the Admin service names it."""
+    match role:
+        case Role.FOREIGN:
+            return "unmanaged"
+        case Role.ADOPT:
+            return Role.YIELDED.value
+        case _:
+            return str(role.value)
+
+
+def brief(scene: Scene, job: SlurmJob, role: Role, why: str, now_s: float) -> str:
+    """One short sentence, for a line of the queue."""
+    match role:
+        case Role.WAITING:
+            row = scene.rows[job.key]
+            return f"{need(scene, row)}; {room_words(scene, row)}"
+        case Role.STARTING:
+            return f"placed by {_by(scene, job)}; Slurm starts it"
+        case Role.RUNNING:
+            return _running_brief(scene, job)
+        case Role.INELIGIBLE:
+            return _held_back(scene, job, why, now_s)
+        case Role.ADOPT:
+            return f"{_NOT_HELD_YET}{_slurm_says(job)}"
+        case _:
+            return f"{'no nodes can carry it out' if job.is_impossible else 'Slurm places it'}{_slurm_says(job)}"
+
+
+# --- one job
+
+
+def _of_job(scene: Scene, job: SlurmJob, now_s: float, past: Past) -> Explained:
+    found = scene.standing(job)
+    facts = _common_facts(scene, job, now_s)
+    match found.role:
+        case Role.WAITING:
+            sentence = _waiting(scene, job, facts)
+        case Role.STARTING:
+            sentence = _starting(scene, job, now_s)
+        case Role.RUNNING:
+            sentence = _running(scene, job, now_s)
+        case Role.INELIGIBLE:
+            sentence = f"Not to be placed yet: {_held_back(scene, job, found.why, now_s)}."
+        case Role.ENDED:
+            sentence = _ended(scene, job, now_s, past.run)
+        case Role.FOREIGN:
+            sentence = f"Slurm schedules it, not Headway: {_out_of_scope(scene, job)}{_slurm_says(job)}."
+        case Role.ADOPT:
+            sentence = f"{capitalized(_NOT_HELD_YET)}{_slurm_says(job)}."
+        case _:
+            because = f": {past.given_to_slurm}" if past.given_to_slurm else ""
+            if job.is_impossible:
+                return Explained(job.key.job_id, state_word(found.role), _impossible(job, because), facts, job.key)
+            sentence = f"Slurm places it, not Headway{because}{_slurm_says(job)}."
+    if found.role not in {Role.FOREIGN, Role.ENDED} and (unknown := wishes_words(read_wishes(job.comment))):
+        sentence = f"{sentence} {unknown}"
+    return Explained(job.key.job_id, state_word(found.role), sentence, facts, job.key)
+
+
+def _waiting(scene: Scene, job: SlurmJob, facts: dict[str, str]) -> str:
+    row = scene.rows[job.key]
+    facts.update(waiting_facts(scene, row))
+    sentence = f"{capitalized(need(scene, row))}; {room_words(scene, row)}. {order_words(scene, row)}"
+    refusal = scene.ledger.refusals.get(job.key)
+    if refusal is not None and (away := _kept_off(refusal, scene.state.time_s)):
+        sentence = f"{sentence} It was refused {count(refusal.count, 'time')}{away}."
+    said = "" if scene.result.decided is None else scene.result.decided.plan.reasons.get(row, "")
+    return f"{sentence} It says of this job: {said}." if said else sentence
+
+
+def _starting(scene: Scene, job: SlurmJob, now_s: float) -> str:
+    pin = scene.pin(job)
+    ago = "" if pin is None else f" {duration(now_s - pin.pinned_at_s)} ago"
+    because = f" ({pin.reason})" if pin is not None and pin.reason else ""
+    says = "" if job.held else _slurm_says(job)
+    return f"Placed on {scene.placement(job)} by {_by(scene, job)}{ago}{because}; Slurm is starting it{says}."
+
+
+def _running(scene: Scene, job: SlurmJob, now_s: float) -> str:
+    where = scene.placement(job)
+    match job.phase:
+        case Phase.CONFIGURING:
+            return f"Starting: Slurm prepares {where} for it; placed by {_by(scene, job)}."
+        case Phase.COMPLETING:
+            again = "; then it is placed again" if _is_requeued(scene, job) else ""
+            return f"Ending: it still holds {where}{again}."
+        case Phase.SUSPENDED:
+            return f"Suspended by Slurm; it keeps its GPUs on {where}."
+    since = ""
+    if job.start_time_s is not None:
+        since = f" since {clock_time(job.start_time_s)} (for {duration(now_s - job.start_time_s)})"
+    pin = scene.pin(job)
+    because = f": {pin.reason}" if pin is not None and pin.reason else ""
+    return f"Runs on {where}{since}, placed by {_by(scene, job)}{because}.{pace_words(scene, job)}"
+
+
+def _impossible(job: SlurmJob, because: str) -> str:
+    return (
+        f"Slurm has put it on hold, as no nodes can ever carry it out as it asks (Slurm: {job.state}, {job.reason}){because}. "
+        f"To mend it: `scancel {job.key.job_id}`, and submit it with a request that fits the nodes."
+    )
+
+
+def _running_brief(scene: Scene, job: SlurmJob) -> str:
+    if job.phase is Phase.COMPLETING:
+        return "its run is ending; then it is placed again" if _is_requeued(scene, job) else "its run is ending"
+    pin = scene.pin(job)
+    because = f": {pin.reason}" if pin is not None and pin.reason else ""
+    return f"placed by {_by(scene, job)}{because}"
+
+
+def _is_requeued(scene: Scene, job: SlurmJob) -> bool:
+    """Whether Slurm has put the job back into the queue while the run that Headway placed is still ending."""
+    pin = scene.ledger.pins.get(job.key)
+    return pin is not None and pin.restarts < job.restarts
+
+
+def _ended(scene: Scene, job: SlurmJob, now_s: float, run: RunRecord | None) -> str:
+    end_s = now_s if job.end_time_s is None else job.end_time_s
+    ended = f"Ended ({job.state}) {duration(now_s - end_s)} ago"
+    if job.start_time_s is None or end_s <= job.start_time_s:
+        return f"{ended} without having run."
+    where = scene.placement(job)
+    on = f" on {where}" if where else _past_place(run)
+    return f"{ended} after running for {duration(end_s - job.start_time_s)}{on}."
+
+
+def _past_place(run: RunRecord | None) -> str:
+    if run is None or not run.num_gpus:
+        return ""
+    return f" on {count(run.num_gpus, 'GPU')} of {count(run.num_nodes, 'node')}"
+
+
+def _held_back(scene: Scene, job: SlurmJob, why: str, now_s: float) -> str:
+    """Why a job of ours is not to be placed yet; times are told as of now, not as of the last reading of Slurm."""
+    refusal = scene.ledger.refusals.get(job.key)
+    if refusal is not None and "was not started" in why:
+        left_s = refusal.retry_at_s - now_s
+        again = f"next try in {duration(left_s)}" if left_s > 0 else "it is tried again with the next decision"
+        if refusal.like:
+            said = refusal.reason.rpartition(": ")[2]
+            return f"Slurm would refuse it as it refused job {refusal.like} ({said}); {again}"
+        if refusal.reason.endswith(_THROTTLED):
+            return f"as many tasks of its array run as its user allows at once (Slurm: {_THROTTLED}); {again}"
+        tries = f", {refusal.count} times by now" if refusal.count > 1 else ""
+        return f"it was placed, but not started{tries}: {refusal.reason}; {again}{_kept_off(refusal, now_s)}"
+    begin_s = job.eligible_time_s
+    if "is not to begin" in why and begin_s is not None:
+        return f"it is not to begin before {clock_time(begin_s)} (in {duration(begin_s - now_s)})"
+    return why
+
+
+def _kept_off(refusal: Refusal, now_s: float) -> str:
+    """Nodes that the job is not placed on for now: ", and it is kept off n1 for another 9 min"; empty when there are none."""
+    away = sorted(refusal.unfit_nodes(now_s))
+    if not away:
+        return ""
+    named = ", ".join(away[:_NAMED]) + (f" and {len(away) - _NAMED} more" if len(away) > _NAMED else "")
+    return f", and it is kept off {named} for another {duration(refusal.refused_at_s + UNFIT_S - now_s)}"
+
+
+def _out_of_scope(scene: Scene, job: SlurmJob) -> str:
+    request = job.request
+    managed = scene.partitions
+    if not all(name in managed for name in job.partition.split(",")):
+        return f"partition {job.partition} is not among those that Headway manages ({', '.join(sorted(managed))})"
+    if job.het_job_id is not None:
+        return "it is part of a heterogeneous job"
+    if not job.batch:
+        return "it is interactive (salloc or srun)"
+    if not (request.gpus_per_node or request.gpus_per_job or request.gpus_per_task):
+        return "it asks for no GPUs"
+    return "it is out of Headway's scope"
+
+
+def _slurm_says(job: SlurmJob) -> str:
+    if job.phase is not Phase.PENDING:
+        return f" (Slurm: {job.state})"
+    return "" if job.reason in _SAID_NOTHING else f" (Slurm: {job.state}, {job.reason})"
+
+
+def _by(scene: Scene, job: SlurmJob) -> str:
+    pin = scene.pin(job)
+    return "Slurm itself" if pin is None else policy_words(pin.policy)
+
+
+# --- numbers
+
+
+def _common_facts(scene: Scene, job: SlurmJob, now_s: float) -> dict[str, str]:
+    facts = {
+        "user": job.user,
+        "name": job.name,
+        "partition": job.partition,
+        "slurm_state": job.state,
+        "slurm_reason": job.reason,
+        "submit_time_s": f"{scene.first_submit_s(job):.0f}",
+        "restarts": str(job.restarts),
+        "num_gpus": str(scene.num_gpus(job)),
+        "snapshot_time_s": f"{scene.state.time_s:.3f}",
+        "snapshot_sequence": str(scene.state.sequence),
+        "snapshot_digest": scene.digest,
+    }
+    if job.phase is not Phase.ENDED:
+        facts["wait_s"] = f"{scene.wait_s(job, now_s):.0f}"
+    if job.time_limit_s is not None:
+        facts["time_limit_s"] = f"{job.time_limit_s:.0f}"
+    if job.start_time_s is not None and job.phase.holds_nodes:
+        facts["start_time_s"] = f"{job.start_time_s:.12g}"
+    if job.end_time_s is not None and job.phase is Phase.ENDED:
+        facts["end_time_s"] = f"{job.end_time_s:.12g}"
+    if placement := scene.placement(job):
+        facts["placement"] = placement
+    pin = scene.pin(job)
+    if pin is not None:
+        facts |= {"placed_by": pin.policy, "placed_time_s": f"{pin.pinned_at_s:.3f}"}
+    if job.phase is Phase.RUNNING:
+        facts |= contention_facts(scene, job)
+    refusal = scene.ledger.refusals.get(job.key)
+    if refusal is not None:
+        facts |= {
+            "refusals": str(refusal.count),
+            "refusal_reason": refusal.reason,
+            "next_try_in_s": f"{max(refusal.retry_at_s - now_s, 0.0):.0f}",
+        }
+    return facts
+
+
+# --- a whole array
+
+
+def _of_array(scene: Scene, array_id: str, tasks: list[SlurmJob], now_s: float) -> Explained:
+    words = Counter(state_word(scene.standing(job).role) for job in tasks)
+    order = ("running", "starting", "waiting", "yielded", "ineligible", "unmanaged", "ended")
+    parts = ", ".join(f"{words[word]} {word}" for word in order if words[word])
+    facts = {"tasks": str(len(tasks)), **{f"tasks_{word}": str(words[word]) for word in order if words[word]}}
+    sentence = f"An array of {count(len(tasks), 'task')}: {parts}."
+    following = _next_task(scene, tasks)
+    if following is not None:
+        facts["next_task"] = following.key.job_id
+        detail = _of_job(scene, following, now_s, NOTHING_PAST)
+        sentence = f"{sentence} Next is {following.key.job_id}: {detail.sentence[:1].lower()}{detail.sentence[1:]}"
+    return Explained(array_id, "array", sentence, facts)
+
+
+def _next_task(scene: Scene, tasks: list[SlurmJob]) -> SlurmJob | None:
+    """The waiting task that stands first in line, or else the first that is not to be placed yet."""
+    waiting = [job for job in tasks if scene.standing(job).role is Role.WAITING]
+    if waiting:
+        return min(waiting, key=lambda job: scene.line.get(scene.rows[job.key], math.inf))
+    return next((job for job in tasks if scene.standing(job).role is Role.INELIGIBLE), None)

@@ -1,0 +1,172 @@
+"""Where a waiting job would fit now, and what is in its way: the numbers behind `headway why`. Pure functions of one state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from policies.model import BoolColumn, ClusterState, FloatColumn, IntColumn, Placement, Split
+from policies.placement.requests import CPU_SLACK, MEMORY_SLACK_MIB, Parts, Requests
+
+_LISTED_NODES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How one job fits on what is free now."""
+
+    nodes_allowed: int
+    """Nodes that it may use by partition, features, GPU type, reservations and node lists."""
+    nodes_available: int
+    """Those of them that may start jobs now."""
+    free: tuple[tuple[str, int], ...]
+    """(node, free GPUs that this job could use), most first, of the available nodes; the first 32."""
+    free_total: int
+    parts: Parts
+    """(GPUs on each, how many nodes): the division on the fewest nodes. Empty: it fits in no way, even when all is free."""
+    share_nodes: int
+    """Nodes on which its largest share fits now."""
+    fits: bool
+    """Whether that division fits now."""
+    fits_spread: bool
+    """Whether some permitted division on more nodes would fit now."""
+    short_of: str
+    """CPUs or memory, when the job would fit if only GPUs counted; else empty."""
+
+    @property
+    def largest(self) -> tuple[str, int] | None:
+        """The node where most is free for this job; None when nothing is free anywhere."""
+        return self.free[0] if self.free and self.free[0][1] > 0 else None
+
+    @property
+    def needs_nodes(self) -> int:
+        """Nodes of the division on the fewest nodes."""
+        return sum(count for _, count in self.parts)
+
+
+class Room:
+    """What runs, foreign use and jobs placed just now leave free.
+
+    Invariant: two jobs of one class (`policies.placement.requests`) share one `Fit`, so that ten thousand jobs cost little.
+    """
+
+    def __init__(self, state: ClusterState, placed: Iterable[tuple[int, Placement]] = ()) -> None:
+        """`placed` are (row, placement) of waiting jobs that were started after the state was read."""
+        self._state = state
+        self._requests = Requests(state)
+        self._fits: dict[int, Fit] = {}
+        jobs, nodes = state.jobs, state.nodes
+        extra = [(row, node, gpus) for row, placement in placed for node, gpus in placement.items()]
+        added = np.array(extra, dtype=np.int64).reshape(-1, 3)
+        row = np.concatenate([np.repeat(np.arange(len(jobs)), np.diff(jobs.placement_offset)), added[:, 0]])
+        node = np.concatenate([jobs.placement_node, added[:, 1]])
+        gpus = np.concatenate([jobs.placement_gpus, added[:, 2]])
+        count = len(nodes)
+        self.used_gpus = np.bincount(node, weights=gpus, minlength=count).astype(np.int64) + nodes.foreign_gpus
+        cpus = np.bincount(node, weights=gpus * jobs.cpus_per_gpu[row], minlength=count).astype(np.float64)
+        memory = np.bincount(node, weights=gpus * jobs.memory_mib_per_gpu[row], minlength=count).astype(np.float64)
+        self._free_cpus = (nodes.cpus - nodes.foreign_cpus).astype(np.float64) - cpus
+        self._free_memory = (nodes.memory_mib - nodes.foreign_memory_mib).astype(np.float64) - memory
+        self._empty: BoolColumn = (np.bincount(node, minlength=count) == 0) & (nodes.foreign_gpus == 0)
+        taken = np.zeros(count, dtype=np.bool_)
+        taken[node[jobs.exclusive[row]]] = True
+        self._free_gpus: IntColumn = np.where(taken, 0, np.maximum(nodes.gpus - self.used_gpus, 0))
+
+    def fit(self, row: int) -> Fit:
+        """How the waiting job of that row fits now."""
+        key = self._requests.keys[row]
+        found = self._fits.get(key)
+        if found is None:
+            found = self._fits[key] = self._work_out(row)
+        return found
+
+    def class_of(self, row: int) -> int:
+        """Equal for jobs with equal requests."""
+        return self._requests.keys[row]
+
+    def _work_out(self, row: int) -> Fit:
+        state, jobs = self._state, self._state.jobs
+        node_set = int(jobs.node_set[row])
+        everywhere = np.ones(len(state.nodes), dtype=np.bool_)
+        allowed = state.node_sets[node_set] if node_set >= 0 else everywhere
+        usable = allowed & state.nodes.available
+        free, free_gpus = self._free_for(row, usable), self._free_gpus_for(row, usable)
+        request = self._requests.of(row)
+        parts = request.parts
+        fits = _parts_fit(parts, free)
+        order = np.argsort(-free, kind="stable")
+        order = order[usable[order]][:_LISTED_NODES]
+        return Fit(
+            nodes_allowed=int(allowed.sum()),
+            nodes_available=int(usable.sum()),
+            free=tuple((state.nodes.names[node], int(free[node])) for node in order.tolist()),
+            free_total=int(free.sum()),
+            parts=parts,
+            share_nodes=int((free >= parts[0][0]).sum()) if parts else 0,
+            fits=fits,
+            fits_spread=fits or _spread_fits(state, row, free),
+            short_of="" if fits or not _parts_fit(parts, free_gpus) else self._shortage(row, parts, free_gpus),
+        )
+
+    def _free_gpus_for(self, row: int, usable: BoolColumn) -> IntColumn:
+        """GPUs free for the job, were they all that it needs."""
+        if self._state.jobs.exclusive[row]:
+            usable = usable & self._empty
+        return np.where(usable, self._free_gpus, 0)
+
+    def _free_for(self, row: int, usable: BoolColumn) -> IntColumn:
+        """GPUs free for the job together with the CPUs and the memory that it wants beside each."""
+        free = self._free_gpus_for(row, usable)
+        free = np.minimum(free, self._by_cpus(row, free))
+        return np.maximum(np.minimum(free, self._by_memory(row, free)), 0)
+
+    def _by_cpus(self, row: int, otherwise: IntColumn) -> IntColumn:
+        per_gpu = float(self._state.jobs.cpus_per_gpu[row])
+        return _whole(self._free_cpus, per_gpu, CPU_SLACK, self._state.nodes.cpus, otherwise)
+
+    def _by_memory(self, row: int, otherwise: IntColumn) -> IntColumn:
+        per_gpu = float(self._state.jobs.memory_mib_per_gpu[row])
+        return _whole(self._free_memory, per_gpu, MEMORY_SLACK_MIB, self._state.nodes.memory_mib, otherwise)
+
+    def _shortage(self, row: int, parts: Parts, free_gpus: IntColumn) -> str:
+        """Which of the two is short, for a job that has its GPUs."""
+        if not _parts_fit(parts, np.minimum(free_gpus, self._by_cpus(row, free_gpus))):
+            return "CPUs"
+        return "memory"
+
+
+def _whole(free: FloatColumn, per_gpu: float, slack: float, total: IntColumn, otherwise: IntColumn) -> IntColumn:
+    """GPUs that so much of something is enough for; `otherwise` where it does not limit."""
+    if per_gpu <= 0:
+        return otherwise
+    enough: IntColumn = np.where(total > 0, np.floor((free + slack) / per_gpu), otherwise).astype(np.int64)
+    return enough
+
+
+def _parts_fit(parts: Parts, free: IntColumn) -> bool:
+    """Whether the shares, largest first, fit on the nodes where most is free."""
+    descending = np.sort(free)[::-1]
+    total = 0
+    for share, count in parts:
+        total += count
+        if total > len(descending) or descending[total - 1] < share:
+            return False
+    return total > 0
+
+
+def _spread_fits(state: ClusterState, row: int, free: IntColumn) -> bool:
+    """Whether the job fits when it may take as many nodes as it permits."""
+    jobs = state.jobs
+    total, least, most = (int(column[row]) for column in (jobs.num_gpus, jobs.min_nodes, jobs.max_nodes))
+    most = min(most, len(free))
+    match Split(int(jobs.split[row])):
+        case Split.EVEN:
+            counts = (nodes for nodes in range(max(least, 1), most + 1) if total % nodes == 0)
+            return any(int((free >= total // nodes).sum()) >= nodes for nodes in counts)
+        case Split.ANY:
+            largest = np.sort(free)[::-1][:most]
+            return int((largest > 0).sum()) >= least and int(largest.sum()) >= total
+        case _:
+            return False

@@ -1,0 +1,157 @@
+"""What a waiting job needs, what there is, and who comes before it: in words, and in numbers. Pure functions of a `Scene`."""
+
+from __future__ import annotations
+
+import math
+
+from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.free_capacity import Fit
+from controller.base.text import count
+from controller.preempt.silent_nodes import kept_off_words
+from policies.model import EstimateSource, Split
+
+_ORDERED_BY = {
+    "fifo": "by time of submission, and nobody passes the first",
+    "fifo-skip": "by time of submission, and lets jobs that fit pass those that do not",
+    "sjf": "by expected run time, shortest first",
+    "srtf": "by remaining time, shortest first",
+    "las": "by GPU time used so far, least first",
+    "tiresias": "by GPU time used so far, in classes",
+    "fewest-gpus": "by number of GPUs, fewest first",
+}
+"""What users should know of the built-in policies' orders; other policies are only named."""
+_SOURCES = {
+    EstimateSource.UNKNOWN: "unknown",
+    EstimateSource.TIME_LIMIT: "time limit",
+    EstimateSource.HISTORY: "past runs of the same user and job name",
+    EstimateSource.TRUTH: "known",
+}
+
+
+def policy_words(policy: str) -> str:
+    """ "policy srtf", or "the fallback policy fifo-skip"."""
+    name = policy.removeprefix("fallback:")
+    return f"policy {name}" if name == policy else f"the fallback policy {name}"
+
+
+def need(scene: Scene, row: int) -> str:
+    """What the job of that row asks for: "needs 4 GPUs on each of 2 nodes"."""
+    jobs = scene.state.jobs
+    total, least, most = int(jobs.num_gpus[row]), int(jobs.min_nodes[row]), int(jobs.max_nodes[row])
+    alone = bool(jobs.exclusive[row])
+    split = Split(int(jobs.split[row]))
+    if least == most == 1:
+        return f"needs {count(total, 'GPU')} on one node{', with nobody else on it' if alone else ''}"
+    others = ", with nobody else on them" if alone else ""
+    if split is Split.FIXED:
+        return f"needs {count(total // least, 'GPU')} on each of {least} nodes{others}"
+    parts = " in equal parts" if split is Split.EVEN else ""
+    return f"needs {count(total, 'GPU')}{parts} on {_node_range(least, most, total)}{others}"
+
+
+def _node_range(least: int, most: int, total: int) -> str:
+    if least == most:
+        return count(least, "node")
+    if most >= total:
+        return f"{count(least, 'node')} or more"
+    return f"{least} to {most} nodes"
+
+
+def room_words(scene: Scene, row: int) -> str:
+    """What stands in its way, or that nothing does."""
+    silent = scene.ledger.kept_off.get(scene.result.observation.rows[row].key)
+    words = _room_words(scene, row)
+    return f"{words}; {kept_off_words(silent)}" if silent else words
+
+
+def _room_words(scene: Scene, row: int) -> str:
+    fit = scene.room.fit(row)
+    if not fit.parts:
+        return _never(fit)
+    if fit.fits:
+        return f"there is room for it now ({_some_nodes(fit)})"
+    if fit.short_of:
+        return f"enough GPUs are free, but not the {fit.short_of} that it wants beside them"
+    if fit.fits_spread:
+        return f"it would fit now only on more nodes than it needs ({fit.needs_nodes})"
+    return _not_enough(fit)
+
+
+def _never(fit: Fit) -> str:
+    """It would not start on empty nodes either."""
+    if fit.nodes_allowed == 0:
+        return "no node fits what it asks for (partition, features, GPU type, reservation, node list)"
+    if fit.nodes_available == 0:
+        one = fit.nodes_allowed == 1
+        which = "the only node that it may use is" if one else f"all {fit.nodes_allowed} nodes that it may use are"
+        return f"{which} down or drained"
+    return "that fits in no way on the nodes that it may use and that are up, even when they are empty"
+
+
+def _not_enough(fit: Fit) -> str:
+    if fit.largest is None:
+        return f"nothing is free for it on {_usable(fit)}"
+    name, free = fit.largest
+    if fit.needs_nodes == 1:
+        return f"the most that is free for it on one node is {free} ({name})"
+    share = fit.parts[0][0]
+    if len(fit.parts) == 1:
+        have = {0: "none has", 1: "one has"}.get(fit.share_nodes, f"{fit.share_nodes} have")
+        return f"of {_usable(fit)}, {have} {share} free for it, and {fit.needs_nodes} would have to"
+    return f"{count(fit.free_total, 'GPU')} are free for it on {_usable(fit)}"
+
+
+def _usable(fit: Fit) -> str:
+    number = fit.nodes_available
+    return "the only node that it may use" if number == 1 else f"the {number} nodes that it may use"
+
+
+def _some_nodes(fit: Fit) -> str:
+    names = [name for name, free in fit.free[: fit.needs_nodes] if free > 0]
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+
+
+def order_words(scene: Scene, row: int) -> str:
+    """Its place in line, and by what rule."""
+    policy = scene.policy
+    if not policy:
+        return "No decision has been made on it yet."
+    words = policy_words(policy)
+    name = policy.removeprefix("fallback:")
+    rule = f"{words} orders {_ORDERED_BY[name]}" if name in _ORDERED_BY else f"{words} decides the order"
+    position = scene.line.get(row)
+    if position is None:
+        ahead = "It has no place in the policy's order"
+    elif position == 1:
+        ahead = "It is the first in line"
+    else:
+        ahead = f"{count(position - 1, 'job')} {'is' if position == 2 else 'are'} ahead of it"
+    return f"{ahead}; {rule}."
+
+
+def waiting_facts(scene: Scene, row: int) -> dict[str, str]:
+    """The numbers, all as text; units are in the names."""
+    jobs, fit = scene.state.jobs, scene.room.fit(row)
+    facts = {
+        "shape": need(scene, row).removeprefix("needs "),
+        "nodes_allowed": str(fit.nodes_allowed),
+        "nodes_available": str(fit.nodes_available),
+        "free_gpus": ",".join(f"{name}:{free}" for name, free in fit.free),
+        "free_gpus_total": str(fit.free_total),
+        "largest_free": "0" if fit.largest is None else f"{fit.largest[1]} ({fit.largest[0]})",
+        "division": " + ".join(f"{nodes} x {gpus}" for gpus, nodes in fit.parts),
+        "fits_now": "yes" if fit.fits else "no",
+        "estimate_source": _SOURCES[EstimateSource(int(jobs.estimate_source[row]))],
+        "policy": scene.policy,
+        "jobs_waiting": str(len(scene.line)),
+    }
+    for name, column in (("estimate_s", jobs.duration_estimate_s), ("estimate_spread_s", jobs.duration_spread_s)):
+        if not math.isnan(value := float(column[row])):
+            facts[name] = f"{value:.0f}"
+    if jobs.service_s[row] > 0:
+        facts["service_s"] = f"{float(jobs.service_s[row]):.0f}"
+    if (position := scene.line.get(row)) is not None:
+        facts |= {"queue_position": str(position), "jobs_ahead": str(position - 1)}
+    if scene.result.decided is not None and scene.result.decided.problem:
+        facts["fallback_because"] = scene.result.decided.problem
+    return facts

@@ -1,0 +1,106 @@
+"""The entrance of a Unix socket that many users may open: no user takes the places of the others.
+
+gRPC does not tell a server which user is at the other end of a Unix socket, and counts connections of all users together. So
+users connect here, where the kernel says who they are, and what they send is carried on to gRPC's own socket, which only the
+controller's user can open. The name of that second connection tells gRPC's side the uid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import socket
+from pathlib import Path
+
+import structlog
+
+from policies.serving.peers import peer_credentials
+from policies.serving.relay import Side
+from policies.serving.runtime.listen import remove
+
+log = structlog.get_logger(__name__)
+
+MOST = 256
+"""Connections of all users,"""
+MOST_A_USER = 16
+"""and of one."""
+_LABEL = re.compile(r"unix-abstract:headway-uid-(\d+)-")
+
+
+def uid_of(peer: str) -> int | None:
+    """Return the uid that a connection's name tells, by gRPC's word for the caller; None: it did not come through a Front."""
+    found = _LABEL.match(peer)
+    return int(found[1]) if found else None
+
+
+class Front:
+    """Carries users' connections to gRPC's socket. Invariant: never more than `MOST` of them, nor `MOST_A_USER` of one user."""
+
+    def __init__(self, inner: Path) -> None:
+        """`inner` is gRPC's socket; its folder or its mode keep everybody else out."""
+        self._inner = inner
+        self._sides: set[Side] = set()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._listener: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self._path: Path | None = None
+        """Where it listens."""
+
+    def listen(self, address: str) -> None:
+        """Make the socket at that address, in gRPC's form. Raises OSError."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            listener.bind(address.removeprefix("unix:"))
+            listener.listen(MOST)
+        except OSError:
+            listener.close()
+            raise
+        self._listener = listener
+        self._path = Path(address.removeprefix("unix:"))
+
+    async def start(self) -> None:
+        """Let users in."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: Side(self._enter, self._sides), sock=self._listener, backlog=MOST
+        )
+
+    async def close(self) -> None:
+        """End all connections, and listen no more."""
+        if self._server is not None:
+            self._server.close()
+        elif self._listener is not None:
+            self._listener.close()
+        if self._path is not None:
+            remove(self._path)
+        for task in self._opening:
+            task.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
+        for side in list(self._sides):
+            side.end()
+
+    def _enter(self, outer: Side) -> None:
+        uid = outer.number = peer_credentials(outer.transport.get_extra_info("socket"))[1]
+        if len(self._sides) > MOST or sum(side.number == uid for side in self._sides) > MOST_A_USER:
+            outer.end()
+            return
+        outer.transport.pause_reading()
+        task = asyncio.get_running_loop().create_task(self._join(outer, uid), name="admin-front")
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _join(self, outer: Side, uid: int) -> None:
+        loop = asyncio.get_running_loop()
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            connection.bind(f"\0headway-uid-{uid}-{secrets.token_hex(8)}")
+            await loop.sock_connect(connection, str(self._inner))
+            if outer.transport.is_closing():
+                connection.close()
+                return
+            await loop.create_connection(lambda: Side(lambda inner: inner.join(outer)), sock=connection)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it costs this connection alone
+            connection.close()
+            log.warning("admin_front_failed", problem=f"{type(error).__name__}: {error}")
+            outer.end()

@@ -1,0 +1,166 @@
+"""Messages of the Admin service from what the controller knows. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from controller.admin.explain.cycle_view import SHOWN, Scene
+from controller.admin.explain.explain import Explained, brief, state_word
+from controller.base.lease import is_stale, read_lease
+from controller.observe.role import Role
+from controller.slurm.client import SlurmJob
+from controller.state.journal import PlacedEntry
+from controller.state.preemption import Stage
+from protos.headway.v1 import admin_pb2
+
+if TYPE_CHECKING:
+    from controller.admin.controller_view import Asked, AskedDecider
+    from controller.contention.measurement import Measuring
+
+SKEW_S = 1.0
+"""A node's clock that differs by more is told of. What is measured is set right by it, but for the time of dialling."""
+
+
+def policy_info(decider: AskedDecider) -> admin_pb2.PolicyInfo:
+    """Who decides."""
+    spec = decider.spec
+    return admin_pb2.PolicyInfo(
+        name="" if spec is None else spec.name,
+        version="" if spec is None else spec.version,
+        source="" if spec is None else spec.source,
+        address=decider.address,
+        serving=decider.serving,
+        fallback=decider.fallback_name,
+        last_error=decider.last_error,
+    )
+
+
+def status(controller: Asked, version: str) -> admin_pb2.Status:
+    """How controller and policy are; `cluster` has the rest."""
+    health, facts, counts = controller.health, controller.facts, controller.decider.counts
+    now_s = controller.clock.now()
+    lease = read_lease(controller.settings.lease_path)
+    under_way = controller.preempting.open.values()
+    return admin_pb2.Status(
+        version=version,
+        uptime_s=controller.clock.monotonic() - health.begun_at_s,
+        slurm_version="" if facts is None else "{}.{:02}.{}".format(*facts.version),
+        slurm_client="" if facts is None else facts.client,
+        snapshot_time_s=health.snapshot_time_s,
+        snapshot_read_s=health.read_s,
+        policy=policy_info(controller.decider),
+        decisions=counts.decisions,
+        rejects=counts.rejects,
+        fallbacks=counts.fallbacks,
+        slurm_errors=controller.slurm_errors,
+        last_error=health.last_error or controller.journal.notice or controller.decider.last_error,
+        partitions=controller.settings.partitions,
+        lease_time_s=0.0 if lease is None else lease.time_s,
+        lease_stale=is_stale(lease, now_s),
+        preemptions_open=len(under_way),
+        troubles=controller.tasks.troubles,
+        preemptions_started=sum(row.stage is Stage.STARTED for row in under_way),
+    )
+
+
+def agents_status(measuring: Measuring | None, names: Iterable[str]) -> admin_pb2.AgentsStatus:
+    """Who of those nodes reports."""
+    if measuring is None:
+        return admin_pb2.AgentsStatus()
+    agents = measuring.agents
+    message = admin_pb2.AgentsStatus(served=True, reports=agents.reports, refused=sum(agents.refused.values()))
+    known = agents.nodes
+    for name in sorted(names):
+        message.nodes += 1
+        node = known.get(name)
+        if node is None or not node.connected:
+            message.silent.add(name=name, since_s=0.0 if node is None else node.since_s)
+            continue
+        message.connected += 1
+        message.dropped += node.dropped
+        if abs(node.clock_behind_s) > SKEW_S:
+            message.skewed.add(name=name, behind_s=node.clock_behind_s)
+    return message
+
+
+def cluster(scene: Scene) -> admin_pb2.Status:
+    """The part of a status that tells of jobs and nodes."""
+    message = admin_pb2.Status()
+    for _, found in scene.jobs():
+        match found.role:
+            case Role.WAITING:
+                message.jobs_waiting += 1
+            case Role.STARTING:
+                message.jobs_starting += 1
+            case Role.RUNNING:
+                message.jobs_running += 1
+            case Role.INELIGIBLE:
+                message.jobs_ineligible += 1
+            case _:
+                message.jobs_yielded += 1
+    states = {node.name: node.state for node in scene.result.observation.snapshot.nodes}
+    nodes = scene.state.nodes
+    rows = zip(nodes.names, nodes.gpus.tolist(), scene.room.used_gpus.tolist(), nodes.available.tolist(), strict=True)
+    for name, gpus, used, available in rows:
+        message.nodes.add(name=name, gpus=gpus, gpus_used=used, available=available, state=states.get(name, ""))
+        message.gpus_total += gpus
+        message.gpus_used += used
+        message.nodes_available += available
+        message.nodes_total += 1
+    return message
+
+
+def queue_entries(scene: Scene, now_s: float) -> Iterator[admin_pb2.QueueEntry]:
+    """Every managed job that has not ended: waiting ones in the policy's order, the others by time of submission."""
+    last = len(scene.rows) + 1
+    lines: list[tuple[tuple[float, ...], SlurmJob, Role, str]] = []
+    for job, found in scene.jobs():
+        role: Role = Role.YIELDED if found.role is Role.ADOPT else found.role
+        row = scene.rows.get(job.key, last)
+        position = scene.line.get(row, last) if role is Role.WAITING else 0
+        lines.append(((SHOWN.index(role), position, scene.first_submit_s(job), row), job, role, found.why))
+    lines.sort(key=lambda line: line[0])
+    for _, job, role, why in lines:
+        yield _entry(scene, job, role, why, now_s)
+
+
+def _entry(scene: Scene, job: SlurmJob, role: Role, why: str, now_s: float) -> admin_pb2.QueueEntry:
+    return admin_pb2.QueueEntry(
+        job_id=job.key.job_id,
+        user=job.user,
+        name=job.name,
+        partition=job.partition,
+        state=state_word(role),
+        num_gpus=scene.num_gpus(job),
+        submit_time_s=scene.first_submit_s(job),
+        wait_s=scene.wait_s(job, now_s),
+        placement=scene.placement(job),
+        why=brief(scene, job, role, why, now_s),
+    )
+
+
+def decision_records(placed: Iterable[PlacedEntry]) -> list[admin_pb2.DecisionRecord]:
+    """What was decided for a job, in the journal's order."""
+    return [
+        admin_pb2.DecisionRecord(
+            time_s=entry.decision.time_s,
+            sequence=entry.decision.sequence,
+            snapshot_digest=entry.decision.digest,
+            policy=entry.decision.policy,
+            placement=entry.placement,
+            reason=entry.reason,
+        )
+        for entry in placed
+    ]
+
+
+def explanation(found: Explained, decisions: list[admin_pb2.DecisionRecord], caution: str) -> admin_pb2.Explanation:
+    """The answer to Why."""
+    return admin_pb2.Explanation(
+        job_id=found.job_id,
+        state=found.state,
+        sentence=found.sentence + caution,
+        facts=found.facts,
+        decisions=decisions,
+    )

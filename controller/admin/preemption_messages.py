@@ -1,0 +1,135 @@
+"""What the Admin service is asked and tells about preemptions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from controller.admin.explain.cycle_view import Scene
+from controller.observe.resize import resized
+from controller.observe.user_options import read_wishes
+from controller.preempt.manager import Preempting
+from controller.preempt.text import facts_of, why_words
+from controller.slurm.client import Phase, SlurmJob
+from controller.state.preemption import Elsewhere, Preemption
+from policies.placement.requests import Requests
+from protos.headway.v1 import admin_pb2
+
+MOST = 1000
+"""In one answer."""
+_OF_LATE_S = 3600.0
+"""For so long the end of a preemption is told by `why`."""
+LONGEST_S = 3570.0
+"""Ranks that saved wait for the last one, and then for Slurm: agents and ranks take orders for an hour at most."""
+
+
+def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:
+    """One, in full."""
+    elsewhere = preemption.elsewhere
+    return admin_pb2.PreemptionRecord(
+        number=preemption.number,
+        job_id=preemption.job_id,
+        cause=preemption.cause.value,
+        why=preemption.why,
+        way=preemption.way.value,
+        force=preemption.force,
+        nodes=preemption.nodes,
+        avoid=sorted(elsewhere.avoid),
+        only=sorted(elsewhere.only),
+        gpus=elsewhere.gpus,
+        within_s=preemption.within_s,
+        stage=preemption.stage.value,
+        open=preemption.open,
+        asked_s=preemption.asked_s,
+        saved_s=preemption.saved_s,
+        stopped_s=preemption.stopped_s,
+        started_s=preemption.started_s,
+        resumed_s=preemption.resumed_s,
+        ended_s=preemption.ended_s,
+        step=preemption.step,
+        problem=preemption.problem,
+        restarts=preemption.restarts,
+    )
+
+
+def preemption_list(found: Iterable[Preemption]) -> admin_pb2.PreemptionList:
+    """Several, in the order given."""
+    return admin_pb2.PreemptionList(preemptions=[preemption_record(one) for one in found])
+
+
+def told_of_preemption(preempting: Preempting, job: SlurmJob | None, now_s: float) -> tuple[str, dict[str, str]]:
+    """What `why` says of a job's newest preemption, if that is under way or of late: a sentence, and the numbers."""
+    if job is None:
+        return "", {}
+    row = next(iter(preempting.recent(job, 1)), None)
+    facts = {} if row is None else facts_of(row)
+    if job.phase is Phase.RUNNING:
+        found = preempting.comeback(job)
+        facts["preemptible"] = found.way.value if found.may else f"no: {found.why_not}"
+    if row is None or (row.ended_s is not None and now_s - row.ended_s > _OF_LATE_S):
+        return "", facts
+    return why_words(row, now_s), facts
+
+
+class WrongWishError(ValueError):
+    """What an operator wishes makes no sense; the text says what."""
+
+
+def elsewhere_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Collection[str]) -> Elsewhere:
+    """Where an operator wants the job. `nodes`: those that Headway manages. Raises WrongWishError."""
+    avoid, only = set(request.avoid), set(request.only)
+    here = {share.node for share in job.allocated}
+    if request.away:
+        avoid |= here
+    if unknown := sorted((avoid | only) - set(nodes) - here):
+        raise WrongWishError(f"no managed node is called {', '.join(unknown)} (`headway status` lists them)")
+    if both := sorted(avoid & only):
+        raise WrongWishError(f"{', '.join(both)}: not both to be run on and to be kept off")
+    if request.HasField("gpus") and request.gpus < 1:
+        raise WrongWishError("a job needs one GPU at least")
+    return Elsewhere(frozenset(avoid), frozenset(only), request.gpus if request.HasField("gpus") else None)
+
+
+def check_size(elsewhere: Elsewhere, scene: Scene, job: SlurmJob) -> None:
+    """Whether the job can have that many GPUs on this cluster. Raises ResizeError."""
+    if elsewhere.gpus is None:
+        return
+    resized(
+        scene.ledger.originals.get(job.key, job.request),
+        elsewhere.gpus,
+        node_gpus=scene.node_gpus,
+        all_gpus=int(scene.state.nodes.gpus.sum()),
+        wishes=read_wishes(job.comment),
+    )
+
+
+def check_place(elsewhere: Elsewhere, scene: Scene, job: SlurmJob) -> None:
+    """Whether the job would fit where it is to go, were those nodes empty. Raises WrongWishError."""
+    row = scene.rows.get(job.key)
+    if row is None or elsewhere.gpus is not None or not (elsewhere.avoid or elsewhere.only):
+        return
+    state = scene.state
+    there = [
+        name not in elsewhere.avoid and (not elsewhere.only or name in elsewhere.only) for name in state.nodes.names
+    ]
+    nodes = np.array(there, dtype=np.bool_)
+    if (now := int(state.jobs.node_set[row])) >= 0:
+        nodes &= state.node_sets[now]
+    node_set = state.jobs.node_set.copy()
+    node_set[row] = len(state.node_sets)
+    sets = np.vstack([state.node_sets.reshape(-1, len(nodes)), nodes])
+    if not Requests(replace(state, node_sets=sets, jobs=replace(state.jobs, node_set=node_set))).of(row).parts:
+        raise WrongWishError(
+            f"job {job.key.job_id} does not fit on the nodes that are left for it, even if nobody else were there; name others"
+        )
+
+
+def within_of(request: admin_pb2.PreemptRequest) -> float | None:
+    """Seconds to save in; None: as the settings say. Raises WrongWishError."""
+    if not request.HasField("within_s"):
+        return None
+    if not 1 <= request.within_s <= LONGEST_S:
+        raise WrongWishError(f"{request.within_s:g} s to save in: give 1 to {LONGEST_S:g}")
+    return request.within_s

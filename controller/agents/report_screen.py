@@ -1,0 +1,102 @@
+"""Reports of agents that are not used: which, how many, and one line in the log for each node and reason, each minute at most."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from controller.agents.claims import out_of_bounds, tidy
+from controller.profiles.sightings import Arrival
+
+log = structlog.get_logger(__name__)
+
+_LOG_EVERY_S = 60.0
+_MOST_REMEMBERED = 8192
+_MOST_WORDS = 200
+_EXPECTED = (ArithmeticError, TypeError, ValueError, sqlite3.Error)
+"""Errors that values of a report may cause: their tracebacks tell nothing."""
+
+
+class Allocated(Protocol):
+    """Where Slurm runs jobs: controller.agents.allocations.Allocations."""
+
+    def excludes(self, node: str, job_id: int, time_s: float) -> bool:
+        """Whether Slurm had that job on other nodes only at that time."""
+
+
+class ReportScreen:
+    """Invariant: what passes is within bounds, and of jobs that may be on that node. The log grows by a line a minute for each
+    node and reason, whatever agents send."""
+
+    def __init__(self, allocated: Allocated | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.counted: Counter[str] = Counter()
+        """Reports that were left out, by reason: bounds, allocation, store or listener."""
+        self._allocated = allocated
+        self._monotonic = monotonic
+        self._logged: dict[tuple[str, str], tuple[float, int]] = {}
+        """When it was last logged, and how many have been left out since."""
+
+    def screen(self, arrival: Arrival) -> None:
+        """Empty a report that may not be used. Its number stays: it is acknowledged, so that it does not come again."""
+        report = arrival.report
+        wrong = out_of_bounds(report)
+        if wrong:
+            self._empty(arrival, "bounds", f"{wrong} is out of bounds")
+            return
+        tidy(report)
+        job_id = _job_id(arrival)
+        if (
+            job_id
+            and self._allocated is not None
+            and self._allocated.excludes(arrival.node, job_id, arrival.reported_s)
+        ):
+            self._empty(arrival, "allocation", f"Slurm has job {job_id} on other nodes only")
+
+    def not_stored(self, node: str, error: Exception) -> None:
+        """Count a report that the store did not take. To be called while the error is handled."""
+        self._note(node, "store", f"{type(error).__name__}: {error}", trace=not isinstance(error, _EXPECTED))
+
+    def not_heard(self, node: str, error: Exception) -> None:
+        """Count a report that a listener failed at. To be called while the error is handled."""
+        self._note(node, "listener", f"{type(error).__name__}: {error}", trace=True)
+
+    def _empty(self, arrival: Arrival, reason: str, problem: str) -> None:
+        report = arrival.report
+        kind = report.WhichOneof("kind")
+        if kind is not None:
+            report.ClearField(kind)
+        report.time_s = 0.0
+        report.dropped = 0
+        report.ClearField("monotonic_ns")
+        self._note(arrival.node, reason, problem)
+
+    def _note(self, node: str, reason: str, problem: str, *, trace: bool = False) -> None:
+        """`trace`: a bug, of which the traceback is logged too."""
+        self.counted[reason] += 1
+        now_s = self._monotonic()
+        at_s, since = self._logged.pop((node, reason), (-_LOG_EVERY_S, 0))
+        if now_s - at_s < _LOG_EVERY_S:
+            self._logged[node, reason] = at_s, since + 1
+            return
+        log.warning(
+            "report_left_out", node=node, reason=reason, problem=problem[:_MOST_WORDS], unlogged=since, exc_info=trace
+        )
+        self._logged[node, reason] = now_s, 0
+        while len(self._logged) > _MOST_REMEMBERED:
+            del self._logged[next(iter(self._logged))]
+
+
+def _job_id(arrival: Arrival) -> int:
+    """Return the job that a report tells of; 0 for none. The end of a run says nothing of a job but that it is gone there."""
+    match arrival.report.WhichOneof("kind"):
+        case "job":
+            return arrival.report.job.job.job_id
+        case "profile":
+            return arrival.report.profile.job.job_id
+        case _:
+            return 0

@@ -1,0 +1,101 @@
+"""Agents beside the controller: served where the settings say so; and the store is told whom Slurm runs where."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+
+import structlog
+
+from controller.agents.addresses import AgentAddresses
+from controller.agents.allocations import Allocations
+from controller.agents.server import AgentsServer, AgentsSettings
+from controller.base.config import ControllerSettings
+from controller.base.errors import ConfigurationError
+from controller.profiles.current import jobs_by_node, runs_now
+from controller.profiles.store import ProfileStore, ProfileStoreError, StoreSettings
+from controller.slurm.client import SlurmSnapshot
+from nodeagent.errors import AgentError
+from nodeagent.uplink.endpoint import open_seal, parse_endpoint
+from policies.serving.runtime.supervise import Tasks
+
+_PRESENT_EVERY_S = 10.0
+_PRESENT_A_WINDOW = 3
+"""Slurm's word is noted so often in every window, at least."""
+_LATE_REPORTS = 3
+"""A window is worked out when the reports of so many intervals after it have had time to come."""
+log = structlog.get_logger(__name__)
+
+
+Newest = Callable[[], SlurmSnapshot | None]
+"""Returns the snapshot of the last good cycle; None before the first."""
+
+
+@asynccontextmanager
+async def serve_agents(
+    settings: ControllerSettings, newest: Newest, tasks: Tasks | None = None
+) -> AsyncIterator[AgentsServer | None]:
+    """Serve within; None where no address is set. Raises ConfigurationError and ProfileStoreError."""
+    tasks = tasks or Tasks()
+    if not settings.agents_address:
+        yield None
+        return
+    try:
+        seal = open_seal(parse_endpoint(settings.agents_address), settings.agents_munge, settings.munge_socket)
+    except AgentError as error:
+        raise ConfigurationError(f"agents_address: {error}") from error
+    counted = StoreSettings(window_s=settings.agents_window_s, lag_s=_LATE_REPORTS * settings.agents_report_interval_s)
+    with closing(ProfileStore(settings.profiles_path, counted)) as store:
+        served = AgentsSettings(
+            address=settings.agents_address,
+            uids=frozenset({0, os.getuid()}),
+            certificate=settings.agents_certificate,
+            private_key=settings.agents_private_key,
+            max_nodes=settings.agents_most,
+            report_interval_s=settings.agents_report_interval_s,
+            profile_steps=settings.agents_profile_steps,
+        )
+        allocated = Allocations(newest)
+        addresses = AgentAddresses(lambda: _node_addresses(newest()), settings.agents_addresses)
+        server = AgentsServer(
+            served,
+            store,
+            seal,
+            knows=lambda node: _is_node(newest(), node),
+            allocated=allocated,
+            tasks=tasks,
+            addresses=addresses,
+        )
+        await server.start()
+        try:
+            async with tasks.running("agents-present", lambda: _note_present(settings, newest, server)):
+                yield server
+        finally:
+            await server.stop()
+
+
+def _is_node(snapshot: SlurmSnapshot | None, name: str) -> bool:
+    """Return whether Slurm has such a node; before it was asked, every name may be one."""
+    return snapshot is None or any(node.name == name for node in snapshot.nodes)
+
+
+def _node_addresses(snapshot: SlurmSnapshot | None) -> dict[str, str]:
+    """Slurm's NodeAddr by node; empty before Slurm was asked."""
+    return {} if snapshot is None else {node.name: node.address for node in snapshot.nodes}
+
+
+async def _note_present(settings: ControllerSettings, newest: Newest, server: AgentsServer) -> None:
+    """Slurm knows of jobs that report nothing; without it they would not be anybody's neighbours."""
+    pause_s = min(_PRESENT_EVERY_S, settings.agents_window_s / _PRESENT_A_WINDOW)
+    while True:
+        await asyncio.sleep(pause_s)
+        snapshot, now_s = newest(), time.time()
+        if snapshot is None:
+            continue
+        try:
+            await server.note_present(now_s, jobs_by_node(snapshot), runs_now(snapshot))
+        except ProfileStoreError as error:
+            log.error("present_not_noted", problem=str(error))

@@ -1,0 +1,197 @@
+"""One open stream of one agent: what comes in is checked and handed on, what goes out is signed and numbered."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from controller.agents.admission import Admitted, RefusedError
+from controller.agents.clock_offset import AgentClock
+from controller.agents.connections import end_of
+from controller.profiles.sightings import Arrival
+from nodeagent.uplink.session import Direction, SessionError, Signer
+from protos.headway.v1 import agent_pb2
+
+if TYPE_CHECKING:  # the class is generic in the type stubs only
+    Context = grpc.aio.ServicerContext[agent_pb2.AgentMessage, agent_pb2.ControllerMessage]
+
+MAX_QUEUED = 256
+"""Messages for one agent that wait to be sent; and reports of one agent that wait to be stored."""
+_MAX_NUMBER = 2**63 - 1
+
+
+class Bucket:
+    """How fast messages are read. Invariant: never more than burst + rate * time of them."""
+
+    def __init__(self, rate_per_s: float, burst: int) -> None:
+        self._rate_per_s = rate_per_s
+        self._burst = burst
+        self._left = float(burst)
+        self._at_s = 0.0
+
+    def delay_s(self, now_s: float) -> float:
+        """Take one; how long to wait before the next is read."""
+        self._left = min(self._burst, self._left + max(now_s - self._at_s, 0.0) * self._rate_per_s)
+        self._at_s = now_s
+        self._left -= 1
+        return max(-self._left / self._rate_per_s, 0.0)
+
+
+class AgentStream:
+    """A stream that has been admitted. Invariant: an acknowledgement goes out only for what `stored` was called with."""
+
+    def __init__(self, admitted: Admitted, context: Context, offset_s: float, bucket: Bucket) -> None:
+        """`offset_s` is what the node's clock lacks to the controller's, as it says hello."""
+        hello = admitted.hello
+        self.node = hello.node
+        self.run_id = hello.run_id
+        self.said_s = admitted.said_s
+        self.offset_s = offset_s
+        self.last_seen_s = time.time()
+        self._numa = tuple(
+            (gpu.index, gpu.numa_node)
+            for gpu in hello.topology.gpus
+            if gpu.HasField("index") and gpu.HasField("numa_node")
+        )
+        self._context = context
+        self.other_end = end_of(context.peer())
+        """Address and port of the agent's end; None: a Unix socket."""
+        self._clock = AgentClock()
+        self._verifier = admitted.verifier
+        self._signer = Signer(admitted.key, Direction.FROM_CONTROLLER)
+        self._bucket = bucket
+        self._queue: deque[agent_pb2.ControllerBody] = deque()
+        self._news = asyncio.Event()
+        self._acknowledged = 0
+        self._unsaid = False
+        self._last_report = 0
+        self._room = asyncio.Semaphore(MAX_QUEUED)
+        self._ended = asyncio.Event()
+        self._why = RefusedError(grpc.StatusCode.OK, "")
+
+    def tell(self, body: agent_pb2.ControllerBody) -> bool:
+        """Send it when its turn comes; False: too much waits already."""
+        if len(self._queue) >= MAX_QUEUED or self._ended.is_set():
+            return False
+        self._queue.append(body)
+        self._news.set()
+        return True
+
+    def stored(self, number: int) -> None:
+        """That report is in the store."""
+        self._room.release()
+        self._acknowledged = max(self._acknowledged, number)
+        self._unsaid = True
+        self._news.set()
+
+    def end(self, code: grpc.StatusCode, reason: str) -> None:
+        """Tell the agent that it is over."""
+        if not self._ended.is_set():
+            self._why = RefusedError(code, reason)
+            self._ended.set()
+
+    async def run(
+        self,
+        welcome: agent_pb2.AgentWelcome,
+        hand_on: Callable[[AgentStream, Arrival], Awaitable[None]],
+        beat_s: float,
+        silence_s: float,
+    ) -> None:
+        """Until it is over, which is said by RefusedError, or by cancelling."""
+        self._acknowledged = welcome.acknowledged
+        await self._send(agent_pb2.ControllerBody(welcome=welcome))
+        tasks: list[asyncio.Future[None]] = [
+            asyncio.ensure_future(self._sending(beat_s)),
+            asyncio.ensure_future(self._receiving(hand_on, silence_s)),
+            asyncio.ensure_future(self._until_ended()),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in tasks:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    async def _until_ended(self) -> None:
+        await self._ended.wait()
+        raise self._why
+
+    async def _sending(self, beat_s: float) -> None:
+        while True:
+            self._news.clear()
+            while self._queue:
+                await self._send(self._queue.popleft())
+            if self._unsaid:
+                await self._acknowledge()
+            if not self._queue and not self._unsaid:
+                try:
+                    async with asyncio.timeout(beat_s):
+                        await self._news.wait()
+                except TimeoutError:
+                    await self._acknowledge()  # said again: that we live
+
+    async def _acknowledge(self) -> None:
+        self._unsaid = False
+        number = self._acknowledged
+        await self._send(agent_pb2.ControllerBody(acknowledgement=agent_pb2.AgentAcknowledgement(number=number)))
+
+    async def _send(self, body: agent_pb2.ControllerBody) -> None:
+        content = body.SerializeToString()
+        number, mac = self._signer.sign(content)
+        await self._context.write(agent_pb2.ControllerMessage(number=number, body=content, mac=mac))
+
+    async def _receiving(self, hand_on: Callable[[AgentStream, Arrival], Awaitable[None]], silence_s: float) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(silence_s):
+                    message = await self._context.read()
+            except TimeoutError:
+                reason = f"nothing heard for {silence_s:g} s"
+                raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, reason) from None
+            if not isinstance(message, agent_pb2.AgentMessage):  # the agent has said all that it will
+                raise RefusedError(grpc.StatusCode.OK, "")
+            reports = self._reports(message)
+            self.last_seen_s = time.time()
+            for report in reports:
+                await self._room.acquire()
+                await hand_on(self, self._arrival(report))
+            delay_s = self._bucket.delay_s(time.monotonic())
+            if delay_s > 0:
+                await asyncio.sleep(delay_s)
+
+    def _arrival(self, report: agent_pb2.AgentReport) -> Arrival:
+        made_s = self._clock.when(report.monotonic_ns) if report.HasField("monotonic_ns") else None
+        return Arrival(self.node, self.run_id, report, time.time(), self.offset_s, self._numa, made_s)
+
+    def _reports(self, message: agent_pb2.AgentMessage) -> Sequence[agent_pb2.AgentReport]:
+        """What is reported; nothing by a sign of life. Raises RefusedError."""
+        try:
+            self._verifier.take(message.number, message.body, message.mac)
+            body = agent_pb2.AgentBody.FromString(message.body)
+        except SessionError as error:
+            raise RefusedError(grpc.StatusCode.UNAUTHENTICATED, str(error)) from error
+        except DecodeError as error:
+            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "not an AgentBody") from error
+        match body.WhichOneof("kind"):
+            case "reports":
+                for report in body.reports.reports:
+                    if not self._last_report < report.number <= _MAX_NUMBER:
+                        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "numbers of reports must rise")
+                    self._last_report = report.number
+                if body.reports.HasField("monotonic_ns"):
+                    self._clock.arrived(body.reports.monotonic_ns)
+                return body.reports.reports
+            case "hello":
+                raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "a second hello")
+            case _:
+                return ()

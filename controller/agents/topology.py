@@ -1,0 +1,67 @@
+"""Slurm's tree of switches, asked for once beside the controller: policies are told racks, the store of profiles who is near."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import structlog
+
+from controller.agents.server import AgentsServer
+from controller.base.errors import HeadwayError, SlurmUnavailableError
+from controller.profiles.racks import Racks, racks_of
+from controller.profiles.store import ProfileStore
+from controller.profiles.uplinks import links_of
+from controller.slurm.client import SlurmFacts
+from controller.slurm.topology import switches_told
+from policies.serving.runtime.supervise import Tasks
+
+_ASK_AGAIN_S = 10.0
+log = structlog.get_logger(__name__)
+
+
+class Hung(Protocol):
+    """What is asked of the controller."""
+
+    def hang(self, racks: Racks) -> None:
+        """Nodes hang so from now on."""
+
+
+@asynccontextmanager
+async def learn_switches(
+    controller: Hung,
+    agents: AgentsServer | None,
+    facts: Callable[[], Awaitable[SlurmFacts]],
+    tasks: Tasks | None = None,
+) -> AsyncIterator[None]:
+    """Within, as soon as Slurm answers. What it reads wrong, or cannot be read here, leaves all nodes in one rack, and jobs
+    neighbours by their nodes alone.
+    """
+    async with (tasks or Tasks()).running("switches", lambda: _learn(controller, agents, facts), may_end=True):
+        yield
+
+
+async def _learn(controller: Hung, agents: AgentsServer | None, facts: Callable[[], Awaitable[SlurmFacts]]) -> None:
+    while True:
+        try:
+            switches = await asyncio.to_thread(switches_told, await facts())
+            break
+        except SlurmUnavailableError:
+            await asyncio.sleep(_ASK_AGAIN_S)
+        except (HeadwayError, OSError) as error:
+            log.warning("switches_not_known", problem=str(error))
+            return
+    if not switches:
+        return
+    racks = racks_of(switches)
+    log.info("racks_known", racks=len(set(racks.leaf.values())), with_speed=len(racks.uplink_gbyte_s))
+    controller.hang(racks)
+    if agents is None:
+        return
+
+    def use(store: ProfileStore) -> None:
+        store.links = links_of(switches)
+
+    await agents.use_store(use)

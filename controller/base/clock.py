@@ -1,0 +1,172 @@
+"""Time as the controller sees it: real, or virtual so that a day of queue passes in milliseconds.
+
+Whatever waits, waits through a `Clock` given to its constructor. Code under a virtual clock is deterministic: time stands
+still while anything can run, and jumps to the next sleeper when nothing can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+T = TypeVar("T")
+
+_BLIND_YIELDS = 50
+"""Turns of the event loop taken for settled where the loop does not show its queue (uvloop)."""
+_MAX_YIELDS = 100_000
+"""Turns after which tasks that never wait are taken for a bug."""
+_REAL_WAIT_S = 0.005
+"""How long, in real time, to wait for I/O when no sleeper is left to jump to."""
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """What time it is, and a way to wait."""
+
+    def now(self) -> float:
+        """Seconds since the Unix epoch; jumps when somebody sets the clock."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never goes back and never jumps. For durations."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait so long on this clock; zero or less only lets others run."""
+
+
+class RealClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        """Seconds since the Unix epoch."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never goes back and never jumps."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait so long."""
+        await asyncio.sleep(max(seconds, 0.0))
+
+
+class VirtualClock:
+    """A clock that is moved by hand (`advance`) or by itself (`run`). Invariant: it never goes back.
+
+    Sleepers wake in the order of their times (ties: in the order in which they went to sleep), and everything that one sets
+    off has come to rest before the next wakes. `io_grace_s` is real time granted, before each jump, to work that the event
+    loop cannot see: threads, sockets. `hold` stops the jumps for as long as such work is known to be under way.
+    """
+
+    def __init__(self, start_s: float = 1_700_000_000.0, *, io_grace_s: float = 0.0) -> None:
+        self._now_s = start_s
+        self._io_grace_s = io_grace_s
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._sequence = itertools.count()
+        self._holds = 0
+
+    def now(self) -> float:
+        """Seconds since the Unix epoch."""
+        return self._now_s
+
+    def monotonic(self) -> float:
+        """The same: this clock is set by nobody."""
+        return self._now_s
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the clock has been moved so far."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._now_s + seconds, next(self._sequence), woken))
+        await woken
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """No jumps within: for work outside the event loop that takes real time and no virtual time."""
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+
+    async def advance(self, seconds: float) -> None:
+        """Move on by so many seconds, waking sleepers on the way, each at its time."""
+        until_s = self._now_s + seconds
+        await self._settle()
+        while (next_s := self._next_wake_s()) is not None and next_s <= until_s:
+            self._wake_next()
+            await self._settle()
+        self._now_s = max(self._now_s, until_s)
+        await self._settle()
+
+    async def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run `main` to its end, jumping from sleeper to sleeper whenever nothing else can run."""
+        task = asyncio.ensure_future(main)
+        try:
+            while not task.done():
+                await self._settle()
+                if task.done():
+                    break
+                if self._next_wake_s() is None:
+                    await asyncio.wait({task}, timeout=_REAL_WAIT_S)
+                else:
+                    self._wake_next()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+        return task.result()
+
+    def _next_wake_s(self) -> float | None:
+        while self._sleepers and self._sleepers[0][2].done():  # cancelled
+            heapq.heappop(self._sleepers)
+        return self._sleepers[0][0] if self._sleepers else None
+
+    def _wake_next(self) -> None:
+        wake_s, _, woken = heapq.heappop(self._sleepers)
+        self._now_s = max(self._now_s, wake_s)
+        woken.set_result(None)
+
+    async def _settle(self) -> None:
+        """Return when every task waits for time, or for something outside the event loop."""
+        await _until_idle()
+        if self._io_grace_s:
+            await asyncio.sleep(self._io_grace_s)
+            await _until_idle()
+        while self._holds:
+            await asyncio.sleep(_REAL_WAIT_S)
+            await _until_idle()
+
+
+async def _until_idle() -> None:
+    ready = getattr(asyncio.get_running_loop(), "_ready", None)  # the stock loop's queue; no public way to ask
+    if ready is None:
+        for _ in range(_BLIND_YIELDS):
+            await asyncio.sleep(0)
+        return
+    for _ in range(_MAX_YIELDS):
+        await asyncio.sleep(0)
+        if not ready:
+            return
+    raise RuntimeError("a task keeps running without ever waiting: virtual time cannot pass")
+
+
+async def wait_for_event(clock: Clock, event: asyncio.Event, timeout_s: float) -> bool:
+    """Wait for the event, at most so long on that clock; whether it is set."""
+    if event.is_set():
+        return True
+    waiter = asyncio.ensure_future(event.wait())
+    timer = asyncio.ensure_future(clock.sleep(timeout_s))
+    try:
+        await asyncio.wait({waiter, timer}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (waiter, timer):
+            task.cancel()
+        await asyncio.gather(waiter, timer, return_exceptions=True)
+    return event.is_set()

@@ -1,0 +1,57 @@
+"""What happened, for people who watch: a bounded list, and a stream to whoever listens now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from controller.base.clock import Clock
+
+_KEPT = 500
+_BACKLOG = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One event. `kind` is one of placed, started, ended, held, released, decision, fallback, policy, preempt, advice, error."""
+
+    time_s: float
+    kind: str
+    job_id: str
+    """Empty when it is not about one job."""
+    text: str
+
+
+class EventLog:
+    """Invariant: adding never waits; a listener that falls a thousand events behind loses the oldest."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._recent: deque[Happening] = deque(maxlen=_KEPT)
+        self._listeners: set[asyncio.Queue[Happening]] = set()
+
+    def add(self, kind: str, job_id: str, text: str) -> None:
+        """Tell everybody who listens."""
+        event = Happening(self._clock.now(), kind, job_id, text)
+        self._recent.append(event)
+        for queue in self._listeners:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(event)
+
+    def recent(self, job_id: str | None = None) -> list[Happening]:
+        """The newest events, oldest first; of one job, or of all."""
+        return [event for event in self._recent if job_id is None or event.job_id == job_id]
+
+    @contextmanager
+    def listen(self) -> Iterator[asyncio.Queue[Happening]]:
+        """A queue of the events from now on."""
+        queue: asyncio.Queue[Happening] = asyncio.Queue(_BACKLOG)
+        self._listeners.add(queue)
+        try:
+            yield queue
+        finally:
+            self._listeners.discard(queue)

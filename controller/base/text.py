@@ -1,0 +1,47 @@
+"""Numbers in words, as users read them."""
+
+from __future__ import annotations
+
+import time
+
+
+def duration(seconds: float) -> str:
+    """45 s, 12 min, 3 h 5 min, 2 d 4 h."""
+    whole = max(int(seconds + 0.5), 0)
+    if whole < 90:
+        return f"{whole} s"
+    if whole < 5400:
+        return f"{(whole + 30) // 60} min"
+    if whole < 172_800:
+        return _two(whole // 3600, "h", whole % 3600 // 60, "min")
+    return _two(whole // 86_400, "d", whole % 86_400 // 3600, "h")
+
+
+def _two(large: int, unit: str, small: int, lesser: str) -> str:
+    return f"{large} {unit} {small} {lesser}" if small else f"{large} {unit}"
+
+
+def count(number: int, noun: str) -> str:
+    """1 job, 3 jobs."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def rate(steps_per_s: float) -> str:
+    """Three digits that count."""
+    return f"{steps_per_s:.3g}" if steps_per_s < 1000 else f"{steps_per_s:.0f}"
+
+
+def clock_time(time_s: float) -> str:
+    """Local date and time of day, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
+
+
+def capitalized(sentence: str) -> str:
+    """The first letter large, the rest as it is."""
+    return sentence[:1].upper() + sentence[1:]
+
+
+def clip(text: str | bytes, limit: int = 400) -> str:
+    """Return text that others wrote so that it is safe and short enough for an error message."""
+    shown = repr(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)[1:-1]
+    return shown if len(shown) <= limit else f"{shown[:limit]}..."

@@ -1,0 +1,1 @@
+"""The `headway` command. Imports what it shows; nothing imports it."""

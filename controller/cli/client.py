@@ -1,0 +1,202 @@
+"""Asking the controller, from a command line: which socket, one call, and what its failures mean."""
+
+from __future__ import annotations
+
+import socket
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from protos.headway.v1 import admin_pb2, admin_pb2_grpc
+
+REFUSED, USAGE, UNREACHABLE = 1, 2, 3
+
+_DEFAULT_CONFIG = Path("/etc/headway/controller.toml")
+_DEFAULT_FOLDER = Path("/run/headway")
+_ADMIN, _STATUS = "admin.sock", "status.sock"
+_DEADLINE_S = 5.0
+_SWAP_DEADLINE_S = 60.0
+_CONNECT_S = 2.0
+_STORE_DEADLINE_S = 60.0
+_EXPORT_DEADLINE_S = 600.0
+_MEND = (
+    "is it running? (`systemctl status headway-controller`; `headway doctor` looks further). Jobs are not affected: while the "
+    "controller is away, Slurm schedules by itself"
+)
+_HUNG = (
+    "it hangs, or is very busy; its log says more (`journalctl -u headway-controller`). Jobs are not affected: when it does not "
+    "come back, Slurm schedules by itself"
+)
+_EXIT_CODES = {
+    grpc.StatusCode.INVALID_ARGUMENT: USAGE,
+    grpc.StatusCode.UNAVAILABLE: UNREACHABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED: UNREACHABLE,
+    grpc.StatusCode.CANCELLED: UNREACHABLE,
+}
+_TOLD = "nothing to tell yet"
+"""How the service begins when it is there, and Slurm has not been read."""
+
+T = TypeVar("T")
+
+
+class AskError(Exception):
+    """The controller gave no answer, or refused; the text has the mend, `exit_code` is that of the program."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+def sockets(folder: Path) -> tuple[Path, Path]:
+    """The sockets of a controller in that folder: the one with every call, and the one that most users may open."""
+    return folder / _ADMIN, folder / _STATUS
+
+
+def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Path:
+    """The socket to ask at. Reading takes the first of the two that the caller may open; a change needs admin.sock, and so does
+    what was measured of everybody's jobs.
+
+    Raises AskError when none can be opened.
+    """
+    if given is not None:
+        candidates = [given]
+    else:
+        folder = _runtime_dir(config)
+        candidates = [folder / _ADMIN] if change else [folder / _ADMIN, folder / _STATUS]
+    problems: list[tuple[Path, OSError]] = []
+    for path in candidates:
+        try:
+            _probe(path)
+        except OSError as refused:
+            problems.append((path, refused))
+        else:
+            return path
+    # admin.sock is closed to most users: what the last one says is what matters.
+    path, problem = problems[-1]
+    if isinstance(problem, PermissionError):
+        who = "root and the controller's user" if change else "root, the controller's user and the group of admin_group"
+        raise AskError(f"{path}: only {who} may ask there (try with sudo)", REFUSED)
+    raise AskError(f"no controller answers at {path} ({problem.strerror or problem}): {_MEND}", UNREACHABLE)
+
+
+def _probe(path: Path) -> None:
+    """Connect and hang up: tells at once, and precisely, what gRPC would tell after its time limit."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_CONNECT_S)
+        probe.connect(str(path))
+
+
+def _runtime_dir(config: Path | None) -> Path:
+    """Only this key matters here; whether the rest of the file is right is for the controller (and `doctor`) to say."""
+    path = _DEFAULT_CONFIG if config is None else config
+    try:
+        values = tomllib.loads(path.read_text())
+    except (FileNotFoundError, PermissionError) as error:
+        if config is None:
+            return _DEFAULT_FOLDER
+        raise AskError(f"{path}: {error.strerror}; give the controller's settings file, or --socket", USAGE) from None
+    except (OSError, ValueError) as error:  # TOML and UTF-8 errors are ValueErrors
+        raise AskError(f"{path}: cannot be read: {error}; `headway-controller check-config` says more", USAGE) from None
+    found = values.get("runtime_dir", str(_DEFAULT_FOLDER))
+    if not isinstance(found, str):
+        raise AskError(f"{path}: runtime_dir: must be a string, not {found!r}", USAGE)
+    return Path(found)
+
+
+class AdminClient:
+    """One connection to the Admin service. Every call ends by its deadline, with an answer or an AskError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._channel = grpc.insecure_channel(
+            f"unix:{path.absolute()}",
+            options=(("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)),
+        )
+        self._stub = admin_pb2_grpc.AdminStub(self._channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    def status(self) -> admin_pb2.Status:
+        """How controller, policy and cluster are."""
+        return self._ask(self._stub.GetStatus, admin_pb2.GetStatusRequest())
+
+    def queue(self) -> admin_pb2.Queue:
+        """Every managed job that has not ended."""
+        return self._ask(self._stub.GetQueue, admin_pb2.GetQueueRequest())
+
+    def why(self, job_id: str) -> admin_pb2.Explanation:
+        """One job explained."""
+        return self._ask(self._stub.Why, admin_pb2.WhyRequest(job_id=job_id))
+
+    def policy(self) -> admin_pb2.PolicyInfo:
+        """Who decides."""
+        return self._ask(self._stub.GetPolicy, admin_pb2.GetPolicyRequest())
+
+    def use_policy(self, address: str) -> admin_pb2.PolicyInfo:
+        """Let another policy server decide."""
+        return self._ask(self._stub.UsePolicy, admin_pb2.UsePolicyRequest(address=address), _SWAP_DEADLINE_S)
+
+    def preempt(self, request: admin_pb2.PreemptRequest) -> admin_pb2.PreemptionRecord:
+        """Have a job save, and stop it."""
+        return self._ask(self._stub.Preempt, request)
+
+    def preemptions(self, limit: int = 0, number: int = 0) -> admin_pb2.PreemptionList:
+        """The newest, at most so many (0: as many as the controller tells); or the one of that number."""
+        return self._ask(self._stub.ListPreemptions, admin_pb2.ListPreemptionsRequest(limit=limit, number=number))
+
+    def profiles(self, limit: int) -> admin_pb2.ProfileList:
+        """What was measured, by kind of job; of at most so many kinds (0: as many as the controller tells)."""
+        return self._ask(self._stub.ListProfiles, admin_pb2.ListProfilesRequest(limit=limit), _STORE_DEADLINE_S)
+
+    def profile(self, job_id: str, limit: int) -> admin_pb2.JobMeasurements:
+        """What was measured of one job, in at most so many windows."""
+        request = admin_pb2.GetProfileRequest(job_id=job_id, limit=limit)
+        return self._ask(self._stub.GetProfile, request, _STORE_DEADLINE_S)
+
+    def export_profiles(self, since_s: float, racks: Mapping[str, str]) -> admin_pb2.SlowdownRows:
+        """Everything measured since then, as rows to fit from."""
+        request = admin_pb2.ExportProfilesRequest(since_s=since_s, racks=racks)
+        found = admin_pb2.SlowdownRows()
+        try:
+            for piece in self._stub.ExportProfiles(request, timeout=_EXPORT_DEADLINE_S):
+                found.MergeFrom(piece)
+        except grpc.RpcError as error:
+            raise self._failure(error) from error
+        return found
+
+    def events(self) -> Iterator[admin_pb2.Event]:
+        """What happens, from now on, until the controller ends."""
+        try:
+            yield from self._stub.WatchEvents(admin_pb2.WatchEventsRequest())
+        except grpc.RpcError as error:
+            raise self._failure(error) from error
+        raise AskError(f"the controller at {self._path} has ended; {_MEND}", UNREACHABLE)
+
+    def _ask(self, call: Callable[..., T], request: Message, deadline_s: float = _DEADLINE_S) -> T:
+        try:
+            return call(request, timeout=deadline_s)
+        except grpc.RpcError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Any) -> AskError:
+        """What a grpc.RpcError means. gRPC raises the failed call itself, which has a code and details; its types do not say so."""
+        code, details = error.code(), error.details() or "no reason given"
+        exit_code = _EXIT_CODES.get(code, REFUSED)
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return AskError(
+                f"the controller at {self._path} takes calls, but does not answer in time; {_MEND}", exit_code
+            )
+        if exit_code == UNREACHABLE and not details.startswith(_TOLD):
+            return AskError(f"no controller answers at {self._path} ({details}); {_MEND}", exit_code)
+        return AskError(details, exit_code)

@@ -1,0 +1,1 @@
+"""`headway doctor`: looks at an installation and lists what is wrong, each with the mend."""

@@ -1,0 +1,113 @@
+"""`headway doctor` on node agents: who is silent, whose clock differs, and whether MUNGE works here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from controller.base.text import count, duration
+from controller.cli.doctor.finding import Finding, Level
+
+if TYPE_CHECKING:
+    from controller.base.config import ControllerSettings
+
+_NAMED = 8
+"""Nodes that are named in a finding."""
+_REFUSED_S = 60.0
+"""Credentials that are older or newer by so much are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsSeen:
+    """What the controller says of node agents, or why it did not."""
+
+    silent: tuple[tuple[str, float], ...] = ()
+    """Nodes whose agent is not connected, and since when (0: not heard of)."""
+    skewed: tuple[tuple[str, float], ...] = ()
+    """Nodes whose clock differs, and what it lacks to the controller's, seconds."""
+    nodes: int = 0
+    """Managed ones."""
+    served: bool = True
+    """The controller serves agents, as its settings say."""
+    problem: str = ""
+    munge: str = ""
+    """Why credentials cannot be had on this machine; empty when they can, or are not needed."""
+
+
+async def look_at_agents(settings: ControllerSettings) -> AgentsSeen | None:
+    """Ask the controller; and MUNGE, where it is needed. None where there are to be no agents."""
+    if not settings.agents_address:
+        return None
+    munge, told = await asyncio.gather(_munge(settings), asyncio.to_thread(_ask, settings))
+    return replace(told, munge=munge)
+
+
+async def _munge(settings: ControllerSettings) -> str:
+    """Why there is no credential; empty when there is one, or none is needed."""
+    from nodeagent.errors import AgentError
+    from nodeagent.uplink.endpoint import open_seal, parse_endpoint
+
+    try:
+        seal = open_seal(parse_endpoint(settings.agents_address), settings.agents_munge, settings.munge_socket)
+        if seal is not None:
+            await seal.encode(b"headway doctor")
+    except AgentError as error:
+        return str(error)
+    return ""
+
+
+def _ask(settings: ControllerSettings) -> AgentsSeen:
+    from controller.cli.client import AdminClient, AskError, sockets
+
+    problem = ""
+    for path in sockets(settings.runtime_dir):
+        try:
+            with AdminClient(path) as client:
+                told = client.status().agents
+        except AskError as error:
+            problem = str(error)
+            continue
+        return AgentsSeen(
+            silent=tuple((node.name, node.since_s) for node in told.silent),
+            skewed=tuple((node.name, node.behind_s) for node in told.skewed),
+            nodes=told.nodes,
+            served=told.served,
+        )
+    return AgentsSeen(problem=problem)
+
+
+def agent_findings(seen: AgentsSeen, now_s: float) -> Iterator[Finding]:
+    """What that means."""
+    if seen.munge:
+        mend = "install and start munge here, or see agents_munge and munge_socket in controller.toml"
+        yield Finding("agents-munge", Level.ERROR, f"agents cannot show who they are: {seen.munge}", mend)
+    if seen.problem:
+        yield Finding("agents", Level.SKIPPED, f"the controller does not tell of agents: {seen.problem}")
+        return
+    if not seen.served:
+        what = "agents_address is set, but the controller that runs serves no agents"
+        yield Finding("agents", Level.ERROR, what, "systemctl restart headway-controller")
+        return
+    if seen.silent:
+        never = "not heard of"
+        named = [
+            f"{name} ({f'for {duration(now_s - since_s)}' if since_s else never})" for name, since_s in seen.silent
+        ]
+        what = f"{count(len(seen.silent), 'node')} of {seen.nodes} without an agent: {_few(named)}: nothing is measured there"
+        mend = "on those nodes: systemctl status headway-agent; journalctl -u headway-agent"
+        yield Finding("agents", Level.WARNING, what, mend)
+    else:
+        yield Finding("agents", Level.OK, f"agents of all {count(seen.nodes, 'node')} are connected")
+    if seen.skewed:
+        named = [f"{name} {-behind_s:+.1f} s" for name, behind_s in seen.skewed]
+        far = max(abs(behind_s) for _, behind_s in seen.skewed) > _REFUSED_S / 2
+        soon = f"; from {_REFUSED_S:g} s on their agents are refused" if far else ""
+        what = f"clocks differ from this machine's: {_few(named)}{soon}"
+        yield Finding("agents-clocks", Level.WARNING, what, "let chrony or another NTP client run on all machines")
+
+
+def _few(named: Sequence[str]) -> str:
+    more = len(named) - _NAMED
+    return f"{', '.join(named[:_NAMED])}{f' and {more} more' if more > 0 else ''}"

@@ -1,0 +1,135 @@
+"""What `headway doctor` looks at on this machine, behind one small protocol."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+_SYSTEMCTL_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """One file: what it is and who may do what with it."""
+
+    kind: str
+    """file, folder, pipe or other."""
+    mode: int
+    """Permission bits."""
+    uid: int
+    gid: int
+
+    def lets(self, user: UserFacts, bits: int) -> bool:
+        """Whether that user may do it; `bits` as in a mode: 4 read, 2 write, 1 enter or execute."""
+        if user.uid == 0:
+            return True
+        if user.uid == self.uid:
+            return (self.mode >> 6) & bits == bits
+        if self.gid in user.groups:
+            return (self.mode >> 3) & bits == bits
+        return self.mode & bits == bits
+
+
+@dataclass(frozen=True, slots=True)
+class UserFacts:
+    """One user of this machine."""
+
+    name: str
+    uid: int
+    groups: frozenset[int]
+
+
+class Host(Protocol):
+    """This machine."""
+
+    def file(self, path: Path) -> FileFacts | None:
+        """What stands there, links followed; None when nothing does, or it cannot be seen."""
+
+    def text(self, path: Path) -> str | None:
+        """The text of a file; None when there is none, or it cannot be read."""
+
+    def names(self, folder: Path) -> list[str]:
+        """Names of what is in a folder; none when there is none, or it cannot be seen."""
+
+    def free_bytes(self, folder: Path) -> int | None:
+        """Room that is left on the folder's disk for its owner; None when it cannot be seen."""
+
+    def user(self, name_or_uid: str | int) -> UserFacts | None:
+        """A user by name or uid; None when there is no such user."""
+
+    def program(self, name: str, folder: Path | None) -> Path | None:
+        """Where a program is: in that folder, or on PATH."""
+
+    def unit_active(self, unit: str) -> bool | None:
+        """Whether systemd runs that unit; None where there is no systemd."""
+
+
+class RealHost:
+    """The machine that this runs on."""
+
+    def file(self, path: Path) -> FileFacts | None:
+        """See Host."""
+        try:
+            found = path.stat()
+        except OSError:
+            return None
+        kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe"}
+        return FileFacts(
+            kind=kinds.get(stat.S_IFMT(found.st_mode), "other"),
+            mode=stat.S_IMODE(found.st_mode),
+            uid=found.st_uid,
+            gid=found.st_gid,
+        )
+
+    def text(self, path: Path) -> str | None:
+        """See Host."""
+        try:
+            return path.read_text(errors="replace") if path.is_file() else None
+        except OSError:
+            return None
+
+    def names(self, folder: Path) -> list[str]:
+        """See Host."""
+        try:
+            return [entry.name for entry in folder.iterdir()]
+        except OSError:
+            return []
+
+    def free_bytes(self, folder: Path) -> int | None:
+        """See Host."""
+        try:
+            found = os.statvfs(folder)
+        except OSError:
+            return None
+        return found.f_bavail * found.f_frsize
+
+    def user(self, name_or_uid: str | int) -> UserFacts | None:
+        """See Host."""
+        try:
+            entry = pwd.getpwnam(name_or_uid) if isinstance(name_or_uid, str) else pwd.getpwuid(name_or_uid)
+        except KeyError:
+            return None
+        return UserFacts(entry.pw_name, entry.pw_uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)))
+
+    def program(self, name: str, folder: Path | None) -> Path | None:
+        """See Host."""
+        found = shutil.which(name, path=str(folder) if folder else None)
+        return Path(found) if found else None
+
+    def unit_active(self, unit: str) -> bool | None:
+        """See Host."""
+        if not Path("/run/systemd/system").is_dir():
+            return None
+        try:
+            done = subprocess.run(
+                ["systemctl", "is-active", "--quiet", unit], timeout=_SYSTEMCTL_TIMEOUT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.returncode == 0

@@ -1,0 +1,42 @@
+"""What `headway doctor` finds in the folder of the journal: room on its disk, and files that were set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from controller.cli.doctor.finding import Finding, Level
+
+if TYPE_CHECKING:
+    from controller.base.config import ControllerSettings
+    from controller.cli.doctor.host import Host
+
+_FULL_BYTES = 16 << 20
+"""Less than this is as good as full: one cycle of a large cluster writes a few MiB."""
+_LITTLE_BYTES = 256 << 20
+_NAMED = 3
+
+
+def journal_findings(settings: ControllerSettings, host: Host) -> Iterator[Finding]:
+    """Return the findings; none where the folder cannot be seen."""
+    folder = settings.state_dir
+    free = host.free_bytes(folder)
+    if free is None:
+        return
+    mend = f"make room on the disk of {folder} (df -h {folder})"
+    if free < _FULL_BYTES:
+        what = f"{folder} has {free >> 20} MiB left: while the journal cannot be written, jobs pass Headway by"
+        yield Finding("state-space", Level.ERROR, what, mend)
+    elif free < _LITTLE_BYTES:
+        yield Finding("state-space", Level.WARNING, f"{folder} has {free >> 20} MiB left", mend)
+    else:
+        yield Finding("state-space", Level.OK, f"{folder} has room")
+    kept = sorted(name for name in host.names(folder) if ".sqlite." in name and not name.endswith(("-wal", "-shm")))
+    if kept:
+        more = f" and {len(kept) - _NAMED} more" if len(kept) > _NAMED else ""
+        yield Finding(
+            "state-files",
+            Level.WARNING,
+            f"{folder} has files that could not be used and were replaced: {', '.join(kept[:_NAMED])}{more}",
+            "look at the controller's log and the disk for the cause; remove the files when nobody needs them",
+        )

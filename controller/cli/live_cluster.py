@@ -1,0 +1,109 @@
+"""The managed cluster as Slurm describes it, for the simulator: nodes from slurmctld, switches from topology.conf.
+
+What Slurm does not tell is assumed, and each assumption is a note for whoever reads the result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.base.errors import ConfigurationError
+from controller.base.text import clip
+from controller.slurm.client import SlurmFacts, SlurmNode
+from controller.slurm.scontrol.parse_nodes import parse_node
+from controller.slurm.topology import ReadFile, topology_path, topology_plugin, topology_text
+from simulator.cluster.cluster import Cluster, slurm_cluster
+from simulator.cluster.hostlist import fold
+from simulator.cluster.topology.generators import UPLINK_GBS
+from simulator.cluster.topology.slurm import parse_switches, switches_of
+from simulator.errors import ClusterError
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """What was found, and in `notes` where it was read and what was assumed, a sentence each."""
+
+    cluster: Cluster
+    notes: tuple[str, ...]
+
+
+def live_cluster(
+    facts: SlurmFacts,
+    lines: Sequence[str],
+    partitions: Sequence[str],
+    topology_conf: Path | None = None,
+    read: ReadFile = Path.read_text,
+) -> LiveCluster:
+    """The nodes of those partitions that have GPUs, and the switches above them. Raises ConfigurationError, SlurmReplyError.
+
+    `topology_conf` is the file to take; with none it is the one that Slurm reads, if its topology plugin reads any.
+    """
+    known = [parse_node(line) for line in lines]
+    managed = [not node.partitions.isdisjoint(partitions) for node in known]
+    nodes = [node for node, ours in zip(known, managed, strict=True) if ours and node.gpus]
+    if not nodes:
+        raise ConfigurationError(
+            f"scontrol show node: no node in {', '.join(partitions)} has GPUs; name partitions with GPUs as `partitions` in "
+            "controller.toml, and give their nodes Gres=gpu:N in slurm.conf"
+        )
+    path = topology_conf or topology_path(facts)
+    text = topology_text(path, read) if path else ""
+    wanted = {node.name for node in nodes}
+    try:
+        chosen = [line for line, node in zip(lines, known, strict=True) if node.name in wanted]
+        cluster = slurm_cluster(text, "\n".join(chosen))
+    except ClusterError as error:
+        # What scontrol writes of nodes has been read once already: what is left to be wrong are the switches.
+        raise ConfigurationError(str(error.at(path or "scontrol show node"))) from error
+    left_out = sum(managed) - len(nodes)
+    notes = (
+        _origin(facts, partitions, left_out),
+        *_network_notes(facts, path, text, cluster),
+        "Slurm tells no speeds of network cards, nor inside nodes: nic_gbs, pcie_gbs and socket_gbs (GB/s) are assumed.",
+        *_speed_notes(nodes),
+    )
+    return LiveCluster(cluster, notes)
+
+
+# --- notes
+
+
+def _origin(facts: SlurmFacts, partitions: Sequence[str], left_out: int) -> str:
+    version = ".".join(f"{part:02}" if place == 1 else str(part) for place, part in enumerate(facts.version))
+    rest = f"; {left_out} of their nodes without GPUs {'is' if left_out == 1 else 'are'} left out" if left_out else ""
+    return (
+        f"Cluster {facts.cluster_name} (Slurm {version}), partitions {', '.join(partitions)}: every node with GPUs, those that "
+        f"are down included{rest}."
+    )
+
+
+def _network_notes(facts: SlurmFacts, path: Path | None, text: str, cluster: Cluster) -> Iterator[str]:
+    if cluster.topology.kind != "switches":
+        why = f"{path} has no switch above these nodes" if path else f"TopologyPlugin is {topology_plugin(facts)}"
+        yield f"{why}: a flat network, one switch that never limits, is assumed."
+        return
+    yield f"Switches are those of {path}; LinkSpeed is taken as Gb/s of a switch's link to the one above."
+    above_nodes = switches_of(cluster.topology, cluster.names)
+    below_one = {node for switch in above_nodes for node in switch.nodes}
+    lone = [name for name in cluster.names if name not in below_one]
+    told = {switch.name for switch in parse_switches(text) if switch.uplink_gbs is not None}
+    tops = {switch.name for switch in above_nodes} - {name for switch in above_nodes for name in switch.switches}
+    if len(tops) == 1 and not lone:
+        # Nothing leaves the one switch that is above all: its speed does not matter.
+        told |= tops
+    if unknown := [switch.name for switch in above_nodes if switch.name not in told]:
+        yield f"LinkSpeed is not known of {fold(unknown)}: uplink_gbs = {UPLINK_GBS} is assumed."
+    if lone:
+        yield f"No switch is above {fold(lone)}: taken as one more rack, that no uplink limits."
+
+
+def _speed_notes(nodes: Sequence[SlurmNode]) -> Iterator[str]:
+    types: dict[str, list[str]] = {}
+    for node in nodes:
+        types.setdefault(node.gpu_type or "no one type", []).append(node.name)
+    if len(types) > 1:
+        shown = "; ".join(f"{re.sub(r'[^ -~]', '?', clip(kind))} on {fold(names)}" for kind, names in types.items())
+        yield f"GPUs differ ({shown}), and are taken as equally fast: give blocks of nodes a speed."

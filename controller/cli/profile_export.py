@@ -1,0 +1,143 @@
+"""What was measured here as a file for the simulator: `headway-sim run --profiles FILE`.
+
+A model's computing time, bytes and overlap are the medians of its profiles, or those of the simulator's fit where there is enough
+to fit from; localities, scalings and pairs are fitted by the simulator's own fits. What was not measured is left to them.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeVar
+
+from controller.profiles.fit_rows import ModelRow
+from protos.headway.v1 import admin_pb2
+from simulator.errors import SimulatorError, SlowdownError
+from simulator.slowdown import locality, pair_table, scaling, step_fit
+from simulator.slowdown.fitting import FitReport
+from simulator.slowdown.locality import LocalityRow
+from simulator.slowdown.pair_table import PairRow
+from simulator.slowdown.papers import INTERFERENCE, PAIRS
+from simulator.slowdown.profiles import Pair, Profile, Profiles, key_of
+from simulator.slowdown.scaling import ScalingRow
+from simulator.slowdown.step_fit import StepRow
+from simulator.slowdown.store import save_profiles
+
+Row = TypeVar("Row")
+Fitted = TypeVar("Fitted")
+_TABLES: dict[str, type] = {"pairs": PairRow, "locality": LocalityRow, "steps": StepRow, "scaling": ScalingRow}
+
+
+class ExportError(Exception):
+    """Nothing to write, or it cannot be written; the text has the mend."""
+
+
+def racks_of(cluster_toml: Path | None) -> dict[str, str]:
+    """Rack by node, from a file of `headway cluster --toml`. Raises ExportError."""
+    if cluster_toml is None:
+        return {}
+    from simulator.cluster.cluster import parse_cluster
+
+    try:
+        cluster = parse_cluster(str(cluster_toml))
+    except SimulatorError as error:
+        raise ExportError(str(error)) from error
+    return {name: str(rack) for name, rack in zip(cluster.names, cluster.racks, strict=True)}
+
+
+def export(found: admin_pb2.SlowdownRows, to: Path, folder: Path | None) -> dict[str, Any]:
+    """Write the file, and with `folder` the rows as CSV; what was done, for people and programs. Raises ExportError."""
+    tables: dict[str, list[Any]] = {name: _rows(kind, getattr(found, name)) for name, kind in _TABLES.items()}
+    profiles, fits = measured_profiles(tables, _rows(ModelRow, found.models))
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, rows in tables.items():
+                _write(folder / f"{name}.csv", _TABLES[name], rows)
+        save_profiles(profiles, to)
+    except OSError as error:
+        raise ExportError(
+            f"{error.filename}: cannot be written ({error.strerror}); give a file in a folder that you may write"
+        ) from error
+    return {
+        "to": str(to),
+        "rows": "" if folder is None else str(folder),
+        "models": len(profiles.models),
+        "pairs": 0 if profiles.pairs is PAIRS else len(profiles.pairs),
+        "fits": fits,
+    }
+
+
+def measured_profiles(
+    tables: Mapping[str, Sequence[Any]], models: Sequence[ModelRow]
+) -> tuple[Profiles, dict[str, str]]:
+    """Profiles of the models that were measured, and how well each fit does. Raises ExportError where none was."""
+    if not models:
+        raise ExportError(
+            "no job was profiled in that time, so there is nothing to write; agents profile jobs when they start "
+            "(`headway profile list` shows what there is)"
+        )
+    fits: dict[str, str] = {}
+    known = {row.model: Profile(row.compute_s, row.bytes, overlap=row.overlap) for row in models}
+    steps = _fit(step_fit.fit, tables["steps"], "steps", fits) or {}
+    known |= {
+        model: replace(known[model], compute_s=fitted.compute_s, bytes=fitted.bytes, overlap=fitted.overlap)
+        for model, fitted in steps.items()
+        if model in known and fitted.compute_s > 0
+    }
+    curves = _fit(locality.fit, _compared(tables["locality"]), "locality", fits) or {}
+    laws = _fit(scaling.fit, tables["scaling"], "scaling", fits) or {}
+    sizes = defaultdict(set)
+    for row in tables["scaling"]:
+        sizes[row.model].add(row.gpus)
+    for model, profile in known.items():
+        curve = curves.get(model, profile.locality)
+        law = laws.get(model) if len(sizes[model]) > 2 else None  # two sizes do not tell contention from coherence
+        known[model] = replace(profile, locality=curve, scaling=law)
+    pairs = _fit(pair_table.fit, tables["pairs"], "pairs", fits) or _medians(tables["pairs"]) or PAIRS
+    return Profiles(known, pairs, INTERFERENCE), fits
+
+
+def _fit(
+    fit: Callable[[Sequence[Row]], tuple[Fitted, FitReport]], rows: Sequence[Row], name: str, fits: dict[str, str]
+) -> Fitted | None:
+    """What the fit finds; None where it cannot. Notes how it did."""
+    try:
+        found, report = fit(rows)
+    except SlowdownError as error:
+        fits[name] = f"not fitted: {error.reason}"
+        return None
+    fits[name] = str(report)
+    return found
+
+
+def _compared(rows: Sequence[LocalityRow]) -> list[LocalityRow]:
+    """Those of models that were seen at several tiers: of one alone nothing can be said of another."""
+    tiers = defaultdict(set)
+    for row in rows:
+        tiers[row.model, row.setting].add(row.tier)
+    return [row for row in rows if len(tiers[row.model, row.setting]) > 1]
+
+
+def _medians(rows: Sequence[PairRow]) -> dict[Pair, float]:
+    found: dict[Pair, list[float]] = defaultdict(list)
+    for row in rows:
+        found[key_of(row.target), key_of(row.other)].append(row.ratio)
+    return {pair: median(ratios) for pair, ratios in found.items()}
+
+
+def _rows(kind: type[Row], messages: Iterable[Any]) -> list[Row]:
+    names = [item.name for item in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+    return [kind(**{name: getattr(message, name) for name in names}) for message in messages]
+
+
+def _write(path: Path, kind: type, rows: Sequence[Any]) -> None:
+    names = [item.name for item in fields(kind)]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([getattr(row, name) for name in names] for row in rows)

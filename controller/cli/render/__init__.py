@@ -1,0 +1,1 @@
+"""Text for terminals: tables of jobs, preemptions and profiles."""

@@ -1,0 +1,132 @@
+"""What `headway profile` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from controller.base.text import clock_time, count, rate
+from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, table_of
+
+if TYPE_CHECKING:
+    from protos.headway.v1 import admin_pb2
+
+_SIGNATURE_CHARS = 8
+_SOMETIMES = ("BATCH", "GPU")
+"""Columns that are left out where nothing of them is known."""
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+def show_profiles(found: admin_pb2.ProfileList) -> None:
+    """One line a kind, and one below it for each of its jobs that run."""
+    console = open_console()
+    if not found.kinds:
+        put(console, safe_text("Nothing was measured yet."))
+        return
+    shown: dict[str, Callable[[admin_pb2.ProfileKind], str]] = {
+        "USER": lambda kind: kind.user or str(kind.uid),
+        "SCRIPT": lambda kind: kind.script or "-",
+        "MODEL": lambda kind: kind.signature[:_SIGNATURE_CHARS] or "-",
+        "BATCH": lambda kind: str(kind.batch_size) if kind.HasField("batch_size") else "-",
+        "GPU": lambda kind: kind.gpu_model or "-",
+        "GPUS": lambda kind: str(kind.gpus),
+        "NODES": lambda kind: str(kind.nodes),
+        "STEPS/S": lambda kind: rate(kind.alone_steps_per_s) if kind.HasField("alone_steps_per_s") else "-",
+        "WINDOWS": lambda kind: f"{kind.windows_alone}/{kind.windows}",
+        "JOBS": lambda kind: str(kind.jobs),
+        "LAST SEEN": lambda kind: clock_time(kind.last_s),
+    }
+    unknown = {name for name in _SOMETIMES if all(shown[name](kind) == "-" for kind in found.kinds)}
+    columns = {name: cell for name, cell in shown.items() if name not in unknown}
+    table = table_of(*columns, "NOW")
+    for kind in found.kinds:
+        first, *others = [now_words(each) for each in kind.running] or [""]
+        table.add_row(*(safe_text(cell(kind)) for cell in columns.values()), safe_text(first))
+        for words in others:
+            table.add_row(*("" for _ in columns), safe_text(words))
+    put(console, table)
+    put(
+        console,
+        safe_text("STEPS/S: alone. WINDOWS: alone, of all. NOW: how many times slower each job runs than alone."),
+    )
+    if found.more:
+        put(console, safe_text("There are more; --limit 0 shows all"))
+
+
+def now_words(now: admin_pb2.ContentionNow) -> str:
+    """ "124: 2.01x (alone, 95%)"."""
+    if not now.HasField("sensitivity"):
+        return f"{now.job_id}: {rate(now.steps_per_s)} steps/s, not known alone"
+    return f"{now.job_id}: {now.sensitivity:.2f}x ({now.source}, {now.confidence:.0%})"
+
+
+def show_profile(found: admin_pb2.JobMeasurements) -> None:
+    """Who it is, how it does, where step time goes, and its windows."""
+    console = open_console()
+    lines = [
+        ("job", found.job_id),
+        ("user", found.user or str(found.uid)),
+        ("script", found.script or "not known"),
+        ("model", found.signature[:_SIGNATURE_CHARS] or "not known"),
+    ]
+    if found.HasField("param_bytes"):
+        lines.append(("parameters", size(found.param_bytes)))
+    if found.HasField("now"):
+        lines.append(("now", _now_line(found.now)))
+    put(console, pairs_of(lines, {}))
+    if found.steps:
+        put(console, safe_text(""), _steps(found))
+    if found.windows:
+        put(console, safe_text(""), _windows(found))
+
+
+def _now_line(now: admin_pb2.ContentionNow) -> str:
+    beside = f" beside {', '.join(now.beside)}" if now.beside else ", alone"
+    pace = f"{rate(now.steps_per_s)} steps/s{beside}"
+    if not now.HasField("sensitivity"):
+        return f"{pace}; what it would do alone is not known"
+    of = f"{rate(now.alone_steps_per_s)} steps/s alone"
+    return f"{pace}: {now.sensitivity:.2f} times slower than {of} ({now.source}, confidence {now.confidence:.0%})"
+
+
+def _steps(found: admin_pb2.JobMeasurements) -> Any:
+    table = table_of("PROFILED", "NODE", "STEP", "COMPUTE", "EXPOSED", "HIDDEN", "BYTES A STEP")
+    for step in found.steps:
+        kinds = ", ".join(f"{kind} {size(step.bytes[kind])}" for kind in sorted(step.bytes)) or "-"
+        times = (_part(part, step.step_s) for part in (step.compute_s, step.exposed_s, step.hidden_s))
+        cells = (clock_time(step.time_s), step.node, f"{step.step_s * 1e3:.3g} ms", *times, kinds)
+        table.add_row(*(safe_text(cell) for cell in cells))
+    return table
+
+
+def _part(seconds: float, step_s: float) -> str:
+    return f"{seconds * 1e3:.3g} ms ({seconds / step_s:.0%})" if step_s else f"{seconds * 1e3:.3g} ms"
+
+
+def _windows(found: admin_pb2.JobMeasurements) -> Any:
+    table = table_of("WINDOW", "GPUS", "ON", "STEPS/S", "BESIDE")
+    for window in found.windows:
+        beside = ", ".join(f"{other.job_id}{f' ({other.script})' if other.script else ''}" for other in window.beside)
+        cells = (
+            clock_time(window.start_s), str(window.gpus), ",".join(window.nodes), rate(window.steps_per_s), beside or "nobody",
+        )  # fmt: skip
+        table.add_row(*(safe_text(cell) for cell in cells))
+    return table
+
+
+def show_export(done: Mapping[str, Any]) -> None:
+    """What was written where."""
+    console = open_console()
+    put(console, safe_text(f"{done['to']}: {count(done['models'], 'model')}, {count(done['pairs'], 'pair')}"))
+    for name, words in done["fits"].items():
+        put(console, safe_text(f"{name}: {words}"))
+    if done["rows"]:
+        put(console, safe_text(f"{done['rows']}: the rows, as CSV"))
+
+
+def size(number_of: float) -> str:
+    """4 MB, 1.2 GB."""
+    at = 0
+    while number_of >= 1000 and at < len(_UNITS) - 1:
+        number_of, at = number_of / 1000, at + 1
+    return f"{number_of:.3g} {_UNITS[at]}"

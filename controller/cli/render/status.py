@@ -1,0 +1,273 @@
+"""What `headway` shows: tables with colour on a terminal, plain lines elsewhere, one JSON object with --json.
+
+Names of jobs and users and the reasons of policies were written by others: nothing in them reaches the terminal as a control
+sequence or as markup.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from controller.base.text import clock_time, count, duration
+from controller.cli.render.terminal import open_console, pairs_of, put, safe_text, table_of, tell_rest
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+    from rich.table import Table
+
+    from protos.headway.v1 import admin_pb2
+
+_BAR = 10
+_NAMED = 5
+"""Nodes that are named in a line."""
+_STATE_COLOURS = {
+    "waiting": "yellow",
+    "starting": "cyan",
+    "running": "green",
+    "ineligible": "bright_black",
+    "yielded": "magenta",
+    "unmanaged": "magenta",
+}
+_EVENT_COLOURS = {
+    "error": "red",
+    "fallback": "yellow",
+    "policy": "magenta",
+    "started": "green",
+    "placed": "cyan",
+    "preempt": "cyan",
+}
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """A message as a dictionary with the names of the .proto file; every field is there, numbers are numbers, and what is left
+    out is None."""
+    found: dict[str, Any] = {}
+    for item in message.DESCRIPTOR.fields:
+        value = getattr(message, item.name)
+        if item.has_presence and not message.HasField(item.name):
+            found[item.name] = None
+        elif item.message_type is None:
+            found[item.name] = list(value) if item.is_repeated else value
+        elif item.message_type.GetOptions().map_entry:
+            found[item.name] = dict(value)
+        elif item.is_repeated:
+            found[item.name] = [plain(entry) for entry in value]
+        else:
+            found[item.name] = plain(value)
+    return found
+
+
+def write_json(value: Mapping[str, Any]) -> None:
+    """One object on one line."""
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+def show_status(status: admin_pb2.Status, limit: int) -> None:
+    """Health, policy, queue; at most `limit` nodes (0: all)."""
+    console = open_console()
+    lines = [
+        ("controller", f"version {status.version}, up {duration(status.uptime_s)}"),
+        ("slurm", _slurm_line(status)),
+        ("lease", _lease_line(status)),
+        ("partitions", ", ".join(status.partitions)),
+        ("policy", policy_line(status.policy)),
+        ("decisions", f"{status.decisions}, {status.fallbacks} by the fallback, {status.rejects} refused"),
+        ("jobs", _jobs_line(status)),
+        (
+            "gpus",
+            f"{status.gpus_used} of {status.gpus_total} in use, {status.nodes_available} of {status.nodes_total} nodes up",
+        ),
+    ]
+    if status.preemptions_open:
+        lines.append(("preemptions", _preemptions_line(status)))
+    if status.agents.served:
+        lines.append(("agents", agents_line(status.agents)))
+    lines += [("advice", _advice_line(advice)) for advice in status.advice[:_NAMED]]
+    if len(status.advice) > _NAMED:
+        lines.append(("advice", f"and {len(status.advice) - _NAMED} more"))
+    lines += [("trouble", text) for text in status.troubles]
+    if status.last_error:
+        lines.append(("last error", status.last_error))
+    put(console, pairs_of(lines, {"last error": "red", "trouble": "red", "lease": "red" if status.lease_stale else ""}))
+    if status.nodes:
+        shown = status.nodes[:limit] if limit else status.nodes
+        put(console, _node_table(shown))
+        tell_rest(console, len(status.nodes) - len(shown))
+
+
+def _advice_line(advice: admin_pb2.MoveAdvice) -> str:
+    return f"move job {advice.job_id} to {','.join(advice.nodes)}: {advice.why}"
+
+
+def _slurm_line(status: admin_pb2.Status) -> str:
+    if not status.snapshot_time_s:
+        return "not read yet"
+    age = duration(time.time() - status.snapshot_time_s)
+    took_ms = status.snapshot_read_s * 1000
+    read = f"read {age} ago in {took_ms:.0f} ms, {status.slurm_errors} steps refused"
+    return f"{status.slurm_version} by {status.slurm_client}, {read}"
+
+
+def _lease_line(status: admin_pb2.Status) -> str:
+    if not status.lease_time_s:
+        return "none: Slurm schedules by itself"
+    age = duration(time.time() - status.lease_time_s)
+    return f"renewed {age} ago" + (", STALE: Slurm schedules by itself" if status.lease_stale else "")
+
+
+def _jobs_line(status: admin_pb2.Status) -> str:
+    parts = [
+        (status.jobs_waiting, "waiting"),
+        (status.jobs_starting, "starting"),
+        (status.jobs_running, "running"),
+        (status.jobs_ineligible, "ineligible"),
+        (status.jobs_yielded, "given to Slurm"),
+    ]
+    return ", ".join(f"{number} {word}" for number, word in parts)
+
+
+def _preemptions_line(status: admin_pb2.Status) -> str:
+    again = status.preemptions_started
+    under_way = f"{status.preemptions_open} under way"
+    return f"{under_way}, {again} of them running again" if again else under_way
+
+
+def policy_line(policy: admin_pb2.PolicyInfo) -> str:
+    """Who decides, in a line."""
+    if policy.serving:
+        return f"{policy.name} (version {policy.version}) at {policy.address}"
+    missed = f"{policy.name} at {policy.address} does not answer as it should" if policy.name else ""
+    return f"the fallback {policy.fallback}; {missed or f'nothing heard yet from {policy.address}'}"
+
+
+def agents_line(agents: admin_pb2.AgentsStatus) -> str:
+    """Who reports, in a line: the nodes that do not are named, the first few."""
+    parts = [f"{agents.connected} of {count(agents.nodes, 'node')} connected"]
+    if agents.silent:
+        named = ", ".join(f"{node.name} ({_silence(node.since_s)})" for node in agents.silent[:_NAMED])
+        more = len(agents.silent) - _NAMED
+        parts.append(f"silent: {named}{f' and {more} more' if more > 0 else ''}")
+    if agents.skewed:
+        named = ", ".join(f"{node.name} {-node.behind_s:+.1f} s" for node in agents.skewed[:_NAMED])
+        parts.append(f"clocks differ: {named}")
+    return "; ".join(parts)
+
+
+def _silence(since_s: float) -> str:
+    return f"for {duration(time.time() - since_s)}" if since_s else "not heard of"
+
+
+def _node_table(nodes: Iterable[admin_pb2.NodeUse]) -> Table:
+    table = table_of("NODE", "GPUS", "USE", "STATE")
+    for node in nodes:
+        share = node.gpus_used / node.gpus if node.gpus else 0.0
+        colour = "" if node.available else "red"
+        table.add_row(
+            safe_text(node.name),
+            safe_text(f"{node.gpus_used}/{node.gpus}"),
+            safe_text(_bar(share), "green"),
+            safe_text(node.state, colour),
+        )
+    return table
+
+
+def _bar(share: float) -> str:
+    filled = min(max(round(share * _BAR), 0), _BAR)
+    full, empty = ("█", "░") if _can_write("█░") else ("#", ".")
+    return full * filled + empty * (_BAR - filled)
+
+
+def _can_write(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def show_queue(queue: admin_pb2.Queue, limit: int) -> None:
+    """One line a job; at most `limit` of them (0: all)."""
+    console = open_console()
+    if not queue.entries:
+        put(console, safe_text("No jobs."))
+        return
+    table = table_of("JOB", "USER", "NAME", "STATE", "GPUS", "WAIT", "PLACEMENT", "WHY")
+    shown = queue.entries[:limit] if limit else queue.entries
+    for entry in shown:
+        table.add_row(
+            safe_text(entry.job_id),
+            safe_text(entry.user),
+            safe_text(entry.name[:24]),
+            safe_text(entry.state, _STATE_COLOURS.get(entry.state, "")),
+            safe_text(str(entry.num_gpus)),
+            safe_text(duration(entry.wait_s)),
+            safe_text(entry.placement),
+            safe_text(entry.why),
+        )
+    put(console, table)
+    tell_rest(console, len(queue.entries) - len(shown))
+
+
+def show_explanation(found: admin_pb2.Explanation) -> None:
+    """The sentence, the numbers, and what was decided."""
+    console = open_console()
+    put(console, safe_text(f"Job {found.job_id} ({found.state}): {found.sentence}"))
+    if found.facts:
+        put(console, safe_text(""), pairs_of([(name, found.facts[name]) for name in sorted(found.facts)], {}))
+    if found.decisions:
+        table = table_of("DECIDED", "BY", "PLACEMENT", "REASON", "SNAPSHOT")
+        for record in found.decisions:
+            digest = f"{record.sequence} {record.snapshot_digest[:12]}"
+            cells = (clock_time(record.time_s), record.policy, record.placement, record.reason, digest)
+            table.add_row(*(safe_text(cell) for cell in cells))
+        put(console, safe_text(""), table)
+
+
+def show_policy(policy: admin_pb2.PolicyInfo) -> None:
+    """Who decides, in full."""
+    lines = [
+        ("policy", policy.name or "not heard of yet"),
+        ("version", policy.version),
+        ("source", policy.source),
+        ("address", policy.address),
+        ("serving", "yes" if policy.serving else "no: the fallback decides"),
+        ("fallback", policy.fallback),
+    ]
+    if policy.last_error:
+        lines.append(("last error", policy.last_error))
+    put(open_console(), pairs_of(lines, {"last error": "red"}))
+
+
+def show_event(event: admin_pb2.Event) -> None:
+    """One line."""
+    line = safe_text(f"{clock_time(event.time_s)}  ")
+    line.append_text(safe_text(f"{event.kind:<8}", _EVENT_COLOURS.get(event.kind, "")))
+    line.append_text(safe_text(f"  {event.job_id:<8}  {event.text}".rstrip()))
+    put(open_console(), line)
+
+
+def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
+    """What `headway doctor` found, with the mends."""
+    console = open_console()
+    colours = {"ok": "green", "warning": "yellow", "error": "bold red", "skipped": "bright_black"}
+    table = table_of("", "CHECK", "FOUND")
+    for finding in findings:
+        level = str(finding["level"])
+        cells = (
+            safe_text(level, colours.get(level, "")),
+            safe_text(str(finding["check"])),
+            safe_text(str(finding["what"])),
+        )
+        table.add_row(*cells)
+        if finding["mend"]:
+            table.add_row("", "", safe_text(f"mend: {finding['mend']}", "bold"))
+    put(console, table)
+    tally = Counter(str(finding["level"]) for finding in findings)
+    numbers = (f"{tally['ok']} ok", count(tally["warning"], "warning"), count(tally["error"], "error"))
+    put(console, safe_text(", ".join((*numbers, f"{tally['skipped']} skipped"))))

@@ -1,0 +1,237 @@
+"""Beside the controller's cycles: what agents report is made into contention sensitivities of the jobs that run.
+
+All of it happens in a thread of its own, with a reader of its own, so that neither a cycle nor the storing of reports waits for
+it; and in small pieces with pauses between, because threads of Python take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import structlog
+
+from controller.agents.server import NodeStatus
+from controller.base.config import ControllerSettings
+from controller.cycle.cycle import CycleResult
+from controller.observe.model_profiles import KnownModels
+from controller.profiles.current import FRESH_WINDOWS, NOTHING, Contention, Known, contention, jobs_by_node, newest
+from controller.profiles.ideal import measured_priors
+from controller.profiles.reader import OneLook, ProfileReader, ProfileStoreError
+from controller.profiles.sensitivity import Priors
+from controller.profiles.windows import Observation, RunKey
+from controller.slurm.client import SlurmSnapshot
+from policies.serving.runtime.single_thread import Worker
+from policies.serving.runtime.supervise import Tasks
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+Found = dict[RunKey, Observation]
+
+_LOOK_EVERY_S = 2.0
+_AT_ONCE = 5
+"""Jobs that are worked out in one piece: some 10 to 50 ms."""
+_PAUSES = 4.0
+"""After each piece it rests for so many times as long as that took. A loop that never rests was measured to take a third longer
+beside it; of 30 s it is at work for three with 500 jobs."""
+_PRIORS_EVERY_S = 600.0
+_NEW_MODELS_AFTER = 5.0
+"""Windows after the last look at models there is another, if somebody trains what nobody was seen to train then."""
+_MOST_WORDS = 200
+_PRIORS_FROM = 3000
+"""Windows, the newest, that say how such numbers spread."""
+
+Listener = Callable[[Contention], None]
+"""Told of every sensitivity that was worked out, in the event loop: it must not wait, and must not raise."""
+
+
+class Controlled(Protocol):
+    """What is asked of the controller, and told it."""
+
+    settings: ControllerSettings
+    measuring: Measuring | None
+
+    @property
+    def last(self) -> CycleResult | None:
+        """The last good cycle."""
+
+    def know(self, measured: Known) -> None:
+        """The next snapshot says this."""
+
+
+class Served(Protocol):
+    """What is asked of the server of agents."""
+
+    @property
+    def nodes(self) -> Mapping[str, NodeStatus]:
+        """Every node that was heard of lately."""
+
+    @property
+    def reports(self) -> int:
+        """Stored since the start."""
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Streams that were refused since the start, by gRPC's word for why."""
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """Reports that were not used since the start, by reason."""
+
+
+class Measuring:
+    """What is known of running jobs, and of who reports. Invariant: `known` is replaced, never changed."""
+
+    def __init__(self, agents: Served, path: Path, window_s: float) -> None:
+        """`path` is the store that the agents' server writes, `window_s` the length of its windows."""
+        self.window_s = window_s
+        self.known: Known = NOTHING
+        self.listeners: list[Listener] = []
+        self.connected = 0
+        """Agents, as of the last look."""
+        self.agents = agents
+        self._path = path
+        self._priors = Priors()
+        self.models: KnownModels | None = None
+        """As of the last look at models; None: there was none yet."""
+        self._priors_s: float | None = None
+        self._models_s: float | None = None
+        self._seen: object = None
+        self._asked = Worker("profiles")
+
+    async def read(self, work: Callable[[ProfileReader], T]) -> T:
+        """Ask the store something that may take long; one such question at a time. Raises ProfileStoreError."""
+        return await self._asked.run(partial(self._read, work))
+
+    def end(self) -> None:
+        """Nothing is asked any more."""
+        self._asked.end()
+
+    def _read(self, work: Callable[[ProfileReader], T]) -> T:
+        with closing(ProfileReader.open(self._path)) as store:
+            try:
+                return work(store)
+            except (sqlite3.Error, ValueError, TypeError, LookupError) as error:  # or a row that cannot be
+                raise ProfileStoreError(f"{self._path}: cannot be read: {error}; is the disk well?") from error
+
+    async def go_on(self, controller: Controlled) -> None:
+        """Look for news again and again, until cancelled."""
+        store = ProfileReader.open(self._path)
+        worker = Worker("contention")
+        try:
+            while True:
+                await asyncio.sleep(_LOOK_EVERY_S)
+                self.connected = sum(node.connected for node in self.agents.nodes.values())
+                if controller.last is None:
+                    continue
+                try:
+                    store = await worker.run(partial(store.newest, self._path))
+                    await self.look(worker, store, controller.last.observation.snapshot)
+                except sqlite3.Error as error:
+                    self.known, self._seen = NOTHING, None
+                    log.error("contention_not_worked_out", problem=str(error))
+                except Exception:  # a bug here must not leave in snapshots what was known when it came
+                    self.known, self._seen = NOTHING, None
+                    log.exception("contention_not_worked_out")
+                controller.know(self.known)
+        finally:
+            worker.end(store.close)  # not from here: the thread may be reading, and SQLite dies of that
+
+    async def look(self, worker: Worker, store: ProfileReader, snapshot: SlurmSnapshot) -> None:
+        """Bring `known` up to date with the store."""
+        found = await worker.run(partial(self._newest, store, snapshot, time.time()))
+        if found is None:
+            return
+        if self._priors_s is None or time.monotonic() - self._priors_s > _PRIORS_EVERY_S:
+            self._priors = await worker.run(partial(_priors, store))
+            self._priors_s = time.monotonic() if found else None
+            self._models_s = None
+        if self._models_are_old(found.values()):
+            self.models = await worker.run(partial(_models, store))
+            self._models_s = time.monotonic() if found else None
+        known = {run: self.known[run] for run, item in found.items() if self._has(run, item)}
+        news = [run for run in found if run not in known]
+        once = OneLook(store)
+        for first in range(0, len(news), _AT_ONCE):
+            piece = news[first : first + _AT_ONCE]
+            begun_s = time.monotonic()
+            fresh = await worker.run(partial(_worked_out, once, [found[run] for run in piece], self._priors))
+            known.update(zip(piece, fresh, strict=True))
+            self._tell(fresh)
+            await asyncio.sleep((time.monotonic() - begun_s) * _PAUSES)
+        self.known = known
+
+    def _models_are_old(self, windows: Iterable[Observation]) -> bool:
+        models = self.models
+        if models is None or self._models_s is None:
+            return True
+        if time.monotonic() - self._models_s < _NEW_MODELS_AFTER * self.window_s:
+            return False
+        return any(each.trained.signature and not models.has(each.trained, each.shape) for each in windows)
+
+    def _newest(self, store: ProfileReader, snapshot: SlurmSnapshot, now_s: float) -> Found | None:
+        """The windows that tell of now; None: nothing has changed since this was last asked."""
+        present = jobs_by_node(snapshot)
+        seen = present, store.newest_s(), now_s // self.window_s
+        if seen == self._seen:
+            return None
+        self._seen = seen
+        return newest(store, now_s - FRESH_WINDOWS * self.window_s, present)
+
+    def _has(self, run: RunKey, item: Observation) -> bool:
+        known = self.known.get(run)
+        return known is not None and known.window == item
+
+    def _tell(self, fresh: Iterable[Contention]) -> None:
+        for item in fresh:
+            for listener in self.listeners:
+                listener(item)
+
+
+def _worked_out(store: ProfileReader, windows: Sequence[Observation], priors: Priors) -> list[Contention]:
+    return [_contention(store, item, priors) for item in windows]
+
+
+def _contention(store: ProfileReader, item: Observation, priors: Priors) -> Contention:
+    """How one job does; not known where its numbers are such that nothing can be worked out. The other jobs are not to suffer."""
+    try:
+        return contention(store, item, priors)
+    except (ArithmeticError, ValueError) as error:
+        log.error("job_not_worked_out", job=item.run.job_id, problem=f"{type(error).__name__}: {error}"[:_MOST_WORDS])
+        return Contention(item, None)
+
+
+def _priors(store: ProfileReader) -> Priors:
+    try:
+        return measured_priors(store, store.beginning_of_last(_PRIORS_FROM))
+    except (ArithmeticError, ValueError) as error:
+        log.error("priors_not_worked_out", problem=f"{type(error).__name__}: {error}"[:_MOST_WORDS])
+        return Priors()
+
+
+def _models(store: ProfileReader) -> KnownModels:
+    return KnownModels.of(store, store.beginning_of_last(_PRIORS_FROM))
+
+
+@asynccontextmanager
+async def measure(
+    controller: Controlled, agents: Served | None, window_s: float, tasks: Tasks | None = None
+) -> AsyncIterator[None]:
+    """Tell the controller within what is measured; without agents nothing is."""
+    if agents is None:
+        yield
+        return
+    measuring = controller.measuring = Measuring(agents, controller.settings.profiles_path, window_s)
+    try:
+        async with (tasks or Tasks()).running("contention", lambda: measuring.go_on(controller)):
+            yield
+    finally:
+        controller.measuring = None
+        measuring.end()

@@ -1,0 +1,83 @@
+"""What the policy would do with a job that is to be moved: a move is no use to a job that then waits behind others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from controller.contention.relocation import Relocations
+from controller.contention.threshold import Advice
+from controller.cycle.cycle import CycleResult
+from controller.cycle.plan import Plan
+from controller.profiles.windows import RunKey
+from policies.model import ClusterState
+
+ASK_AGAIN_S = 30.0
+"""After so long the policy is asked of a move again; at once where the place is another."""
+NOT_YET = "is to be moved, as soon as the policy has been asked where it would go"
+
+
+class Rehearsing(Protocol):
+    """Who decides, asked what would be."""
+
+    async def rehearse(self, state: ClusterState) -> Plan | None:
+        """What it would decide on a state that is not; None: no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Of one move."""
+
+    asked_s: float
+    nodes: tuple[str, ...]
+    why_not: str
+
+
+class Rehearsals:
+    """Invariant: between two `begin` one move is rehearsed at most, so that the policy has time for what it is there for."""
+
+    def __init__(self) -> None:
+        """Nothing was asked yet."""
+        self._said: dict[RunKey, _Said] = {}
+        self._turn: RunKey | None = None
+
+    def begin(self, advice: Sequence[Advice], now_s: float) -> None:
+        """A new look, at these moves: those come first of which the policy has said nothing, then the oldest answers.
+
+        What is about to be done is asked of the policy of that moment.
+        """
+        nodes = {item.run: item.place.nodes for item in advice}
+        self._said = {run: said for run, said in self._said.items() if said.nodes == nodes.get(run)}
+        for item in advice:
+            if item.mode == "automatic" and item.run in self._said and not self._said[item.run].why_not:
+                del self._said[item.run]
+        new = [item.run for item in advice if item.run not in self._said]
+        old = sorted((said.asked_s, run) for run, said in self._said.items())
+        stale = [run for asked_s, run in old if now_s - asked_s >= ASK_AGAIN_S]
+        self._turn = next(iter((*new, *stale)), None)
+
+    async def why_not(
+        self, decider: Rehearsing, result: CycleResult, advice: Advice, relocations: Relocations, now_s: float
+    ) -> str:
+        """Why the policy would not place it elsewhere at once, or not without others' harm, in words; empty: it would."""
+        if advice.run != self._turn:
+            said = self._said.get(advice.run)
+            return f"job {advice.job.key.job_id} {NOT_YET}" if said is None else said.why_not
+        plan = await decider.rehearse(relocations.what_if(advice.place))
+        why_not = _why_not(plan, result, advice)
+        self._said[advice.run] = _Said(now_s, advice.place.nodes, why_not)
+        return why_not
+
+
+def _why_not(plan: Plan | None, result: CycleResult, advice: Advice) -> str:
+    name = advice.job.key.job_id
+    if plan is None:
+        return f"job {name} has room elsewhere, but the policy does not say whether it would place it there"
+    starts = {start.row for start in plan.starts}
+    if advice.place.row not in starts:
+        return f"job {name} has room elsewhere, but by the policy it would have to wait"
+    now = () if result.decided is None else result.decided.plan.starts
+    if any(start.row not in starts for start in now):
+        return f"job {name} would go before jobs that are being started"
+    return ""

@@ -1,0 +1,213 @@
+"""Beside the controller's cycles: what agents measured is judged by the contention threshold, and what follows is done, or said.
+
+Judged is after each cycle, by what that cycle saw. The state is in memory alone: after a restart a job has to be slow for as long
+again before it is moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Protocol
+
+import structlog
+
+from controller.base.clock import Clock
+from controller.base.config import ControllerSettings
+from controller.base.errors import HeadwayError
+from controller.base.events import EventLog
+from controller.contention.rehearsal import Rehearsals, Rehearsing
+from controller.contention.relocation import Relocations
+from controller.contention.threshold import Advice, Case, SlowRuns, judge, still_slow
+from controller.cycle.cycle import CycleResult
+from controller.cycle.health import CycleListener
+from controller.observe.role import Role
+from controller.preempt.budget import BY_ITSELF, all_off, reach_s
+from controller.preempt.manager import Preempting
+from controller.profiles.store import ProfileStore
+from controller.profiles.windows import Links, RunKey, own_nodes
+from controller.state.journal import Journal
+from controller.state.ledger import Ledger
+from controller.state.preemption import Cause, Stage
+from policies.serving.runtime.supervise import Tasks
+
+log = structlog.get_logger(__name__)
+
+
+class Served(Protocol):
+    """What is asked of the server of agents."""
+
+    async def use_store(self, work: Callable[[ProfileStore], Any]) -> Any:
+        """Do something with the store, in the thread that it belongs to."""
+
+
+class Judged(Protocol):
+    """What is asked of the controller."""
+
+    settings: ControllerSettings
+    ledger: Ledger
+    events: EventLog
+    clock: Clock
+    journal: Journal
+    listeners: list[CycleListener]
+    judging: Judging | None
+
+    @property
+    def decider(self) -> Rehearsing:
+        """Who decides."""
+
+    @property
+    def preempting(self) -> Preempting:
+        """Who carries it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An advice that holds."""
+
+    advice: Advice
+    since_s: float
+
+
+class Judging:
+    """What the threshold says of now. Invariant: `advice` and `stays` are replaced, never changed, and share no run."""
+
+    def __init__(self, controller: Judged, window_s: float, agents: Served | None = None) -> None:
+        """`window_s`: length of the windows that are measured. Without agents jobs share nodes only."""
+        self.advice: Mapping[RunKey, Standing] = {}
+        """What should be done, the most urgent first."""
+        self.stays: Mapping[RunKey, str] = {}
+        """Runs in need of another place that get none now, and why."""
+        self._controller = controller
+        self._window_s = window_s
+        self._agents = agents
+        self._slow: SlowRuns = {}
+        self._result: CycleResult | None = None
+        self._news = asyncio.Event()
+        self._rehearsals = Rehearsals()
+
+    def tell(self, result: CycleResult) -> None:
+        """A good cycle."""
+        self._result = result
+        self._news.set()
+
+    async def go_on(self) -> None:
+        """Judge after each cycle, until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if self._result is None:
+                continue
+            try:
+                await self.look(self._result)
+            except Exception:  # a bug here must not leave advice of the past, nor end the judging
+                self.advice, self.stays = {}, {}
+                log.exception("contention_not_judged")
+
+    async def look(self, result: CycleResult) -> None:
+        """Judge what that cycle saw, and do what is called for."""
+        settings, measured = self._controller.settings, result.observation.measured
+        now_s = self._controller.clock.now()
+        self._let_go(result, now_s)
+        self._slow = still_slow(self._slow, measured, settings, now_s, self._window_s)
+        sustained = any(slow.lasted_s >= settings.contention_sustained_s for slow in self._slow.values())
+        if all_off(settings) or not sustained:  # who is slow is remembered, for when a reload turns it on
+            self.advice, self.stays = {}, {}
+            return
+        links = own_nodes if self._agents is None else await self._agents.use_store(attrgetter("links"))
+        case = self._case(result, now_s, links)
+        judged = judge(case, self._slow, self.advice.keys())
+        stays = dict(judged.stays)
+        kept: list[Advice] = []
+        at_s = self._controller.clock.monotonic()
+        self._rehearsals.begin(judged.advice, at_s)
+        for advice in judged.advice:
+            decider = self._controller.decider
+            why_not = await self._rehearsals.why_not(decider, result, advice, case.relocations, at_s)
+            if why_not := why_not or self._done(advice):
+                stays[advice.run] = why_not
+            else:
+                kept.append(advice)
+        self._keep(kept, now_s)
+        self.stays = stays
+
+    def _case(self, result: CycleResult, now_s: float, links: Links) -> Case:
+        controller, preempting = self._controller, self._controller.preempting
+        history = {item.number: item for item in preempting.since(now_s - reach_s(controller.settings))}
+        history |= {item.number: item for item in preempting.open.values()}
+        line = () if result.decided is None else result.decided.plan.queue
+        return Case(
+            settings=controller.settings,
+            observation=result.observation,
+            relocations=Relocations(
+                result.observation, controller.ledger.originals, line, preempting.silent(result.observation.snapshot)
+            ),
+            history=tuple(history.values()),
+            comeback=preempting.comeback,
+            now_s=now_s,
+            links=links,
+        )
+
+    def _done(self, advice: Advice) -> str:
+        """Have it carried out where that is automatic; else why it is not, in words."""
+        if advice.mode != "automatic":
+            return ""
+        try:
+            self._controller.preempting.begin(advice.job, Cause.THRESHOLD, advice.why, advice.place.elsewhere)
+        except HeadwayError as error:
+            log.warning("not_preempted", job=advice.job.key.job_id, problem=str(error))
+            return str(error)
+        return ""
+
+    def _let_go(self, result: CycleResult, now_s: float) -> None:
+        """Jobs that were moved and do not run again, because what was free for them is taken, may go anywhere."""
+        controller = self._controller
+        late = {
+            row.raw_id
+            for row in controller.preempting.open.values()
+            if row.cause in BY_ITSELF
+            and row.stage is Stage.STOPPED
+            and row.stopped_s is not None
+            and now_s - row.stopped_s > controller.settings.preemption_within_s
+        }
+        if not late:
+            return
+        waiting = [job for job in result.observation.with_role(Role.WAITING) if job.raw_id in late]
+        for job in waiting:
+            if controller.ledger.let_go(job.key):
+                controller.journal.save_jobs(controller.ledger, [job.key])
+                controller.events.add("preempt", job.key.job_id, "may go anywhere again: what was free for it is taken")
+
+    def _keep(self, kept: list[Advice], now_s: float) -> None:
+        """What holds from now on; who was not advised before is told of."""
+        before = self.advice
+        self.advice = {
+            item.run: Standing(item, before[item.run].since_s if item.run in before else now_s) for item in kept
+        }
+        for item in kept:
+            if item.run not in before and item.mode == "advise":
+                where = f"to {','.join(item.place.nodes)}"
+                self._controller.events.add("advice", item.job.key.job_id, f"should be moved {where}: {item.why}")
+
+
+@asynccontextmanager
+async def judge_contention(
+    controller: Judged, window_s: float, agents: Served | None = None, tasks: Tasks | None = None
+) -> AsyncIterator[None]:
+    """Judge the controller's cycles within; `window_s` is the length of the windows that are measured."""
+    settings = controller.settings
+    if agents is None and {settings.preemption, *settings.preemption_partitions.values()} != {"off"}:
+        log.warning(
+            "contention_not_measured", mend="set agents_address: without agents the threshold has nothing to judge by"
+        )
+    judging = controller.judging = Judging(controller, window_s, agents)
+    controller.listeners.append(judging.tell)
+    try:
+        async with (tasks or Tasks()).running("threshold", judging.go_on):
+            yield
+    finally:
+        controller.listeners.remove(judging.tell)
+        controller.judging = None

@@ -1,0 +1,287 @@
+"""The contention threshold: which jobs are slowed down too much for too long, and which of those in each other's way moves. Pure.
+
+A job is in need of another place from when its contention sensitivity (CS) has been at `contention_threshold` or above, and
+not below `contention_clear` since, for `contention_sustained_s` of measured time. Of a circle of jobs that disturb each other one
+is moved, then the others are measured anew. It has to be in somebody's way: only those move that are themselves at
+`contention_clear` or above, since whoever is as fast as alone hardly uses what they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from controller.base.config import ControllerSettings, Mode
+from controller.base.text import duration, rate
+from controller.contention.relocation import Relocation, Relocations
+from controller.observe.observer import Observation
+from controller.observe.role import Role
+from controller.preempt.budget import UNDER_WAY, Allowance, mode_of
+from controller.preempt.preemptibility import Comeback
+from controller.profiles.current import FRESH_WINDOWS, Contention, Known, run_of
+from controller.profiles.windows import Links, RunKey, own_nodes
+from controller.slurm.client import SlurmJob
+from controller.state.preemption import Preemption, Way
+
+LEAST_CONFIDENCE = 0.5
+"""A CS that is less sure says nothing."""
+_NAMED = 5
+_PLACES = 5
+"""That are looked at for one job, where it would cross the same uplinks as before in the first ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A run in need of another place, as soon as that has lasted. Seconds since the Unix epoch."""
+
+    since_s: float
+    """Beginning of the first window above the threshold."""
+    until_s: float
+    """End of the newest that tells."""
+
+    @property
+    def lasted_s(self) -> float:
+        """Measured time."""
+        return self.until_s - self.since_s
+
+
+SlowRuns = Mapping[RunKey, Slow]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One job should move."""
+
+    job: SlurmJob
+    run: RunKey
+    mode: Mode
+    """advise or automatic."""
+    why: str
+    """A sentence, with the numbers."""
+    place: Relocation
+    """Where there is room now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is to be done."""
+
+    advice: tuple[Advice, ...] = ()
+    """The most urgent first."""
+    stays: Mapping[RunKey, str] = field(default_factory=dict)
+    """Runs in need of another place that get none now, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """All that is judged by. `observation.measured` says how jobs do."""
+
+    settings: ControllerSettings
+    observation: Observation
+    relocations: Relocations
+    history: Collection[Preemption]
+    """All that was asked for within `allowance.reach_s`, and what is open."""
+    comeback: Callable[[SlurmJob], Comeback]
+    now_s: float
+    links: Links = own_nodes
+    """What jobs on certain nodes share with others."""
+
+
+def still_slow(
+    before: SlowRuns, measured: Known, settings: ControllerSettings, now_s: float, window_s: float
+) -> dict[RunKey, Slow]:
+    """Who is above the threshold, or was and has not been below `contention_clear` since.
+
+    Windows that say nothing end nothing, until so many are missing that it is no longer known how the job does.
+    """
+    found = {run: slow for run, slow in before.items() if now_s - slow.until_s <= FRESH_WINDOWS * window_s}
+    for run, item in measured.items():
+        if not _telling(item):
+            continue
+        slow = found.pop(run, None)
+        if item.value >= (settings.contention_threshold if slow is None else settings.contention_clear):
+            since_s = item.window.start_s if slow is None else slow.since_s
+            found[run] = Slow(since_s, item.window.start_s + window_s)
+    return found
+
+
+def judge(case: Case, slow: SlowRuns, advised: Collection[RunKey] = ()) -> Judgement:
+    """Whom to move, among the running jobs of the case. Who was `advised` before is chosen again while that holds."""
+    return _Judge(case, advised).judge(slow)
+
+
+class _Judge:
+    """One judgement in the making."""
+
+    def __init__(self, case: Case, advised: Collection[RunKey]) -> None:
+        self._case = case
+        self._advised = frozenset(advised)
+        self._measured = case.observation.measured
+        self._allowance = Allowance(case.settings, case.history, case.now_s)
+        self._going = {item.raw_id for item in case.history if item.stage in UNDER_WAY}
+        self._rows: dict[RunKey, int] = {}
+        for row, job in enumerate(case.observation.rows):
+            if job.allocated and (run := run_of(job)) is not None:
+                self._rows[run] = row
+        jobs = case.observation.snapshot.jobs
+        self._held = {job.raw_id: job for job in jobs if job.allocated and job.raw_id is not None}
+
+    def judge(self, slow: SlowRuns) -> Judgement:
+        least_s = self._case.settings.contention_sustained_s
+        long = {run: item for run, item in slow.items() if item.lasted_s >= least_s and run in self._rows}
+        known = [run for run in long if self._telling(run) and self._mode(run) != "off"]
+        known.sort(key=lambda run: (-self._measured[run].value, run))
+        advice: list[Advice] = []
+        stays: dict[RunKey, str] = {}
+        seen: set[RunKey] = set()
+        for run in known:
+            if run in seen:
+                continue
+            circle = self._circle(run)
+            seen |= circle
+            found, why_not = self._of_circle(run, circle, long)
+            if found is None:
+                stays |= {other: why_not for other in known if other in circle}
+            else:
+                advice.append(found)
+        return Judgement(tuple(advice), stays)
+
+    def _circle(self, first: RunKey) -> set[RunKey]:
+        """Jobs that disturb each other, directly or by way of others."""
+        circle, new = {first}, [first]
+        while new:
+            beside = self._disturbed_beside(new.pop()) - circle
+            circle |= beside
+            new += beside
+        return circle
+
+    def _disturbed_beside(self, run: RunKey) -> set[RunKey]:
+        clear = self._case.settings.contention_clear
+        near = (other.run for other in self._measured[run].window.neighbours)
+        return {other for other in near if self._telling(other) and self._measured[other].value >= clear}
+
+    def _of_circle(self, first: RunKey, circle: set[RunKey], long: SlowRuns) -> tuple[Advice | None, str]:
+        """Who of them moves; else why `first`, which needs it most, stays."""
+        near = circle | {other.run for run in circle for other in self._measured[run].window.neighbours}
+        going = sorted(self._name(run) for run in near if run.job_id in self._going)
+        if going:
+            return None, f"job {going[0]} is being preempted: how the others do without it is measured first"
+        refused = {run: self._refusal(run) for run in circle}
+        for run in sorted((run for run in circle if not refused[run]), key=self._rank):
+            place = self._place(run)
+            if place is None:
+                refused[run] = "has no room now where it would be in nobody's way"
+                continue
+            self._allowance.take(self._job(run))
+            self._case.relocations.take(place)
+            return self._advice(run, run if run in long else first, long, place), ""
+        words = [f"job {self._name(run)} {refused[run]}" for run in (first, *sorted(circle - {first}))]
+        return None, "; ".join(words[:_NAMED])
+
+    def _place(self, run: RunKey) -> Relocation | None:
+        """Where it would be in nobody's way: off the nodes, and off the links beyond them, that it shares with its neighbours."""
+        off, links = self._shared_nodes(run), self._shared_links(run)
+        for _ in range(_PLACES):
+            place = self._case.relocations.find(self._rows[run], self._job(run), off)
+            if place is None or links.isdisjoint(self._case.links(place.nodes)):
+                return place
+            off |= set(place.nodes)
+        return None
+
+    def _refusal(self, run: RunKey) -> str:
+        """Why it cannot be the one that moves, in words that go behind "job 12 "; empty: it can."""
+        if run not in self._rows:
+            return "is not placed by Headway"
+        job, observation = self._job(run), self._case.observation
+        if observation.standings[job.key].role is not Role.RUNNING:
+            return "is about to start or to end"
+        if self._mode(run) == "off":
+            return f"is in partition {job.partition}, where preemption is off"
+        least_s = self._case.settings.preemption_min_run_s
+        if self._remaining_s(run) < least_s:
+            return "is expected to end soon"
+        if all(self._remaining_s(other.run) < least_s for other in self._measured[run].window.neighbours):
+            return "has beside it only such as are expected to end soon"
+        return self._allowance.refusal(job) or self._case.comeback(job).why_not
+
+    def _rank(self, run: RunKey) -> tuple[object, ...]:
+        """Lowest first: who was advised before; who may be moved, not only spoken of; who says when it has saved; fewest
+        GPUs that stand still for it; who is slowed down most, in tenths; who began last; the number."""
+        job = self._job(run)
+        gpus = sum(share.gpus for share in job.allocated)
+        slowed = round(10 * self._measured[run].value)
+        signal = self._case.comeback(job).way is not Way.CHECKPOINT
+        return (
+            run not in self._advised,
+            self._mode(run) != "automatic",
+            signal,
+            gpus,
+            -slowed,
+            -(job.start_time_s or 0.0),
+            run,
+        )
+
+    def _advice(self, run: RunKey, slow: RunKey, long: SlowRuns, place: Relocation) -> Advice:
+        job, worst = self._job(run), self._measured[slow]
+        pace = (
+            f"makes {rate(worst.window.steps_per_s)} steps/s, {worst.value:.2f} times slower than alone (confidence "
+            f"{worst.confidence:.0%}), for {duration(long[slow].lasted_s)} by now"
+        )
+        beside = f"on {','.join(sorted(self._shared_nodes(run)))} beside {self._names(run)}"
+        there = f"{','.join(place.nodes)} {'is' if len(place.nodes) == 1 else 'are'} free"
+        if not place.empty:
+            there = f"{','.join(place.nodes)} have room, beside jobs of one node each"
+        if run == slow:
+            why = f"it {pace}, {beside}; {there}"
+        else:
+            own = self._measured[run].value
+            why = f"job {self._name(slow)} {pace}; this one, {own:.2f} times slower, is in its way {beside}; {there}"
+        return Advice(job, run, self._mode(run), why, place)
+
+    # --- what is known of a run
+
+    def _telling(self, run: RunKey) -> bool:
+        return run in self._measured and _telling(self._measured[run])
+
+    def _job(self, run: RunKey) -> SlurmJob:
+        return self._case.observation.rows[self._rows[run]]
+
+    def _mode(self, run: RunKey) -> Mode:
+        return mode_of(self._case.settings, self._job(run).partition)
+
+    def _remaining_s(self, run: RunKey) -> float:
+        """Expected; infinite where nothing is."""
+        row = self._rows.get(run)
+        return inf if row is None else float(self._case.observation.state.remaining_s[row])
+
+    def _shared_nodes(self, run: RunKey) -> frozenset[str]:
+        """Its nodes on which neighbours are; all of them where what is shared lies between nodes."""
+        own = {share.node for share in self._job(run).allocated}
+        theirs = {
+            share.node
+            for other in self._measured[run].window.neighbours
+            if (job := self._held.get(other.run.job_id)) is not None
+            for share in job.allocated
+        }
+        return frozenset(own & theirs or own)
+
+    def _shared_links(self, run: RunKey) -> set[str]:
+        """Those that it uses and a neighbour too."""
+        links, near = self._case.links, self._measured[run].window.neighbours
+        held = [self._held[other.run.job_id] for other in near if other.run.job_id in self._held]
+        theirs = {link for job in held for link in links([share.node for share in job.allocated])}
+        return theirs & set(links([share.node for share in self._job(run).allocated]))
+
+    def _name(self, run: RunKey) -> str:
+        job = self._held.get(run.job_id)
+        return str(run.job_id) if job is None else job.key.job_id
+
+    def _names(self, run: RunKey) -> str:
+        names = [self._name(other.run) for other in self._measured[run].window.neighbours]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"{'job' if len(names) == 1 else 'jobs'} {', '.join(names[:_NAMED])}{more}"
+
+
+def _telling(item: Contention) -> bool:
+    return item.value > 0 and item.confidence >= LEAST_CONFIDENCE  # a CS that is not known is NaN

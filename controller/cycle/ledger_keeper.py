@@ -1,0 +1,181 @@
+"""The ledger's bookkeeping: what a snapshot shows to have happened in Slurm is written into ledger and journal, once.
+
+It is the first step of a cycle, and asks nothing of Slurm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import structlog
+
+from controller.base.config import ControllerSettings
+from controller.base.events import EventLog
+from controller.cycle.apply import describe_placement
+from controller.cycle.changes import Changes, changes, held_gpus, run_record, scoped, served_after
+from controller.cycle.limit_backoff import may_let_go
+from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
+from controller.state.journal import Journal, RunRecord
+from controller.state.ledger import Ledger, Refusal, Served
+from controller.state.rebuild import rebuild
+
+log = structlog.get_logger(__name__)
+
+_RETRIES_AT_ONCE = 8
+_MOST_UNTOLD = 10_000
+"""Ended jobs that policies hear of after cycles that failed; the journal has all."""
+
+
+class LedgerKeeper:
+    """Brings the ledger up to date with each snapshot.
+
+    Invariant: ledger and journal agree; where the journal cannot be written the ledger is as before, and the next snapshot shows
+    the same changes again.
+    """
+
+    def __init__(self, journal: Journal, ledger: Ledger, events: EventLog) -> None:
+        self._journal = journal
+        self._ledger = ledger
+        self._events = events
+        self.jobs: dict[JobKey, SlurmJob] = {}
+        """Jobs in scope, as of the last snapshot."""
+        self._scope: frozenset[str] = frozenset()
+        """The partitions that made them so."""
+        self._history = (0, 0)
+        """Runs that an estimate is made of: at most, at least."""
+        self._runs: list[RunRecord] = []
+        """Jobs that have ended, until a cycle comes to its end and reports them."""
+        self._first = True
+
+    def take_runs(self) -> tuple[RunRecord, ...]:
+        """Return the jobs that have ended since this was called last."""
+        runs, self._runs = tuple(self._runs), []
+        return runs
+
+    def refresh(self, jobs: Iterable[SlurmJob]) -> None:
+        """Take over jobs that were read again within the cycle; of those that have gone on, the next snapshot tells."""
+        self.jobs.update(
+            (key, job) for key, job in scoped(jobs, self._scope).items() if _stage(job) == _stage(self.jobs.get(key))
+        )
+
+    def follow(self, snapshot: SlurmSnapshot, settings: ControllerSettings) -> Changes:
+        """Bring ledger and journal up to date with what happened in Slurm since the snapshot before. Raises JournalError."""
+        partitions, before = frozenset(settings.partitions), self.jobs
+        self._history = (settings.history_runs, settings.history_min_runs)
+        jobs = scoped(snapshot.jobs, partitions, before if partitions == self._scope else None)
+        with self._ledger.whole_or_not():
+            if self._first:
+                self._settle_absence(snapshot)
+                self._rebuild(snapshot, jobs)
+            found = changes(before, jobs)
+            touched = self._learn_changes(found, snapshot)
+            runs = [run_record(job, before.get(job.key), self._ledger, snapshot.time_s) for job in found.ended]
+            if found.gone or self._first:
+                # Facts of a job that only left the scope are still needed to give it back.
+                forgotten = self._ledger.keys() - {job.key for job in snapshot.jobs}
+                self._ledger.forget(forgotten)
+                touched |= forgotten
+            self._record_ended(found, runs, jobs, snapshot.time_s, touched)
+            touched |= {key for key in list(self._ledger.elsewhere) if self._has_arrived(jobs.get(key))}
+            if touched:
+                self._journal.save_jobs(self._ledger, touched)
+            if self._first:
+                self._close_books(jobs, snapshot.time_s)
+                self._ledger.estimates = self._journal.estimates(*self._history)
+                self._journal.found_all()  # last: whatever fails before it is all done again in the next cycle
+        self.jobs, self._scope, self._first = jobs, partitions, False
+        self._runs = (self._runs + runs)[-_MOST_UNTOLD:]
+        self._tell(found)
+        return found
+
+    def _learn_changes(self, found: Changes, snapshot: SlurmSnapshot) -> set[JobKey]:
+        """What the ledger learns of jobs that were requeued or have started. Returns those that it is about."""
+        touched: set[JobKey] = set()
+        for former, job in found.requeued:
+            self._ledger.succeed(former.key, job.key, served_after(former, job, self._ledger, snapshot.time_s))
+            touched |= {former.key, job.key}
+        for job in found.started:
+            if self._ledger.refusals.pop(job.key, None) is not None:
+                touched.add(job.key)
+        return touched
+
+    def _tell(self, found: Changes) -> None:
+        for former, job in found.requeued:
+            if job.restarts > former.restarts:
+                self._events.add("held", job.key.job_id, f"requeued by Slurm ({former.state}); it is placed anew")
+        for job in found.started:
+            nodes = describe_placement((share.node for share in job.allocated), (share.gpus for share in job.allocated))
+            self._events.add("started", job.key.job_id, nodes)
+        for job in found.ended:
+            self._events.add("ended", job.key.job_id, job.state)
+
+    def _settle_absence(self, snapshot: SlurmSnapshot) -> None:
+        """Jobs that were requeued while nobody looked have another identity now: their facts go over."""
+        known = self._ledger.keys()
+        lost = {key.job_id: key for key in known - {job.key for job in snapshot.jobs}}
+        for job in snapshot.jobs:
+            old = lost.get(job.key.job_id)
+            if old is None or job.key in known:
+                continue
+            pin = self._ledger.pins.get(old)
+            if job.restarts > (pin.restarts if pin is not None else 0):
+                served = self._ledger.served.get(old, Served(0.0, 0.0, old.submit_time_s))
+                self._ledger.succeed(old, job.key, served)
+                self._journal.save_jobs(self._ledger, [old, job.key])
+
+    def _rebuild(self, snapshot: SlurmSnapshot, jobs: dict[JobKey, SlurmJob]) -> None:
+        """What a lost journal knew of jobs is put together from what Slurm shows."""
+        seen_here = any(job.marks or job.has_pin_mark for job in snapshot.jobs)
+        found = rebuild(jobs.values(), self._ledger, lambda key: self._journal.may_lack(key, seen_here=seen_here))
+        if found:
+            self._journal.save_jobs(self._ledger, found)
+        for key in found:
+            self._events.add(
+                "error", key.job_id, "its own request was lost with the journal; its nodes bind it only for now"
+            )
+
+    def _record_ended(
+        self,
+        found: Changes,
+        runs: list[RunRecord],
+        jobs: Mapping[JobKey, SlurmJob],
+        now_s: float,
+        touched: set[JobKey],
+    ) -> None:
+        if not runs:
+            return
+        self._journal.record_runs(runs)
+        names = {(run.user, run.name) for run in runs}
+        self._ledger.learn_estimates(self._journal.estimates(*self._history, names))
+        # Somebody's end is what jobs refused for a limit are waiting for.
+        ended = {
+            (job.user, job.account, job.qos, job.licenses): job for job in found.ended
+        }.values()  # one of each kind
+        waiting = [key for key, refusal in self._ledger.refusals.items() if _may_go(jobs.get(key), refusal, ended)]
+        waiting.sort(key=lambda key: self._ledger.refusals[key].refused_at_s)
+        for key in waiting[:_RETRIES_AT_ONCE]:
+            refusal = self._ledger.refusals[key]
+            self._ledger.refusals[key] = replace(refusal, retry_at_s=now_s)
+            touched.add(key)
+
+    def _has_arrived(self, job: SlurmJob | None) -> bool:
+        """Of a job that is to go elsewhere: whether it runs, so that the ledger has changed."""
+        return job is not None and job.phase is Phase.RUNNING and self._ledger.arrive(job.key, held_gpus(job))
+
+    def _close_books(self, jobs: dict[JobKey, SlurmJob], now_s: float) -> None:
+        """After a restart: say of every step that was under way what became of its job. Slurm's picture does the rest."""
+        for intent in self._journal.open_intents():
+            job = jobs.get(intent.key)
+            outcome = "job is gone" if job is None else f"found {job.phase.value}{', held' if job.held else ''}"
+            self._journal.settle(intent.number, outcome, now_s)
+            log.info("step_settled", verb=intent.verb, job=intent.key.job_id, outcome=outcome)
+
+
+def _stage(job: SlurmJob | None) -> tuple[int, bool, bool]:
+    """What `changes` goes by: a job that went on unnoticed would never be told of. One that is not known yet waits."""
+    return (0, False, False) if job is None else (job.restarts, job.phase.holds_nodes, job.phase is Phase.ENDED)
+
+
+def _may_go(job: SlurmJob | None, refusal: Refusal, ended: Iterable[SlurmJob]) -> bool:
+    return job is not None and any(may_let_go(other, job, refusal.reason) for other in ended)

@@ -1,0 +1,91 @@
+"""What a refusal for a limit says of other jobs, and whose end it waits for. Pure functions of Slurm's words.
+
+Slurm counts limits by association (user and account), quality of service, license and array. A user far over a limit may
+have thousands of jobs waiting: if each were tried, nodes would be promised to one hopeless job after another, and other
+users would wait for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from controller.observe.observer import Observation
+from controller.observe.resize import request_now
+from controller.slurm.client import JobKey, ResourceRequest, SlurmJob
+from controller.state.ledger import Ledger
+
+
+def put_off(observation: Observation, refused: Iterable[JobKey], ledger: Ledger) -> dict[JobKey, JobKey]:
+    """Waiting jobs that Slurm would refuse for the same limit, each with the refused job that tells so.
+
+    The refused ones must still have their original request in the ledger.
+    """
+    by_limit: dict[Any, list[SlurmJob]] = {}
+    for key in refused:
+        job = observation.jobs[key]
+        if (limit := _limit(job, job.reason)) is not None:
+            by_limit.setdefault(limit, []).append(job)
+    found: dict[JobKey, JobKey] = {}
+    if not by_limit:
+        return found
+    reasons = {job.reason for jobs in by_limit.values() for job in jobs}
+    for row in observation.state.pending.tolist():
+        job = observation.rows[row]
+        for like in (like for reason in reasons for like in by_limit.get(_limit(job, reason), ())):
+            if _asks_no_less(job, like, ledger):
+                found[job.key] = like.key
+                break
+    return found
+
+
+def may_let_go(ended: SlurmJob, job: SlurmJob, reason: str) -> bool:
+    """Whether the end of one job may be what another waits for that was refused with that reason."""
+    return (
+        ended.user == job.user
+        or ("AssocGrp" in reason and ended.account == job.account)
+        or ("QOSGrp" in reason and ended.qos == job.qos)
+        or ("Licenses" in reason and bool(ended.licenses))
+    )
+
+
+def _limit(job: SlurmJob, reason: str) -> tuple[object, ...] | None:
+    """What Slurm counts together for that reason; None when the reason says nothing of other jobs."""
+    if reason.startswith(("Assoc", "QOS")) and not reason.startswith("QOSMin"):  # too small is nobody else's trouble
+        return (reason, job.user, job.account, job.qos, job.partition)
+    if reason == "Licenses":
+        return (reason, job.licenses)
+    if reason == "JobArrayTaskLimit":
+        return (reason, job.array_job_id)
+    return None
+
+
+def _asks_no_less(job: SlurmJob, like: SlurmJob, ledger: Ledger) -> bool:
+    """Of what the limit of `like` may be about; whatever else they ask for."""
+    reason = like.reason
+    if not reason.startswith(("Assoc", "QOS")):
+        return True
+    one, other = request_now(job, ledger), request_now(like, ledger)
+    if _gpus(one) < _gpus(other) or one.min_nodes < other.min_nodes or one.num_cpus < other.num_cpus:
+        return False
+    if "Mem" in reason and _memory(one) != _memory(other):
+        return False
+    return not ("Minutes" in reason or "Wall" in reason) or _limit_s(job) >= _limit_s(like)
+
+
+def _gpus(request: ResourceRequest) -> int:
+    """At least."""
+    if request.gpus_per_job is not None:
+        return request.gpus_per_job
+    if request.gpus_per_task is not None:
+        return request.gpus_per_task * request.num_tasks
+    return (request.gpus_per_node or 0) * request.min_nodes
+
+
+def _memory(request: ResourceRequest) -> tuple[int | None, int | None]:
+    return request.memory_mib_per_node, request.memory_mib_per_cpu
+
+
+def _limit_s(job: SlurmJob) -> float:
+    return math.inf if job.time_limit_s is None else job.time_limit_s

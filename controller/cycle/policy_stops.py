@@ -1,0 +1,173 @@
+"""Jobs that policies take off their nodes: which they may, and what becomes of it.
+
+Whoever is about to leave (asked to save, being stopped, ending) is shown to policies as preemptible as well. Else, in the seconds
+until it has gone, a policy would take it for one that stays, and stop another job in its place.
+
+Jobs that make room together are stopped all or not at all: else jobs are stopped, the budget is spent, and nobody can start. Every
+bound is looked at for all of them before the first is asked. What cannot be known before is whether each then saves. Where one
+does not, it trains on, while the others have been stopped or are about to be, and compete for their nodes with all who wait: the
+next decision is made from what has become of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from controller.base.config import ControllerSettings
+from controller.base.errors import PreemptionRefusedError
+from controller.base.events import EventLog
+from controller.base.text import count
+from controller.cycle.plan import Plan, Stop
+from controller.cycle.withheld import HeldBack
+from controller.observe.observer import Observation
+from controller.preempt.budget import UNDER_WAY, Allowance, may_be_preempted, reach_s
+from controller.preempt.manager import Preempting
+from controller.profiles.current import run_of
+from controller.profiles.windows import RunKey
+from controller.slurm.client import JobKey, Phase, SlurmJob
+from controller.state.preemption import Cause, Elsewhere, Preemption
+
+_MOST_WORDS = 300
+
+Going = tuple[RunKey, SlurmJob, Stop]
+"""A run that is to be stopped."""
+
+
+class PolicyStops:
+    """Invariant: nobody is stopped for a policy beyond the operator's bounds, no group in part, and each refusal is told once."""
+
+    def __init__(self, preempting: Preempting, events: EventLog) -> None:
+        self._preempting = preempting
+        self._events = events
+        self._held_back = HeldBack()
+        self._refused: frozenset[RunKey] = frozenset()
+        self._too_small: set[tuple[JobKey, int, bool]] = set()
+        """Of whom it was told that the budget is too small: with that budget, and whether it will do within the hour."""
+
+    @property
+    def look_again(self) -> bool:
+        """Jobs were held back just now: without them the policy may have something else in mind for the nodes beside them."""
+        return self._held_back.fresh
+
+    def preemptible(self, jobs: Iterable[SlurmJob], settings: ControllerSettings, now_s: float) -> frozenset[RunKey]:
+        """Runs among these that policies may take off their nodes, or that leave anyway. None where policies may stop nobody."""
+        if "automatic" not in {settings.preemption, *settings.preemption_partitions.values()}:
+            return self._held_back.without(frozenset(), now_s)
+        running = [job for job in jobs if job.phase is Phase.RUNNING]
+        leaving = [job for job in jobs if job.phase is Phase.COMPLETING]
+        may = may_be_preempted(running, settings, self._history(settings, now_s), self._preempting.comeback, now_s)
+        under_way = self._preempting.open
+        leaving += [job for job in running if _leaves(job, under_way.get(job.raw_id or 0))]
+        return self._held_back.without(may, now_s) | {run for job in leaving if (run := run_of(job)) is not None}
+
+    def begin(
+        self, plan: Plan, observation: Observation, policy: str, settings: ControllerSettings, now_s: float
+    ) -> None:
+        """Ask the jobs to save that the policy does not want where they are: group by group, each as a whole.
+
+        Groups behind one for which the budget will do within the hour wait with it: else small ones would spend for ever what it
+        waits for. One for which no hour's budget would do keeps nobody waiting.
+        """
+        bounds = Allowance(settings, self._history(settings, now_s), now_s)
+        stops = {stop.row: stop for stop in plan.stops}
+        refused: dict[RunKey, tuple[SlurmJob, str]] = {}
+        for group in plan.groups:
+            going = self._going([stops[row] for row in group.rows], observation)
+            found = self._refusals(going, bounds) or self._to_silent_nodes(going, observation)
+            if not found and len(going) <= bounds.left:
+                found = self._begin_all(going, bounds, observation, policy)
+            elif not found:
+                budget = settings.preemption_budget_per_hour
+                waiting = going[0][1] if group.needed_by is None else observation.rows[group.needed_by]
+                self._tell_too_small(waiting, policy, len(going), bounds.left, budget)
+                self._held_back.hold([run for run, _, _ in going], now_s, everybody=len(going) <= budget)
+                if len(going) <= budget:
+                    break
+            refused |= found
+        self._tell_refused(refused, policy)
+        self._too_small = {told for told in self._too_small if told[0] in observation.jobs}
+
+    def _going(self, stops: Iterable[Stop], observation: Observation) -> list[Going]:
+        """Those that have to be asked. Who leaves already counts as stopped, whoever has seen to it."""
+        under_way, rows = self._preempting.open, observation.rows
+        return [
+            (run, job, stop)
+            for stop in stops
+            if (job := rows[stop.row]).phase is Phase.RUNNING
+            and (run := run_of(job)) is not None
+            and not _leaves(job, under_way.get(run.job_id))
+        ]
+
+    def _refusals(self, going: Sequence[Going], bounds: Allowance) -> dict[RunKey, tuple[SlurmJob, str]]:
+        """Whoever may not be stopped, and why not in words that go behind "it "; the budget is not looked at."""
+        found = {run: (job, bounds.own_refusal(job) or self._preempting.comeback(job).why_not) for run, job, _ in going}
+        others = f"; {count(len(going) - 1, 'job')} that would go with it stay too" if len(going) > 1 else ""
+        return {run: (job, why_not + others) for run, (job, why_not) in found.items() if why_not}
+
+    def _to_silent_nodes(self, going: Sequence[Going], observation: Observation) -> dict[RunKey, tuple[SlurmJob, str]]:
+        """Jobs that would be moved to nodes whose agents are silent, and why they are not."""
+        silent, names = self._preempting.silent(observation.snapshot), observation.state.nodes.names
+        found: dict[RunKey, tuple[SlurmJob, str]] = {}
+        for run, job, stop in going if silent else ():
+            nodes = () if stop.placement is None else stop.placement.nodes
+            there = sorted(name for node in nodes if (name := names[node]) in silent)
+            if there:
+                found[run] = job, f"would go to {there[0]}, where the agent is silent"
+        return found
+
+    def _begin_all(
+        self, going: Sequence[Going], bounds: Allowance, observation: Observation, policy: str
+    ) -> dict[RunKey, tuple[SlurmJob, str]]:
+        """Who was refused at the last moment: nobody behind it is asked. Those before it have been, and cannot be asked back."""
+        for run, job, stop in going:
+            why_not = self._begin(stop, job, observation, policy)
+            if why_not:
+                return {run: (job, why_not)}
+            bounds.take(job)
+        return {}
+
+    def _begin(self, stop: Stop, job: SlurmJob, observation: Observation, policy: str) -> str:
+        """Why not, in words that go behind "it "; empty: it was asked."""
+        names = observation.state.nodes.names
+        only = frozenset() if stop.placement is None else frozenset(names[node] for node in stop.placement.nodes)
+        because = f": {stop.reason}" if stop.reason else ""
+        why = f"{policy} wants it {'to wait' if stop.placement is None else 'elsewhere'}{because}"
+        try:
+            self._preempting.begin(job, Cause.POLICY, why[:_MOST_WORDS], Elsewhere(only=only))
+        except PreemptionRefusedError as error:
+            return str(error).removeprefix(f"job {job.key.job_id} ")
+        return ""
+
+    def _tell_refused(self, refused: Mapping[RunKey, tuple[SlurmJob, str]], policy: str) -> None:
+        for run in refused.keys() - self._refused:
+            job, why_not = refused[run]
+            self._events.add(
+                "preempt", job.key.job_id, f"is left where it is, though {policy} would stop it: it {why_not}"
+            )
+        self._refused = frozenset(refused)
+
+    def _tell_too_small(self, job: SlurmJob, policy: str, number: int, left: int, budget: int) -> None:
+        """Once of each job: the one that waits for the group, or the first of it."""
+        told = (job.key, budget, number <= budget)
+        if told in self._too_small:
+            return
+        self._too_small.add(told)
+        whom = "for it" if job.phase is Phase.PENDING else "together, it among them"
+        if number <= budget:
+            why = f"all or none, and {left} more may be within this hour (preemption_budget_per_hour is {budget})"
+        else:
+            why = (
+                f"all or none, and preemption_budget_per_hour is {budget}: none is, now or later; "
+                f"raise it to {number} or more if they are to be"
+            )
+        self._events.add("preempt", job.key.job_id, f"{policy} would stop {count(number, 'job')} {whom}, {why}")
+
+    def _history(self, settings: ControllerSettings, now_s: float) -> list[Preemption]:
+        """All that matters for the bounds, what is open too."""
+        found = {row.number: row for row in self._preempting.since(now_s - reach_s(settings))}
+        return list((found | {row.number: row for row in self._preempting.open.values()}).values())
+
+
+def _leaves(job: SlurmJob, under_way: Preemption | None) -> bool:
+    """Whether that run of the job is about to be stopped."""
+    return under_way is not None and under_way.stage in UNDER_WAY and under_way.restarts == job.restarts

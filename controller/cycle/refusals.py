@@ -1,0 +1,102 @@
+"""Released jobs that Slurm does not start: what its reason says, and what is to be done next. Pure functions.
+
+A job that is refused is held again and waits, for longer after every refusal. Where the nodes may be the reason it is placed on
+other nodes for a while, and after some refusals of that kind Slurm places it: nothing waits for ever for nodes that only look free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controller.base.backoff import Backoff
+from controller.observe.observer import Observation
+from controller.observe.role import LAST_RETRY_S, Role
+from controller.slurm.client import JobKey
+from controller.state.ledger import Ledger, Refusal
+
+MOST_PLACES = 4
+"""Refusals for lack of room, on nodes that looked free, after which Slurm places the job."""
+_RETRY = Backoff(first_s=5.0, longest_s=LAST_RETRY_S)
+"""Pause before a refused job is placed again."""
+_NO_ROOM = frozenset({"", "None", "Priority", "Resources"})
+_NODES_AWAY = ("ReqNodeNotAvail", "Nodes required", "Nodes_required")
+_STILL_DECIDING = _NO_ROOM | {"BeginTime", "JobHeldAdmin", "JobHeldUser", "Cleaning"}
+"""Reasons that Slurm shows of a released job that it may yet start; every other one means that it will not for now."""
+_NEVER = frozenset({"DependencyNeverSatisfied"})
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What Slurm has made of a released job that has not started."""
+
+    why: str
+    """In words for users."""
+    blames_nodes: bool = False
+    """The nodes may be at fault: elsewhere it may start."""
+    never: bool = False
+    """It will not start wherever it is placed."""
+
+
+def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[JobKey, Verdict]:
+    """Return the released jobs that Slurm does not start: refused outright, or waiting for longer than the grace."""
+    late = {}
+    now_s = observation.snapshot.time_s
+    patience = Backoff(grace_s, LAST_RETRY_S)
+    for job in observation.with_role(Role.STARTING):
+        pin = ledger.pins.get(job.key)
+        if pin is None:
+            continue  # it has just been taken back, for its user
+        waited_s = now_s - pin.pinned_at_s
+        refusal = ledger.refusals.get(job.key)
+        # Behind a long queue Slurm may look seldom: each try waits longer. A wait below zero: the clock was set back.
+        patience_s = patience.pause_s(refusal.count if refusal else 0)
+        reason = job.reason.split(",")[0]
+        why = ""
+        if waited_s > patience_s or waited_s < -grace_s:
+            why = f"Slurm did not start it within {patience_s:g} s ({job.reason or 'no reason given'})"
+        elif reason not in _STILL_DECIDING and waited_s > 0.5:
+            why = f"Slurm refuses it: {job.reason}"
+        if why:
+            blames_nodes = reason in _NO_ROOM or reason.startswith(_NODES_AWAY)
+            late[job.key] = Verdict(why, blames_nodes and waited_s >= 0, reason in _NEVER)
+    return late
+
+
+def refused_again(
+    before: Refusal | None, why: str, now_s: float, unfit: tuple[str, ...] = (), *, blames_nodes: bool = False
+) -> Refusal:
+    """Return what is known of a job that Slurm has refused once more, on the nodes `unfit` if these may be at fault."""
+    count = before.count + 1 if before else 1
+    known = before.unfit_nodes(now_s) if before else frozenset()
+    return Refusal(
+        reason=why,
+        refused_at_s=now_s,
+        retry_at_s=now_s + _RETRY.pause_s(count - 1),
+        count=count,
+        unfit=",".join(sorted(known | set(unfit))),
+        places=(before.places if before else 0) + blames_nodes,
+    )
+
+
+def hopeless(verdicts: Mapping[JobKey, Verdict], ledger: Ledger) -> dict[JobKey, str]:
+    """Return the jobs, among those that were refused just now and are held again, that Slurm is to place, and why."""
+    found = {}
+    for key, verdict in verdicts.items():
+        refusal = ledger.refusals.get(key)
+        if refusal is None or key in ledger.pins:
+            continue  # it could not be held: it is looked at again
+        if verdict.never:
+            found[key] = verdict.why
+        elif refusal.places >= MOST_PLACES:
+            found[key] = (
+                f"it was placed {refusal.places} times where there seemed to be room ({_few(refusal.unfit)}), "
+                f"and Slurm did not start it; the last time: {verdict.why}"
+            )
+    return found
+
+
+def _few(nodes: str) -> str:
+    names = nodes.split(",")
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

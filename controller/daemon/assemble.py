@@ -1,0 +1,114 @@
+"""Puts the controller together from its settings: the only place that knows every part."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack, closing
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from controller.admin.metrics import MeteredClient, serve_metrics
+from controller.admin.service import serve_admin
+from controller.agents.service import serve_agents
+from controller.agents.topology import learn_switches
+from controller.base.clock import RealClock
+from controller.base.config import ControllerSettings, load_settings
+from controller.base.errors import ConfigurationError, HeadwayError
+from controller.contention.measurement import measure
+from controller.contention.service import judge_contention
+from controller.cycle.decide import Decider
+from controller.daemon.daemon import Controller, stop_signals
+from controller.daemon.policy_users import trusted_users
+from controller.daemon.wake_pipe import WakePipe
+from controller.preempt.service import drive_preemptions
+from controller.slurm.select import open_client
+from controller.slurm.user_holds import HoldFolder
+from controller.state.journal import Journal
+from policies.api import load_policy
+from policies.serving.client import PolicyClient
+from policies.serving.runtime.logs import set_up_logging
+from policies.serving.runtime.sdnotify import Notifier
+
+log = structlog.get_logger(__name__)
+
+RESTART_KEYS = frozenset(
+    {
+        "slurm_client", "slurm_bin", "slurm_conf", "slurm_timeout_s", "embedded_cluster", "runtime_dir", "state_dir",
+        "policy_address", "policy_users", "fallback_policy",
+        "metrics_address", "admin_group", "agents_address", "agents_munge", "munge_socket",
+        "agents_addresses", "agents_most",
+        "agents_certificate", "agents_private_key", "agents_report_interval_s", "agents_profile_steps", "agents_window_s",
+    }
+)  # fmt: skip
+"""Keys that a reload cannot change."""
+
+
+async def run_controller(path: Path) -> None:
+    """Run until SIGTERM. Raises HeadwayError when the controller cannot start."""
+    settings = load_settings(path)
+    set_up_logging(settings.log_level, settings.log_format)
+    _make_runtime_dir(settings)
+    async with AsyncExitStack() as stack:
+        journal = stack.enter_context(closing(Journal(settings.journal_path)))
+        clock = RealClock()
+        client = MeteredClient(await open_client(settings), clock)
+        connect = partial(PolicyClient, trusted=trusted_users(settings))
+        decider = Decider(
+            endpoint=connect(settings.policy_address),
+            fallback=load_policy(settings.fallback_policy),
+            deadline_s=settings.policy_deadline_s,
+            clock=clock,
+        )
+        wake = stack.enter_context(closing(WakePipe(settings.wake_path)))
+        HoldFolder(settings.holds_path).make()
+        controller = Controller(settings, client, decider, journal, clock, connect=connect)
+        await stack.enter_async_context(serve_admin(controller, settings.runtime_dir, settings.admin_group))
+        agents = await stack.enter_async_context(
+            serve_agents(settings, lambda: controller.newest_snapshot, controller.tasks)
+        )
+        await stack.enter_async_context(learn_switches(controller, agents, client.facts, controller.tasks))
+        await stack.enter_async_context(measure(controller, agents, settings.agents_window_s, controller.tasks))
+        await stack.enter_async_context(drive_preemptions(controller.preempting, agents, controller.tasks))
+        await stack.enter_async_context(
+            judge_contention(controller, settings.agents_window_s, agents, controller.tasks)
+        )
+        stack.enter_context(serve_metrics(controller, settings.metrics_address))
+        notifier = Notifier()
+        stack.enter_context(stop_signals(controller, lambda: _reload(path, controller, notifier)))
+        log.info("started", partitions=settings.partitions, policy=settings.policy_address)
+        await controller.run(wake, notifier)
+        notifier.stopping()
+    log.info("stopped")
+
+
+def _reload(path: Path, controller: Controller, notifier: Notifier) -> None:
+    """Take over what can change while running; a bad file changes nothing."""
+    notifier.reloading()
+    try:
+        fresh = load_settings(path)
+    except HeadwayError as error:
+        log.error("reload_refused", problem=str(error))
+    else:
+        fixed = [key for key in RESTART_KEYS if getattr(fresh, key) != getattr(controller.settings, key)]
+        if fixed:
+            log.warning("reload_needs_restart", keys=sorted(fixed))
+        kept = {key: getattr(controller.settings, key) for key in RESTART_KEYS}
+        settings = fresh.model_copy(update=kept)
+        set_up_logging(settings.log_level, settings.log_format)
+        controller.reload(settings)
+        log.info("reloaded", path=str(path))
+    notifier.ready()
+
+
+def _make_runtime_dir(settings: ControllerSettings) -> None:
+    try:
+        settings.runtime_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{settings.runtime_dir}: cannot be made: {error}; make it, owned by the controller's user, "
+            "or set runtime_dir to a folder that it may write"
+        ) from error
+    if not os.access(settings.runtime_dir, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"{settings.runtime_dir}: may not be written by uid {os.getuid()}; change its owner")

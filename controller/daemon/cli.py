@@ -1,0 +1,70 @@
+"""headway-controller: run the daemon, check its settings, or stand in for it (the watchdog)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="The controller beside slurmctld, and the watchdog that frees jobs when it is away.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Config = Annotated[Path, typer.Option("--config", "-c", help="Settings file.")]
+_DEFAULT_CONFIG = Path("/etc/headway/controller.toml")
+
+
+@app.command()
+def run(config: Config = _DEFAULT_CONFIG) -> None:
+    """Run in the foreground until SIGTERM; SIGHUP reads the settings again."""
+    import asyncio
+
+    from controller.daemon.assemble import run_controller
+
+    _or_exit(lambda: asyncio.run(run_controller(config)))
+
+
+@app.command("check-config")
+def check_config(config: Config = _DEFAULT_CONFIG) -> None:
+    """Read the settings file and say what is wrong with it, key by key."""
+    from controller.base.config import load_settings
+
+    _or_exit(lambda: load_settings(config))
+    typer.echo(f"{config}: in order")
+
+
+@app.command()
+def watchdog(
+    config: Config = _DEFAULT_CONFIG,
+    every: Annotated[float | None, typer.Option(help="Look again every so many seconds; once when left out.")] = None,
+) -> None:
+    """Release the jobs that Headway holds when the controller's lease has run out."""
+    from controller.daemon.watchdog import run_watchdog
+    from controller.daemon.watchdog_settings import watchdog_settings
+    from policies.serving.runtime.logs import set_up_logging
+
+    settings, _ = watchdog_settings(config)
+    set_up_logging(settings.log_level, settings.log_format)
+    raise typer.Exit(run_watchdog(lambda: watchdog_settings(config), every))
+
+
+def _or_exit(action: object) -> None:
+    """Do it; an error that a user can mend is one message and exit status 1."""
+    from controller.base.errors import HeadwayError
+    from policies.errors import PolicyError
+
+    assert callable(action)
+    try:
+        action()
+    except (HeadwayError, PolicyError) as error:
+        typer.echo(f"headway-controller: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+def main() -> None:
+    """Entry point."""
+    app()

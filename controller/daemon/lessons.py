@@ -1,0 +1,58 @@
+"""What policies learn from: how jobs ended, told to the policy server beside the cycles."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from controller.state.journal import RunRecord
+from policies.api import Outcome
+
+_MOST = 10_000
+
+
+class Learner(Protocol):
+    """The one who passes outcomes on to the policy server."""
+
+    async def learn(self, outcomes: Sequence[Outcome]) -> None:
+        """Tell the policy how jobs ended. Does not raise when the server is away."""
+
+
+class Lessons:
+    """Outcomes that the policy has not been told of. Invariant: at most `_MOST`; beyond that the oldest are dropped."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Outcome] = deque(maxlen=_MOST)
+        self._news = asyncio.Event()
+
+    def add(self, runs: Iterable[RunRecord]) -> None:
+        """These jobs have ended."""
+        self._waiting.extend(_outcome(run) for run in runs)
+        if self._waiting:
+            self._news.set()
+
+    async def teach(self, learner: Learner) -> None:
+        """Tell the policy of all that end, until cancelled; what ends during one telling is told in the next."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            outcomes = list(self._waiting)
+            self._waiting.clear()
+            await learner.learn(outcomes)
+
+
+def _outcome(run: RunRecord) -> Outcome:
+    return Outcome(
+        job_id=run.key.job_id,
+        user=run.user,
+        job_name=run.name,
+        submit_time_s=run.key.submit_time_s,
+        start_time_s=run.end_time_s if run.start_time_s is None else run.start_time_s,
+        finish_time_s=run.end_time_s,
+        num_gpus=run.num_gpus,
+        num_nodes=run.num_nodes,
+        service_s=run.service_s,
+        final_state=run.state,
+    )

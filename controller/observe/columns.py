@@ -1,0 +1,153 @@
+"""Columns of a `ClusterState` from rows of Slurm's jobs and nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.profiles.current import Contention
+from controller.profiles.racks import ONE_RACK, Racks
+from controller.slurm.client import NodeShare, SlurmNode
+from controller.state.ledger import Served
+from policies.model import ClusterState, EstimateSource, Jobs, JobState, Nodes
+
+STATIC = np.dtype(
+    [
+        ("submit_time_s", np.float64),
+        ("start_time_s", np.float64),
+        ("num_gpus", np.int64),
+        ("split", np.int64),
+        ("min_nodes", np.int64),
+        ("max_nodes", np.int64),
+        ("gpus_per_node", np.int64),
+        ("cpus_per_gpu", np.float64),
+        ("memory_mib_per_gpu", np.float64),
+        ("exclusive", np.bool_),
+        ("node_set", np.int64),
+        ("duration_estimate_s", np.float64),
+        ("duration_spread_s", np.float64),
+        ("estimate_source", np.int64),
+        ("user", np.int64),
+    ]
+)
+"""What does not change while Slurm shows the same job; one row per job is kept as bytes and joined into columns."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the job columns are made of; entries at the same position belong to the same job."""
+
+    ids: Sequence[str]
+    statics: npt.NDArray[np.void]
+    holders: npt.NDArray[np.int64]
+    """Positions of the jobs that hold something."""
+    held: Sequence[Sequence[tuple[int, int, int]]]
+    """(node, GPUs, mask) of each of those."""
+    estimates: Sequence[tuple[float, float] | None] | None
+    """Run time from past runs and its spread, seconds; None where there are none, or for nobody."""
+    served: Sequence[Served | None] | None
+    """What earlier runs used."""
+    users: tuple[str, ...]
+    preemptible: Sequence[bool] = ()
+    """Whether each of `holders` may be stopped, to come back; empty: nobody may."""
+    measured: Sequence[Contention | None] = ()
+    """What is known of how each of `holders` does; empty: nothing of anybody."""
+
+
+def build_state(
+    *,
+    sequence: int,
+    time_s: float,
+    nodes: Sequence[SlurmNode],
+    foreign: Sequence[tuple[int, NodeShare]],
+    rows: Rows,
+    node_sets: Sequence[npt.NDArray[np.bool_]],
+    racks: Racks = ONE_RACK,
+) -> ClusterState:
+    """Lay out the columns. A job counts as running when it holds a placement."""
+    return ClusterState(
+        sequence=sequence,
+        time_s=time_s,
+        nodes=_nodes(nodes, foreign, racks),
+        jobs=_jobs(time_s, rows),
+        node_sets=np.array(node_sets, dtype=np.bool_).reshape(len(node_sets), len(nodes)),
+    )
+
+
+def _nodes(nodes: Sequence[SlurmNode], foreign: Sequence[tuple[int, NodeShare]], racks: Racks) -> Nodes:
+    used = np.zeros((3, len(nodes)), dtype=np.int64)
+    for row, share in foreign:
+        used[:, row] += (share.gpus, share.cpus, share.memory_mib)
+    names = tuple([node.name for node in nodes])
+    return Nodes(
+        names=names,
+        gpus=np.array([node.gpus for node in nodes], dtype=np.int64),
+        cpus=np.array([node.cpus for node in nodes], dtype=np.int64),
+        memory_mib=np.array([node.memory_mib for node in nodes], dtype=np.int64),
+        available=np.array([node.available for node in nodes], dtype=np.bool_),
+        foreign_gpus=used[0],
+        foreign_cpus=used[1],
+        foreign_memory_mib=used[2],
+        rack=racks.numbers(names),
+        uplink_gbyte_s=racks.speeds(names),
+    )
+
+
+def _jobs(time_s: float, rows: Rows) -> Jobs:
+    count = len(rows.ids)
+    column: dict[str, npt.NDArray[Any]] = {name: np.array(rows.statics[name]) for name in STATIC.names or ()}
+    entries = np.zeros(count, dtype=np.int64)
+    entries[rows.holders] = [len(placement) for placement in rows.held]
+    offset = np.append(0, np.cumsum(entries))
+    held = np.array([entry for placement in rows.held for entry in placement], dtype=np.uint64).reshape(-1, 3)
+    column["service_s"] = np.nan_to_num(np.maximum(time_s - column["start_time_s"], 0.0))
+    column["attained_gpu_s"] = column["service_s"] * column["num_gpus"]
+    for row, before in enumerate(rows.served or ()):
+        if before is not None:
+            column["submit_time_s"][row] = before.first_submit_s
+            column["service_s"][row] += before.service_s
+            column["attained_gpu_s"][row] += before.gpu_s
+    for row, estimate in enumerate(rows.estimates or ()):
+        if estimate is not None:
+            column["duration_estimate_s"][row], column["duration_spread_s"][row] = estimate
+            column["estimate_source"][row] = EstimateSource.HISTORY
+    column |= _measured(rows)
+    return Jobs(
+        ids=tuple(rows.ids),
+        state=np.where(entries > 0, JobState.RUNNING, JobState.PENDING).astype(np.int64),
+        preemptible=_preemptible(rows),
+        users=rows.users,
+        placement_offset=offset,
+        placement_node=held[:, 0].astype(np.int64),
+        placement_gpus=held[:, 1].astype(np.int64),
+        placement_gpu_mask=held[:, 2],
+        **column,
+    )
+
+
+def _preemptible(rows: Rows) -> npt.NDArray[np.bool_]:
+    """Waiting jobs hold nothing that could be taken from them."""
+    column = np.zeros(len(rows.ids), dtype=np.bool_)
+    if rows.preemptible:
+        column[rows.holders] = rows.preemptible
+    return column
+
+
+def _measured(rows: Rows) -> dict[str, npt.NDArray[Any]]:
+    """The columns of what was measured; none where nothing is known."""
+    if not any(rows.measured):
+        return {}
+    sensitivity, confidence, throughput = (np.full(len(rows.ids), empty) for empty in (np.nan, 0.0, np.nan))
+    for row, known in zip(rows.holders.tolist(), rows.measured, strict=True):
+        if known is not None:
+            sensitivity[row], confidence[row] = known.value, known.confidence
+            throughput[row] = known.window.steps_per_s
+    return {
+        "contention_sensitivity": sensitivity,
+        "contention_confidence": confidence,
+        "throughput_steps_per_s": throughput,
+    }

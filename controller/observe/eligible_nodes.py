@@ -1,0 +1,181 @@
+"""Nodes that a job may use, besides there being room: partition, features, GPU type, reservations, node lists.
+
+Masks are memoized by what they depend on, because ten thousand jobs ask for the same few things.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.slurm.client import SlurmJob, SlurmReservation, SlurmSnapshot
+from controller.state.preemption import Elsewhere
+
+Mask = npt.NDArray[np.bool_]
+_FEATURE = re.compile(r"[\w.\-:/@]+")
+ANYWHERE = Elsewhere()
+
+
+class UnsupportedRequestError(Exception):
+    """The job asks for something that only Slurm itself can place; the text says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Demand:
+    """Everything that a mask depends on."""
+
+    partition: str
+    features: str
+    gpu_type: str
+    reservation: str
+    barred: frozenset[str]
+    """Reservations of others that overlap the job's time limit."""
+    required: tuple[str, ...]
+    excluded: tuple[str, ...]
+    avoid: frozenset[str]
+    only: frozenset[str]
+
+
+class Feasibility:
+    """Node sets of one snapshot. Invariant: `masks[i]` belongs to set number i; set -1 is every node."""
+
+    def __init__(self, snapshot: SlurmSnapshot, node_names: tuple[str, ...]) -> None:
+        self._names = node_names
+        self._nodes = {node.name: node for node in snapshot.nodes}
+        self._partitions = {partition.name: partition for partition in snapshot.partitions}
+        self._reservations = {reservation.name: reservation for reservation in snapshot.reservations}
+        self._now_s = snapshot.time_s
+        self._rows: dict[Hashable, int] = {}
+        self._eventually: dict[Hashable, Mask] = {}
+        self._by_content: dict[bytes, int] = {}
+        self.masks: list[Mask] = []
+
+    @property
+    def signature(self) -> Hashable:
+        """Two snapshots with the same signature give every job the same mask, while no reservation is near."""
+        return (
+            tuple((node.name, node.features, node.gpu_type, node.partitions) for node in self._nodes.values()),
+            tuple((partition.name, partition.up) for partition in self._partitions.values()),
+            tuple(self._reservations.values()),
+        )
+
+    def node_set(self, job: SlurmJob, holds: Callable[[Mask], bool], elsewhere: Elsewhere = ANYWHERE) -> int:
+        """Row of the job's node set, as far as it is sent there. Raises UnsupportedRequestError for what only Slurm can place.
+
+        Of several partitions, the first counts that is up and whose nodes can hold the job: Slurm tries them in that order.
+        """
+        names = job.partition.split(",")
+        if len(names) == 1:
+            return self._row(job, names[0], elsewhere)
+        for name in names:
+            row = self._row(job, name, elsewhere) if self._up(name) else None
+            if row is not None and (row < 0 or holds(self.masks[row])):
+                return row
+        raise UnsupportedRequestError(
+            f"asks for one of several partitions ({job.partition}), none of which can hold it now"
+        )
+
+    def _up(self, name: str) -> bool:
+        partition = self._partitions.get(name)
+        return partition is not None and partition.up
+
+    def _row(self, job: SlurmJob, partition: str, elsewhere: Elsewhere) -> int:
+        demand = _Demand(
+            partition=partition,
+            features=job.features,
+            gpu_type=job.request.gpu_type,
+            reservation=job.reservation,
+            barred=self._barred(job),
+            required=job.request.required_nodes,
+            excluded=job.request.excluded_nodes,
+            avoid=elsewhere.avoid,
+            only=elsewhere.only,
+        )
+        row = self._rows.get(demand)
+        if row is None:
+            mask = self._mask(demand)
+            row = -1 if bool(mask.all()) else self._intern(mask)
+            self._rows[demand] = row
+        return row
+
+    def eventually(self, job: SlurmJob) -> Mask:
+        """Nodes that the job could use if every partition were up and nothing reserved. Raises UnsupportedRequestError."""
+        wanted = job.request
+        asked = (job.partition, job.features, wanted.gpu_type, wanted.required_nodes, wanted.excluded_nodes)
+        if asked not in self._eventually:
+            self._eventually[asked] = self._lasting_mask(*asked)
+        return self._eventually[asked]
+
+    def _lasting_mask(
+        self, partition: str, features: str, gpu_type: str, required: tuple[str, ...], excluded: tuple[str, ...]
+    ) -> Mask:
+        names = [name for name in partition.split(",") if name in self._partitions]
+        members: frozenset[str] = frozenset().union(*(self._partitions[name].nodes for name in names))
+        return self._matching(members, features, gpu_type, required, excluded)
+
+    def _intern(self, mask: Mask) -> int:
+        row = self._by_content.setdefault(mask.tobytes(), len(self.masks))
+        if row == len(self.masks):
+            self.masks.append(mask)
+        return row
+
+    def _barred(self, job: SlurmJob) -> frozenset[str]:
+        return frozenset(
+            name
+            for name, reservation in self._reservations.items()
+            if name != job.reservation and self._overlaps(job, reservation)
+        )
+
+    def _overlaps(self, job: SlurmJob, reservation: SlurmReservation) -> bool:
+        end_s = float("inf") if job.time_limit_s is None else self._now_s + job.time_limit_s
+        return reservation.start_time_s < end_s and reservation.end_time_s > self._now_s
+
+    def _mask(self, demand: _Demand) -> Mask:
+        allowed = self._partitions[demand.partition].nodes if self._up(demand.partition) else frozenset()
+        if demand.reservation:
+            reservation = self._reservations.get(demand.reservation)
+            active = reservation is not None and reservation.start_time_s <= self._now_s < reservation.end_time_s
+            allowed &= reservation.nodes if reservation is not None and active else frozenset()
+        for name in demand.barred:
+            allowed -= self._reservations[name].nodes
+        allowed -= demand.avoid
+        if demand.only:
+            allowed &= demand.only
+        return self._matching(allowed, demand.features, demand.gpu_type, demand.required, demand.excluded)
+
+    def _matching(
+        self,
+        allowed: frozenset[str],
+        features: str,
+        gpu_type: str,
+        required: tuple[str, ...],
+        excluded: tuple[str, ...],
+    ) -> Mask:
+        allowed -= frozenset(excluded)
+        if required:
+            allowed &= frozenset(required)
+        return np.array(
+            [
+                name in allowed
+                and _has_features(self._nodes[name].features, features)
+                and (not gpu_type or self._nodes[name].gpu_type == gpu_type)
+                for name in self._names
+            ],
+            dtype=np.bool_,
+        )
+
+
+def _has_features(features: frozenset[str], expression: str) -> bool:
+    """Slurm's feature expressions: `a&b` (or `a,b`) and `a|b`. Counts, brackets and parentheses are for Slurm alone."""
+    if not expression:
+        return True
+    if any(sign in expression for sign in "[]()*!"):
+        raise UnsupportedRequestError(f"asks for nodes by --constraint={expression}")
+    alternatives = expression.split("|")
+    if len(alternatives) > 1 and any("&" in part or "," in part for part in alternatives):
+        raise UnsupportedRequestError(f"asks for nodes by --constraint={expression}")
+    return any(set(_FEATURE.findall(part)) <= features for part in alternatives)

@@ -1,0 +1,238 @@
+"""What is worked out for one job once, and holds as long as Slurm shows the same job on the same nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from controller.observe.columns import STATIC
+from controller.observe.eligible_nodes import ANYWHERE, Feasibility, UnsupportedRequestError
+from controller.observe.resize import request_now
+from controller.observe.role import WAITING, Standing, in_scope, lasting_standing
+from controller.observe.shape import Shape, shape_of
+from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
+from controller.state.ledger import Ledger
+from controller.state.preemption import Elsewhere
+from policies.model import EstimateSource, Split
+
+NO_NODES: frozenset[str] = frozenset()
+Held = tuple[tuple[int, int, int], ...]
+"""(node, GPUs, mask) by node."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """Invariant: nothing in it depends on the time, nor on what the ledger learns while the job stays as it is, but for where
+    the job is sent, and which nodes it is kept off."""
+
+    job: SlurmJob
+    key: JobKey
+    """The job's: here as well because it is asked for in every cycle."""
+    standing: Standing | None
+    """None: it depends on the time or on the ledger, and is looked up in every cycle."""
+    order: tuple[int, ...]
+    """Place in line."""
+    who: tuple[str, str]
+    """(user, job name), the key of estimates."""
+    static: bytes
+    """One row of `columns.STATIC`."""
+    held: Held
+    """What Slurm says that it holds, on managed nodes."""
+    unsupported: str
+    """What it asks for that only Slurm can place; empty when nothing."""
+    problem: str
+    """Why no placement can ever suit it; empty when one can."""
+    waits: bool
+    """It waits for the policy, whatever else is in the queue, unless the ledger has a refusal of it."""
+    anywhere: int | None = None
+    """Row of the node set that it would have if it were not sent to certain nodes, or away from some; None: it is not."""
+
+
+Column = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """What the rows depend on besides the job; one entry per managed node in every column, which nobody changes."""
+
+    index: Mapping[str, int]
+    feasibility: Feasibility
+    gpus: Column
+    cpus: Column
+    memory_mib: Column
+    users: dict[str, int]
+    """Numbers given to user names so far; grows."""
+    _rooms: dict[tuple[float, float], Column] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def most_gpus(self) -> int:
+        """GPUs of the largest node."""
+        return int(self.gpus.max(initial=0))
+
+    def room(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
+        """GPUs of each node, when it is empty, that have so many CPUs and so much memory beside them."""
+        wishes = (cpus_per_gpu, memory_mib_per_gpu)
+        if wishes not in self._rooms:
+            if len(self._rooms) >= _MOST_ROOMS:  # thousands of jobs wish for the same few
+                self._rooms.clear()
+            self._rooms[wishes] = self._room(*wishes)
+        return self._rooms[wishes]
+
+    def _room(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
+        room = self.gpus
+        for has, wants in ((self.cpus, cpus_per_gpu), (self.memory_mib, memory_mib_per_gpu)):
+            if wants > 0:
+                room = np.where(has > 0, np.minimum(room, ((has + _SLACK) / wants).astype(np.int64)), room)
+        return room
+
+
+_SLACK = 1e-6
+_MOST_ROOMS = 500
+
+
+def job_row(
+    job: SlurmJob,
+    ledger: Ledger,
+    nodes: Nodes,
+    partitions: frozenset[str],
+    sent_to: Mapping[JobKey, Elsewhere],
+    unfit: frozenset[str] = NO_NODES,
+) -> JobRow:
+    """Work it out. The request that counts is the user's own, in the size that the job has now, not what Headway made of it.
+
+    `sent_to`: nodes on which, or off which, jobs are placed again. `unfit`: nodes that it is kept off while others can hold it.
+    """
+    request = request_now(job, ledger)
+    shape = shape_of(request, nodes.most_gpus)
+    node_set, unsupported, problem, anywhere = -1, "", "", None
+    if job.phase is Phase.PENDING and in_scope(job, partitions):
+        asking = job if request is job.request else replace(job, request=request)
+        node_set, unsupported, problem = _nodes_for(asking, shape, nodes)
+        sent = sent_to.get(job.key, ANYWHERE)
+        if shape is not None and (sent.avoid or sent.only) and not unsupported and not problem:
+            anywhere, node_set = node_set, _nodes_sent_to(asking, shape, nodes, sent, node_set)
+        if shape is not None and unfit and not unsupported and not problem:
+            node_set = _nodes_besides(asking, shape, nodes, sent, unfit, node_set)
+    elif job.phase is Phase.RUNNING and shape is not None and in_scope(job, partitions):
+        node_set = _nodes_of_running(replace(job, request=request), shape, nodes)
+    lasting = lasting_standing(job, partitions)
+    return JobRow(
+        job=job,
+        key=job.key,
+        standing=lasting,
+        order=_order(job, ledger),
+        who=(job.user, job.name),
+        static=_static(job, request, shape or _shape_held(job), node_set, nodes),
+        held=tuple(
+            sorted((nodes.index[s.node], s.gpus, s.gpu_mask) for s in job.allocated if s.gpus and s.node in nodes.index)
+        ),
+        unsupported=unsupported,
+        problem=problem,
+        waits=lasting is WAITING and not (job.dependency or unsupported or problem),
+        anywhere=anywhere,
+    )
+
+
+def _nodes_for(job: SlurmJob, shape: Shape | None, nodes: Nodes) -> tuple[int, str, str]:
+    """Row of the job's node set; what it asks for that only Slurm can place; why no placement can ever suit it."""
+    if shape is None:
+        return -1, "", f"asks for more GPUs on a node than any node has ({nodes.most_gpus})"
+    required = job.request.required_nodes
+    if required and shape.min_nodes > len(required):
+        return -1, "asks for certain nodes and others beside them (--nodelist with more nodes)", ""
+    room = nodes.room(*_per_gpu(job, job.request, shape))
+    try:
+        node_set = nodes.feasibility.node_set(job, lambda mask: _enough(shape, room[mask]))
+        here = room if node_set < 0 else room[nodes.feasibility.masks[node_set]]
+        if _enough(shape, here) or _enough(shape, room[nodes.feasibility.eventually(job)]):
+            return node_set, "", ""
+    except UnsupportedRequestError as error:
+        return -1, str(error), ""
+    return node_set, "", "asks for more GPUs, CPUs or memory than the nodes that it may use have"
+
+
+def _nodes_of_running(job: SlurmJob, shape: Shape, nodes: Nodes) -> int:
+    """Row of the set of nodes that a running job could be moved to; every node, where only Slurm knows."""
+    return _nodes_for(job, shape, nodes)[0]
+
+
+def _nodes_sent_to(job: SlurmJob, shape: Shape, nodes: Nodes, sent: Elsewhere, otherwise: int) -> int:
+    """Row of its node set where it is sent; of several partitions, none of which can hold it there, the first is left as it is."""
+    room = nodes.room(*_per_gpu(job, job.request, shape))
+    try:
+        return nodes.feasibility.node_set(job, lambda mask: _enough(shape, room[mask]), sent)
+    except UnsupportedRequestError:
+        return otherwise
+
+
+def _nodes_besides(
+    job: SlurmJob, shape: Shape, nodes: Nodes, sent: Elsewhere, unfit: frozenset[str], otherwise: int
+) -> int:
+    """Row of its node set without those nodes; with them, where the others cannot hold it even when they are empty."""
+    found = _nodes_sent_to(job, shape, nodes, replace(sent, avoid=sent.avoid | unfit), otherwise)
+    room = nodes.room(*_per_gpu(job, job.request, shape))
+    return found if _enough(shape, room if found < 0 else room[nodes.feasibility.masks[found]]) else otherwise
+
+
+def _enough(shape: Shape, room: Column) -> bool:
+    """Whether empty nodes with room for so many GPUs each hold the job."""
+    if shape.split is Split.FIXED:
+        return bool(np.count_nonzero(room >= shape.gpus_per_node) >= shape.min_nodes)
+    return bool(room.sum() >= shape.num_gpus and np.count_nonzero(room) >= shape.min_nodes)
+
+
+def _per_gpu(job: SlurmJob, request: ResourceRequest, shape: Shape) -> tuple[float, float]:
+    """CPUs, and memory in MiB, that come with each GPU."""
+    if job.exclusive:
+        return 0.0, 0.0
+    cpus = max(request.num_cpus, request.num_tasks)
+    return cpus / shape.num_gpus, _memory_mib(request, shape) / shape.num_gpus
+
+
+def _shape_held(job: SlurmJob) -> Shape:
+    """Shape of a running job that would not fit as it asks: what it holds."""
+    nodes = max(len(job.allocated), 1)
+    return Shape(max(sum(share.gpus for share in job.allocated), 1), Split.ANY, nodes, nodes, 0)
+
+
+def _static(job: SlurmJob, request: ResourceRequest, shape: Shape, node_set: int, nodes: Nodes) -> bytes:
+    row = np.zeros(1, dtype=STATIC)
+    limit = job.time_limit_s
+    runs = job.start_time_s is not None and job.phase.holds_nodes
+    cpus_per_gpu, memory_mib_per_gpu = _per_gpu(job, request, shape)
+    row[0] = (
+        job.key.submit_time_s,
+        job.start_time_s if runs else np.nan,
+        shape.num_gpus,
+        shape.split,
+        shape.min_nodes,
+        shape.max_nodes,
+        shape.gpus_per_node,
+        cpus_per_gpu,
+        memory_mib_per_gpu,
+        job.exclusive,
+        node_set,
+        np.nan if limit is None else limit,
+        np.nan,
+        EstimateSource.UNKNOWN if limit is None else EstimateSource.TIME_LIMIT,
+        nodes.users.setdefault(job.user, len(nodes.users)),
+    )
+    return row.tobytes()
+
+
+def _memory_mib(request: ResourceRequest, shape: Shape) -> float:
+    if request.memory_mib_per_node is not None:
+        return request.memory_mib_per_node * shape.min_nodes
+    return (request.memory_mib_per_cpu or 0) * max(request.num_cpus, request.num_tasks)
+
+
+def _order(job: SlurmJob, ledger: Ledger) -> tuple[int, ...]:
+    """Submit time, then id by number: 9 before 10, task 2 before task 11. A requeued job keeps its first submit time."""
+    served = ledger.served.get(job.key)
+    submit_s = job.key.submit_time_s if served is None else served.first_submit_s
+    return (submit_s, *(int(part) for part in re.findall(r"\d+", job.key.job_id)))

@@ -1,0 +1,118 @@
+"""What is known of models, as policies read it: computing time, bytes, overlap, losses beside neighbours, and speeds of NICs.
+
+From the store of profiles, by the rows that the simulator is fitted from (fit_rows.py). A job that runs is of the model that agents
+see; one that waits is taken for what a job of the same user and name was last seen to train since the controller started. Of all
+others, and of what nobody measured, nothing is said: policies take the usual numbers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import nan
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from controller.observe.job_row import JobRow
+from controller.profiles.current import Known, run_of
+from controller.profiles.reader import ProfileReader
+from controller.profiles.windows import Shape, Trained
+from policies.model import ClusterState, Pairs, Profiles
+from policies.placement.locality_tiers import NUM_TIERS
+from policies.state.pair_ratios import Pair, key_of, mean_losses
+
+if TYPE_CHECKING:
+    from controller.profiles.fit_rows import Names
+
+_Seen = tuple[Trained, Shape]
+_MOST_REMEMBERED = 100_000
+
+
+@dataclass(frozen=True)
+class KnownModels:
+    """One look at the store. Invariant: columns have one entry per model."""
+
+    names: Names
+    models: tuple[str, ...]
+    compute_s: tuple[float, ...]
+    bytes: tuple[float, ...]
+    overlap: tuple[float, ...]
+    pairs: Mapping[Pair, float]
+    nic_gbyte_s: Mapping[str, float]
+    """By node."""
+
+    @staticmethod
+    def of(store: ProfileReader, since_s: float) -> KnownModels:
+        """What was measured since then. Raises sqlite3.Error."""
+        # Only here, where agents have told something: it brings the simulator's models with it, which a start does not wait for.
+        from controller.profiles.fit_rows import Names, rows
+
+        found = rows(store, since_s=since_s)
+        ratios: dict[Pair, list[float]] = defaultdict(list)
+        for pair in found.pairs:
+            ratios[key_of(pair.target), key_of(pair.other)].append(pair.ratio)
+        seen = [(item.trained, item.shape) for item in store.observations(since_s) if item.trained.signature]
+        seen += [(row.trained, row.shape) for row in store.profiles(since_s) if row.trained.signature and row.shape]
+        return KnownModels(
+            names=Names(seen),
+            models=tuple(row.model for row in found.models),
+            compute_s=tuple(row.compute_s for row in found.models),
+            bytes=tuple(row.bytes for row in found.models),
+            overlap=tuple(row.overlap for row in found.models),
+            pairs={pair: median(values) for pair, values in ratios.items() if median(values) > 0},
+            nic_gbyte_s=store.nic_gbyte_s(),
+        )
+
+    def has(self, trained: Trained, shape: Shape | None) -> bool:
+        """Whether that model was measured."""
+        return self.names.of(trained, shape) in self.models
+
+    def profiles(self, jobs: Sequence[_Seen | None]) -> Profiles:
+        """For jobs that train that; None: not known."""
+        row = {model: place for place, model in enumerate(self.models)}
+        of_job = [-1 if seen is None or not seen[0].signature else row.get(self.names.of(*seen), -1) for seen in jobs]
+        count, losses = len(self.models), mean_losses(self.pairs)
+        return Profiles(
+            models=self.models,
+            of_job=np.array(of_job, dtype=np.int64),
+            locality=np.full((count, NUM_TIERS), nan),
+            bytes_per_step=np.array(self.bytes, dtype=np.float64),
+            compute_s=np.array([value if value > 0 else nan for value in self.compute_s], dtype=np.float64),
+            cpu_cores=np.full(count, nan),
+            pcie_gbyte_s=np.full(count, nan),
+            overlap=np.array(self.overlap, dtype=np.float64),
+            neighbour_loss=np.array([losses.get(key_of(model), nan) for model in self.models], dtype=np.float64),
+            pairs=Pairs.of(self.pairs) if self.pairs else None,
+        )
+
+
+class Teller:
+    """Adds what is known of models to states. It remembers who was seen to train what."""
+
+    def __init__(self) -> None:
+        self.known: KnownModels | None = None
+        """None: nothing yet."""
+        self._last: dict[Hashable, _Seen] = {}
+
+    def told(self, state: ClusterState, visible: Sequence[JobRow], measured: Known) -> ClusterState:
+        """That state, whose jobs are those rows, with what is known."""
+        known = self.known
+        if known is None:
+            return state
+        jobs: list[_Seen | None] = []
+        if len(self._last) > _MOST_REMEMBERED:
+            self._last.clear()
+        for row in visible:
+            run = run_of(row.job)
+            window = measured[run].window if run is not None and run in measured else None
+            if window is not None:
+                self._last[row.who] = window.trained, window.shape
+            jobs.append(self._last.get(row.who))
+        nic = np.array([known.nic_gbyte_s.get(name, nan) for name in state.nodes.names], dtype=np.float64)
+        told = replace(state, profiles=known.profiles(jobs)) if known.models else state
+        if np.isnan(nic).all():
+            return told
+        return replace(told, nodes=replace(state.nodes, nic_gbyte_s=nic))

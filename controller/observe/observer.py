@@ -1,0 +1,314 @@
+"""From what Slurm says to what a policy sees.
+
+`Observer.observe` is a pure function of the snapshot and the ledger; the observer only remembers work already done for
+jobs that have not changed, so that ten thousand waiting jobs cost milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import cast
+
+import numpy as np
+
+from controller.observe.columns import STATIC, Rows, build_state
+from controller.observe.dependency import Dependencies, Met
+from controller.observe.eligible_nodes import Feasibility
+from controller.observe.job_row import NO_NODES, Held, JobRow, Nodes, job_row
+from controller.observe.model_profiles import Teller
+from controller.observe.role import WAITING, Role, Standing, standing
+from controller.profiles.current import NOTHING, Contention, Known, run_of
+from controller.profiles.racks import ONE_RACK
+from controller.profiles.windows import RunKey
+from controller.slurm.client import JobKey, NodeShare, SlurmJob, SlurmNode, SlurmSnapshot
+from controller.state.ledger import Ledger
+from controller.state.preemption import Elsewhere
+from policies.model import ClusterState
+
+_RESERVATIONS_HOLD_S = 30.0
+"""Reservations begin, end and come near by themselves: node sets are worked out anew this often while there are any."""
+
+_MOST_USERS = 1000
+"""Names of users go to the policy with every snapshot: beyond so many, those of the past are dropped."""
+_MOST_NODE_SETS = 1000
+"""Sets that jobs of the past have asked for go to the policy with every snapshot: beyond so many, all are worked out anew."""
+
+# What is asked of ten thousand rows in every cycle, and answered without a step in Python for each.
+_key, _job, _order, _static, _waits = map(attrgetter, ("key", "job", "order", "static", "waits"))
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one snapshot means to Headway. `rows[i]` is the job behind row i of `state.jobs`."""
+
+    snapshot: SlurmSnapshot
+    state: ClusterState
+    rows: tuple[SlurmJob, ...]
+    standings: Mapping[JobKey, Standing]
+    jobs: Mapping[JobKey, SlurmJob]
+    """Every job in scope, ended ones included."""
+    to_adopt: tuple[JobKey, ...] = ()
+    """Pending jobs of ours that Slurm may start any moment: they are held before anything else."""
+    to_yield: Mapping[JobKey, str] = field(default_factory=dict)
+    """Jobs that only Slurm can place, and what they ask for."""
+    twice_marked: tuple[JobKey, ...] = ()
+    """Held jobs with the mark of their user's hold and ours: a change of hands that was interrupted."""
+    measured: Known = field(default_factory=dict)
+    """What is known of how running jobs do."""
+    preemptible: frozenset[RunKey] = frozenset()
+    """Runs that policies may stop, or that leave anyway."""
+    sent: Mapping[int, int] = field(default_factory=dict)
+    """Rows of waiting jobs that are sent to certain nodes, or away from some, and the node set that they would have otherwise."""
+
+    def with_role(self, role: Role) -> list[SlurmJob]:
+        """Jobs in that role."""
+        return [self.jobs[key] for key, found in self.standings.items() if found.role is role]
+
+
+class Observer:
+    """Turns snapshots into observations. Invariant: equal arguments give equal observations but for `sequence`, and for what
+    is known of models and racks.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[int, JobRow] = {}
+        """By identity of the SlurmJob: clients give the same object while nothing changed.
+
+        A row keeps its job alive, so that no other job gets that identity while the row is here.
+        """
+        self._sent: dict[JobKey, Elsewhere] = {}
+        """What the rows know of where jobs are sent."""
+        self._unfit: dict[JobKey, frozenset[str]] = {}
+        """And of the nodes that jobs are kept off, because Slurm did not start them there."""
+        self._nodes: Nodes | None = None
+        self._signature: object = None
+        self._users: dict[str, int] = {}
+        self._sequence = 0
+        self.teller = Teller()
+        """Says in states what is known of models."""
+        self.racks = ONE_RACK
+
+    def observe(
+        self,
+        snapshot: SlurmSnapshot,
+        ledger: Ledger,
+        partitions: frozenset[str],
+        measured: Known = NOTHING,
+        preemptible: frozenset[RunKey] = frozenset(),
+    ) -> Observation:
+        """Classify every job, and lay out the columns that policies read. `preemptible`: runs that policies may stop."""
+        self._sequence += 1
+        managed = [node for node in snapshot.nodes if node.partitions & partitions]
+        nodes = self._nodes_of(snapshot, managed, partitions)
+        self._forget_sent(ledger, snapshot.time_s)
+        sight = _Sight(snapshot, ledger, partitions, nodes)
+        rows = self._rows
+        known = list(map(rows.get, map(id, snapshot.jobs)))
+        for number in [number for number, row in enumerate(known) if row is None]:
+            job = snapshot.jobs[number]
+            unfit = self._unfit.get(job.key, NO_NODES)
+            known[number] = rows[id(job)] = job_row(job, ledger, nodes, partitions, self._sent, unfit)
+        seen = cast("list[JobRow]", known)
+        for alike, run in groupby(seen, _never if ledger.refusals else _waits):
+            if alike:
+                sight.see_waiting(list(run))
+            else:
+                for row in run:
+                    sight.see(row.job, row)
+        if len(rows) > 2 * len(snapshot.jobs):
+            self._rows = {id(job): rows[id(job)] for job in snapshot.jobs}
+        sight.visible.sort(key=_order)
+        return Observation(
+            snapshot=snapshot,
+            state=self._state(snapshot, managed, nodes, sight, ledger, measured, preemptible),
+            rows=tuple(map(_job, sight.visible)),
+            standings=sight.standings,
+            jobs=sight.jobs,
+            to_adopt=tuple(sight.to_adopt),
+            to_yield=sight.to_yield,
+            twice_marked=tuple(sight.twice_marked),
+            measured=measured,
+            preemptible=preemptible,
+            sent=_sent(sight.visible, ledger),
+        )
+
+    def _forget_sent(self, ledger: Ledger, now_s: float) -> None:
+        """Rows of jobs that are sent elsewhere than before, or kept off other nodes, are worked out anew."""
+        unfit = {key: away for key, one in ledger.refusals.items() if (away := one.unfit_nodes(now_s))}
+        sent = ledger.sent()
+        if sent == self._sent and unfit == self._unfit:
+            return
+        changed = _differing(self._sent, sent) | _differing(self._unfit, unfit)
+        self._rows = {number: row for number, row in self._rows.items() if row.key not in changed}
+        self._sent, self._unfit = sent, unfit
+
+    def _nodes_of(self, snapshot: SlurmSnapshot, managed: list[SlurmNode], partitions: frozenset[str]) -> Nodes:
+        """Those of last time while nodes, partitions and reservations have not changed; else everything is worked out anew."""
+        feasibility = Feasibility(snapshot, tuple(node.name for node in managed))
+        era = snapshot.time_s // _RESERVATIONS_HOLD_S if snapshot.reservations else 0
+        sizes = [(node.gpus, node.cpus, node.memory_mib) for node in managed]
+        signature = (feasibility.signature, tuple(sizes), era, partitions)
+        if self._nodes is None or signature != self._signature or self._crowded(self._nodes, snapshot):
+            self._users = {}
+            index = {node.name: row for row, node in enumerate(managed)}
+            gpus, cpus, memory_mib = np.array(sizes, dtype=np.int64).reshape(-1, 3).T
+            self._nodes = Nodes(index, feasibility, gpus, cpus, memory_mib, self._users)
+            self._signature = signature
+            self._rows = {}
+        return self._nodes
+
+    def _crowded(self, nodes: Nodes, snapshot: SlurmSnapshot) -> bool:
+        """Whether too much is remembered of jobs of the past."""
+        if len(nodes.feasibility.masks) > _MOST_NODE_SETS:
+            return True
+        return len(self._users) > _MOST_USERS and len(self._users) > 2 * len({job.user for job in snapshot.jobs})
+
+    def _state(
+        self,
+        snapshot: SlurmSnapshot,
+        managed: list[SlurmNode],
+        nodes: Nodes,
+        sight: _Sight,
+        ledger: Ledger,
+        measured: Known,
+        preemptible: frozenset[RunKey],
+    ) -> ClusterState:
+        visible = sight.visible
+        holds = np.fromiter(map(sight.held.__contains__, map(id, visible)), np.bool_, len(visible))
+        holders = np.flatnonzero(holds)
+        rows = Rows(
+            ids=[row.key.job_id for row in visible],
+            statics=np.frombuffer(b"".join(map(_static, visible)), dtype=STATIC),
+            holders=holders,
+            held=[sight.held[id(visible[place])] for place in holders.tolist()],
+            estimates=[_estimate(row, ledger) for row in visible] if ledger.estimates else None,
+            served=[ledger.served.get(row.key) for row in visible] if ledger.served else None,
+            users=tuple(self._users),
+            measured=[_contention(visible[place].job, measured) for place in holders.tolist()] if measured else (),
+            preemptible=[run_of(visible[place].job) in preemptible for place in holders.tolist()]
+            if preemptible
+            else (),
+        )
+        state = build_state(
+            sequence=self._sequence,
+            time_s=snapshot.time_s,
+            nodes=managed,
+            foreign=[(nodes.index[share.node], share) for share in sight.foreign if share.node in nodes.index],
+            rows=rows,
+            node_sets=nodes.feasibility.masks,
+            racks=self.racks,
+        )
+        return self.teller.told(state, visible, measured)
+
+
+def _differing(before: Mapping[JobKey, object], now: Mapping[JobKey, object]) -> set[JobKey]:
+    return {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
+
+
+def _sent(visible: list[JobRow], ledger: Ledger) -> dict[int, int]:
+    if not ledger.elsewhere and not ledger.kept_off:
+        return {}
+    return {place: row.anywhere for place, row in enumerate(visible) if row.anywhere is not None}
+
+
+def _never(_row: JobRow) -> bool:
+    return False
+
+
+class _Sight:
+    """One look over all jobs."""
+
+    def __init__(self, snapshot: SlurmSnapshot, ledger: Ledger, partitions: frozenset[str], nodes: Nodes) -> None:
+        self._snapshot = snapshot
+        self._ledger = ledger
+        self._partitions = partitions
+        self._nodes = nodes
+        self._dependencies: Dependencies | None = None
+        self.standings: dict[JobKey, Standing] = {}
+        self.jobs: dict[JobKey, SlurmJob] = {}
+        self.to_adopt: list[JobKey] = []
+        self.to_yield: dict[JobKey, str] = {}
+        self.visible: list[JobRow] = []
+        """Rows that policies see."""
+        self.held: dict[int, Held] = {}
+        """What those of them hold that hold anything, by identity of the row."""
+        self.foreign: list[NodeShare] = []
+        self.twice_marked: list[JobKey] = []
+
+    def see_waiting(self, rows: list[JobRow]) -> None:
+        """The same as `see` for rows that wait, while no job is refused: nearly all of a long queue."""
+        self.visible += rows
+        jobs = dict(zip(map(_key, rows), map(_job, rows), strict=True))
+        self.jobs.update(jobs)
+        self.standings.update(dict.fromkeys(jobs, WAITING))
+
+    def see(self, job: SlurmJob, row: JobRow) -> None:
+        """Sort one job in."""
+        found = row.standing
+        if found is None or (self._ledger.refusals and job.key in self._ledger.refusals):
+            found = standing(job, self._partitions, self._ledger, self._snapshot.time_s)
+        role = found.role
+        if role is Role.WAITING:
+            if job.dependency or row.unsupported or row.problem:
+                found = self._doubtful(job, row)
+            if found.role is Role.WAITING:
+                self.visible.append(row)
+        elif role is Role.RUNNING or role is Role.STARTING:
+            held = row.held if role is Role.RUNNING and row.held else self._pinned(job)
+            if held:
+                self.visible.append(row)
+                self.held[id(row)] = held
+        elif role is Role.FOREIGN:
+            if job.phase.holds_nodes:
+                self.foreign.extend(job.allocated)
+            return
+        elif role is Role.ADOPT:
+            self.to_adopt.append(job.key)
+        elif role is Role.STRAY:
+            found = self._yielded(job, found.why)
+        elif role is Role.INELIGIBLE and len(job.marks) > 1:
+            self.twice_marked.append(job.key)
+        self.jobs[job.key] = job
+        self.standings[job.key] = found
+
+    def _doubtful(self, job: SlurmJob, row: JobRow) -> Standing:
+        """A held job of ours that perhaps cannot be placed."""
+        if job.dependency:
+            if self._dependencies is None:
+                self._dependencies = Dependencies(self._snapshot.jobs)
+            met = self._dependencies.of(job)
+            if met is Met.NOT_YET:
+                return Standing(Role.INELIGIBLE, f"waits for other jobs ({job.dependency})")
+            if met is Met.NEVER:
+                return self._yielded(job, f"waits for a job that will not let it go ({job.dependency})")
+        # Slurm checks a request when it is submitted, but not that of a held job: what can never start is for Slurm to say.
+        why = row.unsupported or row.problem
+        return self._yielded(job, why) if why else Standing(Role.WAITING)
+
+    def _yielded(self, job: SlurmJob, why: str) -> Standing:
+        self.to_yield[job.key] = why
+        return Standing(Role.INELIGIBLE, why)
+
+    def _pinned(self, job: SlurmJob) -> Held:
+        """Where a job that starts was pinned."""
+        pin = self._ledger.pins.get(job.key)
+        if pin is None:
+            return ()
+        index = self._nodes.index
+        return tuple(sorted((index[n], g, 0) for n, g in zip(pin.nodes, pin.gpus, strict=True) if n in index))
+
+
+def _contention(job: SlurmJob, measured: Known) -> Contention | None:
+    run = run_of(job)
+    return None if run is None else measured.get(run)
+
+
+def _estimate(row: JobRow, ledger: Ledger) -> tuple[float, float] | None:
+    found = ledger.estimates.get(row.who)
+    if found is None:
+        return None
+    limit_s = row.job.time_limit_s
+    return (found.mean_s if limit_s is None else min(found.mean_s, limit_s)), found.spread_s

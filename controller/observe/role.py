@@ -1,0 +1,175 @@
+"""Which jobs Headway schedules, and which of those may be placed now. Pure functions of one job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from controller.slurm.client import HOLD_MARK, IMPOSSIBLE, USER_HOLD_MARK, Phase, SlurmJob
+from controller.state.ledger import Ledger, Refusal
+
+
+class Role(Enum):
+    """What Headway does with a job."""
+
+    FOREIGN = "foreign"
+    """Not ours: it only takes room."""
+    ADOPT = "adopt"
+    """Ours, pending and free to be started by Slurm: hold it first."""
+    WAITING = "waiting"
+    """Held by Headway, to be placed by the policy."""
+    INELIGIBLE = "ineligible"
+    """Ours, but not to be placed yet: a dependency, a begin time, a user's hold, a refusal."""
+    YIELDED = "yielded"
+    """Given to Slurm to place."""
+    STARTING = "starting"
+    """Placed and released; Slurm is about to start it."""
+    RUNNING = "running"
+    """Holds nodes."""
+    STRAY = "stray"
+    """In Headway's hands, but not for Headway to place: given back to Slurm at once."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Role of a job now, and why, in words for users."""
+
+    role: Role
+    why: str = ""
+
+
+_FOREIGN = Standing(Role.FOREIGN)
+_ENDED = Standing(Role.ENDED)
+_RUNNING = Standing(Role.RUNNING)
+WAITING = Standing(Role.WAITING)
+"""Nothing is in the job's way."""
+_HELD_BY_USER = Standing(Role.INELIGIBLE, "held by its user; `scontrol release` gives it back to the queue")
+_STARTING = Standing(Role.STARTING)
+_ADOPT = Standing(Role.ADOPT)
+_STRAY = Standing(Role.STRAY, "is no longer among the jobs that Headway schedules")
+_REFUSED = Standing(Role.STRAY, f"Slurm cannot carry it out on the nodes that Headway chose ({IMPOSSIBLE})")
+_IMPOSSIBLE = Standing(Role.YIELDED, f"Slurm says that no nodes can carry it out as it asks ({IMPOSSIBLE})")
+
+SETTLING = Standing(Role.INELIGIBLE, "was put back into the queue just now; Slurm would not let it start again yet")
+"""It may be placed in a second."""
+SETTLING_S = 1.0
+"""Seconds from a requeue on in which nobody is placed anew.
+
+Nodes refuse a run whose credential was made in the very second in which Slurm ended the run before, and the job then FAILS for
+good ("Job credential revoked": of six jobs that were released at once, again and again, five had failed by the third time;
+of 150 that waited for the second to end, none; on 22.05). Both seconds are of slurmctld's clock, which is ours.
+"""
+_CLOCKS_DIFFER_S = 60.0
+_ROUNDED_S = 1.0
+
+LAST_RETRY_S = 300.0
+"""Longest pause before a job that was not started is tried again."""
+
+
+def in_scope(job: SlurmJob, partitions: frozenset[str]) -> bool:
+    """Batch jobs with GPUs whose every partition is managed. Het jobs, salloc and srun pass through untouched."""
+    request = job.request
+    wants_gpus = bool(request.gpus_per_node or request.gpus_per_job or request.gpus_per_task)
+    return (
+        wants_gpus
+        and job.batch
+        and job.het_job_id is None
+        and (job.partition in partitions or all(name in partitions for name in job.partition.split(",")))
+    )
+
+
+def lasting_standing(job: SlurmJob, partitions: frozenset[str]) -> Standing | None:
+    """The standing that a job has as long as Slurm shows it like this, refusals aside; None when there is more to it."""
+    if job.phase is Phase.ENDED:
+        return _ENDED
+    if not in_scope(job, partitions):
+        return None if job.phase is Phase.PENDING else _FOREIGN
+    if job.phase.holds_nodes:
+        return _RUNNING
+    if not job.held or job.is_impossible:
+        return None
+    return _held(job, may_begin=job.eligible_time_s is None and job.restarts == 0)
+
+
+def standing(job: SlurmJob, partitions: frozenset[str], ledger: Ledger, now_s: float) -> Standing:
+    """Role of the job now, by itself: whether the jobs that it depends on let it go is for `Dependencies`."""
+    lasting = lasting_standing(job, partitions)
+    if lasting is not None and lasting.role is not Role.WAITING:
+        return lasting
+    if not in_scope(job, partitions):
+        return _outside(job, ledger)
+    if job.held:
+        return _impossible(job, ledger) if job.is_impossible else _waiting(job, ledger, now_s)
+    pin = ledger.pins.get(job.key)
+    if pin is not None and pin.restarts == job.restarts:
+        return _STARTING
+    if ledger.yielded.get(job.key) == job.restarts:
+        return Standing(Role.YIELDED, "given to Slurm to place")
+    return _ADOPT
+
+
+def _outside(job: SlurmJob, ledger: Ledger) -> Standing:
+    """A pending job that its user, or a reload of the settings, may have taken out of the scope while we had hands on it."""
+    if job.held:
+        refused = job.is_impossible and _in_our_hands(job, ledger)
+        return _STRAY if refused or job.marks == {HOLD_MARK} else _FOREIGN
+    return _ADOPT if job.key in ledger.originals else _FOREIGN
+
+
+def _held(job: SlurmJob, *, may_begin: bool) -> Standing | None:
+    if USER_HOLD_MARK in job.marks:
+        return _HELD_BY_USER
+    if HOLD_MARK not in job.marks:
+        return Standing(Role.INELIGIBLE, _held_by_others(job))
+    return WAITING if may_begin else None
+
+
+def _held_by_others(job: SlurmJob) -> str:
+    match job.reason:
+        case "JobHeldUser":
+            return "held by its user; `scontrol release` gives it back to the queue"
+        case "JobHeldAdmin":
+            return "held by an operator (JobHeldAdmin), not by Headway; an operator can release it"
+        case "job_requeued_in_held_state":
+            return f"held since it was requeued ({job.reason}), not by Headway; `scontrol release` gives it back to the queue"
+        case _:
+            return f"held outside Headway ({job.reason}); `scontrol release` gives it back to the queue"
+
+
+def _impossible(job: SlurmJob, ledger: Ledger) -> Standing:
+    """A job that Slurm has put on hold by itself: its own request is judged only once it asks for that again."""
+    if USER_HOLD_MARK in job.marks:
+        return _HELD_BY_USER
+    return _REFUSED if _in_our_hands(job, ledger) else _IMPOSSIBLE
+
+
+def _in_our_hands(job: SlurmJob, ledger: Ledger) -> bool:
+    """Whether a job on hold asks for what Headway chose, or has a mark of ours that its user did not put there."""
+    if USER_HOLD_MARK in job.marks:
+        return False
+    return job.has_pin_mark or HOLD_MARK in job.marks or job.key in ledger.originals
+
+
+def _is_true(refusal: Refusal, now_s: float) -> bool:
+    """Whether the times of a refusal can be so; `now_s` may be some seconds before it, from the start of the same cycle.
+
+    A refusal further ahead is from before the clock was set back, and a pause longer than the longest is no pause of ours.
+    """
+    pause_s = refusal.retry_at_s - refusal.refused_at_s
+    return refusal.refused_at_s <= now_s + _CLOCKS_DIFFER_S and pause_s <= LAST_RETRY_S + _ROUNDED_S
+
+
+def _waiting(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
+    # The submit time of a job that was requeued is when its last task had ended.
+    if job.restarts > 0 and -_CLOCKS_DIFFER_S < now_s - job.key.submit_time_s < SETTLING_S:
+        return SETTLING
+    # A requeue pushes the begin time back by minutes; a job that ran before has met its user's own begin time.
+    if job.restarts == 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s:
+        return Standing(Role.INELIGIBLE, f"is not to begin for another {job.eligible_time_s - now_s:.0f} s")
+    refusal = ledger.refusals.get(job.key)
+    if refusal is not None and now_s < refusal.retry_at_s and _is_true(refusal, now_s):
+        return Standing(
+            Role.INELIGIBLE, f"was not started: {refusal.reason}; next try in {refusal.retry_at_s - now_s:.0f} s"
+        )
+    return WAITING

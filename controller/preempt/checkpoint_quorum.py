@@ -1,0 +1,61 @@
+"""Have all ranks of a job saved the same step? What the agents of its nodes answered, put together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from protos.headway.v1 import agent_pb2
+
+_PASSING = frozenset(
+    {agent_pb2.ANSWER_REASON_NO_TRAINERS, agent_pb2.ANSWER_REASON_TRAINED_ON, agent_pb2.ANSWER_REASON_RANKS_GONE}
+)
+
+
+def saved_step(nodes: Collection[str], answers: Mapping[str, agent_pb2.CommandAnswer]) -> int | None:
+    """Steps done at the checkpoint that all ranks have taken part in; None: not all have, as far as was answered.
+
+    Nodes of the job on which none of its ranks trains may say so: the ranks of the others are counted.
+    """
+    saved = {node: answer.saved for node, answer in answers.items() if answer.accepted}
+    if set(answers) != set(nodes) or any(refusal(node, answers) for node in nodes) or not saved:
+        return None
+    sizes, steps = {one.world_size for one in saved.values()}, {one.step for one in saved.values()}
+    ranks = [rank for one in saved.values() for rank in one.ranks]
+    size = max(sizes)
+    whole = len(sizes) == len(steps) == 1 and len(ranks) == len(set(ranks)) == size and max(ranks, default=0) < size
+    return max(steps) if whole else None
+
+
+def refusal(node: str, answers: Mapping[str, agent_pb2.CommandAnswer]) -> str:
+    """Why that node will not have saved; empty: it has, has not answered yet, or has no ranks while another has."""
+    answer = answers.get(node)
+    if answer is None or answer.accepted:
+        return ""
+    if nobody_trains(answer) and any(other.accepted for other in answers.values()):
+        return ""
+    return f"{node}: {answer.problem or 'no reason given'}"
+
+
+def nobody_trains(answer: agent_pb2.CommandAnswer) -> bool:
+    """The agent knows of no process of the job that trains. One that gives no reason, as before there were any, does not say so."""
+    return not answer.accepted and answer.reason == agent_pb2.ANSWER_REASON_NO_TRAINERS
+
+
+def may_pass(answer: agent_pb2.CommandAnswer) -> bool:
+    """An agent that has lost its ranks, or they their agent, may say otherwise when it is asked anew."""
+    return not answer.accepted and answer.reason in _PASSING
+
+
+def problem(nodes: Collection[str], answers: Mapping[str, agent_pb2.CommandAnswer]) -> str:
+    """Why this will come to nothing; empty: it may still, or has been done."""
+    pending = set(answers) != set(nodes)
+    # That nobody trains on a node says nothing while others have not answered.
+    telling = sorted(node for node in answers if not (pending and nobody_trains(answers[node])))
+    firm = [said for node in telling if (said := refusal(node, answers))]
+    if firm:
+        return "; ".join(firm[:3])
+    if pending or saved_step(nodes, answers) is not None:
+        return ""
+    saved = [(node, answers[node].saved) for node in sorted(answers) if answers[node].accepted]
+    told = ", ".join(f"{node}: {len(one.ranks)} of {one.world_size} at step {one.step}" for node, one in saved)
+    return f"the ranks that saved are not all of one program ({told})"

@@ -1,0 +1,109 @@
+"""What agents last said of each run of a job, node by node: who trains there, what can be saved, how far it has come.
+
+Only the present counts here: what was measured of jobs is in the store of profiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from controller.profiles.windows import NS, RunKey
+from protos.headway.v1 import agent_pb2
+
+_NOBODY: Mapping[str, NodeTold] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Usr1:
+    """What SIGUSR1, sent by Slurm, would do to the run's processes there."""
+
+    caught: int
+    """Processes that it reaches and that catch it."""
+    fatal: int
+    """Processes that Slurm started and that it would end."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTold:
+    """One run on one node, as its agent last told of it."""
+
+    ranks: tuple[int, ...]
+    """That train there, ascending."""
+    world_size: int | None
+    saving: tuple[int, ...]
+    """Ranks that save when they are asked, ascending."""
+    restored_step: int | None
+    """Steps done at the checkpoint that the run began with; None: it began anew."""
+    saved_step: int | None
+    """Steps done at its newest complete checkpoint; None: none yet."""
+    stepped_ago_s: float | None
+    """When its first step ended, before the report; None: it has not made one."""
+    usr1: Usr1 | None = None
+    """None: the agent does not know."""
+
+
+class Told:
+    """Invariant: of one run and node only the newest report counts, and of runs that are gone nothing is kept."""
+
+    def __init__(self) -> None:
+        self.watching: set[str] = set()
+        """Nodes whose agents have told what signals do to a run: they tell it of every run."""
+        self._runs: dict[RunKey, dict[str, NodeTold]] = {}
+
+    def take(self, node: str, report: agent_pb2.AgentReport) -> tuple[RunKey, NodeTold] | None:
+        """Take a report in. What it says of a run; None where nothing."""
+        match report.WhichOneof("kind"):
+            case "job":
+                run, told = _run(report.job.job), _told(report.job)
+                self._runs.setdefault(run, {})[node] = told
+                if told.usr1 is not None:
+                    self.watching.add(node)
+                return run, told
+            case "ended":
+                run = _run(report.ended.job)
+                nodes = self._runs.get(run, {})
+                nodes.pop(node, None)
+                if not nodes:
+                    self._runs.pop(run, None)
+                return None
+            case _:
+                return None
+
+    def of(self, run: RunKey) -> Mapping[str, NodeTold]:
+        """What is known of a run, by node."""
+        return self._runs.get(run, _NOBODY)
+
+    def keep(self, job_ids: Collection[int]) -> None:
+        """Forget runs of other jobs than these, by Slurm's own numbers."""
+        for run in [run for run in self._runs if run.job_id not in job_ids]:
+            del self._runs[run]
+
+
+def newest_step(told: Mapping[str, NodeTold]) -> int | None:
+    """Steps done at the newest checkpoint that the run could come back from, as far as all nodes know of it."""
+    known = [node.saved_step if node.saved_step is not None else node.restored_step for node in told.values()]
+    steps = [step for step in known if step is not None]
+    return min(steps) if steps and len(steps) == len(known) else None
+
+
+def _run(job: agent_pb2.JobName) -> RunKey:
+    return RunKey(job.job_id, job.restart)
+
+
+def _told(job: agent_pb2.JobReport) -> NodeTold:
+    checkpoint = job.checkpoint
+    stepped_ago_s: float | None = None
+    if job.HasField("first_step_ns"):
+        stepped_ago_s = max(job.monotonic_ns - job.first_step_ns, 0) * NS
+    elif job.HasField("steps") and job.steps > 0:
+        stepped_ago_s = 0.0
+    return NodeTold(
+        ranks=tuple(job.ranks),
+        world_size=job.world_size if job.HasField("world_size") else None,
+        saving=tuple(checkpoint.ranks),
+        restored_step=checkpoint.restored_step if checkpoint.HasField("restored_step") else None,
+        saved_step=checkpoint.saved_step if checkpoint.HasField("saved_step") else None,
+        stepped_ago_s=stepped_ago_s,
+        usr1=Usr1(job.usr1.caught, job.usr1.fatal) if job.HasField("usr1") else None,
+    )

@@ -1,0 +1,146 @@
+"""May this job be taken off its nodes, and how does it come back? Pure.
+
+A job comes back where all its ranks save when they are asked, and say so; or where its user has declared that it saves and
+requeues itself on SIGUSR1, and no agent sees that the signal would end it, or that nobody would heed it. Any other is left alone,
+whoever asks, unless an operator forces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain, filterfalse, islice
+
+from controller.observe.user_options import read_wishes
+from controller.preempt.job_reports import NodeTold
+from controller.slurm.client import Phase, SlurmJob
+from controller.state.preemption import Preemption, Stage, Way
+
+_NAMED = 5
+"""Nodes or ranks that are named in a sentence."""
+_NOT_RUNNING = {
+    Phase.PENDING: "does not run",
+    Phase.CONFIGURING: "is only just starting",
+    Phase.COMPLETING: "is ending",
+    Phase.SUSPENDED: "is suspended; `scontrol resume` lets it go on",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comeback:
+    """The answer."""
+
+    way: Way
+    """How it would come back; NONE: it cannot."""
+    why_not: str = ""
+    """Why it is not to be preempted, in words that go behind "job 12 "; empty: it may be."""
+    final: bool = False
+    """Not by force either."""
+
+    @property
+    def may(self) -> bool:
+        """Whether it may be preempted."""
+        return not self.why_not
+
+
+def comeback(
+    job: SlurmJob,
+    told: Mapping[str, NodeTold],
+    connected: Collection[str],
+    under_way: Preemption | None,
+    watching: Collection[str] = (),
+) -> Comeback:
+    """`told`: what agents say of the job's present run, by node; `connected`: nodes whose agents are there; `watching`: nodes
+    whose agents tell what signals do to jobs."""
+    final = _never(job, under_way)
+    if final:
+        return Comeback(Way.NONE, final, final=True)
+    nodes = [share.node for share in job.allocated]
+    silent = [node for node in nodes if node not in connected]
+    lacking = _lacking_ranks(told)
+    if not lacking and not silent:
+        return Comeback(Way.CHECKPOINT)
+    if read_wishes(job.comment).preemptible:
+        unheeded = _unheeded(told, nodes, connected, watching)
+        return Comeback(Way.NONE, unheeded) if unheeded else Comeback(Way.SIGNAL)
+    if not lacking:
+        return Comeback(Way.CHECKPOINT, f"could save, but {_agents(silent)} not connected")
+    return Comeback(Way.NONE, _no_way(told, silent, lacking))
+
+
+def _never(job: SlurmJob, under_way: Preemption | None) -> str:
+    """What stands in the way of force too."""
+    if under_way is not None and under_way.stage in {Stage.ASKED, Stage.SAVED, Stage.STOPPED}:
+        return f"is being preempted already ({under_way.stage.value}, by {under_way.cause.value})"
+    if job.phase is Phase.ENDED:
+        return f"has ended ({job.state})"
+    if job.phase is not Phase.RUNNING:
+        return _NOT_RUNNING[job.phase]
+    if not job.requeue:
+        return "was submitted with --no-requeue: Slurm would not start it again"
+    if not job.batch or job.het_job_id is not None:
+        return "is interactive, or part of a heterogeneous job: Slurm does not requeue it"
+    return "has no number that its agents know it by" if job.raw_id is None else ""
+
+
+def _lacking_ranks(told: Mapping[str, NodeTold]) -> str:
+    """Why asking the ranks is no way; empty: all of them save when they are asked."""
+    ranks = {rank for node in told.values() for rank in node.ranks}
+    saving = [rank for node in told.values() for rank in node.saving]
+    sizes = {node.world_size for node in told.values() if node.world_size is not None}
+    if not saving:
+        return "no rank has called headway_job.checkpoint"
+    if len(sizes) > 1 or len(set(saving)) < len(saving):
+        return "several programs train in it, and only one can be asked to save"
+    return _missing(ranks, frozenset(saving), max(sizes, default=max(saving) + 1))
+
+
+def _missing(ranks: Collection[int], saving: Collection[int], size: int) -> str:
+    """Which of so many ranks, and of those that train, do not save. The size is what a job says: it is never counted through."""
+    beyond = sorted(rank for rank in ranks if rank >= size and rank not in saving)
+    number = size - sum(rank < size for rank in saving) + len(beyond)
+    if number == 0:
+        return ""
+    named = map(str, islice(chain(filterfalse(saving.__contains__, range(size)), beyond), _NAMED))
+    who = f"{'ranks' if number > 1 else 'rank'} {_few(named, number)} of {size}"
+    return f"{who} {'have' if number > 1 else 'has'} not called headway_job.checkpoint"
+
+
+def _unheeded(
+    told: Mapping[str, NodeTold], nodes: list[str], connected: Collection[str], watching: Collection[str]
+) -> str:
+    """Why USR1 would not bring it back; empty: it would, or where agents cannot tell, its user says so."""
+    there = [node for node in nodes if node in connected]
+    shown = {node: told[node].usr1 for node in there if node in told}
+    fatal = [node for node, usr1 in shown.items() if usr1 is not None and usr1.fatal]
+    if fatal:
+        return (
+            f"would be ended by USR1: on {_few(sorted(fatal))} a process that Slurm started neither catches nor ignores it (yet); "
+            "put `trap '' USR1` at the top of the batch script, and `env --ignore-signal=USR1` before what srun starts"
+        )
+    if not shown and there and all(node in watching for node in there):
+        return "cannot be sent USR1 yet: its agents have not told whether that would end it; ask again in some seconds"
+    if len(there) < len(nodes) or not shown or any(usr1 is None or usr1.caught for usr1 in shown.values()):
+        return ""
+    return "would not heed USR1: no process in it catches the signal (yet), though its comment says headway=preemptible"
+
+
+def _no_way(told: Mapping[str, NodeTold], silent: list[str], lacking: str) -> str:
+    declared = "nor does its comment say headway=preemptible"
+    if silent and not told:
+        return f"cannot come back: {_agents(silent)} not connected, so nobody knows whether it saves, {declared}"
+    if not told:
+        return f"cannot come back: no process in it tells its agent that it trains (yet), {declared}"
+    also = f" ({_agents(silent)} not connected)" if silent else ""
+    return f"cannot come back: {lacking}{also}, {declared}"
+
+
+def _agents(nodes: list[str]) -> str:
+    return f"the agent{'s' if len(nodes) > 1 else ''} of {_few(sorted(nodes))} {'are' if len(nodes) > 1 else 'is'}"
+
+
+def _few(names: Iterable[str], number: int | None = None) -> str:
+    """The first names, and how many more there are of `number`, or of those given."""
+    listed = list(names)
+    more = (len(listed) if number is None else number) - _NAMED
+    return ", ".join(listed[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,102 @@
+"""Preemptions in words, for events, `headway why` and the log. Pure."""
+
+from __future__ import annotations
+
+from controller.base.text import count, duration
+from controller.preempt.preemptibility import Comeback
+from controller.state.preemption import Cause, Elsewhere, Preemption, Stage, Way
+
+_BY = {Cause.OPERATOR: "an operator", Cause.THRESHOLD: "the contention threshold", Cause.POLICY: "the policy"}
+
+
+def event_words(preemption: Preemption) -> str:
+    """What has just happened."""
+    stage, but = preemption.stage, _but(preemption)
+    at, where = at_step(preemption), elsewhere_words(preemption.elsewhere)
+    again = f" again (try {preemption.attempt})" if preemption.attempt > 1 else ""
+    words = {
+        Stage.ASKED: f"{_asked(preemption)}{again}, for {_BY[preemption.cause]}: {preemption.why}",
+        Stage.SAVED: f"saved{at}, stands still; it is requeued",
+        Stage.STOPPED: f"stopped{at}, to be placed again{where}{but}",
+        Stage.STARTED: f"runs again{but}" if preemption.open else f"runs again, and is let out of sight{but}",
+        Stage.RESUMED: f"trains again{at}, {_took(preemption)} after it was asked{but}",
+        Stage.CALLED_OFF: f"called off, it was left where it is: {preemption.problem}",
+        Stage.OVER: f"over: {preemption.problem}",
+    }
+    return words[stage]
+
+
+def why_words(preemption: Preemption, now_s: float) -> str:
+    """A sentence about the newest preemption of a job, with a blank before it."""
+    by = f"{_BY[preemption.cause]} ({preemption.why})"
+    ago = duration(max(now_s - (preemption.ended_s or preemption.asked_s), 0.0))
+    match preemption.stage:
+        case Stage.ASKED:
+            return f" It is being preempted by {by}: {_asked(preemption)} {ago} ago."
+        case Stage.SAVED:
+            return f" It is being preempted by {by}: saved{at_step(preemption)}, about to be requeued."
+        case Stage.STOPPED:
+            return f" It was stopped{at_step(preemption)} by {by}, and is placed again{elsewhere_words(preemption.elsewhere)}."
+        case Stage.STARTED | Stage.RESUMED:
+            took = f"; it took {_took(preemption)} to its next step" if preemption.resumed_s else ""
+            return f" It was preempted {ago} ago by {by} and came back{at_step(preemption)}{took}{_but(preemption)}."
+        case Stage.CALLED_OFF | Stage.OVER:
+            word = "called off" if preemption.stage is Stage.CALLED_OFF else "over"
+            return f" A preemption by {by} was {word} {ago} ago: {preemption.problem}."
+
+
+def facts_of(preemption: Preemption) -> dict[str, str]:
+    """The numbers behind that, by name."""
+    times = {
+        "asked": preemption.asked_s,
+        "saved": preemption.saved_s,
+        "stopped": preemption.stopped_s,
+        "started": preemption.started_s,
+        "resumed": preemption.resumed_s,
+    }
+    return {
+        "preemption": str(preemption.number),
+        "preemption_stage": preemption.stage.value,
+        "preemption_cause": preemption.cause.value,
+        "preemption_way": preemption.way.value,
+        **({} if preemption.step is None else {"preemption_step": str(preemption.step)}),
+        **{f"preemption_{name}_s": f"{time_s:.3f}" for name, time_s in times.items() if time_s is not None},
+    }
+
+
+def forced_words(found: Comeback, step: int | None) -> str:
+    """Of a job that is stopped though it cannot come back; `step`: of its newest checkpoint."""
+    return f"by force, though it {found.why_not}: {lost_words(step)}"
+
+
+def lost_words(step: int | None) -> str:
+    """What a job loses that is stopped before it has saved."""
+    return "what it has not saved by itself is lost" if step is None else f"what it did after step {step} is lost"
+
+
+def at_step(preemption: Preemption) -> str:
+    """ " at step 41"; empty where no step is known."""
+    return "" if preemption.step is None else f" at step {preemption.step}"
+
+
+def elsewhere_words(elsewhere: Elsewhere) -> str:
+    """ " on n1,n2 with 4 GPUs"; empty where nothing was wished for."""
+    only = f" on {','.join(sorted(elsewhere.only))}" if elsewhere.only else ""
+    avoid = f" off {','.join(sorted(elsewhere.avoid))}" if elsewhere.avoid else ""
+    return f"{only}{avoid}" + (f" with {count(elsewhere.gpus, 'GPU')}" if elsewhere.gpus is not None else "")
+
+
+def _asked(preemption: Preemption) -> str:
+    if preemption.way is Way.CHECKPOINT:
+        return f"asked to save within {preemption.within_s:g} s"
+    if preemption.way is Way.SIGNAL:
+        return f"sent USR1, to requeue itself within {preemption.within_s:g} s"
+    return "about to be stopped by force"
+
+
+def _took(preemption: Preemption) -> str:
+    return f"{max((preemption.resumed_s or 0.0) - preemption.asked_s, 0.0):.1f} s"
+
+
+def _but(preemption: Preemption) -> str:
+    return f" ({preemption.problem})" if preemption.problem else ""

@@ -1,0 +1,201 @@
+"""What is stored of jobs as the rows that the simulator's slowdown models are fitted from.
+
+Pairs (pair_table.fit), locality by shape (locality.fit), steps by ring rate (step_fit.fit) and throughput by size (scaling.fit).
+A model is called by its script and the beginning of its signature, so that the same model has one name whoever trains it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from controller.profiles.ideal import step_profile
+from controller.profiles.reader import ProfileReader
+from controller.profiles.sensitivity import StepProfile, sent_bytes
+from controller.profiles.sightings import ProfileRow
+from controller.profiles.windows import Observation, Shape, Trained
+from simulator.slowdown.locality import LocalityRow
+from simulator.slowdown.pair_table import PairRow
+from simulator.slowdown.profiles import key_of
+from simulator.slowdown.scaling import ScalingRow
+from simulator.slowdown.step_fit import StepRow
+
+GB = 1e9
+_SIGNATURE_CHARS = 8
+
+Racks = Callable[[str], str | int]
+"""The rack of a node."""
+_Alone = dict[tuple[str, Shape], float]
+
+
+@dataclass(frozen=True, slots=True)
+class FitRows:
+    """Rows by the fit that reads them."""
+
+    pairs: tuple[PairRow, ...]
+    locality: tuple[LocalityRow, ...]
+    steps: tuple[StepRow, ...]
+    scaling: tuple[ScalingRow, ...]
+    models: tuple[ModelRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """What profiles say of a model without any fit: medians over them."""
+
+    model: str
+    compute_s: float
+    """Of a step: all that does not wait for communication."""
+    bytes: float
+    """Of a ring's all-reduce that would load the links as much."""
+    overlap: float
+    """Share of the shorter of computing and communicating that is hidden behind the other."""
+
+
+def model_name(trained: Trained) -> str:
+    """The model's name in rows: without commas, which separate GPUs and nodes there."""
+    script = _clean(trained.script.removesuffix(".py")) or "unknown"
+    return f"{script}-{trained.signature[:_SIGNATURE_CHARS]}" if trained.signature else script
+
+
+class Names:
+    """Names of models in rows: batch sizes and models of GPUs are in them where several were seen of one model."""
+
+    def __init__(self, seen: Iterable[tuple[Trained, Shape | None]]) -> None:
+        self._batches: dict[str, set[int]] = defaultdict(set)
+        self._gpus: dict[str, set[str]] = defaultdict(set)
+        for trained, shape in seen:
+            if trained.batch_size is not None:
+                self._batches[model_name(trained)].add(trained.batch_size)
+            if shape is not None and shape.gpu_model:
+                self._gpus[model_name(trained)].add(shape.gpu_model)
+
+    def of(self, trained: Trained, shape: Shape | None) -> str:
+        """The name of that model, trained on GPUs of that shape."""
+        name = model_name(trained)
+        if trained.batch_size is not None and len(self._batches[name]) > 1:
+            name = f"{name}-b{trained.batch_size}"
+        if shape is not None and shape.gpu_model and len(self._gpus[model_name(trained)]) > 1:
+            name = f"{name}-{_clean(shape.gpu_model)}"
+        return name
+
+
+def _clean(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)
+
+
+def rows(store: ProfileReader, racks: Racks = lambda _: 0, since_s: float = 0.0) -> FitRows:
+    """Everything measured since then. Jobs whose model is not known are left out."""
+    seen = [item for item in store.observations(since_s) if item.trained.signature]
+    profiles = [row for row in store.profiles(since_s) if row.trained.signature]
+    names = Names([(item.trained, item.shape) for item in seen] + [(row.trained, row.shape) for row in profiles])
+    alone = _alone(seen, names)
+    return FitRows(
+        pairs=tuple(_pairs(seen, alone, names)),
+        locality=tuple(_locality(seen, racks, names)),
+        steps=tuple(_steps(profiles, names)),
+        scaling=tuple(_scaling(alone)),
+        models=tuple(_models(profiles, names)),
+    )
+
+
+def _alone(seen: list[Observation], names: Names) -> _Alone:
+    """Median throughput alone, by model and shape."""
+    found: dict[tuple[str, Shape], list[float]] = defaultdict(list)
+    for item in seen:
+        if item.alone:
+            found[names.of(item.trained, item.shape), item.shape].append(item.steps_per_s)
+    return {key: median(rates) for key, rates in found.items()}
+
+
+def _scaling(alone: _Alone) -> list[ScalingRow]:
+    """One row for each size, at the shape in which it is fastest; with a GPU's batch fixed, examples/s are as GPUs x steps/s."""
+    best: dict[tuple[str, int], float] = defaultdict(float)
+    for (model, shape), steps_per_s in alone.items():
+        best[model, shape.gpus] = max(best[model, shape.gpus], steps_per_s)
+    return [ScalingRow(model, "", gpus, gpus * steps_per_s) for (model, gpus), steps_per_s in sorted(best.items())]
+
+
+def _pairs(seen: list[Observation], alone: _Alone, names: Names) -> list[PairRow]:
+    """One row for each window in which exactly two known jobs met, where the target is known alone at the same shape."""
+    found = []
+    for item in seen:
+        base = alone.get((names.of(item.trained, item.shape), item.shape))
+        if base is None or len(item.neighbours) != 1:
+            continue
+        other = item.neighbours[0]
+        if other.trained is None or other.shape is None or not other.trained.signature or other.steps_per_s is None:
+            continue
+        target = _key(names.of(item.trained, item.shape), item.shape)
+        beside = _key(names.of(other.trained, other.shape), other.shape)
+        found.append(PairRow(target, beside, item.steps_per_s / base))
+    return found
+
+
+def _key(name: str, shape: Shape) -> str:
+    """`model,GPUs,nodes`, as the pair table looks it up."""
+    return f"{key_of(name)},{shape.gpus},{shape.nodes}"
+
+
+def _locality(seen: list[Observation], racks: Racks, names: Names) -> list[LocalityRow]:
+    """One row for each run alone, by tier; rows are compared among jobs of as many GPUs."""
+    found: dict[tuple[str, str, int, tuple[int, int]], list[float]] = defaultdict(list)
+    for item in seen:
+        tier = tier_of(item, racks)
+        if item.alone and tier is not None:
+            run = (item.run.job_id, item.run.restart)
+            found[names.of(item.trained, item.shape), f"{item.shape.gpus} GPUs", tier, run].append(item.steps_per_s)
+    return [
+        LocalityRow(model, setting, tier, median(rates)) for (model, setting, tier, _), rates in sorted(found.items())
+    ]
+
+
+def tier_of(item: Observation, racks: Racks) -> int | None:
+    """0 one socket, 1 one node, 2 one rack, 3 several racks; None where the sockets are not known."""
+    if len(item.nodes) == 1:
+        if item.shape.gpus == 1:
+            return 0
+        return None if item.sockets is None else int(item.sockets > 1)
+    return 2 if len({racks(node) for node in item.nodes}) == 1 else 3
+
+
+def _steps(rows: list[ProfileRow], names: Names) -> list[StepRow]:
+    """One row for each profile of a whole job: its step, at the rate that its bytes passed a node's link meanwhile."""
+    found = []
+    for row in rows:
+        if row.shape is None:
+            continue
+        profile = step_profile(row)
+        gbs = 1.0  # of one node it does not matter
+        if row.shape.nodes > 1:
+            sent = sent_bytes(profile, row.shape.nodes)
+            if sent <= 0 or profile.communicate_s <= 0:
+                continue
+            gbs = sent / profile.communicate_s / GB
+        found.append(StepRow(names.of(row.trained, row.shape), row.shape.nodes, gbs, row.step_s))
+    return found
+
+
+def _models(rows: list[ProfileRow], names: Names) -> list[ModelRow]:
+    """One row for each model."""
+    found: dict[str, list[StepProfile]] = defaultdict(list)
+    for row in rows:
+        if row.step_s > row.exposed_s:
+            found[names.of(row.trained, row.shape)].append(step_profile(row))
+    return [
+        ModelRow(
+            model=model,
+            compute_s=median(profile.step_s - profile.exposed_s for profile in profiles),
+            bytes=median(profile.ring_bytes for profile in profiles),
+            overlap=median(_overlap(profile) for profile in profiles),
+        )
+        for model, profiles in sorted(found.items())
+    ]
+
+
+def _overlap(profile: StepProfile) -> float:
+    shorter_s = min(profile.step_s - profile.exposed_s, profile.communicate_s)
+    return min(profile.hidden_s / shorter_s, 1.0) if shorter_s > 0 else 0.0

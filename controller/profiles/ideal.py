@@ -1,0 +1,131 @@
+"""What a job would achieve alone, from what is stored; and how wrong such numbers have been."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import median
+
+from controller.profiles.reader import ProfileReader
+from controller.profiles.sensitivity import (
+    Ideal,
+    Priors,
+    Sensitivity,
+    StepProfile,
+    best_ideal,
+    from_jobs,
+    from_profiles,
+    from_windows,
+    predict_step_s,
+    relative_spread,
+    ring_bytes,
+    sensitivity,
+)
+from controller.profiles.sightings import ProfileRow
+from controller.profiles.windows import RunKey, Shape, Trained
+
+_RECENT_WINDOWS = 2000
+"""An ideal is made of so many windows at most, the newest: of 30 s each, most of a day."""
+_RECENT_PROFILES = 50
+_SAME_BUSY = 1.2
+"""Times that kernels take may differ by so much: clocks of GPUs of one model do, by heat and power."""
+_FEW = 3
+"""Runs, kinds of jobs or predictions that it takes to say how such things spread."""
+
+
+def ideal_of(
+    store: ProfileReader, job_id: int, trained: Trained, shape: Shape, nodes: Collection[str], priors: Priors
+) -> Ideal | None:
+    """Of a job on these nodes: by its own windows alone, those of jobs of its kind and shape, or its kind's profiles.
+
+    A job whose model is not known is only compared with itself: a script may train anything. So is one whose GPUs compute for
+    another time in a step than those of the others, as with another batch size. For one on a single node nothing is predicted.
+    """
+    alone = store.alone(trained, shape, _RECENT_WINDOWS)
+    own = from_windows(alone.pop(job_id, []), priors)
+    if own is not None or not trained.signature:
+        return own
+    busy = store.busy(trained, shape)
+    alike = from_jobs([median(alone[other]) for other in _alike(job_id, alone, busy)], priors)
+    if alike is not None:
+        return alike
+    if shape.nodes < 2:
+        return None  # on one node it is hosts that jobs share, and a profile tells nothing of a free one
+    rows = store.profiles_like(trained, shape, _RECENT_PROFILES)
+    others = _alike(job_id, {row.run.job_id for row in rows}, busy)
+    profiles = [step_profile(row) for row in rows if row.run.job_id in others]
+    return best_ideal(from_profiles(profiles, shape.nodes, store.link_bytes_per_s(nodes), priors))
+
+
+def _alike(job_id: int, others: Collection[int], busy: Mapping[int, float]) -> set[int]:
+    """Those of one kind whose GPUs compute for about as long in a step as the job's; of which it is not known, all.
+
+    Where it is not known of the job itself, they are all or none: as they are alike, or differ among each other.
+    """
+    own_s = busy.get(job_id)
+    if own_s is not None:
+        return {other for other in others if _is_about(own_s, busy.get(other, own_s))}
+    known = [busy[other] for other in others if other in busy]
+    return set(others) if not known or _is_about(min(known), max(known)) else set()
+
+
+def _is_about(one_s: float, other_s: float) -> bool:
+    return max(one_s, other_s) <= _SAME_BUSY * min(one_s, other_s)
+
+
+def sensitivity_of(store: ProfileReader, run: RunKey, since_s: float, priors: Priors) -> Sensitivity | None:
+    """CS of a run over its windows since then, at the shape and place that it has in the newest; None where there are none."""
+    seen = list(store.observations(since_s, run))
+    if not seen:
+        return None
+    newest = seen[-1]
+    now = [item.steps_per_s for item in seen if (item.trained, item.nodes) == (newest.trained, newest.nodes)]
+    ideal = ideal_of(store, run.job_id, newest.trained, newest.shape, newest.nodes, priors)
+    return sensitivity(median(now), ideal)
+
+
+def step_profile(row: ProfileRow) -> StepProfile:
+    """The numbers that predictions are made of."""
+    return StepProfile(row.step_s, row.compute_s, row.exposed_s, row.hidden_s, ring_bytes(row.kinds))
+
+
+def measured_priors(store: ProfileReader, since_s: float) -> Priors:
+    """How windows, jobs and predictions have differed since then; the defaults where there is too little to say."""
+    windows: dict[tuple[Trained, Shape, int], list[float]] = defaultdict(list)
+    places: dict[tuple[Trained, Shape], tuple[str, ...]] = {}
+    for item in store.observations(since_s):
+        if item.alone:
+            windows[item.trained, item.shape, item.run.job_id].append(item.steps_per_s)
+            places[item.trained, item.shape] = item.nodes
+    jobs: dict[tuple[Trained, Shape], list[float]] = defaultdict(list)
+    for (trained, shape, _), rates in windows.items():
+        jobs[trained, shape].append(median(rates))
+    misses = [
+        miss
+        for (trained, shape), medians in jobs.items()
+        if (miss := _miss(store, trained, shape, places[trained, shape], median(medians))) is not None
+    ]
+    usual = Priors()
+    return Priors(
+        window_spread=_typical(map(relative_spread, windows.values()), usual.window_spread),
+        job_spread=_typical(map(relative_spread, jobs.values()), usual.job_spread),
+        prediction_error=_typical(misses, usual.prediction_error),
+    )
+
+
+def _miss(
+    store: ProfileReader, trained: Trained, shape: Shape, nodes: Sequence[str], alone_steps_per_s: float
+) -> float | None:
+    """Relative error of the prediction of a kind of job, where both it and the truth are known."""
+    free = store.link_bytes_per_s(nodes)
+    steps_s = [
+        step_s
+        for row in store.profiles_like(trained, shape, _RECENT_PROFILES)
+        if (step_s := predict_step_s(step_profile(row), shape.nodes, free)) is not None
+    ]
+    return abs(1 / median(steps_s) / alone_steps_per_s - 1) if steps_s else None
+
+
+def _typical(values: Iterable[float | None], usual: float) -> float:
+    known = [value for value in values if value is not None]
+    return median(known) if len(known) >= _FEW else usual

@@ -1,0 +1,342 @@
+"""What was measured of jobs, in one SQLite file beside the journal: sights of nodes, throughputs by window, profiles.
+
+A report is in here once, however often it was sent: with it, in the same transaction, its number is noted, and that is what the
+agent is acknowledged. Throughputs are worked out from sights (windows.py), again whenever a late sight of a window comes in.
+Everything is kept for a bounded time. One process writes. A file that is damaged, or of a newer version, is set aside (see
+sqlite_file), and a new one is filled as jobs run: what was measured is worth less than a controller that works.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from controller.base.sqlite_file import UnusableFileError, check, connect, is_damage, require_columns, set_aside
+from controller.profiles import tables
+from controller.profiles.reader import ProfileReader, ProfileStoreError
+from controller.profiles.sightings import Arrival, gpu_models, profile_of, sighting_of
+from controller.profiles.windows import Links, Observation, SlurmRun, observe_window, own_nodes
+
+__all__ = ["ProfileStore", "ProfileStoreError", "StoreSettings"]
+
+log = structlog.get_logger(__name__)
+
+_OF_A_ROW = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError)
+"""Errors of the values that were to be written, not of the file."""
+_CHECK_S = 5.0
+"""Longest look at all pages at the start, seconds."""
+_RENEW_EVERY_S = 600.0
+"""A disk that damages one file after the other is not filled with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """How finely throughputs are kept, and for how long."""
+
+    window_s: float = 30.0
+    lag_s: float = 15.0
+    """A window is worked out so long after its end: by then the reports of a cluster that is well have come."""
+    keep_sights_s: float = 2 * 3600.0
+    """Reports that come later than this (an agent was cut off for so long) add nothing to throughputs."""
+    keep_days: float = 90.0
+    """Of observations and profiles."""
+    keep_all_hours: float = 6.0
+    """Of older windows are kept: those with which a run began, `keep_first` alone and as many with neighbours, and one in
+    `keep_one_in`. So short runs keep all that there is, and a month of a long one does not fill the disk."""
+    keep_first: int = 20
+    keep_one_in: int = 20
+    keep_receipts_days: float = 30.0
+    """Of runs of agents that are heard of no more."""
+
+
+class ProfileStore(ProfileReader):
+    """The one writer. Invariant: a report is taken whole, with its number, or not at all; and none is taken twice."""
+
+    def __init__(self, path: Path, settings: StoreSettings | None = None, links: Links = own_nodes) -> None:
+        """Open the file, or make it (mode 0600 in a folder of mode 0700). Raises ProfileStoreError that says what to mend.
+
+        May be used by any thread, by one at a time.
+        """
+        self.settings = StoreSettings() if settings is None else settings
+        self.links = links
+        self._thinned_s = 0.0
+        self._gpu_models: dict[str, dict[int, str]] = {}
+        self._runs: dict[int, SlurmRun] = {}
+        """As last noted, by job."""
+        self._path = path
+        self._renewed_s = -_RENEW_EVERY_S
+        super().__init__(self._open())
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            try:
+                return self._prepared()
+            except UnusableFileError as problem:
+                aside = set_aside(self._path, problem.kind, time.time())
+                log.error("profiles_set_aside", problem=str(problem), file=str(aside), effect="they are measured anew")
+                return self._prepared()
+        except (OSError, sqlite3.Error, UnicodeDecodeError, UnusableFileError) as error:
+            raise _unusable(self._path, error) from error
+
+    def _prepared(self) -> sqlite3.Connection:
+        """Raises UnusableFileError where another file may take this one's place."""
+        db = connect(self._path, any_thread=True)
+        try:
+            _prepare(db)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            db.close()
+            if is_damage(error):
+                raise UnusableFileError("damaged", str(error)) from error
+            raise
+        except UnusableFileError:
+            db.close()
+            raise
+        return db
+
+    def _failed(self, verb: str, error: Exception) -> ProfileStoreError:
+        """Return what to raise for it. Where the file is damaged, another is in its place by then."""
+        if is_damage(error) and time.monotonic() - self._renewed_s > _RENEW_EVERY_S:
+            self._renewed_s = time.monotonic()
+            with suppress(sqlite3.Error):
+                self._db.close()
+            try:
+                aside = set_aside(self._path, "damaged", time.time())
+            except OSError as problem:
+                return _unusable(self._path, problem)
+            log.error("profiles_set_aside", problem=str(error), file=str(aside), effect="they are measured anew")
+            self._db = self._open()
+            self._thinned_s = 0.0
+            self._gpu_models.clear()
+            self._runs = {}
+        return ProfileStoreError(f"profiles cannot be {verb}: {error}; is the disk full?")
+
+    def close(self) -> None:
+        """Write everything back into the one file."""
+        self._db.close()
+
+    # --- taking in
+
+    def highest(self, node: str, run_id: str) -> int:
+        """Highest number of a report of that run of the agent that is stored; 0: none."""
+        return self._receipt(node, run_id)[0]
+
+    def lost(self, node: str, run_id: str) -> int:
+        """Reports of that run below the highest that never came: the agent had given them up."""
+        return self._receipt(node, run_id)[1]
+
+    def _receipt(self, node: str, run_id: str) -> tuple[int, int]:
+        with self._reading() as db:
+            row = db.execute(
+                "SELECT number, lost FROM receipt WHERE node = ? AND run_id = ?", (node, run_id)
+            ).fetchone()
+        return (0, 0) if row is None else (row[0], row[1])
+
+    def take(self, arrivals: Sequence[Arrival]) -> list[bool]:
+        """Store what has not been stored; which of them was new. Raises ProfileStoreError, and then nothing is stored."""
+        new = []
+        with self._writing() as db:
+            for arrival in arrivals:
+                number, highest = arrival.report.number, self.highest(arrival.node, arrival.run_id)
+                new.append(number > highest)
+                if number <= highest:
+                    continue
+                db.execute(
+                    "INSERT INTO receipt VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+                    " SET number = excluded.number, lost = lost + excluded.lost, time_s = excluded.time_s",
+                    (arrival.node, arrival.run_id, number, number - highest - 1, arrival.time_s),
+                )
+                self._keep(db, arrival)
+        return new
+
+    def _keep(self, db: sqlite3.Connection, arrival: Arrival) -> None:
+        profile = profile_of(arrival)
+        if profile is not None:
+            tables.insert_profile(db, profile)
+        self._note_gpus(db, arrival)
+        found = sighting_of(arrival, self._gpu_models_of(arrival.node))
+        if found is None or found.time_s < arrival.time_s - self.settings.keep_sights_s:
+            return  # what else was seen in that window may be forgotten: half of it would be worse than none
+        slot = self._slot(found.time_s)
+        if found.sight is not None:
+            tables.insert_sight(db, found.sight)
+            db.execute("INSERT OR IGNORE INTO due VALUES (?)", (slot,))
+        db.executemany(
+            "INSERT OR IGNORE INTO present VALUES (?, ?, ?)", [(slot, found.node, job_id) for job_id in found.present]
+        )
+
+    def _note_gpus(self, db: sqlite3.Connection, arrival: Arrival) -> None:
+        if arrival.report.WhichOneof("kind") != "telemetry":
+            return
+        models = gpu_models(arrival.report.telemetry)
+        if models is not None and models != self._gpu_models_of(arrival.node):
+            db.execute(
+                "INSERT INTO node (name, gpu_models) VALUES (?, ?) ON CONFLICT DO UPDATE SET gpu_models = excluded.gpu_models",
+                (arrival.node, json.dumps(models)),
+            )
+            self._gpu_models[arrival.node] = models
+
+    def _gpu_models_of(self, node: str) -> dict[int, str]:
+        """As last told: also by an agent that ran before this one, or reported to the controller before."""
+        if node not in self._gpu_models:
+            with self._reading() as db:
+                row = db.execute("SELECT gpu_models FROM node WHERE name = ?", (node,)).fetchone()
+            self._gpu_models[node] = _gpu_models_in(row[0] if row else "{}")
+        return self._gpu_models[node]
+
+    def note_present(
+        self, time_s: float, jobs_by_node: Mapping[str, Iterable[int]], runs: Iterable[SlurmRun] = ()
+    ) -> None:
+        """Numeric ids of jobs that Slurm has on nodes now: those that report nothing are neighbours all the same. And `runs`, which
+        its jobs are at: to which of them a report belongs is for Slurm to say, not for the job.
+        """
+        slot = self._slot(time_s)
+        rows = [(slot, node, job_id) for node, jobs in jobs_by_node.items() for job_id in jobs]
+        noted = {told.run.job_id: told for told in runs}
+        with self._writing() as db:
+            db.executemany("INSERT OR IGNORE INTO present VALUES (?, ?, ?)", rows)
+            for job_id, told in noted.items():
+                if self._runs.get(job_id) != told:
+                    tables.insert_run(db, told)
+        self._runs = noted
+
+    def note_node(self, name: str, link_bits_per_s: int | None) -> None:
+        """The rate of the node's fastest network interface."""
+        with self._writing() as db:
+            db.execute(
+                "INSERT INTO node (name, link_bits_per_s) VALUES (?, ?)"
+                " ON CONFLICT DO UPDATE SET link_bits_per_s = excluded.link_bits_per_s",
+                (name, link_bits_per_s),
+            )
+
+    def _slot(self, time_s: float) -> int:
+        return int(time_s // self.settings.window_s)
+
+    # --- throughputs by window
+
+    def work_out(self, now_s: float) -> int:
+        """Work out the windows that are over and have news; how many. Raises ProfileStoreError."""
+        last = self._slot(now_s - self.settings.lag_s - self.settings.window_s)
+        with self._reading() as db:
+            slots = [slot for (slot,) in db.execute("SELECT slot FROM due WHERE slot <= ? ORDER BY slot", (last,))]
+        for slot in slots:
+            found = self._observed(slot)
+            with self._writing() as db:
+                db.execute("DELETE FROM observation WHERE start_s = ?", (slot * self.settings.window_s,))
+                for item in found:
+                    tables.insert_observation(db, item)
+                db.execute("DELETE FROM due WHERE slot = ?", (slot,))
+        return len(slots)
+
+    def _observed(self, slot: int) -> list[Observation]:
+        """A window with values that cannot be is left out: it must not keep those after it waiting."""
+        try:
+            with self._reading():
+                return self._observe(slot)
+        except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+            log.error("window_left_out", slot=slot, problem=f"{type(error).__name__}: {str(error)[:200]}")
+            return []
+
+    def _observe(self, slot: int) -> list[Observation]:
+        start_s, length_s = slot * self.settings.window_s, self.settings.window_s
+        rows = self._db.execute(f"{tables.SIGHTS} WHERE time_s >= ? AND time_s < ?", (start_s, start_s + length_s))
+        sights = [tables.sight(row) for row in rows]
+        present: dict[str, list[int]] = defaultdict(list)
+        for node, job_id in self._db.execute("SELECT node, job_id FROM present WHERE slot = ?", (slot,)):
+            present[node].append(job_id)
+        runs = tables.runs_of(self._db, (sight.job_id for sight in sights))
+        return observe_window(sights, start_s, length_s, present, self.links, runs)
+
+    # --- retention
+
+    def prune(self, now_s: float) -> None:
+        """Drop what is older than the settings say."""
+        # A window more than what may still come in: no window is ever worked out from half of its sights.
+        sights_s = now_s - self.settings.keep_sights_s - 2 * self.settings.window_s
+        kept_s = now_s - self.settings.keep_days * 86400
+        with self._writing() as db:
+            db.execute("DELETE FROM sight WHERE time_s < ?", (sights_s,))
+            db.execute("DELETE FROM present WHERE slot < ?", (self._slot(sights_s),))
+            db.execute("DELETE FROM due WHERE slot <= ?", (self._slot(sights_s),))
+            db.execute("DELETE FROM observation WHERE start_s < ?", (kept_s,))
+            self._thin(db, now_s - self.settings.keep_all_hours * 3600)
+            db.execute("DELETE FROM profile WHERE time_s < ?", (kept_s,))
+            db.execute("DELETE FROM run WHERE start_s < ? AND job_id NOT IN (SELECT job_id FROM present)", (kept_s,))
+            db.execute("DELETE FROM receipt WHERE time_s < ?", (now_s - self.settings.keep_receipts_days * 86400,))
+
+    def _thin(self, db: sqlite3.Connection, until_s: float) -> None:
+        """Of windows before then, drop those that are not to be kept. What is kept once is kept by every later call."""
+        settings = self.settings
+        db.execute(
+            tables.THIN,
+            {
+                "since": self._thinned_s, "until": until_s, "window": settings.window_s,
+                "first": settings.keep_first, "one_in": settings.keep_one_in,
+            },
+        )  # fmt: skip
+        self._thinned_s = max(self._thinned_s, until_s - settings.keep_sights_s)  # so late may windows be worked out
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One atomic write; sqlite errors come out as ProfileStoreError, but for those that a row has caused."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield self._db
+            self._db.execute("COMMIT")
+        except _OF_A_ROW:  # to be tried again would change nothing
+            raise
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise self._failed("written", error) from error
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """Errors of SQLite come out as ProfileStoreError."""
+        try:
+            yield self._db
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if self._db.in_transaction:  # of a write that needs what was read
+                raise
+            raise self._failed("read", error) from error
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > tables.SCHEMA_VERSION:
+        why = f"written by a newer version of Headway (schema {version}, this one reads {tables.SCHEMA_VERSION})"
+        raise UnusableFileError(f"schema-{version}", why)
+    complaint = check(db, _CHECK_S) if version >= 0 else f"its schema is {version}"
+    if complaint:
+        raise UnusableFileError("damaged", complaint)
+    steps = "" if version == 0 else "".join(tables.MIGRATIONS[old] for old in range(version, tables.SCHEMA_VERSION))
+    db.executescript(  # all of it or nothing: a controller that dies here finds the old file again
+        f"BEGIN IMMEDIATE; {steps} {tables.SCHEMA} PRAGMA user_version = {tables.SCHEMA_VERSION}; COMMIT;"
+    )
+    require_columns(db, tables.SCHEMA)
+
+
+def _gpu_models_in(text: str) -> dict[int, str]:
+    """As told; nothing where the text is damaged: the agent tells it again."""
+    try:
+        return {int(index): str(model) for index, model in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _unusable(path: Path, error: Exception) -> ProfileStoreError:
+    return ProfileStoreError(
+        f"{path}: the store of profiles cannot be opened: {error}; check owner, mode and free space of the folder"
+    )

@@ -1,0 +1,231 @@
+"""The tables of the store of profiles, and how rows go in and come out."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import astuple
+from typing import Any
+
+from controller.profiles.sightings import ProfileRow
+from controller.profiles.windows import Neighbour, Observation, RunKey, Shape, Sight, SlurmRun, Trained
+
+SCHEMA_VERSION = 2
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS receipt (
+    node TEXT NOT NULL, run_id TEXT NOT NULL, number INTEGER NOT NULL, lost INTEGER NOT NULL, time_s REAL NOT NULL,
+    PRIMARY KEY (node, run_id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS node (
+    name TEXT PRIMARY KEY, link_bits_per_s INTEGER, gpu_models TEXT NOT NULL DEFAULT '{}') WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS run (
+    job_id INTEGER NOT NULL, restart INTEGER NOT NULL, start_s REAL NOT NULL, PRIMARY KEY (job_id, restart)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sight (
+    time_s REAL NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, restart INTEGER NOT NULL,
+    uid INTEGER NOT NULL, script TEXT NOT NULL, signature TEXT NOT NULL, num_ranks INTEGER NOT NULL, world_size INTEGER,
+    gpus INTEGER, idle_gpus INTEGER, sockets INTEGER, steps INTEGER, last_step_ns INTEGER, monotonic_ns INTEGER NOT NULL,
+    batch_size INTEGER, first_seen_ns INTEGER, gpu_model TEXT NOT NULL DEFAULT '', several INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX IF NOT EXISTS sight_time ON sight (time_s);
+CREATE TABLE IF NOT EXISTS present (
+    slot INTEGER NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, PRIMARY KEY (slot, node, job_id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS due (slot INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS observation (
+    start_s REAL NOT NULL, job_id INTEGER NOT NULL, restart INTEGER NOT NULL,
+    uid INTEGER NOT NULL, script TEXT NOT NULL, signature TEXT NOT NULL, gpus INTEGER NOT NULL, nodes INTEGER NOT NULL,
+    hosts TEXT NOT NULL, steps INTEGER NOT NULL, steps_per_s REAL NOT NULL, idle_gpus INTEGER NOT NULL, sockets INTEGER,
+    alone INTEGER NOT NULL, neighbours TEXT NOT NULL, batch_size INTEGER, gpu_model TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (start_s, job_id, restart)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS observation_kind ON observation (uid, script, signature, gpus, nodes, alone);
+CREATE INDEX IF NOT EXISTS observation_job ON observation (job_id, start_s);
+CREATE TABLE IF NOT EXISTS profile (
+    id INTEGER PRIMARY KEY, time_s REAL NOT NULL, node TEXT NOT NULL, job_id INTEGER NOT NULL, restart INTEGER NOT NULL,
+    uid INTEGER NOT NULL, script TEXT NOT NULL, signature TEXT NOT NULL, param_bytes INTEGER, world_size INTEGER,
+    steps INTEGER NOT NULL, step_s REAL NOT NULL, compute_s REAL NOT NULL, exposed_s REAL NOT NULL, hidden_s REAL NOT NULL,
+    kinds TEXT NOT NULL, gpus INTEGER, nodes INTEGER, batch_size INTEGER, busy_s REAL, gpu_model TEXT NOT NULL DEFAULT '');
+CREATE INDEX IF NOT EXISTS profile_kind ON profile (uid, script, signature);
+CREATE INDEX IF NOT EXISTS profile_job ON profile (job_id, restart);
+"""
+
+MIGRATIONS = {
+    1: """
+ALTER TABLE node ADD COLUMN gpu_models TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE sight ADD COLUMN batch_size INTEGER;
+ALTER TABLE sight ADD COLUMN first_seen_ns INTEGER;
+ALTER TABLE sight ADD COLUMN gpu_model TEXT NOT NULL DEFAULT '';
+ALTER TABLE sight ADD COLUMN several INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE observation ADD COLUMN batch_size INTEGER;
+ALTER TABLE observation ADD COLUMN gpu_model TEXT NOT NULL DEFAULT '';
+ALTER TABLE profile ADD COLUMN batch_size INTEGER;
+ALTER TABLE profile ADD COLUMN busy_s REAL;
+ALTER TABLE profile ADD COLUMN gpu_model TEXT NOT NULL DEFAULT '';
+""",
+}
+"""From that version to the next. What was stored before version 2 is of GPUs whose model is not known, and stays so: it is
+compared with nothing newer that is of a known one."""
+
+SIGHTS = (
+    "SELECT time_s, node, job_id, restart, uid, script, signature, batch_size, num_ranks, world_size, gpus, idle_gpus, sockets,"
+    " steps, last_step_ns, monotonic_ns, first_seen_ns, gpu_model, several FROM sight"
+)
+OBSERVATIONS = (
+    "SELECT start_s, job_id, restart, uid, script, signature, batch_size, gpus, nodes, gpu_model, hosts, steps, steps_per_s,"
+    " idle_gpus, sockets, neighbours FROM observation"
+)
+RATES = "SELECT job_id, steps_per_s FROM observation"
+BUSY = "SELECT job_id, busy_s FROM profile"
+OF_KIND = "uid = ? AND script = ? AND signature = ? AND gpus = ? AND nodes = ? AND batch_size IS ? AND gpu_model = ?"
+"""Of jobs of one kind and shape; see `kind`."""
+THIN = (
+    "DELETE FROM observation WHERE (start_s, job_id, restart) IN (SELECT start_s, job_id, restart FROM ("
+    " SELECT start_s, job_id, restart, ROW_NUMBER() OVER (PARTITION BY job_id, restart, alone ORDER BY start_s) AS place"
+    " FROM observation WHERE start_s < :until AND job_id IN"
+    "  (SELECT DISTINCT job_id FROM observation WHERE start_s >= :since AND start_s < :until)"
+    ") WHERE start_s >= :since AND place > :first AND CAST(round(start_s / :window) AS INTEGER) % :one_in != 0)"
+)
+"""Of the windows between two times, drop all but the first of a run, alone and with neighbours, and one in so many."""
+PROFILES = (
+    "SELECT time_s, node, job_id, restart, uid, script, signature, batch_size, param_bytes, world_size, steps, step_s, compute_s,"
+    " exposed_s, hidden_s, kinds, gpus, nodes, gpu_model, busy_s FROM profile"
+)
+FILE_ANEW = (
+    "UPDATE OR REPLACE observation SET restart = ? WHERE job_id = ? AND start_s >= ? AND restart != ?",
+    "UPDATE profile SET restart = ? WHERE job_id = ? AND time_s >= ? AND restart != ?",
+)
+RUN_THEN = "SELECT restart FROM run WHERE job_id = ? AND start_s <= ? ORDER BY start_s DESC LIMIT 1"
+"""Which run a job was at."""
+
+
+def kind(trained: Trained, shape: Shape) -> tuple[Any, ...]:
+    """The values of OF_KIND."""
+    of_model = trained.uid, trained.script, trained.signature
+    return *of_model, shape.gpus, shape.nodes, trained.batch_size, shape.gpu_model
+
+
+def sight(row: tuple[Any, ...]) -> Sight:
+    """A row of SIGHTS."""
+    return Sight(row[0], row[1], row[2], row[3], Trained(*row[4:8]), *row[8:])
+
+
+def insert_sight(db: sqlite3.Connection, item: Sight) -> None:
+    """Its inverse."""
+    trained = item.trained
+    _insert(
+        db, "sight",
+        time_s=item.time_s, node=item.node, job_id=item.job_id, restart=item.said, uid=trained.uid, script=trained.script,
+        signature=trained.signature, batch_size=trained.batch_size, num_ranks=item.num_ranks, world_size=item.world_size,
+        gpus=item.gpus, idle_gpus=item.idle_gpus, sockets=item.sockets, steps=item.steps, last_step_ns=item.last_step_ns,
+        monotonic_ns=item.monotonic_ns, first_seen_ns=item.first_seen_ns, gpu_model=item.gpu_model, several=item.several,
+    )  # fmt: skip
+
+
+def _insert(db: sqlite3.Connection, table: str, **values: Any) -> None:
+    """By name: in a file that was migrated, columns stand in another order."""
+    places = ", ".join("?" * len(values))
+    statement = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({places})"  # noqa: S608 - the names are ours
+    db.execute(statement, tuple(values.values()))
+
+
+def observation(row: tuple[Any, ...]) -> Observation:
+    """A row of OBSERVATIONS."""
+    return Observation(
+        start_s=row[0],
+        run=RunKey(row[1], row[2]),
+        trained=Trained(*row[3:7]),
+        shape=Shape(*row[7:10]),
+        nodes=tuple(json.loads(row[10])),
+        steps=row[11],
+        steps_per_s=row[12],
+        idle_gpus=row[13],
+        sockets=row[14],
+        neighbours=tuple(_neighbour(*item) for item in json.loads(row[15])),
+    )
+
+
+def _neighbour(
+    run: list[int], trained: list[Any] | None, shape: list[Any] | None, steps_per_s: float | None
+) -> Neighbour:
+    return Neighbour(
+        RunKey(*run), None if trained is None else Trained(*trained), None if shape is None else Shape(*shape), steps_per_s
+    )  # fmt: skip
+
+
+def insert_observation(db: sqlite3.Connection, item: Observation) -> None:
+    """Its inverse. Profiles of that run learn the shape of the whole job."""
+    run, trained, shape = item.run, item.trained, item.shape
+    near = [
+        (
+            (other.run.job_id, other.run.restart),
+            other.trained and astuple(other.trained),
+            other.shape and astuple(other.shape),
+            other.steps_per_s,
+        )
+        for other in item.neighbours
+    ]
+    _insert(
+        db, "observation",
+        start_s=item.start_s, job_id=run.job_id, restart=run.restart, uid=trained.uid, script=trained.script,
+        signature=trained.signature, batch_size=trained.batch_size, gpus=shape.gpus, nodes=shape.nodes,
+        gpu_model=shape.gpu_model, hosts=json.dumps(item.nodes), steps=item.steps, steps_per_s=item.steps_per_s,
+        idle_gpus=item.idle_gpus, sockets=item.sockets, alone=item.alone, neighbours=json.dumps(near),
+    )  # fmt: skip
+    db.execute(
+        "UPDATE profile SET gpus = ?, nodes = ?, gpu_model = ? WHERE job_id = ? AND restart = ? AND nodes IS NULL",
+        (*astuple(shape), run.job_id, run.restart),
+    )
+
+
+def insert_run(db: sqlite3.Connection, told: SlurmRun) -> None:
+    """A run as Slurm tells of it: what was filed by the job's own word from its beginning on is filed anew."""
+    job_id, restart = told.run.job_id, told.run.restart
+    db.execute("INSERT OR REPLACE INTO run VALUES (?, ?, ?)", (job_id, restart, told.start_s))
+    for statement in FILE_ANEW:
+        db.execute(statement, (restart, job_id, told.start_s, restart))
+
+
+def runs_of(db: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, list[SlurmRun]]:
+    """What Slurm has told of the runs of those jobs."""
+    found: dict[int, list[SlurmRun]] = {}
+    for job_id in set(job_ids):
+        rows = db.execute("SELECT restart, start_s FROM run WHERE job_id = ?", (job_id,))
+        found[job_id] = [SlurmRun(RunKey(job_id, restart), start_s) for restart, start_s in rows]
+    return found
+
+
+def profile(row: tuple[Any, ...]) -> ProfileRow:
+    """A row of PROFILES."""
+    return ProfileRow(
+        time_s=row[0],
+        node=row[1],
+        run=RunKey(row[2], row[3]),
+        trained=Trained(*row[4:8]),
+        param_bytes=row[8],
+        world_size=row[9],
+        steps=row[10],
+        step_s=row[11],
+        compute_s=row[12],
+        exposed_s=row[13],
+        hidden_s=row[14],
+        kinds=json.loads(row[15]),
+        shape=None if row[17] is None else Shape(*row[16:19]),
+        busy_s=row[19],
+    )
+
+
+def insert_profile(db: sqlite3.Connection, item: ProfileRow) -> None:
+    """Its inverse. The run is the one that Slurm has told of, if it has; the shape that of its observations, if there are any."""
+    job_id, trained = item.run.job_id, item.trained
+    then = db.execute(RUN_THEN, (job_id, item.time_s)).fetchone()
+    restart = item.run.restart if then is None else then[0]
+    shape = db.execute(
+        "SELECT gpus, nodes, gpu_model FROM observation WHERE job_id = ? AND restart = ? LIMIT 1", (job_id, restart)
+    ).fetchone()
+    gpus, nodes, gpu_model = shape or (None, None, "")
+    _insert(
+        db, "profile",
+        time_s=item.time_s, node=item.node, job_id=job_id, restart=restart, uid=trained.uid, script=trained.script,
+        signature=trained.signature, batch_size=trained.batch_size, param_bytes=item.param_bytes,
+        world_size=item.world_size, steps=item.steps, step_s=item.step_s, compute_s=item.compute_s,
+        exposed_s=item.exposed_s, hidden_s=item.hidden_s, kinds=json.dumps(item.kinds), gpus=gpus, nodes=nodes,
+        gpu_model=gpu_model, busy_s=item.busy_s,
+    )  # fmt: skip

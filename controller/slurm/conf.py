@@ -1,0 +1,194 @@
+"""slurm.conf read as Slurm reads it, and edited with as few changed lines as can be.
+
+Pure but for `read_slurm_conf`, which takes the function that reads a file. What is kept of each setting is where it stands,
+so that a change goes into the file and the line that Slurm takes it from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.base.errors import ConfigurationError
+
+_PAIR = re.compile(r"\s*([\w.]+)\s*[-+*/]?=\s*(?:\"([^\"]*)\"|(\S+))(?=\s|$)")
+_INCLUDE = re.compile(r"\s*include\s+(\S+)\s*$", re.IGNORECASE)
+_MAX_FILES = 100
+_RECORDS = frozenset({"nodename", "partitionname", "downnodes", "frontendname", "nodeset"})
+"""A line that begins with one of these is one record: its other keys belong to it and are no settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One `Key=Value`, and where it stands: physical lines `first_line` to `last_line` (from 0) of `path`."""
+
+    key: str
+    value: str
+    path: Path
+    first_line: int
+    last_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmConf:
+    """slurm.conf and what it includes. Keys are looked up without regard to case; names of partitions and nodes keep theirs."""
+
+    path: Path
+    texts: Mapping[Path, str]
+    """Every file that was read."""
+    settings: tuple[Setting, ...]
+    """In the order in which Slurm comes by them."""
+    partitions: tuple[str, ...]
+
+    def find(self, key: str) -> Setting | None:
+        """The setting that counts: of several, Slurm takes the last."""
+        wanted = key.lower()
+        return next((setting for setting in reversed(self.settings) if setting.key.lower() == wanted), None)
+
+    def value(self, key: str) -> str:
+        """Its value; empty when it is not set."""
+        found = self.find(key)
+        return found.value if found else ""
+
+
+def read_slurm_conf(path: Path, read: Callable[[Path], str] = Path.read_text) -> SlurmConf:
+    """Read slurm.conf and its include files. Raises ConfigurationError that names the file."""
+    reader = _Reader(path, read)
+    reader.take(path)
+    return SlurmConf(path, reader.texts, tuple(reader.settings), tuple(reader.partitions))
+
+
+class _Reader:
+    """Reads files in the order of their include lines. Invariant: no file is read while it is being read."""
+
+    def __init__(self, root: Path, read: Callable[[Path], str]) -> None:
+        self._root = root
+        self._read = read
+        self._open: list[Path] = []
+        self.texts: dict[Path, str] = {}
+        self.settings: list[Setting] = []
+        self.partitions: list[str] = []
+
+    def take(self, path: Path) -> None:
+        if path in self._open or len(self.texts) >= _MAX_FILES:
+            raise ConfigurationError(
+                f"{self._open[-1]}: includes {path} in a circle; take one of the include lines out"
+            )
+        try:
+            text = self._read(path)
+        except FileNotFoundError:
+            by = f", included by {self._open[-1]}" if self._open else "; name the right one with --slurm-conf"
+            raise ConfigurationError(f"{path}: no such file{by}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{path}: cannot be read: {error}; run as a user who may") from error
+        self._open.append(path)
+        self.texts[path] = text
+        for first, last, line in logical_lines(text):
+            if include := _INCLUDE.match(line):
+                self.take(self._included(include[1]))
+            else:
+                self._line(path, first, last, line)
+        self._open.pop()
+
+    def _included(self, name: str) -> Path:
+        cluster = next((s.value for s in reversed(self.settings) if s.key.lower() == "clustername"), "")
+        return self._root.parent / name.replace("%c", cluster)
+
+    def _line(self, path: Path, first: int, last: int, line: str) -> None:
+        pairs = [(match[1], match[2] if match[2] is not None else match[3]) for match in _PAIR.finditer(line)]
+        if pairs and pairs[0][0].lower() in _RECORDS:
+            if pairs[0][0].lower() == "partitionname" and pairs[0][1].upper() != "DEFAULT":
+                self.partitions.append(pairs[0][1])
+            return
+        self.settings += [Setting(key, value, path, first, last) for key, value in pairs]
+
+
+def logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
+    """(first, last, content) of each line with comments cut off and continued lines joined; empty ones are left out."""
+    content, first = "", 0
+    lines = text.splitlines()
+    for number, physical in enumerate(lines):
+        if not content:
+            first = number
+        line = _without_comment(physical).rstrip()
+        if line.endswith("\\") and number + 1 < len(lines):
+            content += line[:-1]
+            continue
+        content += line.removesuffix("\\")
+        if content.strip():
+            yield first, number, content
+        content = ""
+
+
+def _without_comment(line: str) -> str:
+    """Cut at the first "#" that no backslash stands before."""
+    return re.split(r"(?<!\\)#", line, maxsplit=1)[0].replace("\\#", "#")
+
+
+# --- editing
+
+
+def with_value(conf: SlurmConf, key: str, value: str) -> SlurmConf:
+    """The same configuration with that value: where the key is set already, else on a new line of slurm.conf.
+
+    Everything else stays byte for byte: comments, order, other keys on the line.
+    """
+    found = conf.find(key)
+    if found is not None and found.value == value:
+        return conf
+    path = found.path if found else conf.path
+    text = conf.texts[path]
+    changed = _replaced(text, found, value) if found else _added(text, f"{key}={value}")
+    texts = {**conf.texts, path: changed}
+    return read_slurm_conf(conf.path, lambda wanted: _from(texts, wanted))
+
+
+def _from(texts: Mapping[Path, str], path: Path) -> str:
+    try:
+        return texts[path]
+    except KeyError:
+        raise FileNotFoundError(path) from None
+
+
+def _replaced(text: str, setting: Setting, value: str) -> str:
+    lines = text.splitlines(keepends=True)
+    block = "".join(lines[setting.first_line : setting.last_line + 1])
+    quoted = f'"{value}"' if re.search(r"\s", value) else value
+    # Over physical lines a value may be broken by a continuation, which is then taken out with the old value.
+    old = r"\s*(?:\\\s*\n\s*)?".join(re.escape(character) for character in setting.value)
+    pattern = re.compile(rf"(?<![\w.])({re.escape(setting.key)}\s*=\s*)\"?{old}\"?(?=\s|\\|#|$)", re.IGNORECASE)
+    changed, count = pattern.subn(lambda match: match[1] + quoted, block)
+    if count == 0:
+        raise ConfigurationError(
+            f"{setting.path}: line {setting.first_line + 1}: {setting.key} is written in a way that cannot be edited safely; "
+            f"set it to {quoted} by hand"
+        )
+    return "".join([*lines[: setting.first_line], changed, *lines[setting.last_line + 1 :]])
+
+
+def _added(text: str, line: str) -> str:
+    """New settings go together at the end, under a heading."""
+    if text and not text.endswith("\n"):
+        text += "\n"
+    if ADDED_HEADING not in text:
+        text += f"\n{ADDED_HEADING}\n"
+    return f"{text}{line}\n"
+
+
+ADDED_HEADING = "# Headway (headway-setup slurm)"
+
+
+# --- lists in values
+
+
+def list_items(value: str) -> tuple[str, ...]:
+    """Items of a comma-separated value."""
+    return tuple(item.strip() for item in value.split(",") if item.strip())
+
+
+def with_item(value: str, item: str) -> str:
+    """The value with that item at its end, unless it is in it."""
+    items = list_items(value)
+    return value if item in items else ",".join((*items, item))

@@ -1,0 +1,132 @@
+"""What keeps a job from being considered at all, in Slurm's own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from controller.slurm.embedded.ctld.job import Job
+from controller.slurm.embedded.ctld.records import Records
+
+_CLAUSE = re.compile(r"[,?]")
+SATISFIED, WAITING, NEVER = "satisfied", "Dependency", "DependencyNeverSatisfied"
+
+
+def why_not_considered(records: Records, job: Job) -> str:
+    """The reason that a pending, released job shows while the scheduler passes it over; "" when it does not."""
+    if job.begin_time_s is not None and job.begin_time_s > records.now_s:
+        job.eligible_time_s = job.begin_time_s
+        return "BeginTime"
+    if job.dependency:  # looked at here only: Slurm does not follow the dependencies of held jobs
+        state = dependency_state(job, records.jobs, records.outcomes)
+        if state != SATISFIED:
+            return state
+        job.dependency = ""
+    if job.eligible_time_s is None or job.eligible_time_s > records.now_s:
+        job.eligible_time_s = records.now_s
+    return (
+        _partition_gate(records, job)
+        or _throttle_gate(records, job)
+        or _license_gate(records, job)
+        or _limit_gate(records, job)
+    )
+
+
+def _partition_gate(records: Records, job: Job) -> str:
+    partitions = [records.partitions[name] for name in job.partition.split(",")]
+    if not any(partition.up for partition in partitions):
+        return "PartitionDown"
+    limits = [partition.max_time_s for partition in partitions]
+    if all(limit is not None and (job.time_limit_s or float("inf")) > limit for limit in limits):
+        return "PartitionTimeLimit"
+    return ""
+
+
+def _throttle_gate(records: Records, job: Job) -> str:
+    if not job.submission.throttle or job.array_job_id is None:
+        return ""
+    siblings = sum(1 for other in records.holders() if other.array_job_id == job.array_job_id)
+    return "JobArrayTaskLimit" if siblings >= job.submission.throttle else ""
+
+
+def _license_gate(records: Records, job: Job) -> str:
+    for name, count in job.submission.licenses.items():
+        used = sum(other.submission.licenses.get(name, 0) for other in records.holders())
+        if used + count > records.description.licenses.get(name, 0):
+            return "Licenses"
+    return ""
+
+
+def _limit_gate(records: Records, job: Job) -> str:
+    wanted = wanted_gpus(job)
+    for limit in records.description.limits:
+        if limit.user == job.submission.user and wanted:
+            used = sum(other.num_gpus for other in records.holders() if other.submission.user == limit.user)
+            if used + wanted > limit.gpus:
+                return limit.reason
+    return ""
+
+
+def wanted_gpus(job: Job) -> int:
+    """GPUs that the job asks for, at least."""
+    request = job.request
+    if request.gpus_per_job is not None:
+        return request.gpus_per_job
+    if request.gpus_per_task is not None:
+        return request.gpus_per_task * request.num_tasks
+    return (request.gpus_per_node or 0) * request.min_nodes
+
+
+def dependency_state(job: Job, jobs: Mapping[str, Job], outcomes: Mapping[str, str]) -> str:
+    """SATISFIED, WAITING or NEVER. `outcomes` has the end state of every job that ended, purged ones too."""
+    text = job.dependency
+    states = [_clause_state(clause, job, jobs, outcomes) for clause in _CLAUSE.split(text)]
+    if "?" in text:  # any of them is enough
+        return SATISFIED if SATISFIED in states else WAITING if WAITING in states else NEVER
+    return NEVER if NEVER in states else WAITING if WAITING in states else SATISFIED
+
+
+def _clause_state(clause: str, job: Job, jobs: Mapping[str, Job], outcomes: Mapping[str, str]) -> str:
+    if clause == "singleton":
+        return WAITING if any(_is_same_before(other, job) for other in jobs.values()) else SATISFIED
+    kind, *targets = clause.split(":")
+    states = [_target_state(kind, task, jobs, outcomes) for t in targets for task in _tasks(t, jobs, outcomes)]
+    return NEVER if NEVER in states else WAITING if WAITING in states else SATISFIED
+
+
+def _is_same_before(other: Job, job: Job) -> bool:
+    same = other.submission.name == job.submission.name and other.submission.user == job.submission.user
+    return same and other.sequence < job.sequence and other.end_time_s is None
+
+
+def _tasks(target: str, jobs: Mapping[str, Job], outcomes: Mapping[str, str]) -> list[str]:
+    """The job itself, or every task of the array of that id."""
+    if target in jobs or target in outcomes:
+        return [target]
+    known: Iterable[str] = {*jobs, *outcomes}
+    return [name for name in known if name.startswith(f"{target}_")]
+
+
+def _target_state(kind: str, target: str, jobs: Mapping[str, Job], outcomes: Mapping[str, str]) -> str:
+    outcome = outcomes.get(target)
+    if kind == "after":
+        started = outcome is not None or jobs[target].start_time_s is not None
+        return SATISFIED if started else WAITING
+    if outcome is None:
+        return WAITING
+    match kind:
+        case "afterok":
+            return SATISFIED if outcome == "COMPLETED" else NEVER
+        case "afternotok":
+            return NEVER if outcome == "COMPLETED" else SATISFIED
+        case _:
+            return SATISFIED
+
+
+def has_features(wanted: str, features: frozenset[str]) -> bool:
+    """Whether a node satisfies a --constraint of names joined by "&" or by "|"."""
+    if not wanted:
+        return True
+    if "|" in wanted:
+        return any(name in features for name in wanted.split("|"))
+    return all(name in features for name in wanted.split("&"))

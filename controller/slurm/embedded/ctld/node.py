@@ -1,0 +1,83 @@
+"""A node's record: what it has, what it gives, and what state it is in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from controller.slurm.client import NodeShare, SlurmNode
+from controller.slurm.embedded.ctld.allocation import Capacity
+
+
+@dataclass(slots=True)
+class Node:
+    """One node. Invariant: `free` is the node's whole less every share in `shares`."""
+
+    name: str
+    gpus: int
+    gpu_type: str
+    cpus: int
+    memory_mib: int
+    features: frozenset[str]
+    partitions: frozenset[str]
+    down: str = ""
+    """"DOWN" (by an operator) or "DOWN*" (does not answer); empty when it is up."""
+    drain: bool = False
+    reason: str = ""
+    shares: dict[str, NodeShare] = field(default_factory=dict)
+    """Job id → what it holds here."""
+    free: Capacity = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.free = self.whole
+
+    @property
+    def whole(self) -> Capacity:
+        """The node with nothing on it."""
+        return Capacity((1 << self.gpus) - 1, self.cpus, self.memory_mib, True)
+
+    @property
+    def available(self) -> bool:
+        """May start jobs."""
+        return not self.down and not self.drain
+
+    def take(self, job_id: str, share: NodeShare) -> None:
+        """Give a share to a job."""
+        self.shares[job_id] = share
+        self._recount()
+
+    def give_back(self, job_id: str) -> None:
+        """Take a job's share back; nothing happens when it has none."""
+        self.shares.pop(job_id, None)
+        self._recount()
+
+    def without(self, job_ids: frozenset[str]) -> Capacity:
+        """What would be free if those jobs had ended."""
+        free = self.whole
+        for job_id, share in self.shares.items():
+            if job_id not in job_ids:
+                free = free.less(share)
+        return free
+
+    def view(self, maintenance: bool) -> SlurmNode:
+        """As Slurm tells of it."""
+        return SlurmNode(
+            name=self.name,
+            state=self._state(maintenance),
+            available=self.available and not maintenance,
+            gpus=self.gpus,
+            gpu_type=self.gpu_type,
+            cpus=self.cpus,
+            memory_mib=self.memory_mib,
+            features=self.features,
+            partitions=self.partitions,
+            reason=self.reason,
+        )
+
+    def _recount(self) -> None:
+        self.free = self.without(frozenset())
+
+    def _state(self, maintenance: bool) -> str:
+        full = self.free.cpus == 0 or (bool(self.gpus) and self.free.gpus == 0 and not self.free.whole)
+        base = self.down or ("IDLE" if self.free.whole else "ALLOCATED" if full else "MIXED")
+        flags = [flag for flag, is_on in (("MAINT", maintenance), ("DRAIN", self.drain)) if is_on]
+        return "+".join([base, *flags])

@@ -1,0 +1,103 @@
+"""The emulated job_submit.lua: the same effect, from the same lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.base.lease import Lease, is_stale
+from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK
+from controller.slurm.embedded.ctld.job import Job, Submission
+from controller.slurm.user_holds import HoldFolder
+
+USER_RELEASE_GRACE_S = 5.0
+"""Head start that Headway gets before a job that its user released becomes eligible."""
+
+Wake = Callable[[str], None]
+
+
+def wake_nobody(line: str) -> None:
+    """Where wake-up lines go when nobody listens."""
+    del line
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitEffect:
+    """What the plugin does to a submission."""
+
+    hold: bool
+    admin_comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseEffect:
+    """What the plugin does to a user's release: refuse it with a message, or put the begin time off."""
+
+    refusal: str = ""
+    begin_time_s: float | None = None
+    swallowed: bool = False
+    """The release took back a hold that nobody had seen to: it succeeds, and changes nothing in Slurm."""
+
+
+class SubmitPlugin:
+    """Holds batch jobs with GPUs in managed partitions. Invariant: with a stale lease it changes nothing and wakes nobody."""
+
+    def __init__(
+        self, lease: Callable[[], Lease | None], wake: Wake = wake_nobody, holds: HoldFolder | None = None
+    ) -> None:
+        """Without a folder for them, holds of users are not written down."""
+        self._lease = lease
+        self._wake = wake
+        self._holds = holds
+
+    def on_submit(self, submission: Submission, partition: str, now_s: float) -> SubmitEffect:
+        """Hold and mark what Headway manages; a user's own -H gets the other mark."""
+        if not self._manages(submission, partition, now_s):
+            return SubmitEffect(submission.hold, submission.admin_comment)
+        mark = USER_HOLD_MARK if submission.hold else HOLD_MARK
+        self._wake("submit")
+        return SubmitEffect(True, f"{submission.admin_comment} {mark}".strip())
+
+    def on_user_release(self, job: Job, now_s: float) -> ReleaseEffect:
+        """Refuse for jobs that Headway holds; put off for those that the user held."""
+        marks = job.admin_comment.split()
+        fresh = self._manages(job.submission, job.partition, now_s)
+        held = fresh and HOLD_MARK in marks and job.held
+        if not (held and USER_HOLD_MARK in marks) and self._take_back(job) and held:
+            return ReleaseEffect(swallowed=True)
+        if not fresh:
+            return ReleaseEffect()
+        if held:
+            return ReleaseEffect(
+                refusal=f"job {job.job_id} waits for Headway, which will start it: see `headway why {job.job_id}`"
+            )
+        if USER_HOLD_MARK not in marks:
+            return ReleaseEffect()
+        self._wake(f"user-release {job.job_id}")
+        return ReleaseEffect(begin_time_s=max(job.begin_time_s or 0.0, now_s + USER_RELEASE_GRACE_S))
+
+    def on_user_hold(self, job: Job, now_s: float) -> str | None:
+        """Write the hold down for the controller, which keeps the marks; why it is refused, if so."""
+        manages = self._manages(job.submission, job.partition, now_s)
+        marks = job.admin_comment.split()
+        ours = HOLD_MARK in marks or (job.held and PIN_MARK in marks)
+        if self._holds is not None and (manages or ours):
+            try:
+                self._holds.write(job.job_id, now_s)
+            except OSError:
+                return "Headway cannot write down the hold just now: try again in a few seconds" if ours else None
+        if manages:
+            self._wake(f"user-hold {job.job_id}")
+        return None
+
+    def _take_back(self, job: Job) -> bool:
+        return self._holds is not None and self._holds.remove([job.job_id]) > 0
+
+    def _manages(self, submission: Submission, partition: str, now_s: float) -> bool:
+        lease = self._lease()
+        if lease is None or is_stale(lease, now_s):
+            return False
+        request = submission.request
+        wants_gpus = bool(request.gpus_per_node or request.gpus_per_job or request.gpus_per_task)
+        plain = submission.batch and not submission.het_components
+        return wants_gpus and plain and all(name in lease.partitions for name in partition.split(","))

@@ -1,0 +1,210 @@
+"""Slurm's own scheduling: the pass in order of priority, and backfill that does not delay who waits.
+
+The main pass stops for a partition at the first job that finds no room; a job bound to nodes only keeps others off those
+nodes. Backfill plans a start for the first waiting jobs from the time limits of the running ones (EASY, with several
+reservations), and starts whoever does not get in their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from controller.slurm.client import IMPOSSIBLE, NodeShare, ResourceRequest
+from controller.slurm.embedded.ctld.allocation import Capacity, allocate, lowest_bits
+from controller.slurm.embedded.ctld.gates import has_features, why_not_considered
+from controller.slurm.embedded.ctld.job import Job
+from controller.slurm.embedded.ctld.records import Records
+
+_MAX_PLANS = 8
+"""Waiting jobs whose start backfill protects."""
+RESOURCES, PRIORITY = "Resources", "Priority"
+Start = Callable[[Job, tuple[NodeShare, ...], str], None]
+"""Job, what it gets, and in which partition."""
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Where and when a waiting job is to start; `left` is what remains of its nodes then."""
+
+    start_s: float
+    left: dict[str, Capacity]
+
+
+class Scheduler:
+    """Starts pending jobs. Invariant: a job that starts by backfill delays no planned one, if time limits hold."""
+
+    def __init__(self, records: Records, start: Start) -> None:
+        """`start` gives a job its nodes and launches it; the records show that at once."""
+        self._records = records
+        self._start = start
+
+    def main_pass(self) -> bool:
+        """In order of priority; whether somebody waits for room."""
+        full: set[str] = set()
+        kept: set[str] = set()
+        for job in self._records.queue():
+            if gate := why_not_considered(self._records, job):
+                job.reason = gate
+            elif job.partition in full:
+                job.reason = PRIORITY
+            elif not self._try_start(job, kept):
+                job.reason = IMPOSSIBLE if _bound_in_vain(job) else self._why_not(job)
+                if job.reason == IMPOSSIBLE:
+                    job.priority = 0  # as slurmctld does (seen on 22.05); a release takes it off
+                elif job.request.required_nodes and len(job.request.required_nodes) >= job.request.min_nodes:
+                    kept.update(job.request.required_nodes)
+                elif job.reason == RESOURCES and not job.submission.never_starts:
+                    full.add(job.partition)
+        return bool(full or kept)
+
+    def backfill_pass(self) -> None:
+        """Start who fits beside the plans of those before.
+
+        Within a pass room only shrinks: what one job did not get, no later one of the same kind gets.
+        """
+        plans: list[_Plan] = []
+        no_room: set[_Kind] = set()
+        for job in self._records.queue():
+            kind, full = _kind(job), len(plans) >= _MAX_PLANS
+            if (
+                (full and kind in no_room)
+                or job.submission.never_starts
+                or _bound_in_vain(job)
+                or why_not_considered(self._records, job)
+            ):
+                continue
+            if kind not in no_room and self._try_backfill(job, plans):
+                continue
+            no_room.add(kind)
+            if not full and (plan := self._plan(job)):
+                plans.append(plan)
+
+    def _try_start(self, job: Job, kept: set[str]) -> bool:
+        if job.submission.never_starts or _bound_in_vain(job):
+            return False
+        for partition in job.partition.split(","):
+            free = {name: free for name, free in self._free(job, partition).items() if name not in kept}
+            if shares := self._allocate(job, free):
+                self._start(job, shares, partition)
+                return True
+        return False
+
+    def _try_backfill(self, job: Job, plans: list[_Plan]) -> bool:
+        end_s = self._records.now_s + (job.time_limit_s or float("inf"))
+        in_the_way = [plan for plan in plans if plan.start_s < end_s]
+        for partition in job.partition.split(","):
+            free = _beside(self._free(job, partition), in_the_way)
+            if shares := self._allocate(job, free):
+                for plan in in_the_way:
+                    for share in shares:
+                        if share.node in plan.left:
+                            plan.left[share.node] = plan.left[share.node].less(share)
+                self._start(job, shares, partition)
+                return True
+        return False
+
+    def _plan(self, job: Job) -> _Plan | None:
+        """The earliest start, as far as time limits tell: a search over the times at which running jobs must end."""
+        holders = sorted(self._records.holders(), key=lambda holder: (_latest_end(holder), holder.sequence))
+        low, high = 1, len(holders)
+        found: tuple[NodeShare, ...] | None = None
+        found_at: tuple[int, dict[str, Capacity]] | None = None
+        while low <= high:
+            middle = (low + high) // 2
+            gone = frozenset(holder.job_id for holder in holders[:middle])
+            free = {
+                name: self._records.nodes[name].without(gone) for name in self._free(job, job.partition.split(",")[0])
+            }
+            if shares := self._allocate(job, free):
+                found, found_at, high = shares, (middle, free), middle - 1
+            else:
+                low = middle + 1
+        if found is None or found_at is None:
+            return None
+        count, free = found_at
+        return _Plan(_latest_end(holders[count - 1]), {share.node: free[share.node].less(share) for share in found})
+
+    def _allocate(self, job: Job, free: Mapping[str, Capacity]) -> tuple[NodeShare, ...] | None:
+        memory = self._records.description.default_memory_mib_per_cpu
+        return allocate(job.request, job.submission.exclusive, free, memory)
+
+    def _free(self, job: Job, partition_name: str) -> dict[str, Capacity]:
+        """Nodes that the job may use, and what is free of each."""
+        partition = self._records.partitions[partition_name]
+        if not partition.up:
+            return {}
+        return {
+            name: node.free
+            for name in partition.nodes
+            if self._records.may_start_jobs(node := self._records.nodes[name])
+            and name not in job.submission.unfit_nodes
+            and has_features(job.submission.features, node.features)
+            and not self._reserved_for_others(job, name)
+        }
+
+    def _reserved_for_others(self, job: Job, node: str) -> bool:
+        now_s = self._records.now_s
+        end_s = now_s + (job.time_limit_s or float("inf"))
+        own = job.submission.reservation
+        if own:
+            mine = self._records.reservations.get(own)
+            if mine is None or not mine.active(now_s) or node not in mine.view.nodes:
+                return True
+        return any(
+            name != own and node in r.view.nodes and r.view.start_time_s < end_s and r.view.end_time_s > now_s
+            for name, r in self._records.reservations.items()
+        )
+
+    def _why_not(self, job: Job) -> str:
+        """Why there is no room, in Slurm's words."""
+        required = job.request.required_nodes
+        away = [name for name in required if not self._records.may_start_jobs(self._records.nodes[name])]
+        if away:
+            return f"ReqNodeNotAvail, UnavailableNodes:{','.join(away)}"
+        if job.submission.reservation and not self._free(job, job.partition.split(",")[0]):
+            return "Reservation"
+        if any(self._reserved_for_others(job, name) for name in required):
+            return "ReqNodeNotAvail, May be reserved for other job"
+        members = {name for partition in job.partition.split(",") for name in self._records.partitions[partition].nodes}
+        whole = {
+            name: node.whole
+            for name, node in self._records.nodes.items()
+            if name in members and has_features(job.submission.features, node.features)
+        }
+        if self._allocate(job, whole) is None:
+            return "PartitionConfig" if set(required) - members else IMPOSSIBLE
+        up = {name: all_of_it for name, all_of_it in whole.items() if self._records.nodes[name].available}
+        if self._allocate(job, up) is None:
+            return "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+        return RESOURCES
+
+
+_Kind = tuple[ResourceRequest, bool, str, str, str, float | None]
+
+
+def _kind(job: Job) -> _Kind:
+    """All that decides where a job fits."""
+    how = job.submission
+    return job.request, how.exclusive, how.features, how.reservation, job.partition, job.time_limit_s
+
+
+def _bound_in_vain(job: Job) -> bool:
+    return job.submission.free_choice_only and bool(job.request.required_nodes)
+
+
+def _latest_end(job: Job) -> float:
+    if job.start_time_s is None or job.time_limit_s is None:
+        return float("inf")
+    return job.start_time_s + job.time_limit_s
+
+
+def _beside(free: dict[str, Capacity], plans: list[_Plan]) -> dict[str, Capacity]:
+    """What is free now and still free when the plans come true."""
+    for plan in plans:
+        for name, left in plan.left.items():
+            if name in free:
+                now = free[name]
+                mask = lowest_bits(now.gpu_mask, min(now.gpus, left.gpus))
+                free[name] = Capacity(mask, min(now.cpus, left.cpus), min(now.memory_mib, left.memory_mib), False)
+    return free

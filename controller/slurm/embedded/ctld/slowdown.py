@@ -1,0 +1,54 @@
+"""The simulator's models of slowdown for the described cluster: why jobs that run side by side take longer."""
+
+from __future__ import annotations
+
+from controller.base.errors import ConfigurationError
+from controller.slurm.embedded.description import ClusterDescription, NodeDescription, expand_hosts
+from simulator.cluster.cluster import Cluster, cluster_of
+from simulator.errors import ClusterError, SlowdownError
+from simulator.slowdown.api import SlowdownModel
+
+
+def slowdown_models(description: ClusterDescription) -> list[SlowdownModel]:
+    """New models; they number the nodes that have GPUs, in order. Raises ConfigurationError that names key and mend."""
+    if not any(_has_gpus(kind) for kind in description.nodes):
+        if description.slowdown:
+            raise ConfigurationError("slowdown: no node has GPUs; leave it out, or give one some")
+        return []
+    try:
+        cluster = _cluster(description)
+    except ClusterError as error:
+        raise ConfigurationError(str(error)) from error
+    if not description.slowdown:
+        return []
+    from simulator.slowdown.papers import paper_profiles
+    from simulator.slowdown.registry import build
+    from simulator.slowdown.store import load_profiles
+
+    try:
+        profiles = load_profiles(description.profiles) if description.profiles else paper_profiles()
+    except SlowdownError as error:
+        raise ConfigurationError(f"profiles: {error}") from error
+    try:
+        return build(description.slowdown, topology=cluster.topology, profiles=profiles)
+    except SlowdownError as error:
+        raise ConfigurationError(f"slowdown: {error}") from error
+
+
+def _cluster(description: ClusterDescription) -> Cluster:
+    """The nodes with GPUs, and their network, as the simulator has them."""
+    return cluster_of(
+        {
+            "nodes": [_block(kind) for kind in description.nodes if _has_gpus(kind)],
+            "network": description.network,
+        }
+    )
+
+
+def _has_gpus(kind: NodeDescription) -> bool:
+    return bool(kind.gpus and expand_hosts(kind.names))
+
+
+def _block(kind: NodeDescription) -> dict[str, object]:
+    block: dict[str, object] = {"names": kind.names, "gpus": kind.gpus, "speed": kind.speed, "rack": kind.rack}
+    return block | ({"sockets": kind.sockets} if kind.sockets is not None else {})

@@ -1,0 +1,345 @@
+"""What pyslurm 25.11 can tell and do, in Headway's terms. Runs in a process of its own: see pyslurm_process.
+
+Written against pyslurm 25.11.2. What bites in it:
+
+- It holds Python's lock while it waits for slurmctld, so no thread can run beside a call, and no deadline ends one.
+- `Job.tres_per_job` and `tres_per_node` are None for Slurm's own "gres/gpu:4": the sum in `requested_tres` is what tells of
+  --gpus, and stands there only when AccountingStorageTRES has gres/gpu.
+- `JobSubmitDescription` cannot change a number of nodes, and an empty text changes nothing, so nothing can be cleared.
+- Zero and "not set" are the same to it, also for array task 0; a task of an array that is not split off has no id of its own.
+- `Job.send_signal` looks at errno after a call that has succeeded too; it is not used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.slurm.client import (
+    JobKey,
+    NodeShare,
+    Phase,
+    ResourceRequest,
+    SlurmFacts,
+    SlurmJob,
+    SlurmNode,
+    SlurmPartition,
+    SlurmReservation,
+)
+from controller.slurm.hostlist import expand_indices, expand_nodes
+from controller.slurm.records import JobRecord
+from controller.slurm.scontrol import values
+from controller.slurm.scontrol.parse import gpu_request, phase_of
+from controller.slurm.scontrol.parse_nodes import NOT_REGISTERED, node_is_available
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One change of one job, in words that pyslurm has."""
+
+    raw_id: int
+    release: bool = False
+    changes: tuple[tuple[str, object], ...] = ()
+    """Attributes of JobSubmitDescription."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Everything but the jobs."""
+
+    nodes: tuple[SlurmNode, ...]
+    partitions: tuple[SlurmPartition, ...]
+    reservations: tuple[SlurmReservation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is new since the reading before: thousands of jobs that have not changed need not go through a pipe."""
+
+    raw_ids: tuple[int, ...]
+    """Every job there is, in order."""
+    records: tuple[JobRecord, ...]
+    """Those that are new or different."""
+    cluster: Cluster | None
+    """None: as before."""
+
+
+class PySlurmCalls:
+    """Calls into the pyslurm module that it is given."""
+
+    def __init__(self, pyslurm: Any) -> None:
+        self._pyslurm = pyslurm
+        self._told: dict[int, JobRecord] = {}
+        self._cluster: Cluster | None = None
+
+    def facts(self) -> SlurmFacts:
+        """Version, cluster name, and what of the configuration a caller of ours asks for."""
+        config = self._pyslurm.slurmctld.Config.load()
+        major, minor, micro = (int(part) for part in str(config.version).split("-")[0].split("."))
+        settings = {
+            "ClusterName": config.cluster_name or "",
+            "AccountingStorageTRES": ",".join(config.accounting_storage_tres),
+        }
+        return SlurmFacts((major, minor, micro), config.cluster_name or "", "pyslurm", settings)
+
+    def changes(self) -> Changes:
+        """Read everything, and tell what is new."""
+        records = {record.raw_id: record for record in self._jobs()}
+        new = tuple(record for record in records.values() if self._told.get(record.raw_id) != record)
+        cluster = self._read_cluster()
+        told = None if cluster == self._cluster else cluster
+        self._told, self._cluster = records, cluster
+        return Changes(tuple(records), new, told)
+
+    def _jobs(self) -> list[JobRecord]:
+        return [job_record(job) for job in self._pyslurm.Jobs.load().values()]
+
+    def _read_cluster(self) -> Cluster:
+        pyslurm = self._pyslurm
+        return Cluster(
+            tuple(_node(node) for node in pyslurm.Nodes.load().values()),
+            tuple(_partition(partition) for partition in pyslurm.Partitions.load().values()),
+            tuple(_reservation(reservation) for reservation in pyslurm.Reservations.load().values()),
+        )
+
+    def read(self, raw_ids: Iterable[int]) -> list[JobRecord]:
+        """These jobs; those that slurmctld does not know are left out."""
+        records = []
+        for raw_id in raw_ids:
+            try:
+                record = job_record(self._pyslurm.Job.load(raw_id))
+            except self._pyslurm.RPCError as error:
+                if not is_unknown_job(str(error)):
+                    raise
+            else:
+                # Asked for the first task of an array, slurmctld answers with all of them, and pyslurm keeps any one.
+                records += (
+                    [record] if record.raw_id == raw_id else [one for one in self._jobs() if one.raw_id == raw_id]
+                )
+        return records
+
+    def carry_out(self, orders: Iterable[Order]) -> dict[int, str]:
+        """Change jobs. Returns what slurmctld had to say against it, by job."""
+        complaints = {}
+        for order in orders:
+            try:
+                self._carry_out(order)
+            except self._pyslurm.RPCError as error:
+                complaints[order.raw_id] = str(error)
+        return complaints
+
+    def _carry_out(self, order: Order) -> None:
+        job = self._pyslurm.Job(order.raw_id)
+        if order.release:
+            job.release()
+        if order.changes:
+            job.modify(self._pyslurm.JobSubmitDescription(**dict(order.changes)))
+
+    def requeue(self, raw_id: int) -> tuple[JobRecord | None, JobRecord | None, str]:
+        """Requeue and hold; the job before and after, and what slurmctld had to say against it."""
+        before = self.read([raw_id])
+        complaint = ""
+        try:
+            self._pyslurm.Job(raw_id).requeue(hold=True)
+        except self._pyslurm.RPCError as error:
+            complaint = str(error)
+        after = self.read([raw_id])
+        return (before[0] if before else None, after[0] if after else None, complaint)
+
+
+def is_unknown_job(message: str) -> bool:
+    """Whether slurmctld's message says that there is no such job."""
+    return "invalid job id" in message.lower()
+
+
+def job_record(job: Any) -> JobRecord:
+    """From pyslurm's job, which may stand for all waiting tasks of an array."""
+    phase = phase_of(job.state, has_nodes=bool(job.allocated_nodes))
+    gpus = _gpus(job)
+    told = SlurmJob(
+        key=JobKey(str(job.id), int(job.submit_time or 0)),
+        user=job.user_name or "",
+        name=job.name or "",
+        partition=job.partition or "",
+        phase=phase,
+        state=job.state,
+        reason=(job.state_reason or "").replace(" ", "_"),
+        held=job.priority == 0,
+        admin_comment=job.admin_comment or "",
+        comment=job.comment or "",
+        request=_request(job, gpus.per_node, gpus.per_job, gpus.per_task, gpus.type),
+        allocated=_shares(job, phase),
+        batch=bool(job.is_batch_job),
+        requeue=bool(job.is_requeueable),
+        restarts=job.requeue_count or 0,
+        eligible_time_s=_seconds(job.eligible_time),
+        start_time_s=None if phase is Phase.PENDING else _seconds(job.start_time),
+        end_time_s=None if phase is Phase.PENDING else _seconds(job.end_time),
+        time_limit_s=None if job.time_limit is None else job.time_limit * 60.0,
+        features=",".join(job.constraints),
+        reservation=job.reservation or "",
+        account=job.account or "",
+        qos=job.qos or "",
+        dependency=_dependency(job.dependencies),
+        exclusive=job.resource_sharing == "NO",
+        licenses=",".join(job.licenses),
+        array_job_id=job.array_id,
+        het_job_id=job.heterogeneous_id,
+        raw_id=int(job.id),
+    )
+    jobs = tuple(_with_key(told, key) for key in _keys(job, told.key, phase))
+    shows_bound = told.restarts == 0 or job.max_nodes is not None
+    return JobRecord(job.id, jobs, True, shows_bound, gpus.mixed, gpus.prefix)
+
+
+def _keys(job: Any, key: JobKey, phase: Phase) -> list[JobKey]:
+    if job.array_id is None:
+        return [key]
+    if job.array_tasks_waiting:
+        tasks = expand_indices(job.array_tasks_waiting)
+    elif job.array_task_id is not None:
+        tasks = (job.array_task_id,)
+    elif phase is Phase.ENDED and job.id == job.array_id:
+        return [key]  # an array that was cancelled before it was split, or its task 0: ended either way
+    else:
+        tasks = (0,)
+    return [JobKey(f"{job.array_id}_{task}", key.submit_time_s) for task in tasks]
+
+
+def _with_key(job: SlurmJob, key: JobKey) -> SlurmJob:
+    if job.key == key:
+        return job
+    return SlurmJob(key, *[getattr(job, name) for name in SlurmJob.__slots__[1:]])
+
+
+def _gpus(job: Any) -> Any:
+    """The request for GPUs, from Slurm's texts as far as pyslurm passes them on, else from the sum."""
+    per_node = _gres_text(job.gres_per_node)
+    per_job, per_task = _tres_text(job.tres_per_job), _tres_text(job.tres_per_task)
+    if not any(values.gpus(text).count for text in (per_node, per_job, per_task)):
+        per_job = _sum_text(job.requested_tres)
+    return gpu_request(per_job, per_node, per_task)
+
+
+def _gres_text(gres: Mapping[str, object]) -> str:
+    return ",".join(f"{name}:{count}" for name, count in (gres or {}).items())
+
+
+def _tres_text(tres: Any) -> str:
+    if tres is None:
+        return ""
+    return ",".join(f"gres/{name}:{gres.count}" for name, gres in tres.gres.items())
+
+
+def _sum_text(tres: Any) -> str:
+    """Accounting counts a GPU with a type twice, once with the type and once without."""
+    found = {} if tres is None else {name: gres.count for name, gres in tres.gres.items() if name.startswith("gpu")}
+    typed = [name for name in found if ":" in name]
+    if len(typed) == 1 and found[typed[0]] == found.get("gpu", found[typed[0]]):
+        return f"gres/{typed[0]}:{found[typed[0]]}"
+    return f"gres/gpu:{found['gpu']}" if "gpu" in found else ""
+
+
+def _request(
+    job: Any, per_node: int | None, per_job: int | None, per_task: int | None, gpu_type: str
+) -> ResourceRequest:
+    if per_task or per_node:
+        per_job = None
+    return ResourceRequest(
+        min_nodes=job.num_nodes or 1,
+        max_nodes=job.max_nodes or 0,
+        num_tasks=job.ntasks or 1,
+        num_cpus=job.cpus or 1,
+        gpus_per_node=per_node,
+        gpus_per_job=per_job,
+        gpus_per_task=None if per_node else per_task,
+        gpu_type=gpu_type,
+        memory_mib_per_node=job.memory_per_node,
+        memory_mib_per_cpu=job.memory_per_cpu,
+        required_nodes=expand_nodes(job.required_nodes or ""),
+        excluded_nodes=expand_nodes(job.excluded_nodes or ""),
+        tasks_per_node=job.ntasks_per_node,
+        cpus_per_task=getattr(job, "cpus_per_task", None) or None,
+    )
+
+
+def _shares(job: Any, phase: Phase) -> tuple[NodeShare, ...]:
+    nodes = expand_nodes(job.allocated_nodes or "")
+    if not phase.holds_nodes or not nodes:
+        return ()
+    layout = {} if phase is Phase.COMPLETING else job.get_resource_layout_per_node()
+    if layout:
+        return tuple(_share(name, held) for name, held in layout.items())
+    total = values.gpus(_sum_text(job.allocated_tres)).count
+    return tuple(NodeShare(name, -(-total // len(nodes)), 0, -(-(job.cpus or 0) // len(nodes)), 0) for name in nodes)
+
+
+def _share(name: str, held: Mapping[str, Any]) -> NodeShare:
+    total = mask = 0
+    for gres, amount in held["gres"].items():
+        if gres.partition(":")[0] != "gpu":
+            continue
+        total += amount["count"] if isinstance(amount, dict) else amount
+        indices = amount["indexes"] if isinstance(amount, dict) else ""
+        for index in expand_indices(indices) if indices and indices[0].isdigit() else ():
+            mask |= 1 << index
+    cpu_ids = held["cpu_ids"]
+    return NodeShare(
+        name, total, mask if mask.bit_count() == total else 0, len(expand_indices(cpu_ids)) if cpu_ids else 0,
+        held["memory"] or 0,
+    )  # fmt: skip
+
+
+def _dependency(dependencies: Mapping[str, Any] | None) -> str:
+    """As sbatch takes it."""
+    if not dependencies:
+        return ""
+    conditions = [
+        f"{kind}:{':'.join(map(str, jobs))}" for kind, jobs in dependencies.items() if isinstance(jobs, list) and jobs
+    ]
+    if dependencies.get("singleton"):
+        conditions.append("singleton")
+    return ("?" if dependencies.get("satisfy") == "any" else ",").join(conditions)
+
+
+def _seconds(timestamp: int | None) -> float | None:
+    return None if timestamp is None else float(timestamp)
+
+
+def _node(node: Any) -> SlurmNode:
+    gpus = values.gpus(_gres_text(node.configured_gres))
+    registered = bool(node.slurmd_start_time)
+    return SlurmNode(
+        name=node.name,
+        state=node.state,
+        available=registered and node_is_available(node.state),
+        gpus=gpus.count,
+        gpu_type=gpus.type,
+        cpus=node.effective_cpus or node.total_cpus,
+        memory_mib=max((node.real_memory or 0) - (node.memory_reserved_for_system or 0), 0),
+        features=frozenset(node.active_features),
+        partitions=frozenset(node.partitions),
+        reason=node.reason or ("" if registered else NOT_REGISTERED),
+        address=getattr(node, "address", None) or "",
+    )
+
+
+def _partition(partition: Any) -> SlurmPartition:
+    minutes = partition.max_time
+    return SlurmPartition(
+        name=partition.name,
+        nodes=frozenset(expand_nodes(partition.nodes or "")),
+        up=partition.state == "UP",
+        max_time_s=minutes * 60.0 if isinstance(minutes, int) else None,
+    )
+
+
+def _reservation(reservation: Any) -> SlurmReservation:
+    return SlurmReservation(
+        name=reservation.name,
+        nodes=frozenset(expand_nodes(reservation.nodes or "")),
+        start_time_s=float(reservation.start_time or 0),
+        end_time_s=float(reservation.end_time or time.time()),
+    )

@@ -1,0 +1,138 @@
+"""The pyslurm client: reads through pyslurm, changes through it what it can change, and the rest by command line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from controller.slurm.changes import Command, Found
+from controller.slurm.client import JobKey, SlurmFacts, SlurmJob, SlurmSnapshot
+from controller.slurm.pyslurm.calls import Changes, Cluster, Order
+from controller.slurm.pyslurm.process import Worker
+from controller.slurm.records import JobRecord
+from controller.slurm.scontrol.client import CommandLineClient
+from controller.slurm.scontrol.incremental import keep_identity
+from controller.slurm.verbs import Requeue, Verbs
+
+
+class PySlurmClient(Verbs):
+    """A SlurmClient over a Worker.
+
+    pyslurm cannot change a number of nodes, cannot clear a field, and knows a task of an array only once Slurm has split it
+    off: such commands go through the command-line client that it is given.
+    """
+
+    def __init__(self, worker: Worker, command_line: CommandLineClient, now: Callable[[], float] = time.time) -> None:
+        super().__init__(now)
+        self._worker = worker
+        self._command_line = command_line
+        self._records: dict[int, JobRecord] = {}
+        self._cluster = Cluster((), (), ())
+
+    async def facts(self) -> SlurmFacts:
+        """Version, cluster name and some settings."""
+        facts: SlurmFacts = await self._worker.call("facts")
+        return facts
+
+    async def snapshot(self) -> SlurmSnapshot:
+        """Read everything."""
+        time_s = self._now()
+        await self._read_all()
+        return SlurmSnapshot(
+            time_s=time_s,
+            jobs=tuple(job for record in self._records.values() for job in record.jobs),
+            nodes=self._cluster.nodes,
+            partitions=self._cluster.partitions,
+            reservations=self._cluster.reservations,
+        )
+
+    async def _read_all(self) -> None:
+        changes: Changes = await self._worker.call("changes")
+        new = {record.raw_id: keep_identity(record, self._records.get(record.raw_id)) for record in changes.records}
+        self._records = {raw_id: new.get(raw_id) or self._records[raw_id] for raw_id in changes.raw_ids}
+        self._cluster = changes.cluster or self._cluster
+        self._memory.forget()
+        self._memory.add(self._records.values())
+
+    async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
+        if not keys and not first:
+            return {}
+        if first:
+            await self.carry_out(first)
+        if self._reads_all(keys):
+            await self._read_all()  # an array may have been split: ids are new
+        else:
+            for key in keys:
+                self._memory.drop(key.job_id)
+            self._memory.add(await self._worker.call("read", [int(key.job_id) for key in keys]))
+        found = {key: self._memory.get(key) for key in keys}
+        return {key: known for key, known in found.items() if known is not None}
+
+    def _reads_all(self, keys: Sequence[JobKey]) -> bool:
+        return not all(key.job_id.isdecimal() for key in keys)
+
+    async def carry_out(self, commands: Sequence[Command]) -> bool:
+        """Carry out commands. True when Slurm has confirmed every one of them; otherwise what became of them must be read."""
+        orders = {command: order for command in commands if (order := self._order(command)) is not None}
+        others = [command for command in commands if command not in orders]
+        complaints = await self._worker.call("carry_out", list(orders.values())) if orders else {}
+        confirmed = await self._command_line.carry_out(others) if others else True
+        return confirmed and not complaints
+
+    def _order(self, command: Command) -> Order | None:
+        """The command in pyslurm's words; None when it has none for it."""
+        verb, target, *words = command.words
+        job_id = target.removeprefix("JobId=")
+        known = self._memory.latest(job_id)
+        if known is None or len(known.record.jobs) != 1:
+            return None
+        raw_id = known.record.raw_id
+        if verb == "release":
+            return Order(raw_id, release=True)
+        if verb != "update":
+            return None  # uhold: pyslurm holds as an administrator only
+        changes = [_change(*word.partition("=")[::2], now_s=self._now()) for word in words]
+        translated = tuple(change for change in changes if change is not None)
+        return Order(raw_id, changes=translated) if len(translated) == len(words) else None
+
+    async def complaint(self, command: Command) -> str:
+        """Carry out one command alone; what Slurm has to say about it, if anything."""
+        order = self._order(command)
+        if order is None:
+            return await self._command_line.complaint(command)
+        complaints: dict[int, str] = await self._worker.call("carry_out", [order])
+        return complaints.get(order.raw_id, "")
+
+    async def send_signal(self, job: SlurmJob, signal: str) -> str | None:
+        """By command line: pyslurm takes an error of some earlier call for the signal's."""
+        return await self._command_line.send_signal(job, signal)
+
+    async def requeue(self, job: SlurmJob) -> Requeue:
+        """Requeue the job and hold it, reading it right before and right after."""
+        before, after, complaint = await self._worker.call("requeue", self._raw_id(job))
+        return Requeue(_only(before), _only(after), complaint)
+
+    def _raw_id(self, job: SlurmJob) -> int:
+        known = self._memory.latest(job.key.job_id)
+        assert known is not None, "the verbs have just read it"
+        return known.record.raw_id
+
+
+def _change(key: str, value: str, *, now_s: float) -> tuple[str, object] | None:
+    """One word of `scontrol update` as an attribute of JobSubmitDescription. Nothing can be cleared."""
+    match key:
+        case "Priority":
+            return "priority", int(value)
+        case "AdminComment" if value:
+            return "admin_comment", value
+        case "ReqNodeList" if value:
+            return "required_nodes", value.split(",")
+        case "StartTime" if value == "now":
+            return "begin_time", int(now_s)
+        case "StartTime":
+            return "begin_time", int(value.removeprefix("uts"))
+    return None
+
+
+def _only(record: JobRecord | None) -> SlurmJob | None:
+    return record.jobs[0] if record is not None else None

@@ -1,0 +1,153 @@
+"""A child process that calls pyslurm, because a call that slurmctld does not answer can only be ended by ending the process.
+
+Requests and answers are pickled frames: a length of 8 bytes, then the pickle. Both ends are ours; nothing else can write to
+the pipes. pyslurm prints to standard output now and then, so answers travel on a descriptor of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from controller.base.errors import SlurmReplyError, SlurmUnavailableError
+from controller.base.text import clip
+from controller.slurm.scontrol.scontrol import means_away
+
+_LENGTH: Final = struct.Struct("!Q")
+_CHUNK: Final = 1 << 20
+
+
+class Worker(Protocol):
+    """Calls a method of PySlurmCalls by name."""
+
+    async def call(self, method: str, *arguments: object) -> Any:
+        """Its result.
+
+        Raises SlurmUnavailableError when slurmctld does not answer, SlurmReplyError when it refuses.
+        """
+
+
+class WorkerProcess:
+    """A Worker in a child process, started when first asked and again after it had to be ended.
+
+    Invariant: no call takes longer than the time limit; a child that was late is dead before its caller hears of it.
+    """
+
+    def __init__(self, environment: Mapping[str, str], timeout_s: float) -> None:
+        self._environment = {**environment, "PYTHONPATH": os.pathsep.join(sys.path)}
+        self._timeout_s = timeout_s
+        self._child: subprocess.Popen[bytes] | None = None
+        self._answers = -1
+        self._turn = asyncio.Lock()
+
+    async def call(self, method: str, *arguments: object) -> Any:
+        """See Worker."""
+        async with self._turn:
+            outcome, result = await asyncio.to_thread(self._exchange, (method, arguments))
+        if outcome == "done":
+            return result
+        if means_away(result):
+            raise SlurmUnavailableError(
+                f"pyslurm {method}: {clip(result)}; is slurmctld running? `scontrol ping` tells"
+            )
+        raise SlurmReplyError(f"pyslurm {method}: {clip(result)}")
+
+    def close(self) -> None:
+        """End the child."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        if child.stdin is not None:
+            child.stdin.close()
+        os.close(self._answers)
+        child.wait()
+
+    def _exchange(self, request: object) -> tuple[str, Any]:
+        deadline = time.monotonic() + self._timeout_s
+        if self._child is None or self._child.poll() is not None:
+            self.close()
+            self._start()
+        try:
+            self._write(pickle.dumps(request), deadline)
+            (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
+            answer: tuple[str, Any] = pickle.loads(self._read(length, deadline))  # noqa: S301 - our own child's
+        except (OSError, EOFError) as error:
+            self.close()
+            raise SlurmUnavailableError(
+                f"pyslurm: no answer within {self._timeout_s:g} s, or its process ended ({error}); slurmctld may be down or "
+                'overloaded (`scontrol ping` tells); slurm_client = "command-line" does without pyslurm'
+            ) from error
+        return answer
+
+    def _start(self) -> None:
+        self._answers, theirs = os.pipe()
+        try:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "controller.slurm.pyslurm.process", str(theirs)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs,),
+                env=self._environment,
+                cwd="/",
+                start_new_session=True,
+                bufsize=0,
+            )
+        finally:
+            os.close(theirs)
+
+    def _write(self, frame: bytes, deadline: float) -> None:
+        assert self._child is not None
+        assert self._child.stdin is not None
+        rest = memoryview(_LENGTH.pack(len(frame)) + frame)
+        while rest:
+            _, ready, _ = select.select([], [self._child.stdin], [], max(deadline - time.monotonic(), 0))
+            if not ready:
+                raise TimeoutError("does not listen")
+            rest = rest[os.write(self._child.stdin.fileno(), rest[: select.PIPE_BUF]) :]
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        chunks = []
+        while size:
+            ready, _, _ = select.select([self._answers], [], [], max(deadline - time.monotonic(), 0))
+            if not ready:
+                raise TimeoutError("does not answer")
+            chunk = os.read(self._answers, min(size, _CHUNK))
+            if not chunk:
+                raise EOFError("ended")
+            chunks.append(chunk)
+            size -= len(chunk)
+        return b"".join(chunks)
+
+
+def serve(answers: int) -> None:
+    """The child: answer requests until the parent closes the pipe."""
+    import pyslurm
+
+    from controller.slurm.pyslurm.calls import PySlurmCalls
+
+    calls = PySlurmCalls(pyslurm)
+    with os.fdopen(answers, "wb") as out:
+        while header := sys.stdin.buffer.read(_LENGTH.size):
+            method, arguments = pickle.loads(sys.stdin.buffer.read(_LENGTH.unpack(header)[0]))  # noqa: S301 - our own parent's
+            try:
+                answer = ("done", getattr(calls, method)(*arguments))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+                answer = ("failed", str(error) or type(error).__name__)
+            frame = pickle.dumps(answer)
+            out.write(_LENGTH.pack(len(frame)) + frame)
+            out.flush()
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

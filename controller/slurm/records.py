@@ -1,0 +1,26 @@
+"""Records of Slurm's jobs as every client reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.slurm.client import SlurmJob
+
+MANY_NODES = 500_000
+"""An upper bound of nodes that no cluster reaches: what stands for "none" in a job that once had one."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One record of `show job`: a job, or every task of a pending array, or one task of it."""
+
+    raw_id: int
+    jobs: tuple[SlurmJob, ...]
+    comment_is_exact: bool
+    """Only one reading of the admin comment is possible, so it may be rewritten."""
+    shows_node_bound: bool
+    """NumNodes= tells of an upper bound. Of a job that was requeued scontrol shows the number of nodes of its last run."""
+    mixed_gres: bool
+    """The request names generic resources besides GPUs, or several GPU types: it cannot be written anew from the parts."""
+    gres_prefix: str
+    """How this Slurm writes generic resources: "gres:" up to 23.02, "gres/" since."""

@@ -1,0 +1,231 @@
+"""The command-line client: Slurm 22.05 and later through scontrol and scancel."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from controller.base.errors import SlurmReplyError
+from controller.base.text import clip
+from controller.slurm.changes import Command, Found
+from controller.slurm.client import (
+    JobKey,
+    SlurmFacts,
+    SlurmJob,
+    SlurmNode,
+    SlurmPartition,
+    SlurmReservation,
+    SlurmSnapshot,
+)
+from controller.slurm.records import JobRecord
+from controller.slurm.scontrol.incremental import (
+    JobReading,
+    JobTable,
+    RowCache,
+    keep_identity,
+    nothing_ticks,
+    parse_answer,
+)
+from controller.slurm.scontrol.parse import Clockface
+from controller.slurm.scontrol.parse_nodes import parse_node, parse_partition, parse_reservation, ticking_in_node
+from controller.slurm.scontrol.run import CommandRunner
+from controller.slurm.scontrol.scontrol import Scontrol, require_contact, sentence
+from controller.slurm.verbs import Requeue, Verbs
+
+log = structlog.get_logger(__name__)
+
+_JOB_ID = re.compile(r"\d+(?:_\d+)?")
+_VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+)")
+_SETTING = re.compile(r"(\S[^=]*?)\s*= (.*)")
+_SHOW_NODE = "show node"
+_BULK = ("show job", _SHOW_NODE, "show partition", "show reservation")
+_MOST_ALONE = 1000
+"""Answers by id that are asked for at once. At a millisecond each they take a second, so that reading all jobs in their place
+is no more than the one bulk query a second that slurmctld is to see. (Reading all, measured: 35 us for each job.)"""
+_MOST_IN_DOUBT = 300
+"""Jobs that one snapshot reads by id because a line break in somebody's text put them in doubt."""
+_MOST_COMPLAINTS = 1000
+_TASKS_FOR_THE_ARRAY = 4
+"""From so many tasks on, their whole array is asked for: slurmctld sends all of it for every task."""
+
+
+class CommandLineClient(Verbs):
+    """A SlurmClient over a CommandRunner. See controller.slurm.client for what each verb promises.
+
+    A change costs one process: commands for all jobs, then each of the jobs read back. Parsed objects are kept from one
+    reading to the next.
+    """
+
+    def __init__(self, runner: CommandRunner, clock: Clockface, now: Callable[[], float] = time.time) -> None:
+        super().__init__(now)
+        self._runner = runner
+        self._scontrol = Scontrol(runner)
+        self._clock = clock
+        self._jobs = JobTable(clock)
+        self._alone: dict[int, JobRecord | None] = {}
+        self._doubtful = b""
+        self._complaints: set[str] = set()
+        self._nodes: RowCache[SlurmNode] = RowCache(b"NodeName=", parse_node, ticking_in_node)
+        self._partitions: RowCache[SlurmPartition] = RowCache(b"PartitionName=", parse_partition, nothing_ticks)
+        self._reservations: RowCache[SlurmReservation] = RowCache(
+            b"ReservationName=", lambda text: parse_reservation(text, clock), nothing_ticks
+        )
+
+    # ---- reading
+
+    async def facts(self) -> SlurmFacts:
+        """Version, cluster name and settings."""
+        answers = await self._scontrol.ask(["version", "show config"])
+        version = _VERSION.search(answers.sections[0])
+        settings = {
+            match[1]: match[2].strip()
+            for line in answers.sections[1].decode("utf-8", "replace").splitlines()
+            if (match := _SETTING.fullmatch(line.strip()))
+        }
+        if version is None or "ClusterName" not in settings:
+            raise SlurmReplyError(
+                f"scontrol version, show config: not understood ({answers.complaints or 'no error message'}): "
+                f"{clip(b''.join(answers.sections))}"
+            )
+        major, minor, micro = (int(part) for part in version.groups())
+        return SlurmFacts((major, minor, micro), settings["ClusterName"], "command-line", settings)
+
+    async def node_lines(self) -> list[str]:
+        """Return what `scontrol show node` prints, one line for each node. Raises SlurmError."""
+        answers = await self._scontrol.ask([_SHOW_NODE])
+        if answers.completed.status != 0:
+            raise SlurmReplyError(f"scontrol {_SHOW_NODE}: {answers.complaints or 'failed without a message'}")
+        # A line that begins otherwise continues somebody's Reason= or Comment=.
+        lines = answers.sections[0].decode("utf-8", "replace").split("\n")
+        return [line for line in lines if line.startswith("NodeName=")]
+
+    async def snapshot(self) -> SlurmSnapshot:
+        """Read everything: the one bulk query."""
+        time_s = self._now()
+        answers = await self._scontrol.ask(_BULK)
+        if answers.completed.status != 0:
+            raise SlurmReplyError(f"scontrol {', '.join(_BULK)}: {answers.complaints or 'failed without a message'}")
+        jobs, nodes, partitions, reservations = answers.sections
+        return SlurmSnapshot(
+            time_s=time_s,
+            jobs=await self._take_jobs(jobs),
+            nodes=self._nodes.update(nodes),
+            partitions=self._partitions.update(partitions),
+            reservations=self._reservations.update(reservations),
+        )
+
+    async def _take_jobs(self, section: bytes) -> tuple[SlurmJob, ...]:
+        """The jobs of `show job`; those on lines in doubt are read again one by one."""
+        reading = self._jobs.update(section)
+        alone = await self._resolve(reading) if reading.contested else []
+        self._memory.forget()
+        self._memory.add(self._jobs.records)
+        self._memory.add(alone)
+        return reading.jobs + tuple(job for record in alone for job in record.jobs)
+
+    async def _resolve(self, reading: JobReading) -> list[JobRecord]:
+        """Jobs on lines in doubt, read one by one: those not seen yet first, then those that were read longest ago.
+
+        However many such jobs somebody submits, they cost no more than _MOST_IN_DOUBT readings, and none while nothing changes.
+        """
+        known = {raw_id: record for raw_id, record in self._alone.items() if raw_id in reading.contested}
+        unseen = sorted(reading.contested - set(known))
+        if unseen or reading.doubtful != self._doubtful:
+            turn = [*unseen, *known][:_MOST_IN_DOUBT]
+            found = {record.raw_id: record for record in await self._ask_for([str(raw_id) for raw_id in turn])}
+            for raw_id in turn:
+                former, record = known.pop(raw_id, None), found.get(raw_id)
+                known[raw_id] = None if record is None else keep_identity(record, former)
+            complete = len(turn) == len(reading.contested)
+            self._doubtful = reading.doubtful if complete else b""
+        self._alone = known
+        return [record for record in known.values() if record is not None]
+
+    async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
+        """Carry out commands, then read these jobs: the identity check of every verb, and its confirmation."""
+        if not keys and not first:
+            return {}
+        for key in keys:
+            if not _JOB_ID.fullmatch(key.job_id):
+                raise ValueError(f"not a job id: {key.job_id!r}")
+        ids = list(dict.fromkeys(key.job_id for key in keys))
+        commands = [command.words for command in first]
+        if self._reads_all(keys):
+            answers = await self._scontrol.ask(["show job"], first=commands)
+            await self._take_jobs(answers.sections[0])
+        else:
+            self._memory.add(await self._ask_for(ids, commands))
+        found = {key: self._memory.get(key) for key in keys}
+        return {key: known for key, known in found.items() if known is not None}
+
+    def _reads_all(self, keys: Sequence[JobKey]) -> bool:
+        return len(_by_question(list(dict.fromkeys(key.job_id for key in keys)))) > _MOST_ALONE
+
+    async def _ask_for(self, ids: Sequence[str], first: Sequence[Sequence[str]] = ()) -> list[JobRecord]:
+        """Records of these jobs and, of array tasks, of the others on the same record."""
+        questions = _by_question(ids)
+        answers = await self._scontrol.ask([f"show job {asked}" for asked in questions], first=first)
+        records: dict[int, JobRecord] = {}
+        for (asked, wanted), section in zip(questions.items(), answers.sections, strict=True):
+            found = parse_answer(section, asked, self._clock, self._complain)
+            records.update((record.raw_id, record) for record in found)
+            there = {job.key.job_id for record in found for job in record.jobs}
+            for job_id in wanted:
+                if job_id not in there:
+                    self._memory.drop(job_id)
+        return list(records.values())
+
+    def _complain(self, job_id: str, problem: str) -> None:
+        """A job that is not understood is left out; it is said once."""
+        if job_id not in self._complaints:
+            if len(self._complaints) >= _MOST_COMPLAINTS:
+                self._complaints.clear()
+            self._complaints.add(job_id)
+            log.warning("slurm_job_not_understood", job=job_id, problem=problem)
+
+    # ---- what the verbs are made of
+
+    async def carry_out(self, commands: Sequence[Command]) -> bool:
+        """Carry out commands. True when Slurm has confirmed every one of them; otherwise what became of them must be read."""
+        answers = await self._scontrol.ask([], first=[command.words for command in commands])
+        return answers.completed.status == 0 and not answers.completed.stderr
+
+    async def complaint(self, command: Command) -> str:
+        """Carry out one command alone; what Slurm has to say about it, if anything."""
+        return await self._scontrol.complaint(command.words)
+
+    async def send_signal(self, job: SlurmJob, signal: str) -> str | None:
+        """Send a signal to all processes of the job; what Slurm has to say against it, if anything."""
+        completed = await self._runner.run("scancel", ["--full", f"--signal={signal}", job.key.job_id])
+        require_contact(completed)
+        if completed.status == 0 and not completed.stderr:
+            return None
+        return sentence(completed.stderr) or f"scancel ended with {completed.status}"
+
+    async def requeue(self, job: SlurmJob) -> Requeue:
+        """Look, stop and look again within one process, a millisecond apart."""
+        job_id = job.key.job_id
+        answers = await self._scontrol.ask([f"show job {job_id}", f"requeuehold {job_id}", f"show job {job_id}"])
+        before, _, after = (self._one(section, job_id) for section in answers.sections)
+        return Requeue(before, after, answers.complaints)
+
+    def _one(self, section: bytes, job_id: str) -> SlurmJob | None:
+        records = parse_answer(section, job_id, self._clock)
+        return next((job for record in records for job in record.jobs if job.key.job_id == job_id), None)
+
+
+def _by_question(ids: Sequence[str]) -> dict[str, list[str]]:
+    """What to ask for → the ids that it tells of: each by itself, but many tasks of an array by their array."""
+    arrays: dict[str, list[str]] = {}
+    for job_id in ids:
+        arrays.setdefault(job_id.partition("_")[0], []).append(job_id)
+    questions: dict[str, list[str]] = {}
+    for array_id, tasks in arrays.items():
+        if len(tasks) >= _TASKS_FOR_THE_ARRAY:
+            questions[array_id] = tasks
+        else:
+            questions |= {task: [task] for task in tasks}
+    return questions

@@ -1,0 +1,370 @@
+"""From the text of one reading to objects, doing again only what has changed.
+
+Ten thousand jobs are 15 MB of text that is nearly the same every few seconds. Lines are compared as bytes (a memcmp); those
+that differ are compared once more without the fields that tick; only what is left is parsed. An unchanged job is the same
+object as before, so that callers can tell by identity.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from controller.base.errors import SlurmReplyError
+from controller.slurm.client import SlurmJob
+from controller.slurm.records import JobRecord
+from controller.slurm.scontrol.parse import Clockface, parse_job
+
+Row = TypeVar("Row")
+Spans = Iterable[tuple[int, int]]
+"""(begin, end) of pieces of a line, in their order."""
+Complain = Callable[[str, str], None]
+"""Told of a job that is there and not understood: its id, and what is wrong."""
+_JOB = b"JobId="
+_NO_JOBS = b"No jobs in the system"
+
+
+def nothing_ticks(_line: bytes) -> Spans:
+    """For lists of which every character counts."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Line(Generic[Row]):
+    """A line of the last reading."""
+
+    text: bytes
+    steady: bytes
+    """It without what ticks."""
+    counts: bytes
+    """For each character, and the line break: 1 if it is steady, 0 if it ticks."""
+    row: Row
+
+
+class RowCache(Generic[Row]):
+    """Objects by line, for lists whose text no user can write. Forgets what is no longer in the text.
+
+    Invariant: `text`, `counts` and `ticks` are those of `lines`. Most readings differ in what ticks alone, and in few lengths:
+    so the whole text is compared with the former one, character by character, and lines are only looked at where one differs
+    that counts.
+    """
+
+    def __init__(self, first: bytes, parse: Callable[[str], Row], ticking: Callable[[bytes], Spans]) -> None:
+        """`ticking` tells of a line the values, without spaces in them, that change all the time and are not read."""
+        self._first = first
+        self._parse = parse
+        self._ticking = ticking
+        self._keep([])
+
+    def update(self, section: bytes) -> tuple[Row, ...]:
+        """Rows of the section, in its order; lines that begin otherwise ("No ... in the system") are passed over."""
+        lines = [line for line in section.split(b"\n") if line.startswith(self._first)]
+        changed = self._changed(lines)
+        if changed:
+            known = {line.steady: line.row for line in self._lines}
+            kept = self._lines[: len(lines)] + [_NO_LINE] * (len(lines) - len(self._lines))
+            for number in changed:
+                kept[number] = self._read(lines[number], known)
+            self._keep(kept)
+        elif len(lines) < len(self._lines):
+            self._keep(self._lines[: len(lines)])
+        return self._rows
+
+    def _changed(self, lines: list[bytes]) -> list[int]:
+        """Numbers of the lines that say something else than the line of that number before, or may do so."""
+        former = [line.text for line in self._lines]
+        other = {number for number, (line, old) in enumerate(zip(lines, former, strict=False)) if len(line) != len(old)}
+        other.update(range(len(former), len(lines)))
+        if former:
+            # Lines of another length, and those that are gone, stay as they were for the comparison.
+            aligned = lines[: len(former)] + former[len(lines) :]
+            for number in other.intersection(range(len(former))):
+                aligned[number] = former[number]
+            text = np.frombuffer(b"\n".join([*aligned, b""]), dtype=np.uint8)
+            differs = np.flatnonzero(text != self._text)
+            differs = differs[self._counts[differs]]
+            # A space where something ticks would begin another field.
+            spaces = self._ticks[text[self._ticks] == _SPACE]
+            places = np.concatenate([differs, spaces])
+            other.update((np.searchsorted(self._begins, places, side="right") - 1).tolist())
+        return sorted(other)
+
+    def _read(self, text: bytes, known: Mapping[bytes, Row]) -> _Line[Row]:
+        pieces = []
+        counts = bytearray(b"\1" * (len(text) + 1))
+        begin = 0
+        for tick, end in self._ticking(text):
+            pieces.append(text[begin:tick])
+            counts[tick:end] = bytes(end - tick)
+            begin = end
+        steady = b"\0".join([*pieces, text[begin:]])
+        row = known.get(steady)
+        return _Line(text, steady, bytes(counts), self._parse(decode(text)) if row is None else row)
+
+    def _keep(self, lines: list[_Line[Row]]) -> None:
+        self._lines = lines
+        self._rows = tuple([line.row for line in lines])
+        self._text = np.frombuffer(b"\n".join([*(line.text for line in lines), b""]), dtype=np.uint8)
+        self._counts = np.frombuffer(b"".join([line.counts for line in lines]), dtype=np.bool_)
+        self._ticks = np.flatnonzero(~self._counts)
+        lengths = np.array([0, *(len(line.counts) for line in lines)], dtype=np.int64)
+        self._begins = np.cumsum(lengths)[:-1]
+
+
+_SPACE = ord(" ")
+_NO_LINE: _Line[Any] = _Line(b"", b"", b"", None)
+
+
+@dataclass(slots=True)
+class _Entry:
+    line: bytes
+    """With its line break."""
+    record: JobRecord
+    ticking: tuple[tuple[int, int], ...] | None = None
+    """Where in the line the fields stand that tick; found when the line ticks for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobReading:
+    """Jobs of one reading, and the numeric ids that must be read one by one before they can be told."""
+
+    jobs: tuple[SlurmJob, ...]
+    contested: frozenset[int] = frozenset()
+    """Ids on lines that a line break in somebody's text may have made."""
+    doubtful: bytes = b""
+    """Those lines, without what ticks: while they stay, the jobs need not be read again."""
+
+
+class JobTable:
+    """The jobs of the last reading by numeric id.
+
+    Invariant: a record is kept only under a line that holds exactly one true submit time and stands beside no line without
+    one; so nobody's text ever became a record of its own.
+    """
+
+    def __init__(self, clock: Clockface) -> None:
+        self._clock = clock
+        self._submit = f" SubmitTime={clock.token}".encode()
+        self._evaluated = f" LastSchedEval={clock.token}".encode()
+        token = re.escape(clock.token)
+        self._ticks = re.compile(
+            rf" RunTime=\S+(?= TimeLimit=\S+ TimeMin=\S+ SubmitTime={token})| LastSchedEval={token}\d+(?: Scheduler=\S+)?".encode()
+        )
+        self._entries: dict[bytes, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def records(self) -> Iterable[JobRecord]:
+        """Records of the last reading, without those in doubt; to be gone through once, now or later."""
+        # A reading is never changed after it was made, only replaced by the next.
+        return map(attrgetter("record"), self._entries.values())
+
+    def knows(self, raw_id: int) -> bool:
+        """Whether the last reading had a record of that number, beyond doubt."""
+        return str(raw_id).encode() in self._entries
+
+    def update(self, section: bytes) -> JobReading:
+        """Read `show job`'s answer to the end."""
+        entries, changed = self._compare(section)
+        doubtful = self._take(changed, section, entries) if changed else []
+        contested = self._withdraw(doubtful, entries) if doubtful else frozenset()
+        self._entries = entries
+        jobs = tuple(chain.from_iterable([entry.record.jobs for entry in entries.values()]))
+        return JobReading(jobs, contested, self._ticks.sub(b"", b"\n".join(doubtful)))
+
+    def _compare(self, section: bytes) -> tuple[dict[bytes, _Entry], list[tuple[int, bytes, bytes]]]:
+        """Entries of the lines that are as they were, in the order of the reading; and (number, id, line) of the others.
+
+        Each line of the last reading is looked for where it should come next, so that equal ones are not even cut out of the
+        text: that would take longer than all the rest.
+        """
+        before = self._entries
+        entries: dict[bytes, _Entry] = {}
+        changed: list[tuple[int, bytes, bytes]] = []
+        expected = iter(before.items())
+        next_id, next_entry = next(expected, _NOBODY)
+        number = begin = 0
+        while begin < len(section):
+            if next_entry is not _NOTHING:
+                for job_id, entry in chain([(next_id, next_entry)], expected):
+                    if not section.startswith(entry.line, begin) or job_id in entries:
+                        next_id, next_entry = job_id, entry
+                        break
+                    entries[job_id] = entry
+                    begin += len(entry.line)
+                    number += 1
+                else:
+                    next_id, next_entry = _NOBODY
+                    continue
+            end = section.find(b"\n", begin)
+            end = len(section) if end < 0 else end
+            line = section[begin:end]
+            job_id = line[6 : line.find(b" ", 6)]
+            former = before.get(job_id)
+            if former is not None and former.line[:-1] == line and job_id not in entries:
+                entries[job_id] = former
+            elif line:
+                changed.append((number, job_id, line))
+                # Keeps the order of the reading; taken out again if the line does not turn out to be a record.
+                entries.setdefault(job_id, _NOTHING)
+            if former is not None:  # those expected before it are gone, or stand elsewhere now
+                while next_entry is not _NOTHING and next_id != job_id:
+                    next_id, next_entry = next(expected, _NOBODY)
+                next_id, next_entry = next(expected, _NOBODY)
+            begin = end + 1
+            number += 1
+        return entries, changed
+
+    def _take(
+        self, changed: list[tuple[int, bytes, bytes]], section: bytes, entries: dict[bytes, _Entry]
+    ) -> list[bytes]:
+        """Parse the lines that are new or different. Returns those that are in doubt, and their neighbours."""
+        doubtful = self._doubtful_lines(changed, section, entries)
+        for number, job_id, line in changed:
+            if number in doubtful:
+                continue
+            former = self._entries.get(job_id)
+            if former is not None and self._only_ticked(former, line):
+                former.line = line + b"\n"
+                entries[job_id] = former
+                continue
+            try:
+                record = parse_job(decode(line), self._clock)
+            except SlurmReplyError:
+                doubtful.add(number)
+                continue
+            entries[job_id] = _Entry(line + b"\n", keep_identity(record, former.record if former else None))
+        if not doubtful:
+            return []
+        lines = section.split(b"\n")
+        return [lines[number] for number in sorted(doubtful)]
+
+    def _withdraw(self, doubtful: list[bytes], entries: dict[bytes, _Entry]) -> frozenset[int]:
+        """Take back what such lines have made. Returns the ids on them."""
+        ids = [line[6 : line.find(b" ", 6)] for line in doubtful]
+        contested = frozenset(int(job_id) for job_id in ids if job_id.isdigit())
+        for key in [key for key, entry in entries.items() if entry is _NOTHING or _number(key) in contested]:
+            del entries[key]
+        return contested
+
+    def _doubtful_lines(
+        self, changed: list[tuple[int, bytes, bytes]], section: bytes, entries: dict[bytes, _Entry]
+    ) -> set[int]:
+        """Lines that are no record, their neighbours, and lines that claim the same id."""
+        doubtful: set[int] = set()
+        lines: list[bytes] = []
+        claimed: dict[bytes, int] = {}
+        for number, job_id, line in changed:
+            if line.startswith(_NO_JOBS):
+                doubtful.add(number)
+                continue
+            if not line.startswith(_JOB) or line.count(self._submit) != 1:
+                lines = lines or section.split(b"\n")
+                doubtful.update(self._around(number, lines))
+            elif job_id in claimed or entries[job_id] is not _NOTHING:
+                doubtful.add(number)
+            claimed[job_id] = number
+        return doubtful
+
+    def _around(self, number: int, lines: list[bytes]) -> Iterable[int]:
+        """The run of lines without a submit time around this one, with the record before and the one after."""
+        first = number - 1
+        while first > 0 and self._submit not in lines[first]:
+            first -= 1
+        last = number + 1
+        while last < len(lines) - 1 and self._submit not in lines[last]:
+            last += 1
+        return range(max(first, 0), min(last, len(lines) - 1) + 1)
+
+    def _only_ticked(self, former: _Entry, line: bytes) -> bool:
+        """Whether the line differs from the one before only in fields that tick."""
+        if former.ticking is None:
+            former.ticking = self._ticking(former.line)
+        ticking = []
+        old = new = 0
+        for begin, end in former.ticking:
+            # Equal up to here, so the field begins at the same place, moved by what the fields before have grown.
+            here = begin + new - old
+            if line[new:here] != former.line[old:begin]:
+                return False
+            old, new = end, _end_of_ticking(line, here)
+            ticking.append((here, new))
+        if line[new:] != former.line[old:-1]:
+            return False
+        former.ticking = tuple(ticking)
+        return True
+
+    def _ticking(self, line: bytes) -> tuple[tuple[int, int], ...]:
+        """Run time and last evaluation: both stand beside a time that only Slurm can have printed."""
+        submit = line.find(self._submit)
+        begins = [line.rfind(b" RunTime=", 0, submit), line.find(self._evaluated, submit)]
+        return tuple((begin, _end_of_ticking(line, begin)) for begin in begins if begin >= 0)
+
+
+def _end_of_ticking(line: bytes, begin: int) -> int:
+    """End of the field, and of the name of the scheduler that may follow it."""
+    end = line.find(b" ", begin + 1)
+    return line.find(b" ", end + 1) if line.startswith(b" Scheduler=", end) else end
+
+
+def keep_identity(record: JobRecord, former: JobRecord | None) -> JobRecord:
+    """The former objects wherever they say the same."""
+    if former is None:
+        return record
+    if former == record:
+        return former
+    known = {job.key: job for job in former.jobs}
+    jobs = tuple(old if (old := known.get(job.key)) == job else job for job in record.jobs)
+    return replace(record, jobs=jobs)
+
+
+def ignore(job_id: str, problem: str) -> None:
+    """Complain to nobody."""
+
+
+def parse_answer(answer: bytes, job_id: str, clock: Clockface, complain: Complain = ignore) -> list[JobRecord]:
+    """Records of a job that was read alone: the answer to `show job <id>`, where the id may be that of an array task.
+
+    It begins with a record of that job, or of its array; line breaks after that belong to a text of its owner, or begin
+    another record of the same array.
+    """
+    records: list[JobRecord] = []
+    text = decode(answer).strip("\n")
+    number = int(job_id.partition("_")[0])
+    submit = f" SubmitTime={clock.token}"
+    begin = 0
+    while (at := text.find(submit, begin)) >= 0:
+        following = text.find(submit, at + 1)
+        end = text.find("\nJobId=", at, following) if following >= 0 else len(text)
+        if end < 0:
+            break
+        try:
+            record = parse_job(text[begin:end].strip("\n"), clock)
+        except SlurmReplyError as error:
+            complain(job_id, str(error))
+            break
+        if record.raw_id == number or any(job.array_job_id == number for job in record.jobs):
+            records.append(record)
+        begin = end
+    return records
+
+
+def decode(line: bytes) -> str:
+    """Text of users may be in any encoding; it must come back byte for byte."""
+    return line.decode("utf-8", "surrogateescape")
+
+
+def _number(key: bytes) -> int:
+    return int(key) if key.isdigit() else -1
+
+
+_NOTHING = _Entry(b"", JobRecord(0, (), False, False, False, ""))
+_NOBODY = (b"", _NOTHING)

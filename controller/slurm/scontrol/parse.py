@@ -1,0 +1,374 @@
+"""One line of `scontrol -o -d show ...` into one frozen object: the only place that knows how scontrol writes.
+
+Users choose names, comments, paths and arguments freely, with spaces, "=" and line breaks in them, and scontrol escapes
+nothing. What keeps them from passing for something else:
+
+- Every time is printed through SLURM_TIME_FORMAT with an unguessable token in it (`Clockface`). So " SubmitTime=<token>" is
+  found exactly once in a true record, and never in what a user wrote.
+- Around that point scontrol prints only what Slurm itself made up or checked. State, reason, flags, nodes, sizes are read
+  backwards or forwards from there, up to the first field of free text.
+- Owner and priority stand before it, behind the job's name; they are found from the right, over fields without "=".
+- GPU request and comments come after it, behind paths and arguments. Text there can mislead about its own job's request or
+  mark, never about anything else; `JobRecord.comment_is_exact` is False where more than one reading is possible.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from functools import lru_cache
+
+from controller.base.errors import SlurmReplyError
+from controller.base.text import clip
+from controller.slurm.client import JobKey, NodeShare, Phase, ResourceRequest, SlurmJob
+from controller.slurm.hostlist import expand_indices, expand_nodes
+from controller.slurm.records import MANY_NODES, JobRecord
+from controller.slurm.scontrol import values
+from controller.slurm.scontrol.parse_texts import texts_of
+
+_OWNER = re.compile(
+    r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=\d+)?"
+    r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*) UserId=(?P<user>[^=]*)\(\d+\) GroupId=[^=]*"
+    r" MCS_label=[^=]* Priority=(?P<priority>\d+) Nice=[^=]* Account=(?P<account>[^=]*) QOS=(?P<qos>[^=]*)"
+    r"(?: WCKey=[^=]*)?",
+    re.DOTALL,
+)
+_OWNER_IN_DOUBT = re.compile(
+    r"JobId=(?P<raw>\d+)(?: ArrayJobId=(?P<array>\d+))?(?: ArrayTaskId=(?P<tasks>\S+))?(?: ArrayTaskThrottle=\d+)?"
+    r"(?: HetJobId=(?P<het>\d+) HetJobOffset=\d+)? JobName=(?P<name>.*?)(?P<user>) UserId=.* Priority=(?P<priority>\d+) "
+    r".*?(?P<account>)(?P<qos>)",
+    re.DOTALL,
+)
+_HET_SET = re.compile(r" HetJobIdSet=[\d,\-\[\]]+\Z")
+_SLUID = re.compile(r" SLUID=[^\s=]*\Z")
+"""Printed behind the name of every job since Slurm 25.11."""
+_WHOLE_NODES = frozenset({"NODE", "TOPO"})
+"""Values of Exclusive= (since Slurm 26.05) of jobs that share their nodes with no other job; the others: USER, MCS, NO."""
+_WHOLE_NODES_BEFORE = frozenset({"NO", "TOPO"})
+"""The same of OverSubscribe=, where there is no Exclusive=."""
+_SHARE = re.compile(r" Nodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)")
+_SHARE_GPUS = re.compile(r"gpu(?::[^:,()]+)??:(\d+)(?:\(IDX:([\d,\-]*)\))?(?=,|\Z)")
+_FREE_TEXT = (" Network=", " Command=")
+_NO_TASKS = frozenset({"N/A", "4294967294"})
+"""What stands for the tasks of an array that was cancelled before any of them started."""
+_TRES_NODES = re.compile(r"(?:\A|,)node=(\d+)")
+_ENDED = frozenset(
+    [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    ]
+)
+_PENDING = frozenset(["PENDING", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"])
+_RUNNING = frozenset(["RUNNING", "RESIZING", "SIGNALING"])
+
+
+@dataclass(frozen=True, slots=True)
+class Clockface:
+    """How scontrol is told to write times: a token that nobody else knows, then seconds since the Unix epoch.
+
+    Slurm 22.05 gives a time 32 bytes, ten of which the seconds need.
+    """
+
+    token: str
+
+    @staticmethod
+    def secret() -> Clockface:
+        """A new token."""
+        return Clockface(f"t{secrets.token_hex(8)}.")
+
+    @property
+    def format(self) -> str:
+        """Value of SLURM_TIME_FORMAT."""
+        return f"{self.token}%s"
+
+    def seconds(self, text: str | None) -> float | None:
+        """ "Unknown", "None" and "N/A" are None. Raises SlurmReplyError on a time in any other form."""
+        if text is None or text in {"Unknown", "None", "N/A", "(null)", ""}:
+            return None
+        digits = text.removeprefix(self.token)
+        if digits is text or not digits.isdecimal():
+            raise SlurmReplyError(f"not a time in the form that SLURM_TIME_FORMAT asked for: {clip(text, 80)}")
+        return float(digits)
+
+
+def parse_job(text: str, clock: Clockface) -> JobRecord:
+    """One record. Raises SlurmReplyError when it is none, or one that this version does not understand."""
+    at = text.find(f" SubmitTime={clock.token}")
+    state_at = text.rfind(" JobState=", 0, at) if at >= 0 else -1
+    if state_at < 0:
+        raise SlurmReplyError(f"not a job: {clip(text)}")
+    owner = _OWNER.fullmatch(text, 0, state_at) or _OWNER_IN_DOUBT.fullmatch(text, 0, state_at)
+    if owner is None:
+        raise SlurmReplyError(f"not a job: {clip(text)}")
+    free_at = min((i for key in _FREE_TEXT if (i := text.find(key, at)) >= 0), default=len(text))
+    try:
+        return _record(owner, text[state_at:free_at], text[free_at:], clock)
+    except KeyError as error:
+        raise SlurmReplyError(f"a job without {error.args[0]}=: {clip(text)}") from None
+    except (
+        ValueError,
+        OverflowError,
+    ) as error:  # a number that is none: the record is cut off, or of a release to come
+        raise SlurmReplyError(f"a job with a value that is not understood ({error}): {clip(text)}") from None
+
+
+def _record(owner: re.Match[str], middle: str, tail: str, clock: Clockface) -> JobRecord:
+    fields = _fields(middle)
+    texts = texts_of(tail)
+    state = fields["JobState"]
+    phase = phase_of(state, has_nodes=bool(values.plain(fields.get("NodeList", ""))))
+    ended = phase is Phase.ENDED
+    pending = phase is Phase.PENDING
+    gpus = _gpu_request(tail)
+    submit_s = clock.seconds(fields["SubmitTime"]) or 0.0
+    array_id = int(owner["array"]) if owner["array"] else None
+    job = SlurmJob(
+        key=JobKey(owner["raw"], int(submit_s)),
+        user=owner["user"],
+        name=_name(owner, fields),
+        partition=fields["Partition"],
+        phase=phase,
+        state=state,
+        reason=fields["Reason"],
+        held=owner["priority"] == "0",
+        admin_comment=texts.admin_comment,
+        comment=texts.comment,
+        request=_request(fields, gpus),
+        allocated=() if pending or ended else _shares(middle, fields, phase),
+        batch=fields["BatchFlag"] != "0",
+        requeue=fields["Requeue"] != "0",
+        restarts=int(fields["Restarts"]),
+        eligible_time_s=clock.seconds(fields.get("EligibleTime")),
+        start_time_s=None if pending else clock.seconds(fields.get("StartTime")),
+        end_time_s=None if pending else clock.seconds(fields.get("EndTime")),
+        time_limit_s=values.duration_s(fields["TimeLimit"]),
+        features=values.plain(fields.get("Features", "")),
+        reservation=values.plain(fields.get("Reservation", "")),
+        account=values.plain(owner["account"]),
+        qos=values.plain(owner["qos"]),
+        dependency=values.plain(fields.get("Dependency", "")),
+        exclusive=_has_whole_nodes(fields),
+        licenses=values.plain(fields.get("Licenses", "")),
+        array_job_id=array_id,
+        het_job_id=int(owner["het"]) if owner["het"] else None,
+        raw_id=int(owner["raw"]),
+    )
+    jobs = (job,) if array_id is None else tuple(_tasks(job, array_id, owner["tasks"]))
+    shows_bound = job.restarts == 0 or "-" in fields["NumNodes"]
+    return JobRecord(int(owner["raw"]), jobs, texts.exact, shows_bound, gpus.mixed, gpus.prefix)
+
+
+def _name(owner: re.Match[str], fields: dict[str, str]) -> str:
+    """Return the job's name without what Slurm prints between it and the owner.
+
+    LicensesAlloc= stands where no user can write, and in every record of the releases that print a SLUID. So where it is missing,
+    " SLUID=..." is a part of the name; where it is there, only the last one is Slurm's.
+    """
+    name = _HET_SET.sub("", owner["name"]) if owner["het"] else owner["name"]
+    return _SLUID.sub("", name) if "LicensesAlloc" in fields else name
+
+
+def _has_whole_nodes(fields: dict[str, str]) -> bool:
+    """Return whether the job shares its nodes with no other job.
+
+    Since Slurm 26.05 Exclusive= says so, and OverSubscribe=NO stands in ordinary jobs too.
+    """
+    exclusive = fields.get("Exclusive")
+    return fields.get("OverSubscribe") in _WHOLE_NODES_BEFORE if exclusive is None else exclusive in _WHOLE_NODES
+
+
+def _tasks(job: SlurmJob, array_id: int, tasks: str | None) -> list[SlurmJob]:
+    """One job per array task. (dataclasses.replace would run ten times as long, for thousands of tasks.)"""
+    if tasks is None or tasks in _NO_TASKS:
+        return [job]
+    values_of = [getattr(job, name) for name in SlurmJob.__slots__]
+    submit_time_s = job.key.submit_time_s
+    return [SlurmJob(JobKey(f"{array_id}_{task}", submit_time_s), *values_of[1:]) for task in expand_indices(tasks)]
+
+
+def _fields(middle: str) -> dict[str, str]:
+    """Fields of the part without free text; of repeated ones, the first."""
+    fields: dict[str, str] = {}
+    last = ""
+    for part in middle.split(" "):
+        key, equals, value = part.partition("=")
+        if not equals:
+            if part and last:
+                fields[last] += f" {part}"
+        elif key not in fields:
+            fields[key] = value
+            last = key
+        else:
+            last = ""
+    return fields
+
+
+@dataclass(frozen=True, slots=True)
+class _GpuRequest:
+    per_job: int | None = None
+    per_node: int | None = None
+    per_task: int | None = None
+    type: str = ""
+    mixed: bool = False
+    prefix: str = "gres:"
+
+
+_NO_GPUS = _GpuRequest()
+_TRES = re.compile(r" (TresPerJob|TresPerNode|TresPerTask)=(\S+)")
+
+
+def _gpu_request(tail: str) -> _GpuRequest:
+    """GPUs asked for: after the last path, before the mail address."""
+    begin = max(tail.rfind(" StdOut="), tail.rfind(" Power="), 0)
+    end = tail.find(" MailUser=", begin)
+    found: dict[str, str] = {}
+    for key, text in _TRES.findall(tail, begin, len(tail) if end < 0 else end):
+        found.setdefault(key, text)
+    return gpu_request(found.get("TresPerJob", ""), found.get("TresPerNode", ""), found.get("TresPerTask", ""))
+
+
+@lru_cache(maxsize=4096)
+def gpu_request(per_job: str, per_node: str, per_task: str) -> _GpuRequest:
+    """From Slurm's three texts: "gres:gpu:a100:4", "gres/gpu:4", "cpu=2,gres/gpu=1"."""
+    if not (per_job or per_node or per_task):
+        return _NO_GPUS
+    job, node, task = (values.gpus(text) for text in (per_job, per_node, per_task))
+    types = {gpus.type for gpus in (job, node, task) if gpus.count}
+    return _GpuRequest(
+        per_job=job.count or None,
+        per_node=node.count or None,
+        per_task=task.count or None,
+        type=types.pop() if len(types) == 1 else "",
+        # GPUs by task are never rewritten, so what stands beside them does no harm.
+        mixed=any(gpus.others or gpus.several_types for gpus in (job, node)),
+        prefix="gres/" if "gres/" in per_job + per_node + per_task else "gres:",
+    )
+
+
+def _request(fields: dict[str, str], gpus: _GpuRequest) -> ResourceRequest:
+    tasks = fields.get("NumTasks", "N/A")
+    num_tasks = 1 if tasks == "N/A" else values.count(tasks)
+    tasks_per_node = _tasks_per_node(fields)
+    min_nodes, max_nodes = _node_range(fields, gpus.per_job)
+    if tasks_per_node:
+        min_nodes = max(min_nodes, -(-num_tasks // tasks_per_node))
+    per_node, per_job, per_task = gpus.per_node, gpus.per_job, gpus.per_task
+    if per_node and per_job:
+        # --gpus with --gpus-per-node: together they say how many nodes.
+        min_nodes = max_nodes = max(per_job // per_node, 1)
+        per_job = None
+    elif per_task and per_job:
+        per_job = None
+    return _intern(
+        min_nodes,
+        max_nodes,
+        num_tasks,
+        values.span(fields["NumCPUs"])[0],
+        per_node,
+        per_job,
+        per_task if not per_node else None,
+        gpus.type,
+        values.size_mib(fields["MinMemoryNode"]) if "MinMemoryNode" in fields else None,
+        values.size_mib(fields["MinMemoryCPU"]) if "MinMemoryCPU" in fields else None,
+        expand_nodes(fields.get("ReqNodeList", "")),
+        expand_nodes(fields.get("ExcNodeList", "")),
+        tasks_per_node,
+        _cpus_per_task(fields),
+        gpus.mixed or sum(map(bool, (gpus.per_node, gpus.per_job, gpus.per_task))) > 1,
+    )
+
+
+@lru_cache(maxsize=16384)
+def _intern(*parts: object) -> ResourceRequest:
+    """Thousands of jobs ask for the same few things: one object for each."""
+    return ResourceRequest(*parts)  # type: ignore[arg-type]
+
+
+def _node_range(fields: dict[str, str], gpus_per_job: int | None) -> tuple[int, int]:
+    """Least and most nodes.
+
+    The least number that NumNodes= shows is what scontrol makes of the tasks; what Slurm counts on stands in the TRES. An
+    upper bound that no cluster reaches is none; Slurm shows it as the number of GPUs of a --gpus job.
+    """
+    least, most = values.span(fields["NumNodes"])
+    asked = _TRES_NODES.search(fields.get("ReqTRES") or fields.get("TRES") or "")
+    least = int(asked[1]) if asked else least
+    unbounded = most >= MANY_NODES or (gpus_per_job is not None and most >= gpus_per_job and most > least)
+    return least, 0 if unbounded else most
+
+
+def _cpus_per_task(fields: dict[str, str]) -> int | None:
+    text = fields.get("CPUs/Task", "")
+    return (int(text) or None) if text.isdecimal() else None
+
+
+def _tasks_per_node(fields: dict[str, str]) -> int | None:
+    text = fields.get("NtasksPerN:B:S:C", "0").partition(":")[0]
+    return (int(text) or None) if text.isdecimal() else None
+
+
+def _shares(middle: str, fields: dict[str, str], phase: Phase) -> tuple[NodeShare, ...]:
+    if phase is Phase.COMPLETING:
+        # The detail lines still name every node of the run, but no GPUs: what is left is NodeList.
+        return _shares_by_total(fields)
+    groups = _SHARE.findall(middle)
+    if not groups:
+        return _shares_by_total(fields)
+    return tuple(
+        NodeShare(node, *_gpus_held(gres), len(expand_indices(cpu_ids)) if cpu_ids else 0, int(memory))
+        for nodes, cpu_ids, memory, gres in groups
+        for node in expand_nodes(nodes)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _gpus_held(gres: str) -> tuple[int, int]:
+    """Number and mask of the GPUs in "gpu:g0:1(IDX:0),gpu:g4:0(IDX:)" or "gpu:a100:6(IDX:0-5)"."""
+    total = mask = 0
+    for number, indices in _SHARE_GPUS.findall(gres):
+        total += int(number)
+        for index in expand_indices(indices) if indices else ():
+            mask |= 1 << index
+    return total, mask if mask.bit_count() == total else 0
+
+
+def _shares_by_total(fields: dict[str, str]) -> tuple[NodeShare, ...]:
+    """The nodes that are left, each with an equal part of what the whole run holds, rounded up."""
+    nodes = expand_nodes(fields.get("NodeList", ""))
+    if not nodes:
+        return ()
+    alloc = values.plain(fields.get("AllocTRES", "")) or fields.get("TRES", "")
+    tres = dict(item.partition("=")[::2] for item in alloc.split(","))
+    count = max(int(tres.get("node", "0")), len(nodes))
+    gpus = values.gpus(fields.get("JOB_GRES", "")).count or int(tres.get("gres/gpu", "0"))
+    cpus = int(tres.get("cpu", "0"))
+    memory_mib = values.size_mib(tres.get("mem", "0")) or 0
+    share = (-(-gpus // count), 0, -(-cpus // count), -(-memory_mib // count))
+    return tuple(NodeShare(node, *share) for node in nodes)
+
+
+def phase_of(state: str, *, has_nodes: bool) -> Phase:
+    """Phase of a job in that state."""
+    word = state.split(",", 1)[0]
+    if word in _PENDING:
+        return Phase.PENDING
+    if word in _RUNNING:
+        return Phase.RUNNING
+    if word in _ENDED:
+        return Phase.ENDED
+    match word:
+        case "CONFIGURING":
+            return Phase.CONFIGURING
+        case "SUSPENDED" | "STOPPED":
+            return Phase.SUSPENDED
+    # COMPLETING, STAGE_OUT, REQUEUED, and words of Slurm versions to come: it keeps what it has, and is left alone.
+    return Phase.COMPLETING if has_nodes or word in {"COMPLETING", "REQUEUED", "STAGE_OUT"} else Phase.ENDED

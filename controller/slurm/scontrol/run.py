@@ -1,0 +1,228 @@
+"""Runs Slurm's programs: argv lists, a deadline, bounded output, and nothing left behind.
+
+The work is done in a worker thread over plain pipes, because the deadline must hold whatever the program does: a client
+that sleeps, floods, closes its output and stays, or leaves a child behind that keeps the pipe open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fcntl import F_SETPIPE_SZ, fcntl
+from pathlib import Path
+from typing import IO, Final, Protocol, cast
+
+from controller.base.errors import SlurmReplyError, SlurmUnavailableError
+from controller.base.text import clip
+
+_CHUNK: Final = 1 << 20
+_KEPT_ERROR_BYTES: Final = 1 << 20
+_REAP_S: Final = 1.0
+_POLL_S: Final = 0.2
+"""How long a cancelled call may go unnoticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A program that came to its end by itself."""
+
+    argv: tuple[str, ...]
+    status: int
+    stdout: bytes
+    stderr: str
+
+
+class CommandRunner(Protocol):
+    """Runs one of Slurm's programs."""
+
+    async def run(self, program: str, arguments: Sequence[str], stdin: bytes = b"") -> Completed:
+        """Run it to its end.
+
+        Raises SlurmUnavailableError when it is missing or takes too long, SlurmReplyError when it says far too much.
+        """
+
+
+class ProcessRunner:
+    """Runs real processes, each in a session of its own.
+
+    Invariant: when `run` returns or raises, the program and every child that stayed in its session are dead. The caller's
+    environment does not reach the program: SLURM_* and squeue's format variables of whoever started the controller would
+    change what it prints.
+    """
+
+    def __init__(
+        self,
+        *,
+        bin_dir: Path | None,
+        environment: Mapping[str, str],
+        timeout_s: float,
+        max_output_bytes: int = 1 << 28,
+    ) -> None:
+        self._bin_dir = bin_dir
+        self._environment = dict(environment)
+        self._timeout_s = timeout_s
+        self._max_output_bytes = max_output_bytes
+
+    async def run(self, program: str, arguments: Sequence[str], stdin: bytes = b"") -> Completed:
+        """See CommandRunner. A cancelled call ends the program at once."""
+        argv = (str(self._bin_dir / program) if self._bin_dir else program, *arguments)
+        call = _Call(argv, self._environment, stdin, self._timeout_s, self._max_output_bytes)
+        work = asyncio.ensure_future(asyncio.to_thread(call.run))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            call.stopped = True
+            await asyncio.wait([work], timeout=_REAP_S + 2 * _POLL_S)
+            if work.done() and not work.cancelled():
+                work.exception()
+            raise
+
+
+class _Call:
+    """One run of one program, in a thread."""
+
+    def __init__(
+        self, argv: tuple[str, ...], environment: dict[str, str], stdin: bytes, timeout_s: float, max_bytes: int
+    ) -> None:
+        self._argv = argv
+        self._environment = environment
+        self._stdin = memoryview(stdin)
+        self._timeout_s = timeout_s
+        self._max_bytes = max_bytes
+        self._chunks: list[bytes] = []
+        self._errors: list[bytes] = []
+        self._size = 0
+        self._error_size = 0
+        self.stopped = False
+
+    def run(self) -> Completed:
+        deadline = time.monotonic() + self._timeout_s
+        process = self._start()
+        try:
+            self._talk(process, deadline)
+            status = self._wait(process, deadline)
+        finally:
+            _end(process)
+        return Completed(self._argv, status, b"".join(self._chunks), _text(self._errors))
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                self._argv,
+                stdin=subprocess.PIPE if self._stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self._environment,
+                cwd="/",
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise SlurmUnavailableError(
+                f"{self._argv[0]}: cannot be run: {error.strerror}; install Slurm's client programs, or set slurm_bin to "
+                "their folder"
+            ) from error
+
+    def _talk(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+        """Feed and drain until both outputs are closed."""
+        with selectors.DefaultSelector() as selector:
+            for stream in (process.stdout, process.stderr):
+                assert stream is not None
+                _enlarge(stream)
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ)
+            if process.stdin is not None:
+                os.set_blocking(process.stdin.fileno(), False)
+                selector.register(process.stdin, selectors.EVENT_WRITE)
+            while selector.get_map():
+                for key, _ in selector.select(self._left(deadline)):
+                    if key.fileobj is process.stdin:
+                        finished = self._feed(key.fd)
+                    else:
+                        finished = self._drain(key.fd, is_error=key.fileobj is process.stderr)
+                    if finished:
+                        selector.unregister(key.fileobj)
+                        cast("IO[bytes]", key.fileobj).close()
+
+    def _left(self, deadline: float) -> float:
+        """Seconds to wait at most now; raises when the time is over."""
+        left_s = deadline - time.monotonic()
+        if self.stopped or left_s <= 0:
+            raise SlurmUnavailableError(
+                f"{self._describe()}: no answer within {self._timeout_s:g} s; slurmctld may be down or overloaded "
+                "(`scontrol ping` tells; slurm_timeout_s is how long Headway waits)"
+            )
+        return min(left_s, _POLL_S)
+
+    def _feed(self, fd: int) -> bool:
+        try:
+            written = os.write(fd, self._stdin[:_CHUNK])
+        except BlockingIOError:
+            return False
+        except BrokenPipeError:
+            return True
+        self._stdin = self._stdin[written:]
+        return not self._stdin
+
+    def _drain(self, fd: int, *, is_error: bool) -> bool:
+        try:
+            chunk = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if is_error:
+            self._error_size += len(chunk)
+            if self._error_size <= _KEPT_ERROR_BYTES:
+                self._errors.append(chunk)
+        else:
+            self._size += len(chunk)
+            self._chunks.append(chunk)
+        if self._size + self._error_size > self._max_bytes:
+            raise SlurmReplyError(
+                f"{self._describe()}: more than {self._max_bytes >> 20} MiB of output, beginning "
+                f"{clip((self._chunks or self._errors)[0])}; is this Slurm's own program?"
+            )
+        return not chunk
+
+    def _wait(self, process: subprocess.Popen[bytes], deadline: float) -> int:
+        """Both outputs are closed: the program ends at once, or it never will."""
+        while True:
+            try:
+                return process.wait(self._left(deadline))
+            except subprocess.TimeoutExpired:
+                continue
+
+    def _describe(self) -> str:
+        return clip(" ".join(self._argv), 200)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill whatever is left of the session, close the pipes, reap."""
+    if process.poll() is None:
+        # Only while it is not reaped: afterwards its number may belong to someone else.
+        os.killpg(process.pid, signal.SIGKILL)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    try:
+        process.wait(_REAP_S)
+    except subprocess.TimeoutExpired:
+        # Stuck in the kernel (a dead file server, say): nothing can be done from here, and it must not stop us.
+        return
+
+
+def _enlarge(stream: IO[bytes]) -> None:
+    """A larger pipe saves wake-ups on long answers; it is only a wish."""
+    try:
+        fcntl(stream.fileno(), F_SETPIPE_SZ, _CHUNK)
+    except OSError:
+        return
+
+
+def _text(chunks: list[bytes]) -> str:
+    return b"".join(chunks).decode("utf-8", "replace").strip()

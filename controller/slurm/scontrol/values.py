@@ -1,0 +1,96 @@
+"""Values as Slurm's programs write them: times, sizes, counts, generic resources."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from controller.base.errors import SlurmReplyError
+
+_UNITS_MIB = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+_COUNT_UNITS = {"K": 1024, "M": 1024**2}
+_DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+_UNLIMITED = frozenset({"UNLIMITED", "Partition_Limit", "INVALID", "NONE", "N/A"})
+_INDEX_TYPE = re.compile(r"g\d+")
+_GRES = re.compile(
+    r"(?:gres[:/])?(?P<name>[^:/,=()]+)(?::(?P<type>[^:,=()]*[^\d:,=()][^:,=()]*))?(?:[:=](?P<count>\d+[KM]?))?"
+)
+_COMMA_OUTSIDE = re.compile(r",(?![^(]*\))")
+
+
+def plain(text: str) -> str:
+    """Slurm writes "(null)" for what is not set."""
+    return "" if text == "(null)" else text
+
+
+@lru_cache(maxsize=4096)
+def duration_s(text: str) -> float | None:
+    """ "1-02:03:04", "02:03:04" or "03:04" in seconds; None where Slurm says that there is no limit."""
+    if text in _UNLIMITED:
+        return None
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise SlurmReplyError(f"not a duration: {text[:80]!r}")
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+@lru_cache(maxsize=4096)
+def size_mib(text: str) -> int | None:
+    """ "1000M", "187.50G" in MiB, rounded up; None for 0, which means "not limited"."""
+    unit = _UNITS_MIB.get(text[-1:])
+    digits = text if unit is None else text[:-1]
+    try:
+        return -int(-float(digits) * (1.0 if unit is None else unit) // 1) or None
+    except (ValueError, OverflowError):  # also "nan" and "inf"
+        raise SlurmReplyError(f"not a size: {text[:80]!r}") from None
+
+
+def count(text: str) -> int:
+    """A whole number; Slurm may write 2048 as "2K"."""
+    try:
+        return int(text[:-1]) * _COUNT_UNITS[text[-1]] if text[-1:] in _COUNT_UNITS else int(text)
+    except ValueError:
+        raise SlurmReplyError(f"not a number: {text[:80]!r}") from None
+
+
+def span(text: str) -> tuple[int, int]:
+    """ "3" → (3, 0), "1-3" → (1, 3): least and most, 0 = no upper bound."""
+    least, dash, most = text.partition("-")
+    return count(least), count(most) if dash else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """GPUs in a list of generic resources."""
+
+    count: int
+    type: str
+    """The type of all of them; "" when they have none, or when types only number them (one type per GPU index)."""
+    others: bool
+    """The list names other generic resources too."""
+    several_types: bool
+    """The list is more than a count and at most one real type."""
+
+
+@lru_cache(maxsize=8192)
+def gpus(text: str) -> Gpus:
+    """GPUs of "gpu:a100:8(S:0-1)", "gres:gpu:g0:1,gres:gpu:g3:1", "gres/gpu:2", "gpu:4,nvme:1", "(null)"."""
+    total = 0
+    types: list[str] = []
+    others = False
+    for item in _COMMA_OUTSIDE.split(plain(text)):
+        if not item:
+            continue
+        match = _GRES.match(item)
+        if match is None:
+            raise SlurmReplyError(f"not a generic resource: {text[:200]!r}")
+        if match["name"] != "gpu":
+            others = True
+            continue
+        total += count(match["count"] or "1")
+        types.append(match["type"] or "")
+    single = types[0] if len(set(types)) == 1 else ""
+    numbered = _INDEX_TYPE.fullmatch(single) is not None
+    return Gpus(total, "" if numbered else single, others, numbered or len(types) > 1)

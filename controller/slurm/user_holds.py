@@ -1,0 +1,205 @@
+"""The holds that users were promised: one file for each job, written by job_submit.lua before it accepts the hold.
+
+Slurm does not let a user's change touch the admin comment, and a hold of a job that has priority 0 already changes nothing that
+Slurm shows. Until the controller has put USER_HOLD_MARK into the job, its file is all that tells of the hold. Controller and
+watchdog look into the folder right before they release jobs, and again right after.
+
+Invariant: a file goes only when a later snapshot shows that nothing is left to do for it, or when the user takes the hold back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from controller.base.errors import ConfigurationError
+from controller.base.lease import MOST_HOLDS
+from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Failures, JobKey, Phase, SlurmJob
+
+log = structlog.get_logger(__name__)
+
+_NAME = re.compile(r"\d{1,10}(?:_\d{1,10})?")
+_NEW = ".anew"
+"""In a folder that was made anew: holds of before may have gone with the folder of before."""
+_MOST_READ = 10 * MOST_HOLDS
+_CLOCK_S = 2.0
+"""A file may be older than its job's submit time by so much: Slurm tells times in whole seconds."""
+
+Holds = Mapping[str, float]
+"""Job id as users see it → when its user asked for the hold, seconds since the Unix epoch. "12" is for all tasks of array 12."""
+
+
+class HoldFolder:
+    """The folder of these files. Nothing in it is opened: a file's name and its time are all that counts."""
+
+    def __init__(self, path: Path) -> None:
+        """The folder need not be there yet: then there are no holds."""
+        self._path = path
+        self._problem = ""
+
+    def make(self) -> None:
+        """Make the folder, for its owner alone. Raises ConfigurationError."""
+        try:
+            with suppress(FileExistsError):
+                self._path.mkdir(mode=0o700)
+                (self._path / _NEW).touch()
+            if not stat.S_ISDIR(self._path.lstat().st_mode):
+                raise NotADirectoryError(f"{self._path} is a link")
+        except OSError as error:
+            raise ConfigurationError(f"{self._path}: cannot be made: {error}; remove what is there") from error
+
+    def grant(self, group_id: int) -> None:
+        """Let members of a group write: slurmctld's, when the controller runs as another user. Raises OSError."""
+        os.chown(self._path, -1, group_id)
+        self._path.chmod(0o770)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a hold that is not written down was taken back, rather than lost with the folder."""
+        try:
+            return all(path.name != _NEW for path in self._path.iterdir())
+        except OSError:
+            return False
+
+    def completed(self) -> None:
+        """Jobs that had been changing hands while the folder was made are seen to: from now on it is complete."""
+        with suppress(OSError):  # tried again
+            (self._path / _NEW).unlink(missing_ok=True)
+
+    @property
+    def room(self) -> int:
+        """How many more holds may be written down; the lease passes it on to job_submit.lua."""
+        return max(0, MOST_HOLDS - len(self.read()))
+
+    def read(self) -> Holds:
+        """The holds that are written down now. A folder that cannot be read is logged, and has none."""
+        found: dict[str, float] = {}
+        try:
+            with os.scandir(self._path) as entries:
+                for entry in entries:
+                    if _NAME.fullmatch(entry.name) and len(found) < _MOST_READ:
+                        with suppress(FileNotFoundError):  # its user has taken it back this moment
+                            found[entry.name] = entry.stat(follow_symlinks=False).st_mtime
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                log.error("holds_unreadable", path=str(self._path), problem=self._problem)
+        return found
+
+    def write(self, job_id: str, time_s: float) -> None:
+        """Write a hold down, as job_submit.lua does. Raises OSError."""
+        path = self._path / job_id
+        path.touch()
+        os.utime(path, (time_s, time_s))
+
+    def remove(self, job_ids: Iterable[str]) -> int:
+        """Remove holds. Returns how many of them were there. Raises OSError."""
+        removed = 0
+        for job_id in job_ids:
+            try:
+                (self._path / job_id).unlink()
+            except FileNotFoundError:
+                continue
+            removed += 1
+        return removed
+
+
+def is_held_by_user(job: SlurmJob, holds: Holds) -> bool:
+    """Whether one of these holds is for this job, or for its whole array."""
+    return bool(holds) and any(holds.get(name, 0.0) >= _oldest(job) for name in _names(job))
+
+
+def _names(job: SlurmJob) -> tuple[str, ...]:
+    return (job.key.job_id,) if job.array_job_id is None else (job.key.job_id, str(job.array_job_id))
+
+
+def _oldest(job: SlurmJob) -> float:
+    """Holds before that time were for another job with the same id. (A requeue gives a job a new submit time.)"""
+    return job.key.submit_time_s - _CLOCK_S if job.restarts == 0 else 0.0
+
+
+def is_to_hand_over(job: SlurmJob) -> bool:
+    """Whether a job with a user's hold is not the user's yet: Headway holds it, or nobody does, or Slurm by itself."""
+    return job.phase is Phase.PENDING and (not job.held or HOLD_MARK in job.marks or job.is_impossible)
+
+
+def is_between_hands(job: SlurmJob) -> bool:
+    """Whether a job was left with both marks. If no file tells of its hold, and the folder is complete, the user took it back."""
+    return job.phase is Phase.PENDING and job.held and {HOLD_MARK, USER_HOLD_MARK} <= job.marks
+
+
+def settled(holds: Holds, jobs: Iterable[SlurmJob]) -> set[str]:
+    """Holds for which nothing is left to do: the user holds the job, it runs, or it is gone.
+
+    `jobs` must have been read after `holds`. A job that runs and is held already keeps its file: it will be held when it is
+    requeued, and Headway must then know by whom.
+    """
+    if not holds:
+        return set()
+    needed: set[str] = set()
+    for job in jobs:
+        if not is_held_by_user(job, holds):
+            continue
+        if is_to_hand_over(job):
+            needed.update(_names(job))
+        elif job.phase.holds_nodes and job.held:
+            needed.update((job.key.job_id,) if _has_own(job, holds) else _names(job))
+    return set(holds) - needed
+
+
+def own_holds(holds: Holds, jobs: Iterable[SlurmJob]) -> Holds:
+    """What is to be written down for tasks that run, so that the hold of their array need not stay: it would outlive releases."""
+    if not holds:
+        return {}
+    return {
+        job.key.job_id: holds[str(job.array_job_id)]
+        for job in jobs
+        if job.phase.holds_nodes and job.held and is_held_by_user(job, holds) and not _has_own(job, holds)
+    }
+
+
+def _has_own(job: SlurmJob, holds: Holds) -> bool:
+    return holds.get(job.key.job_id, 0.0) >= _oldest(job) and job.key.job_id in holds
+
+
+class Holder(Protocol):
+    """What `hand_over` asks of Slurm."""
+
+    async def hold(self, keys: Sequence[JobKey]) -> Failures:
+        """Hold pending jobs, and mark them as ours."""
+
+    async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
+        """Add a mark."""
+
+    async def unmark(self, keys: Sequence[JobKey], mark: str) -> Failures:
+        """Take a mark away."""
+
+
+async def hand_over(holder: Holder, folder: HoldFolder, jobs: Collection[SlurmJob]) -> set[JobKey]:
+    """Make pending jobs their users' own to hold and to release. Returns those that are held now, whoever they belong to.
+
+    It may be broken off at any point and be done again: see `is_between_hands`. A user may take a hold back until the job has both
+    marks: from then on job_submit.lua refuses the release, so that the file says for certain which of the marks is to go.
+    """
+    keys = [job.key for job in jobs]
+    failed = await holder.hold(keys)
+    held = [key for key in keys if key not in failed]
+    failed = await holder.mark(held, USER_HOLD_MARK) if held else {}
+    holds = folder.read()
+    marked = [job for job in jobs if job.key in held and job.key not in failed]
+    theirs = [job.key for job in marked if is_held_by_user(job, holds)]
+    taken_back = [job.key for job in marked if job.key not in theirs]
+    if theirs:
+        await holder.unmark(theirs, HOLD_MARK)
+    if taken_back:
+        await holder.unmark(taken_back, USER_HOLD_MARK)
+    return set(held)

@@ -1,0 +1,380 @@
+"""What must survive a restart, in one SQLite file: originals, pins, refusals, steps under way, preemptions, decisions, past runs.
+
+The journal is written before Slurm is asked (an intent) and after (its outcome), so that a controller that was killed in
+between finds, at its next start, every step whose end it does not know. The picture of the cluster is never read from
+here: Slurm has it. One process writes; others may read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import structlog
+
+from controller.slurm.client import Failures, JobKey
+from controller.state.journal_file import JournalFile
+from controller.state.journal_rows import (
+    RowError,
+    decode_elsewhere,
+    decode_key,
+    decode_pin,
+    decode_refusal,
+    decode_request,
+    decode_served,
+    encode,
+    encode_elsewhere,
+    well_typed,
+    whole_number,
+)
+from controller.state.journal_salvage import read_originals
+from controller.state.journal_schema import MAX_INTENTS, MAX_RUNS, UNSURE
+from controller.state.ledger import Estimate, Ledger
+from controller.state.preemption_table import PreemptionTable, prune_preemptions
+
+__all__ = ["DecisionEntry", "Intent", "Journal", "PlacedEntry", "RunRecord", "read_originals"]
+
+log = structlog.get_logger(__name__)
+
+_DECODERS: dict[str, Callable[[object], Any]] = {
+    "original": decode_request,
+    "pin": decode_pin,
+    "refusal": decode_refusal,
+    "served": decode_served,
+    "yielded": whole_number,
+    "elsewhere": decode_elsewhere,
+}
+"""Columns of a job; each is a dictionary of the ledger."""
+_ENCODERS: dict[str, Callable[[Any], str | int]] = {
+    "original": encode, "pin": encode, "refusal": encode, "served": encode, "yielded": int, "elsewhere": encode_elsewhere,
+}  # fmt: skip
+_JOB_COLUMNS = ", ".join(("job_id", "submit_time_s", *_DECODERS))
+_RUN_COLUMNS = "job_id, submit_time_s, user, name, start_time_s, end_time_s, service_s, num_gpus, num_nodes, state"
+_NAMED = 20
+"""Rows that are not understood of which the log tells one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One job that ended."""
+
+    key: JobKey
+    user: str
+    name: str
+    start_time_s: float | None
+    end_time_s: float
+    service_s: float
+    num_gpus: int
+    num_nodes: int
+    state: str
+    """Slurm's word: COMPLETED, FAILED, TIMEOUT, CANCELLED, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionEntry:
+    """One decision, as recorded."""
+
+    time_s: float
+    sequence: int
+    digest: str
+    policy: str
+    latency_s: float
+    problem: str
+    """Why the fallback decided in the policy's place; empty when it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedEntry:
+    """What one decision said of one job."""
+
+    decision: DecisionEntry
+    placement: str
+    """"n1:8,n2:4"."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A step that was begun; `outcome` is None while its end is not known."""
+
+    number: int
+    time_s: float
+    verb: str
+    key: JobKey
+    detail: str
+    outcome: str | None
+
+
+class Journal:
+    """The one writer. Invariant: when a method returns, what it was told is in the file, whole, or it has raised."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it (mode 0600 in a folder of mode 0700). Raises JournalError that says what to mend.
+
+        A damaged file, or one of a newer version, is set aside, and what can be read of it is taken over.
+        """
+        self._file = JournalFile(path)
+        self._file.on_renewed = self._write_again
+        self._ledger: Ledger | None = None
+        self._not_understood: dict[tuple[JobKey, str], object] = {}
+        """Values as they stand in the file; they stay there until there is something better."""
+        self._complete = False
+        """The ledger has every fact that there is, so that a file that takes the place of another lacks none."""
+        self._told: set[str] = set()
+        self.preemptions = PreemptionTable(self._file.read, self._file.writing)
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        return self._file.db
+
+    def close(self) -> None:
+        """Write everything back into the one file."""
+        self._file.close()
+
+    def require_well(self) -> None:
+        """Raise JournalError while the journal cannot be written: nothing may be asked of Slurm then."""
+        self._file.require_well()
+
+    @property
+    def notice(self) -> str:
+        """What was done last, since the start, about a file that could not be used; empty when all were."""
+        return self._file.notices[-1] if self._file.notices else ""
+
+    def tell(self, listener: Callable[[str], None]) -> None:
+        """Tell of every file that could not be used, of those of the start at once. The listener must not raise."""
+        for notice in self._file.notices:
+            listener(notice)
+        self._file.on_notice = listener
+
+    # --- what is known of jobs
+
+    def load_ledger(self) -> Ledger:
+        """Return the ledger as of the last write. A value that is not understood is left out, and stays in the file."""
+        ledger = Ledger()
+        self._not_understood.clear()
+        for job_id, submit_time_s, *values in self._file.read(f"SELECT {_JOB_COLUMNS} FROM job"):  # noqa: S608
+            try:
+                key = decode_key(job_id, submit_time_s)
+            except RowError as error:
+                self._tell("job", str(job_id)[:24], error)
+                continue
+            for (column, decode), value in zip(_DECODERS.items(), values, strict=True):
+                if value is None:
+                    continue
+                try:
+                    _facts(ledger)[column][key] = decode(value)
+                except RowError as error:
+                    self._not_understood[key, column] = value
+                    self._tell(f"job.{column}", key.job_id, error)
+        self._ledger = ledger
+        self._complete = not self._file.note(UNSURE)
+        return ledger
+
+    def _tell(self, column: str, job_id: str, error: Exception) -> None:
+        """Log a row that is not understood, once."""
+        what = f"{column} {job_id}"
+        if what not in self._told and len(self._told) <= _NAMED:
+            self._told.add(what)
+            more = "; more are not told" if len(self._told) > _NAMED else ""
+            log.error("journal_row_not_understood", column=column, job=job_id, problem=f"{error}{more}")
+
+    def save_jobs(self, ledger: Ledger, keys: Iterable[JobKey]) -> None:
+        """Write what the ledger says of these jobs; a job that it says nothing of is dropped.
+
+        The user's own request is among it, which Slurm is about to forget: it must outlive a loss of power.
+        """
+        facts = _facts(ledger)
+        marks = ", ".join("?" * (2 + len(_DECODERS)))
+        with self._file.writing(durable=True) as db:
+            for key in keys:
+                values = [
+                    _ENCODERS[column](of[key]) if key in of else self._not_understood.get((key, column))
+                    for column, of in facts.items()
+                ]
+                if any(key in of for of in facts.values()):
+                    statement = f"INSERT OR REPLACE INTO job ({_JOB_COLUMNS}) VALUES ({marks})"  # noqa: S608
+                    db.execute(statement, (key.job_id, key.submit_time_s, *values))
+                else:
+                    where = "WHERE job_id = ? AND submit_time_s = ?"
+                    db.execute(f"DELETE FROM job {where}", (key.job_id, key.submit_time_s))  # noqa: S608
+
+    def _write_again(self) -> None:
+        """What is in memory goes into a file that has taken the place of another."""
+        if self._ledger is not None:
+            self.save_jobs(self._ledger, self._ledger.keys())
+        self.preemptions.write_again()
+        if self._ledger is not None and self._complete:
+            self.found_all()
+
+    # --- after a loss
+
+    def may_lack(self, key: JobKey, *, seen_here: bool) -> bool:
+        """Return whether the job's own request may have been lost with a journal, or cannot be read.
+
+        `seen_here`: jobs that Slurm shows carry our mark, so that Headway ran here before, whatever a new journal says.
+        """
+        unsure = self._file.note(UNSURE)
+        return unsure == "lost" or (unsure == "new" and seen_here) or (key, "original") in self._not_understood
+
+    def found_all(self) -> None:
+        """Nothing is missing any more: what was lost has been put together from what Slurm shows."""
+        if self._file.note(UNSURE):
+            with self._file.writing(durable=True) as db:
+                db.execute("DELETE FROM note WHERE name = ?", (UNSURE,))
+        self._complete = True
+
+    # --- steps under way
+
+    def begin(self, verb: str, details: Mapping[JobKey, str], time_s: float) -> list[int]:
+        """Record that this is about to be asked of Slurm. Returns the numbers for `finish`, in the order of `details`."""
+        numbers = []
+        with self._file.writing() as db:
+            for key, detail in details.items():
+                cursor = db.execute(
+                    "INSERT INTO intent (time_s, verb, job_id, submit_time_s, detail) VALUES (?, ?, ?, ?, ?)",
+                    (time_s, verb, key.job_id, key.submit_time_s, detail),
+                )
+                numbers.append(int(cursor.lastrowid or 0))
+        return numbers
+
+    def finish(self, numbers: Sequence[int], keys: Iterable[JobKey], failures: Failures, time_s: float) -> None:
+        """Record how the steps ended."""
+        with self._file.writing() as db:
+            db.executemany(
+                "UPDATE intent SET done_time_s = ?, outcome = ? WHERE id = ?",
+                [
+                    (time_s, failures[key].message if key in failures else "done", number)
+                    for number, key in zip(numbers, keys, strict=True)
+                ],
+            )
+
+    def open_intents(self) -> list[Intent]:
+        """Steps whose end is not known."""
+        return self._intents("WHERE done_time_s IS NULL ORDER BY id", ())
+
+    def intents_of(self, key: JobKey, limit: int = 50) -> list[Intent]:
+        """The newest steps of one job, newest first."""
+        return self._intents(
+            "WHERE job_id = ? AND submit_time_s = ? ORDER BY id DESC LIMIT ?", (key.job_id, key.submit_time_s, limit)
+        )
+
+    def _intents(self, where: str, values: tuple[object, ...]) -> list[Intent]:
+        rows = self._file.read(
+            f"SELECT id, time_s, verb, job_id, submit_time_s, detail, outcome FROM intent {where}",  # noqa: S608
+            values,
+        )
+        return [
+            Intent(number, time_s, verb, JobKey(job_id, submit_time_s), detail, outcome)
+            for number, time_s, verb, job_id, submit_time_s, detail, outcome in well_typed(
+                rows, "number", "number", "text", "text", "number", "text", "text?"
+            )
+        ]
+
+    def settle(self, number: int, outcome: str, time_s: float) -> None:
+        """Record what was found of a step that a killed controller left open."""
+        with self._file.writing() as db:
+            db.execute("UPDATE intent SET done_time_s = ?, outcome = ? WHERE id = ?", (time_s, outcome, number))
+
+    # --- decisions
+
+    def record_decision(self, entry: DecisionEntry, placed: Sequence[tuple[JobKey, str, str]]) -> None:
+        """Keep one decision, with (job, placement, reason) of what it placed."""
+        with self._file.writing() as db:
+            cursor = db.execute(
+                "INSERT INTO decision (time_s, sequence, digest, policy, latency_s, problem) VALUES (?, ?, ?, ?, ?, ?)",
+                (entry.time_s, entry.sequence, entry.digest, entry.policy, entry.latency_s, entry.problem),
+            )
+            db.executemany(
+                "INSERT INTO placed VALUES (?, ?, ?, ?, ?)",
+                [(cursor.lastrowid, key.job_id, key.submit_time_s, where, why) for key, where, why in placed],
+            )
+
+    def decisions_of(self, key: JobKey, limit: int = 20) -> list[PlacedEntry]:
+        """What was decided for a job, newest first."""
+        rows = self._file.read(
+            "SELECT time_s, sequence, digest, policy, latency_s, problem, placement, reason"
+            " FROM placed JOIN decision ON decision.id = placed.decision"
+            " WHERE job_id = ? AND submit_time_s = ? ORDER BY decision.id DESC LIMIT ?",
+            (key.job_id, key.submit_time_s, limit),
+        )
+        sound = well_typed(rows, "number", "number", "text", "text", "number", "text", "text", "text")
+        return [PlacedEntry(DecisionEntry(*row[:6]), row[6], row[7]) for row in sound]
+
+    # --- past runs
+
+    def record_runs(self, runs: Iterable[RunRecord]) -> None:
+        """Keep how jobs ended; a job told twice is kept once."""
+        with self._file.writing() as db:
+            db.executemany(
+                "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (
+                        run.key.job_id, run.key.submit_time_s, run.user, run.name, run.start_time_s, run.end_time_s,
+                        run.service_s, run.num_gpus, run.num_nodes, run.state,
+                    )
+                    for run in runs
+                ],
+            )  # fmt: skip
+
+    def last_run(self, job_id: str) -> RunRecord | None:
+        """The newest ended job of that id, as users name it."""
+        newest = "WHERE job_id = ? ORDER BY submit_time_s DESC LIMIT 1"
+        rows = self._file.read(f"SELECT {_RUN_COLUMNS} FROM run {newest}", (job_id,))  # noqa: S608 - names of our own
+        kinds = ("text", "number", "text", "text", "number?", "number", "number", "number", "number", "text")
+        row = next(well_typed(rows, *kinds), None)
+        return None if row is None else RunRecord(JobKey(row[0], row[1]), *row[2:])
+
+    def estimates(
+        self, runs: int, min_runs: int, of: Iterable[tuple[str, str]] | None = None
+    ) -> dict[tuple[str, str], Estimate]:
+        """Mean and standard deviation of the last `runs` completed runs of (user, name), where there are at least `min_runs`.
+
+        `of` None: of every (user, name) that ever ran.
+        """
+        if of is None:
+            of = well_typed(self._file.read("SELECT DISTINCT user, name FROM run"), "text", "text")
+        found = {}
+        for user, name in of:
+            rows = self._file.read(
+                "SELECT service_s FROM run WHERE user = ? AND name = ? AND state = 'COMPLETED'"
+                " ORDER BY end_time_s DESC LIMIT ?",
+                (user, name, runs),
+            )
+            times_s = [service_s for (service_s,) in well_typed(rows, "number")]
+            if len(times_s) >= min_runs:
+                found[user, name] = Estimate(fmean(times_s), stdev(times_s) if len(times_s) > 1 else 0.0, len(times_s))
+        return found
+
+    # --- retention
+
+    def prune(self, keep_decisions: int, older_than_s: float) -> None:
+        """Drop all but the newest decisions, and what ended before that time or is beyond the number of rows that is kept."""
+        with self._file.writing() as db:
+            db.execute("DELETE FROM decision WHERE id <= (SELECT MAX(id) FROM decision) - ?", (keep_decisions,))
+            newest = "(SELECT MAX(id) FROM intent)"
+            db.execute(
+                f"DELETE FROM intent WHERE done_time_s < ? OR id <= {newest} - ?",  # noqa: S608 - words of our own
+                (older_than_s, MAX_INTENTS),
+            )
+            beyond = "SELECT end_time_s FROM run ORDER BY end_time_s DESC LIMIT 1 OFFSET ?"
+            db.execute(
+                f"DELETE FROM run WHERE end_time_s < MAX(?, IFNULL(({beyond}), 0))",  # noqa: S608 - words of our own
+                (older_than_s, MAX_RUNS - 1),
+            )
+            prune_preemptions(db, older_than_s)
+
+
+def _facts(ledger: Ledger) -> dict[str, dict[JobKey, Any]]:
+    """Dictionaries of the ledger by the column of `job` in which they are kept, in the columns' order."""
+    return {
+        "original": ledger.originals,
+        "pin": ledger.pins,
+        "refusal": ledger.refusals,
+        "served": ledger.served,
+        "yielded": ledger.yielded,
+        "elsewhere": ledger.elsewhere,
+    }

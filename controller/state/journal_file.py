@@ -1,0 +1,380 @@
+"""The journal's file: opened, written and read here, and replaced where it is damaged.
+
+A file that cannot be used is set aside (see sqlite_file), a new one takes its place, and the rows that can be read go into it.
+That happens at the start, and whenever damage shows later: what was being written then fails once, with JournalError, and the
+next cycle finds a journal that works. A disk that is full and a file that may not be written are no damage: they raise
+JournalError until somebody mends them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import structlog
+
+from controller.base.errors import JournalError
+from controller.base.sqlite_file import (
+    UnusableFileError,
+    check,
+    connect,
+    is_damage,
+    move_aside,
+    name_aside,
+    require_columns,
+)
+from controller.state.journal_salvage import salvage
+from controller.state.journal_schema import FROM_1, SCHEMA_VERSION, STATEMENTS, TAKEN_FROM, UNSURE
+
+log = structlog.get_logger(__name__)
+
+_CHECK_S = 5.0
+"""Longest look at all pages at the start, seconds."""
+_MOST_RENEWALS = 3
+_RENEWALS_WITHIN_S = 600.0
+"""A disk that damages one file after the other is left alone: the lease runs out, and the watchdog releases the jobs."""
+_PROBE_BYTES = 256 * 1024
+"""What must fit in before a journal that could not be written counts as well again: more than a cycle writes. A log that was longer
+before has room for a small write even on a full disk."""
+_PROBE = "probe"
+_NOTICES = 10
+Row = tuple[Any, ...]
+
+
+class JournalFile:
+    """Invariant: `db` is a file of SCHEMA_VERSION with all tables, which no other process writes."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it. Raises JournalError that says what to mend."""
+        self.path = path
+        self._next = path.with_name(f"new-{path.name}")
+        """The file that is to take its place, while it is made."""
+        self.notices: list[str] = []
+        """What was done about files that could not be used, for people."""
+        self.on_notice: Callable[[str], None] = log.debug
+        self.on_renewed: Callable[[], None] = lambda: None
+        """Told that a new file is in place: whoever has facts in memory writes them down again. Told once more after it raised."""
+        self._unwritten = False
+        """`on_renewed` has not come to its end yet for the file that is in place."""
+        self._renewed_s: list[float] = []
+        self._well = True
+        self._ended = False
+        """`db` was closed, and no other could be opened in its place yet."""
+        self._lock: weakref.finalize[..., JournalFile] | None = None
+        self.db = self._open()
+
+    def close(self) -> None:
+        """Write everything back into the one file."""
+        self.db.close()
+        if self._lock is not None:
+            self._lock()
+
+    # --- reading and writing
+
+    def read(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        """Return the rows. Raises JournalError. Of a file that turns out to be damaged, those of the one that takes its place."""
+        try:
+            return self.db.execute(statement, values).fetchall()
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            before = self.db
+            problem = self.failed("read", error)
+            if self.db is before:
+                raise problem from error
+        try:
+            return self.db.execute(statement, values).fetchall()
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise self.failed("read", error) from error
+
+    def writing(self, *, durable: bool = False) -> Transaction:
+        """Begin an atomic write. Raises JournalError, and then nothing is written.
+
+        `durable`: it must outlive a loss of power (0.3 ms more on an SSD). Without, the newest writes may be undone by one,
+        and the file is sound all the same.
+        """
+        return Transaction(self, durable=durable)
+
+    def failed(self, verb: str, error: Exception) -> JournalError:
+        """Return what to raise for it. Where the file is damaged, another is in its place by then."""
+        self._well = False
+        if not is_damage(error):
+            return JournalError(f"the journal cannot be {verb}: {error}; is the disk full?")
+        try:
+            self.renew(str(error))
+        except JournalError as problem:
+            return problem
+        return JournalError(f"the journal was damaged ({error}) and was set aside; another one is in its place")
+
+    def require_well(self) -> None:
+        """Raise JournalError while the journal cannot be written: after a failure it is tried out, with more than a step needs."""
+        try:
+            ours = os.path.samestat(self.path.stat(), self._opened)
+        except OSError:
+            ours = False
+        if not ours:
+            self._reopen("the journal's file was moved away or replaced")
+        elif self._ended:
+            self._reopen("the journal was opened anew")
+        elif self._unwritten:
+            self._have_written_again()
+        if self._well:
+            return
+        with self.writing(durable=True) as db:
+            db.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (_PROBE, "x" * _PROBE_BYTES))
+        with self.writing() as db:
+            db.execute("DELETE FROM note WHERE name = ?", (_PROBE,))
+        self._well = True
+
+    # --- notes
+
+    def note(self, name: str) -> str:
+        """Return a note, or an empty string."""
+        rows = self.read("SELECT value FROM note WHERE name = ?", (name,))
+        return str(rows[0][0]) if rows else ""
+
+    # --- replacing
+
+    def renew(self, why: str) -> None:
+        """Set the file aside, make another, and take over what can be read. Raises JournalError."""
+        now = time.monotonic()
+        self._renewed_s = [at for at in self._renewed_s if now - at < _RENEWALS_WITHIN_S]
+        if len(self._renewed_s) >= _MOST_RENEWALS:
+            raise JournalError(
+                f"{self.path}: damaged again and again ({why}); is the disk well? Jobs pass Headway by until it is mended"
+            )
+        self._renewed_s.append(now)
+        self._end()
+        self.db = self._replaced(UnusableFileError("damaged", why))
+        self._ended = False
+        self._have_written_again()
+
+    def _reopen(self, why: str) -> None:
+        log.error("journal_opened_again", problem=why)
+        self._end()
+        self.db = self._open()
+        self._ended = False
+        self._notice(f"{why}; what the controller knows of jobs was written down again")
+        self._have_written_again()
+
+    def _have_written_again(self) -> None:
+        self._unwritten = True
+        self.on_renewed()
+        self._unwritten = False
+
+    def _notice(self, text: str) -> None:
+        self.notices = [*self.notices, text][-_NOTICES:]
+        self.on_notice(text)
+
+    def _end(self) -> None:
+        self._ended = True
+        with suppress(sqlite3.Error):
+            self.db.rollback()
+        with suppress(sqlite3.Error):
+            self.db.close()
+
+    # --- opening
+
+    def _open(self) -> sqlite3.Connection:
+        if self._lock is None:
+            self._lock = self._locked()
+        try:
+            if self._lock is not None and self._finish_replacing():
+                self._notice("the journal was replaced, which an earlier start had begun; see the files beside it")
+        except (OSError, sqlite3.Error) as error:
+            raise _unusable(self.path, error) from error
+        try:
+            return self._opened_or_refused()
+        except UnusableFileError as problem:
+            return self._replaced(problem)
+
+    def _locked(self) -> weakref.finalize[..., JournalFile] | None:
+        """Lock the folder, which the kernel undoes when the process ends. None where another process has it."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _unusable(self.path, error) from error
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(folder)
+            return None
+        return weakref.finalize(self, os.close, folder)
+
+    def _replaced(self, problem: UnusableFileError) -> sqlite3.Connection:
+        """Raises JournalError where another process uses it: the controller of a newer version may be running."""
+        if self._lock is None:
+            raise _unusable(self.path, f"{problem}; and another process has it open")
+        aside = name_aside(self.path, problem.kind, time.time())
+        try:
+            self._make_next(aside.name)
+            self._finish_replacing()
+        except (OSError, sqlite3.Error, UnusableFileError) as error:
+            raise _unusable(self.path, error) from error
+        try:
+            db = self._opened_or_refused()
+        except UnusableFileError as again:
+            raise _unusable(self.path, again) from again
+        self._notice(
+            f"the journal could not be used ({problem}): it is {aside} now, and a new one has taken over what could be read"
+        )
+        log.error("journal_set_aside", problem=str(problem), file=str(aside))
+        return db
+
+    def _make_next(self, aside: str) -> None:
+        """Make the file that is to take this one's place, whole, with a note of what it takes over; the old one stays till then."""
+        self._next.unlink(missing_ok=True)
+        with closing(connect(self._next)) as db:
+            self._make(db, 0, taken_from=aside)
+
+    def _finish_replacing(self) -> bool:
+        """Set the file aside and put the next one in its place, if there is one. Returns whether there was.
+
+        A process that is killed in between goes on here at its next start.
+        """
+        aside = self._next_takes_from()
+        if aside is None:
+            self._next.unlink(missing_ok=True)  # it was not made to its end
+            return False
+        if os.path.lexists(self.path) and os.path.lexists(aside):  # somebody has put another file in place since
+            self._next.unlink()
+            return False
+        move_aside(self.path, aside)
+        self._next.rename(self.path)
+        return True
+
+    def _next_takes_from(self) -> Path | None:
+        """Where the file is to be set aside whose place the next one takes; None without a next one that is whole."""
+        if not os.path.lexists(self._next):
+            return None
+        try:
+            with closing(connect(self._next)) as db:
+                row = db.execute("SELECT value FROM note WHERE name = ?", (TAKEN_FROM,)).fetchone()
+        except (sqlite3.Error, UnusableFileError) as error:
+            if isinstance(error, sqlite3.Error) and not is_damage(error):
+                raise
+            return None
+        return None if row is None else self.path.with_name(str(row[0]))
+
+    def _opened_or_refused(self) -> sqlite3.Connection:
+        """Raises UnusableFileError where another file may take this one's place, else JournalError."""
+        db: sqlite3.Connection | None = None
+        try:
+            db = connect(self.path)
+            self._opened = self.path.stat()
+            self._prepare(db)
+            self._take_over(db)
+        except (OSError, sqlite3.Error, UnicodeDecodeError, UnusableFileError) as error:
+            if db is not None:
+                db.close()
+            if isinstance(error, UnusableFileError):
+                raise
+            if is_damage(error):
+                raise UnusableFileError("damaged", str(error)) from error
+            raise _unusable(self.path, error) from error
+        return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA foreign_keys = ON")
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version > SCHEMA_VERSION:
+            why = f"written by a newer version of Headway (schema {version}, this one reads {SCHEMA_VERSION})"
+            raise UnusableFileError(f"schema-{version}", why)
+        if version < 0:
+            raise UnusableFileError("damaged", f"its schema is {version}")
+        complaint = check(db, _CHECK_S)
+        if complaint:
+            raise UnusableFileError("damaged", complaint)
+        self._make(db, version)
+        require_columns(db, ";".join(STATEMENTS))
+        (newest,) = db.execute("SELECT MAX(number) FROM preemption").fetchone()
+        if newest is not None and not 0 < newest < 2**53:
+            raise UnusableFileError("damaged", f"a preemption has the number {newest}")
+
+    def _make(self, db: sqlite3.Connection, version: int, taken_from: str = "") -> None:
+        """Make all tables, in a new file or in one of an earlier version; all of them, or none."""
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            if version == 1:
+                db.execute(FROM_1)
+            for statement in STATEMENTS:
+                db.execute(statement)
+            if version == 0:
+                db.execute("INSERT OR REPLACE INTO note VALUES (?, 'new')", (UNSURE,))
+            if taken_from:
+                db.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (TAKEN_FROM, taken_from))
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+
+    def _take_over(self, db: sqlite3.Connection) -> None:
+        """Take the rows over from the file that was set aside; after a crash in between, once more."""
+        row = db.execute("SELECT value FROM note WHERE name = ?", (TAKEN_FROM,)).fetchone()
+        if row is None:
+            return
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            found = salvage(self.path.with_name(str(row[0])), db)
+            db.execute("DELETE FROM note WHERE name = ?", (UNSURE,))
+            unsure = "lost" if found.jobs_missing else found.unsure
+            if unsure:
+                db.execute("INSERT INTO note VALUES (?, ?)", (UNSURE, unsure))
+            db.execute("DELETE FROM note WHERE name = ?", (TAKEN_FROM,))
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        log.warning("journal_rows_taken_over", rows=found.rows, all_jobs=not found.jobs_missing)
+
+
+class Transaction:
+    """One atomic write; errors of SQLite come out as JournalError."""
+
+    def __init__(self, file: JournalFile, *, durable: bool) -> None:
+        self._file = file
+        self._durable = durable
+
+    def __enter__(self) -> sqlite3.Connection:
+        db = self._file.db
+        try:
+            db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
+            db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise self._file.failed("written", error) from error
+        return db
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        db = self._file.db
+        try:
+            if kind is None:
+                db.execute("COMMIT")
+                return
+        except sqlite3.Error as failure:
+            error = failure
+        with suppress(sqlite3.Error):
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        if isinstance(error, sqlite3.Error | UnicodeDecodeError):
+            raise self._file.failed("written", error) from error
+
+
+def _unusable(path: Path, error: Exception | str) -> JournalError:
+    return JournalError(
+        f"{path}: the journal cannot be opened: {error}; check owner, mode and free space of the folder "
+        "(running jobs are not affected, and the watchdog releases those that wait)"
+    )

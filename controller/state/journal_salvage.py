@@ -1,0 +1,208 @@
+"""Reads what can be read of a journal that cannot be used: damaged, or of a newer schema. Row by row, originals first.
+
+Nothing here writes into that file, and nothing raises: what cannot be read is counted as missing.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import structlog
+
+from controller.base.sqlite_file import connect_read_only, readable, require_size, time_limit
+from controller.slurm.client import JobKey, ResourceRequest
+from controller.state.journal_rows import RowError, decode_key, decode_request
+from controller.state.journal_schema import STATEMENTS, TABLES, TAKEN_FROM, UNSURE
+
+log = structlog.get_logger(__name__)
+
+_ORDER = {"job": ("job_id", "submit_time_s"), "run": ("job_id", "submit_time_s"), "note": ("name",)}
+"""Tables without a rowid, by their key; the others are read by rowid."""
+_EFFECT = "jobs whose request is not known start on the nodes chosen for them last"
+_NAMED = 5
+_PAGE_BYTES = 4096
+_MOST_BYTES = 128 << 20
+_LIMIT_S = 60.0
+_MOST_ROWS = 2_000_000
+"""Of one table: pages of a damaged file can name each other again and again."""
+_LARGEST_NUMBER = 2**62
+"""A number of a row beyond it was never given; SQLite would have none left to give after it."""
+
+Row = tuple[object, ...]
+Take = Callable[[Row], None]
+"""Told of every row, perhaps more than once."""
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What was taken over."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    """By table."""
+    jobs_missing: bool = False
+    """Rows of jobs could not be read: what they said is not known."""
+    unsure: str = ""
+    """What that file itself had noted of facts that it may lack."""
+
+
+def read_originals(path: Path, limit_s: float = 15.0) -> dict[JobKey, ResourceRequest]:
+    """Return the requests that can be read of jobs that Headway has pinned. Never raises, and never waits for much longer.
+
+    For the watchdog, which must need nothing but Slurm: empty where there is no journal, or none that can be read.
+    """
+    found: dict[JobKey, ResourceRequest] = {}
+    refused: dict[str, str] = {}
+
+    def take(row: Row) -> None:
+        job_id, submit_time_s, original = row
+        if original is None:
+            return
+        try:
+            found.setdefault(decode_key(job_id, submit_time_s), decode_request(original))
+        except RowError as error:
+            refused[str(job_id)[:24]] = str(error)
+
+    if not os.path.lexists(path):
+        return {}
+    columns = ("job_id", "submit_time_s", "original")
+    problem = _read_somehow(path, partial(_scan, table="job", columns=columns, take=take), limit_s, job=True)
+    if problem:
+        log.error("journal_not_readable", problem=problem, requests_read=len(found), effect=_EFFECT)
+    if refused:
+        jobs = dict(list(refused.items())[:_NAMED])
+        log.error("requests_not_understood", column="original", jobs=jobs, count=len(refused), effect=_EFFECT)
+    return found
+
+
+def salvage(source: Path, target: sqlite3.Connection) -> Salvaged:
+    """Copy the rows that can be read into the new journal, beside those that are there. Raises only for the new journal."""
+    done = Salvaged()
+    for table in TABLES:
+        columns = {str(row[1]): str(row[2]) for row in target.execute(f"PRAGMA table_info({table})")}
+        inserter = _Inserter(target, table, columns)
+        scan = partial(_scan, table=table, columns=tuple(columns), take=inserter)
+        problem = _read_somehow(source, scan, _LIMIT_S, job=table == "job")
+        if inserter.problem is not None:
+            raise inserter.problem
+        done.rows[table] = inserter.inserted
+        if problem or inserter.refused:
+            problem = problem or f"{inserter.refused} rows are not understood"
+            log.error("rows_lost", table=table, saved=inserter.inserted, problem=problem)
+            done.jobs_missing = done.jobs_missing or table == "job"
+    target.execute("DELETE FROM placed WHERE decision NOT IN (SELECT id FROM decision)")
+    notes: dict[object, object] = {}
+
+    def take(row: Row) -> None:
+        notes[row[0]] = row[1]
+
+    scan = partial(_scan, table="note", columns=("name", "value"), take=take)
+    _read_somehow(source, scan, _LIMIT_S, job=False)
+    if TAKEN_FROM in notes:  # it had not taken over yet what was before it
+        done.jobs_missing = True
+    elif notes.get(UNSURE) in ("new", "lost"):
+        done.unsure = str(notes[UNSURE])
+    return done
+
+
+class _Inserter:
+    """Inserts rows whose values are of the columns' types; others stay where they are. Its own errors are not the source's."""
+
+    def __init__(self, db: sqlite3.Connection, table: str, columns: Mapping[str, str]) -> None:
+        marks = ", ".join("?" * len(columns))
+        self._statement = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
+        self._kinds = [_KINDS[kind] for kind in columns.values()]
+        self._db = db
+        self.inserted = 0
+        self.refused = 0
+        self.problem: sqlite3.Error | None = None
+        """The new journal cannot be written."""
+
+    def __call__(self, row: Row) -> None:
+        if not all(map(_is_of, row, self._kinds)):
+            self.refused += 1
+            return
+        try:
+            self.inserted += self._db.execute(self._statement, row).rowcount
+        except sqlite3.IntegrityError:  # what a decision placed, without the decision
+            self.refused += 1
+        except sqlite3.Error as error:
+            self.problem = error
+            raise
+
+
+_KINDS: dict[str, tuple[type, ...]] = {"TEXT": (str,), "INTEGER": (int,), "REAL": (float, int)}
+
+
+def _is_of(value: object, kinds: tuple[type, ...]) -> bool:
+    if isinstance(value, int):
+        return int in kinds and abs(value) <= _LARGEST_NUMBER
+    return value is None or isinstance(value, kinds)
+
+
+def _read_somehow(path: Path, read: Callable[[sqlite3.Connection], None], limit_s: float, *, job: bool) -> str:
+    """Read with the write-ahead log, and where that does not go to the end, in other ways too. Returns what went wrong first.
+
+    `job`: it is the table `job` that is read.
+    """
+    problem = ""
+    ways = [partial(connect_read_only, path), partial(connect_read_only, path, immutable=True)]
+    if job:
+        ways.append(partial(_with_a_sound_beginning, path))
+    for way in ways:
+        try:
+            with closing(way()) as db, time_limit(db, limit_s):
+                db.execute("PRAGMA writable_schema = ON")  # entries of the schema that are damaged are passed over
+                read(db)
+                return problem
+        except Exception as error:  # noqa: BLE001 - a damaged file raises more than sqlite3.Error; another way may do better
+            problem = problem or f"{type(error).__name__}: {str(error)[:200]}"
+    return problem
+
+
+def _with_a_sound_beginning(path: Path) -> sqlite3.Connection:
+    """Return the pages of the file in memory, below a first page that is sound and names the table `job` alone.
+
+    The first page says which tables there are and where; without it nothing of a file can be read. But `job` was made first, so it
+    begins on the second page.
+    """
+    if require_size(path) > _MOST_BYTES:
+        raise RowError("too large to be read in memory")
+    data = path.read_bytes()
+    with closing(sqlite3.connect(":memory:")) as fresh:
+        fresh.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        fresh.execute(STATEMENTS[0])
+        first = bytearray(fresh.serialize()[:_PAGE_BYTES])
+    pages = len(data) // _PAGE_BYTES
+    first[28:32] = pages.to_bytes(4, "big")  # the size of the file, as its header tells it
+    db = readable(sqlite3.connect(":memory:"))
+    db.deserialize(bytes(first) + data[_PAGE_BYTES : pages * _PAGE_BYTES])
+    return db
+
+
+def _scan(db: sqlite3.Connection, *, table: str, columns: Sequence[str], take: Take) -> None:
+    """Read the table from its beginning and, where that ends at a damaged page, from its end. Raises what ended it first."""
+    there = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+    if not there:
+        raise RowError(f"no table {table} can be read")
+    wanted = ", ".join(name if name in there else f"NULL AS {name}" for name in columns)
+    first: Exception | None = None
+    for direction in ("ASC", "DESC"):
+        keys = ", ".join(f"{name} {direction}" for name in _ORDER.get(table, ("rowid",)))
+        try:
+            for row in islice(db.execute(f"SELECT {wanted} FROM {table} ORDER BY {keys}"), _MOST_ROWS):  # noqa: S608
+                take(row)
+        except Exception as error:  # noqa: BLE001 - as above
+            first = first or error
+        if first is None:
+            break
+    if first is not None:
+        raise first
+    if table == "job" and "original" not in there:
+        raise RowError("the column of the jobs' own requests cannot be read")

@@ -1,0 +1,58 @@
+"""Tables of the journal: version, statements, and how many rows each may have.
+
+What is added later is added beside what is there (a table, an index, a nullable column), so that a file of this version stays one
+for the programs of this version that came before.
+"""
+
+from __future__ import annotations
+
+from controller.state.preemption_table import PREEMPTION_SCHEMA
+
+SCHEMA_VERSION = 2
+
+SCHEMA = (
+    """
+CREATE TABLE IF NOT EXISTS job (
+    job_id TEXT NOT NULL, submit_time_s INTEGER NOT NULL,
+    original TEXT, pin TEXT, refusal TEXT, served TEXT, yielded INTEGER, elsewhere TEXT,
+    PRIMARY KEY (job_id, submit_time_s)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS intent (
+    id INTEGER PRIMARY KEY, time_s REAL NOT NULL, verb TEXT NOT NULL, job_id TEXT NOT NULL,
+    submit_time_s INTEGER NOT NULL, detail TEXT NOT NULL, done_time_s REAL, outcome TEXT);
+CREATE INDEX IF NOT EXISTS intent_open ON intent (done_time_s) WHERE done_time_s IS NULL;
+CREATE INDEX IF NOT EXISTS intent_job ON intent (job_id, submit_time_s);
+CREATE TABLE IF NOT EXISTS decision (
+    id INTEGER PRIMARY KEY, time_s REAL NOT NULL, sequence INTEGER NOT NULL, digest TEXT NOT NULL,
+    policy TEXT NOT NULL, latency_s REAL NOT NULL, problem TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS placed (
+    decision INTEGER NOT NULL REFERENCES decision (id) ON DELETE CASCADE,
+    job_id TEXT NOT NULL, submit_time_s INTEGER NOT NULL, placement TEXT NOT NULL, reason TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS placed_job ON placed (job_id, submit_time_s);
+CREATE INDEX IF NOT EXISTS placed_decision ON placed (decision);
+CREATE TABLE IF NOT EXISTS run (
+    job_id TEXT NOT NULL, submit_time_s INTEGER NOT NULL, user TEXT NOT NULL, name TEXT NOT NULL,
+    start_time_s REAL, end_time_s REAL NOT NULL, service_s REAL NOT NULL, num_gpus INTEGER NOT NULL,
+    num_nodes INTEGER NOT NULL, state TEXT NOT NULL,
+    PRIMARY KEY (job_id, submit_time_s)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS run_name ON run (user, name, end_time_s);
+CREATE INDEX IF NOT EXISTS run_end ON run (end_time_s);
+CREATE TABLE IF NOT EXISTS note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+    + PREEMPTION_SCHEMA
+)
+"""Rows are bounded: `job` and open preemptions by the jobs that Slurm knows, `decision` and `placed` by `keep_decisions`, `note`
+by its names (below), the rest by `keep_days` and by the numbers below."""
+STATEMENTS = tuple(statement.strip() for statement in SCHEMA.split(";") if statement.strip())
+FROM_1 = "ALTER TABLE job ADD COLUMN elsewhere TEXT"
+"""What `SCHEMA` does not add to a file of version 1 by itself."""
+TABLES = ("job", "preemption", "run", "decision", "placed", "intent")
+"""In the order in which rows of another file are taken over: first what Slurm cannot tell again."""
+
+MAX_INTENTS = 500_000
+MAX_RUNS = 500_000
+"""Those beyond so many are dropped, oldest first, whatever their age. Preemptions have a number of their own."""
+
+UNSURE = "unsure"
+"""Note: whether facts of jobs may be missing (`Missing`), until the first snapshot was compared with what there is."""
+TAKEN_FROM = "taken-from"
+"""Note: the name of the file that rows are taken over from, until that is done."""

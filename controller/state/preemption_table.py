@@ -1,0 +1,140 @@
+"""The journal's table of preemptions: one row each, written again with every change of its stage."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import fields, replace
+from typing import Any, Protocol
+
+import structlog
+
+from controller.state.journal_rows import RowError, decode_preemption, encode_elsewhere
+from controller.state.preemption import Preemption
+
+log = structlog.get_logger(__name__)
+
+PREEMPTION_SCHEMA = """
+CREATE TABLE IF NOT EXISTS preemption (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL, raw_id INTEGER NOT NULL,
+    submit_time_s INTEGER NOT NULL, restarts INTEGER NOT NULL, cause TEXT NOT NULL, why TEXT NOT NULL, way TEXT NOT NULL,
+    force INTEGER NOT NULL, nodes TEXT NOT NULL, elsewhere TEXT NOT NULL, within_s REAL NOT NULL, stage TEXT NOT NULL,
+    asked_s REAL NOT NULL, saved_s REAL, stopped_s REAL, started_s REAL, resumed_s REAL, ended_s REAL, step INTEGER,
+    attempt INTEGER NOT NULL, problem TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS preemption_open ON preemption (number) WHERE ended_s IS NULL;
+CREATE INDEX IF NOT EXISTS preemption_job ON preemption (raw_id, number);
+CREATE INDEX IF NOT EXISTS preemption_asked ON preemption (asked_s);
+"""
+_COLUMNS = tuple(field.name for field in fields(Preemption))
+MAX_PREEMPTIONS = 100_000
+"""Ended ones beyond so many are dropped, oldest first, whatever their age."""
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM preemption"  # noqa: S608 - names of our own
+
+_NAMED = 20
+"""Rows that are not understood of which the log tells one by one."""
+
+
+class Read(Protocol):
+    """Reads rows."""
+
+    def __call__(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows. Raises JournalError."""
+
+
+class Writing(Protocol):
+    """Begins writes."""
+
+    def __call__(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+        """Begin an atomic write. Raises JournalError."""
+
+
+class PreemptionTable:
+    """Rows by number. Invariant: a number is given once, and never again after its row was dropped."""
+
+    def __init__(self, read: Read, writing: Writing) -> None:
+        self._read_rows = read
+        self._writing = writing
+        self._open: dict[int, Preemption] = {}
+        """Those that have not ended, as they were written last."""
+        self._told: set[int] = set()
+
+    def add(self, preemption: Preemption) -> Preemption:
+        """Keep a new one. Returns it with its number; the one that it came with does not count."""
+        with self._writing(durable=True) as db:
+            cursor = db.execute(_insert(_COLUMNS[1:]), _values(preemption)[1:])
+        kept = replace(preemption, number=int(cursor.lastrowid or 0))
+        self._open[kept.number] = kept
+        return kept
+
+    def save(self, preemption: Preemption) -> None:
+        """Write it as it is now, whether or not the file has a row of it: damage may have taken that."""
+        with self._writing(durable=True) as db:
+            db.execute(_insert(_COLUMNS, "OR REPLACE "), _values(preemption))
+        self._open[preemption.number] = preemption
+        if not preemption.open:
+            del self._open[preemption.number]
+
+    def write_again(self) -> None:
+        """Those that have not ended go into a file that has taken the place of another."""
+        if self._open:
+            with self._writing(durable=True) as db:
+                db.executemany(_insert(_COLUMNS, "OR REPLACE "), [_values(row) for row in self._open.values()])
+
+    def open(self) -> list[Preemption]:
+        """Those that have not ended, oldest first."""
+        found = self._read("WHERE ended_s IS NULL ORDER BY number", ())
+        self._open = {row.number: row for row in found}
+        return found
+
+    def find(self, number: int) -> Preemption | None:
+        """The one of that number."""
+        return next(iter(self._read("WHERE number = ?", (number,))), None)
+
+    def of_job(self, raw_id: int, limit: int) -> list[Preemption]:
+        """The newest of one job, newest first."""
+        return self._read("WHERE raw_id = ? ORDER BY number DESC LIMIT ?", (raw_id, limit))
+
+    def newest(self, limit: int) -> list[Preemption]:
+        """The newest of all, newest first."""
+        return self._read("ORDER BY number DESC LIMIT ?", (limit,))
+
+    def since(self, time_s: float) -> list[Preemption]:
+        """Those that were asked for since then, oldest first."""
+        return self._read("WHERE asked_s >= ? ORDER BY number", (time_s,))
+
+    def _read(self, where: str, values: tuple[object, ...]) -> list[Preemption]:
+        found = []
+        for row in self._read_rows(f"{_SELECT} {where}", values):
+            try:
+                found.append(decode_preemption(dict(zip(_COLUMNS, row, strict=True))))
+            except RowError as error:  # it stays in the file
+                self._tell(row[0], row[1], error)
+        return found
+
+    def _tell(self, number: object, job_id: object, error: Exception) -> None:
+        """Log a row that is not understood, once."""
+        if isinstance(number, int) and number not in self._told and len(self._told) <= _NAMED:
+            self._told.add(number)
+            log.error("journal_row_not_understood", column="preemption", job=str(job_id)[:24], problem=str(error))
+
+
+def prune_preemptions(db: sqlite3.Connection, older_than_s: float) -> None:
+    """Drop those that ended before that time, and those beyond the number that is kept."""
+    db.execute("DELETE FROM preemption WHERE ended_s < ?", (older_than_s,))
+    newest = "(SELECT MAX(number) FROM preemption)"
+    db.execute(
+        f"DELETE FROM preemption WHERE ended_s IS NOT NULL AND number <= {newest} - ?",  # noqa: S608
+        (MAX_PREEMPTIONS,),
+    )
+
+
+def _insert(columns: Sequence[str], instead: str = "") -> str:
+    marks = ", ".join("?" * len(columns))
+    return f"INSERT {instead}INTO preemption ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - names of our own
+
+
+def _values(preemption: Preemption) -> tuple[object, ...]:
+    written = {"nodes": json.dumps(preemption.nodes), "elsewhere": encode_elsewhere(preemption.elsewhere)}
+    return tuple(written.get(name, getattr(preemption, name)) for name in _COLUMNS)

@@ -1,0 +1,220 @@
+"""Whose process is at the other end of a connection: kernel facts only, never what the process says.
+
+Invariant: an identity is given only for a process that was alive, under the same pid, after everything about it had been
+read. A pid cannot be given to another process while a pidfd holds a living one, so what was read was about that one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import socket
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nodeagent.errors import IdentityError
+from nodeagent.identity.procfs import Processes, parent, start_ticks
+
+IdentityMode = Literal["automatic", "cgroup", "ancestry"]
+
+_SO_PEERPIDFD = 77  # Linux 6.5, include/uapi/asm-generic/socket.h; Python has no name for it yet
+_V1 = re.compile(r"(/slurm(?:_[^/]+)?/uid_(\d+)/job_(\d+))(?:/step_([^/]+))?(?:/.*)?")
+# Above the scope only slices: they are made by root, while what users may make themselves lies below some user@U.service.
+_V2 = re.compile(
+    r"((?!/user\.slice/)(?:/[^/]+\.slice)+/(?:[^/]+_)?slurmstepd\.scope/job_(\d+))(?:/step_([^/]+))?(?:/.*)?"
+)
+_TITLE = re.compile(r"slurmstepd: \[(\d+)\.([^\]]*)(\]?)")
+_SPOOL_SOCKET = re.compile(r"[^/]+_(\d+)\.(\d+)(?:\.\d+)?")
+_SPECIAL_STEPS = {0xFFFFFFFA: "interactive", 0xFFFFFFFB: "batch", 0xFFFFFFFC: "extern"}  # slurm.h
+_MAX_JOB_ID = 2**32 - 1
+_MAX_ANCESTORS = 64
+_UNIFIED = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """SO_PEERCRED: who called connect()."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmCgroup:
+    """The job that a cgroup path names."""
+
+    job_id: int
+    step_id: str
+    """batch, extern, interactive or a number; empty = above every step."""
+    uid: int | None
+    """Owner of the job, where the path tells (v1)."""
+    folders: tuple[tuple[str, str], ...]
+    """Controller and the job's own folder below its root; v2 has one, with no controller's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobProcess:
+    """A process that belongs to a Slurm job of this node."""
+
+    pid: int
+    uid: int
+    start_ticks: int
+    """With the pid, names the process for as long as the node is up."""
+    job_id: int
+    step_id: str
+    source: Literal["cgroup", "ancestry"]
+    folders: tuple[tuple[str, str], ...] = ()
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """Who connected, as of connect()."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return Peer(*struct.unpack("3i", found))
+
+
+def open_pidfd(connection: socket.socket, peer: Peer) -> int:
+    """A handle of the process that connected; the caller closes it. Raises IdentityError when it is gone.
+
+    From Linux 6.5 the kernel hands out the very process; before, the pid might have been reused between connect() and now.
+    """
+    with suppress(OSError):  # not known to this kernel, or the process is gone: the next line tells which
+        return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    try:
+        return os.pidfd_open(peer.pid)
+    except OSError as error:
+        raise IdentityError(f"process {peer.pid} has ended: {error.strerror}") from None
+
+
+def is_alive(pidfd: int) -> bool:
+    """Whether that process still runs: a pidfd becomes readable when it ends."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return not poll.poll(0)
+
+
+class Identifier:
+    """Finds the Slurm job of a process."""
+
+    def __init__(
+        self, processes: Processes, mode: IdentityMode = "automatic", cgroup_root: Path = Path("/sys/fs/cgroup")
+    ) -> None:
+        self._processes = processes
+        self._mode = mode
+        self._cgroup_root = cgroup_root
+
+    def identify(self, peer: Peer, pidfd: int) -> JobProcess:
+        """The job of the process that this pidfd holds. Raises IdentityError, with the reason."""
+        if peer.pid <= 0:
+            raise IdentityError("the process lives in a pid namespace that is not below the agent's")
+        try:
+            started = start_ticks(self._processes.stat(peer.pid))
+            process = self._find(peer, started)
+            unchanged = start_ticks(self._processes.stat(peer.pid)) == started
+        except (OSError, ValueError) as error:
+            raise IdentityError(f"process {peer.pid} cannot be read: {error}") from None
+        if not unchanged or not is_alive(pidfd):
+            raise IdentityError(f"process {peer.pid} ended while it was looked at")
+        return process
+
+    def _find(self, peer: Peer, started: int) -> JobProcess:
+        if self._mode != "ancestry":
+            found = slurm_cgroup(self._processes.cgroup(peer.pid))
+            if found is not None:
+                return _by_cgroup(peer, started, found, self._processes.owner(peer.pid))
+            if self._mode == "cgroup" or has_job_cgroups(self._cgroup_root):
+                raise IdentityError(f"process {peer.pid} of uid {peer.uid} is in no Slurm job's cgroup")
+        job_id, step_id = self._by_ancestry(peer)
+        return JobProcess(peer.pid, peer.uid, started, job_id, step_id, "ancestry")
+
+    def _by_ancestry(self, peer: Peer) -> tuple[int, str]:
+        """The outermost slurmstepd above the process: nothing that a job starts is above its own slurmstepd."""
+        found = None
+        child_stat = self._processes.stat(peer.pid)
+        for _ in range(_MAX_ANCESTORS):
+            above = parent(child_stat)
+            if above <= 1:
+                break
+            above_stat = self._processes.stat(above)
+            if start_ticks(above_stat) > start_ticks(child_stat):
+                raise IdentityError(f"process {above}, above {peer.pid}, is a later one of the same number")
+            found = self._as_slurmstepd(above) or found
+            child_stat = above_stat
+        if found is None:
+            raise IdentityError(f"process {peer.pid} of uid {peer.uid} has no slurmstepd above it")
+        return found
+
+    def _as_slurmstepd(self, pid: int) -> tuple[int, str] | None:
+        """Job and step, when that process is a slurmstepd: root's, and really executing that program.
+
+        A name alone proves nothing: a user may call a link to a setuid program so, and give it any title.
+        """
+        if self._processes.owner(pid) != 0 or not self._processes.program(pid).startswith("slurmstepd"):
+            return None
+        return stepd_job(self._processes.title(pid), self._processes.listening(pid))
+
+
+def slurm_cgroup(text: str) -> SlurmCgroup | None:
+    """The Slurm job that /proc/PID/cgroup names; None = none. Raises IdentityError when hierarchies name different jobs."""
+    found = [named for line in text.splitlines() if (named := _line(line)) is not None]
+    if not found:
+        return None
+    if len({named.job_id for named in found}) > 1:
+        raise IdentityError(f"cgroups of different jobs: {sorted({named.job_id for named in found})}")
+    return SlurmCgroup(
+        job_id=found[0].job_id,
+        step_id=max((named.step_id for named in found), key=len),
+        uid=next((named.uid for named in found if named.uid is not None), None),
+        folders=tuple(folder for named in found for folder in named.folders),
+    )
+
+
+def _line(line: str) -> SlurmCgroup | None:
+    number, _, rest = line.partition(":")
+    controllers, _, path = rest.partition(":")
+    path = path.removesuffix(" (deleted)")
+    if number == "0" and controllers == _UNIFIED:
+        found = _V2.fullmatch(path)
+        uid, job_id, step_id = (None, found[2], found[3]) if found else (None, "", "")
+    else:
+        found = _V1.fullmatch(path)
+        uid, job_id, step_id = (int(found[2]), found[3], found[4]) if found else (None, "", "")
+    if found is None or not 0 < int(job_id) <= _MAX_JOB_ID:
+        return None
+    return SlurmCgroup(int(job_id), step_id or "", uid, tuple((name, found[1]) for name in controllers.split(",")))
+
+
+def _by_cgroup(peer: Peer, started: int, found: SlurmCgroup, owner: int) -> JobProcess:
+    """Its job, if it acts for the user who connected, and the job is that user's, where the path tells whose it is (v1)."""
+    if owner != peer.uid:
+        raise IdentityError(f"process {peer.pid} connected as uid {peer.uid}, and acts as {owner}")
+    if found.uid is not None and found.uid != peer.uid:
+        raise IdentityError(f"process {peer.pid} of uid {peer.uid} is in job {found.job_id} of uid {found.uid}")
+    return JobProcess(peer.pid, peer.uid, started, found.job_id, found.step_id, "cgroup", found.folders)
+
+
+def stepd_job(title: str, sockets: Iterable[str]) -> tuple[int, str] | None:
+    """Job and step of a slurmstepd, by its title or by the socket that it listens on in slurmd's spool folder.
+
+    The title has room for as many characters as the program was started with: "slurmstepd: [1.bat" is all that fits on
+    Debian, and of a longer job id not even the dot. Only a title with its closing bracket is whole.
+    """
+    found = _TITLE.match(title)
+    if found and found[3]:
+        return int(found[1]), found[2]
+    for path in sockets:
+        if spool := _SPOOL_SOCKET.fullmatch(path.rpartition("/")[2]):
+            step = int(spool[2])
+            return int(spool[1]), _SPECIAL_STEPS.get(step, str(step))
+    return (int(found[1]), "") if found else None
+
+
+def has_job_cgroups(root: Path) -> bool:
+    """Whether Slurm keeps its jobs in cgroups on this node, or did since it was booted."""
+    v1 = (*root.glob("*/slurm"), *root.glob("*/slurm_*"))
+    return bool(v1) or any(root.glob("*.slice/*slurmstepd.scope"))

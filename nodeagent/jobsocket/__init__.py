@@ -1,0 +1,1 @@
+"""The Unix socket where jobs report, and what is known of them. Imports `identity` and `wire`."""

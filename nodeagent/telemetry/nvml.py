@@ -1,0 +1,182 @@
+"""Reading the GPUs without ever waiting for the driver: a child process does it, under a deadline.
+
+Invariant: there is at most one child. One that hangs, dies or talks nonsense is ended, and another started after a pause
+that grows; as long as an ended one is still in the driver's hands (no signal reaches it there), no other is started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import structlog
+
+from nodeagent.errors import TelemetryError
+from nodeagent.telemetry.nvml_rows import parse_answer, parse_gpus
+from nodeagent.wire.report import GpuReading
+
+log = structlog.get_logger(__name__)
+
+CHILD = (sys.executable, "-P", "-m", "nodeagent.telemetry.nvml_worker")
+_LINE_LIMIT = 4 * 1024 * 1024
+_START_DEADLINE_S = 30.0
+"""nvmlInit takes seconds on nodes with many GPUs and no persistence daemon."""
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+_ABSENT_PAUSE_S = 600.0
+"""A driver may be loaded after the agent has started."""
+_CLOSE_WITHIN_S = 2.0
+
+
+class GpuReader(Protocol):
+    """Reads the GPUs of this node."""
+
+    @property
+    def absent(self) -> str:
+        """Why there are no GPUs to read; empty = there are, or it is not known yet."""
+        ...
+
+    async def read(self) -> tuple[GpuReading, ...] | None:
+        """A row per GPU; None = nothing can be told now. Never raises, never takes longer than its deadline."""
+        ...
+
+    async def close(self) -> None:
+        """End what was started for it."""
+        ...
+
+
+class NoGpus:
+    """Where GPUs are not to be read."""
+
+    absent = "switched off"
+
+    async def read(self) -> tuple[GpuReading, ...] | None:
+        """Nothing."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+
+class NvmlReader:
+    """NVML, in a child process that can be killed."""
+
+    def __init__(
+        self,
+        deadline_s: float = 2.0,
+        child: Sequence[str] = CHILD,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        start_deadline_s: float = _START_DEADLINE_S,
+    ) -> None:
+        self.absent = ""
+        self.failures = 0
+        """Children in a row that had to be ended, or died."""
+        self._deadline_s = deadline_s
+        self._start_deadline_s = start_deadline_s
+        self._argv = tuple(child)
+        self._clock = clock
+        self._child: Process | None = None
+        """Has said that it is ready."""
+        self._starting: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[int] | None = None
+        self._not_before_s = 0.0
+
+    async def read(self) -> tuple[GpuReading, ...] | None:
+        """Within the deadline: a row per GPU, or None."""
+        deadline_s = self._clock() + self._deadline_s
+        child = await self._ready_child()
+        if child is None:
+            return None
+        try:
+            async with asyncio.timeout(max(0.0, deadline_s - self._clock())):
+                assert child.stdin is not None and child.stdout is not None, "both are pipes"
+                child.stdin.write(b"read\n")
+                answer = parse_gpus(parse_answer(await child.stdout.readline()))
+        except TimeoutError:
+            self._fail(child, f"no answer within {self._deadline_s:g} s")
+        except (TelemetryError, OSError, ValueError) as error:  # ValueError: a line beyond every limit
+            self._fail(child, str(error))
+        else:
+            self.failures = 0
+            return answer
+        return None
+
+    async def close(self) -> None:
+        """End the child; one that the driver holds is left to die by itself."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        if self._child is not None:
+            self._end(self._child)
+        if self._ending is not None:
+            await asyncio.wait({self._ending}, timeout=_CLOSE_WITHIN_S)
+            self._ending.cancel()
+
+    async def _ready_child(self) -> Process | None:
+        """The child, started if it is time; None while it is not ready."""
+        if self._child is not None:
+            return self._child
+        if self._ending is not None and not self._ending.done():
+            return None
+        if self._starting is None:
+            if self._clock() < self._not_before_s:
+                return None
+            self._starting = asyncio.create_task(self._start(), name="gpu-child")
+        await asyncio.wait({self._starting}, timeout=self._deadline_s)
+        if self._starting.done():
+            self._starting = None
+        return self._child
+
+    async def _start(self) -> None:
+        try:
+            child = await asyncio.create_subprocess_exec(*self._argv, stdin=PIPE, stdout=PIPE, limit=_LINE_LIMIT)
+        except OSError as error:
+            self._put_off(f"cannot be started: {error}")
+            return
+        try:
+            async with asyncio.timeout(self._start_deadline_s):
+                assert child.stdout is not None, "a pipe"
+                answer = parse_answer(await child.stdout.readline())
+        except TimeoutError:
+            self._fail(child, f"not ready within {self._start_deadline_s:g} s")
+        except (TelemetryError, OSError, ValueError) as error:
+            self._fail(child, str(error))
+        except asyncio.CancelledError:
+            self._end(child)
+            raise
+        else:
+            self._greeted(child, answer.get("absent"))
+
+    def _greeted(self, child: Process, absent: object) -> None:
+        if absent is None:
+            self.absent = ""
+            self._child = child
+            return
+        if not self.absent:  # once
+            log.info("no_gpus", reason=str(absent))
+        self.absent = str(absent) or "no reason given"
+        self._not_before_s = self._clock() + _ABSENT_PAUSE_S
+        self._end(child)
+
+    def _fail(self, child: Process, problem: str) -> None:
+        self._end(child)
+        self._put_off(problem)
+
+    def _put_off(self, problem: str) -> None:
+        self.failures += 1
+        pause_s = min(_FIRST_PAUSE_S * 2 ** min(self.failures - 1, 10), _LONGEST_PAUSE_S)
+        self._not_before_s = self._clock() + pause_s
+        log.warning("gpu_child_failed", problem=problem, failures=self.failures, again_in_s=pause_s)
+
+    def _end(self, child: Process) -> None:
+        self._child = None
+        if child.returncode is None:
+            with suppress(ProcessLookupError):
+                child.kill()
+        self._ending = asyncio.create_task(child.wait(), name="gpu-child-end")

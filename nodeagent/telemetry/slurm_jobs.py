@@ -1,0 +1,199 @@
+"""The Slurm jobs of this node by kernel facts: also those whose processes never report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from nodeagent.identity.bounded_read import NotReadError
+from nodeagent.identity.cgroup import Folders, JobCgroups
+from nodeagent.identity.peer import JobProcess
+from nodeagent.identity.procfs import Processes
+from nodeagent.telemetry import sysfs
+from nodeagent.telemetry.signal_disposition import usr1
+from nodeagent.wire.guarded_rows import RowGuard
+from nodeagent.wire.report import GpuProcess, GpuReading, Usr1Report
+
+_MAX_GPUS = 1024
+_MAX_DIGITS = 7
+_LOOK_AT = 4
+"""Processes of a step that are looked at for what Slurm started it with: a user may have made thousands."""
+_LOOKS = 3
+_READS = 64
+"""Environments that are read in one turn; more wait for the next. A node starts fewer steps in one interval."""
+_BATCH = "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJob:
+    """One job that has processes here."""
+
+    job_id: int
+    uid: int
+    restart: int
+    folders: Folders
+    """Empty where Slurm makes no cgroups."""
+    pids: frozenset[int]
+    gpus: tuple[int, ...] | None
+    """Indices of GPUs that Slurm gave it here; None = not known."""
+    usr1: Usr1Report | None = None
+    """None = not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """What slurmstepd started a step's first process with."""
+
+    uid: int
+    restart: int
+    gpus: frozenset[int] | None
+
+
+_Seen = dict[tuple[int, str, int], _Started | int]
+"""Job, step and pid → what it was started with, or how often it was looked at in vain."""
+
+
+@dataclass(slots=True)
+class NodeJobs:
+    """Lists jobs. What a process was started with does not change, and is read once per process; in vain, a few times:
+    for a moment a new process of a step is still slurmstepd's own.
+
+    It says what Slurm gave the step, unless the user changed it before an exec: then the user's own job shows it, no other.
+    """
+
+    cgroups: JobCgroups
+    processes: Processes
+    _started: _Seen = field(default_factory=dict)
+    _reads: int = 0
+    """Environments that may still be read in this turn."""
+    _guard: RowGuard = field(default_factory=lambda: RowGuard("jobs of this node"))
+
+    def read(self, connected: Iterable[JobProcess]) -> dict[int, NodeJob]:
+        """Job id → job: by cgroups, and by the processes that are connected where there are none."""
+        self._reads = _READS
+        steps: dict[int, dict[str, list[int]]] = {}
+        folders = self.cgroups.jobs()
+        for job_id, where in folders.items():
+            for step in self.cgroups.steps(where):
+                steps.setdefault(job_id, {}).setdefault(step.step_id, []).extend(step.pids)
+        for process in connected:
+            if process.job_id not in folders:
+                steps.setdefault(process.job_id, {}).setdefault(process.step_id, []).append(process.pid)
+        seen: _Seen = {}
+        made = self._guard.each(steps, lambda job_id: self._job(job_id, folders.get(job_id, ()), steps[job_id], seen))
+        jobs = {job_id: job for job_id, job in made if job is not None}
+        self._started = seen
+        return jobs
+
+    def _job(
+        self,
+        job_id: int,
+        folders: Folders,
+        steps: Mapping[str, list[int]],
+        seen: _Seen,
+    ) -> NodeJob | None:
+        pids = frozenset(pid for own in steps.values() for pid in own)
+        started = [found for step, own in steps.items() if (found := self._first(job_id, step, own, seen))]
+        uid = started[0].uid if started else self._owner(job_id, steps, seen)
+        if uid is None:
+            return None
+        gpus = [found.gpus for found in started if found.gpus is not None]
+        return NodeJob(
+            job_id=job_id,
+            uid=uid,
+            restart=max((found.restart for found in started), default=0),
+            folders=folders,
+            pids=pids,
+            gpus=tuple(sorted(frozenset().union(*gpus))) if gpus else None,
+            usr1=usr1(self.processes, steps) if folders else None,
+        )
+
+    def _owner(self, job_id: int, steps: Mapping[str, list[int]], seen: _Seen) -> int | None:
+        """Of a job whose processes have all replaced their environment; None = not known, or not yet."""
+        for step, pids in steps.items():
+            for pid in sorted(pids)[:_LOOK_AT]:
+                if seen.get((job_id, step, pid)) == _LOOKS:
+                    with suppress(OSError):
+                        return self.processes.owner(pid)
+        return None
+
+    def _first(self, job_id: int, step: str, pids: list[int], seen: _Seen) -> _Started | None:
+        """What the first process of a step was started with that Slurm started: its environment names the job."""
+        for pid in sorted(pids)[:_LOOK_AT]:
+            key = (job_id, step, pid)
+            found = self._started.get(key, 0)
+            if isinstance(found, int) and found < _LOOKS and self._reads > 0:
+                with suppress(NotReadError):
+                    found = self._read(job_id, step, pid) or found + 1
+                    self._reads -= 1
+            seen[key] = found
+            if not isinstance(found, int):
+                return found
+        return None
+
+    def _read(self, job_id: int, step: str, pid: int) -> _Started | None:
+        """None: nothing was found out. Raises NotReadError: nobody has looked."""
+        try:
+            environment = self.processes.environment(pid)
+            owner = self.processes.owner(pid)
+            told = environment.get("SLURM_JOB_ID"), environment.get("SLURM_JOB_UID", str(owner))
+            if told == (str(job_id), str(owner)):  # a setuid program's is not the job's user
+                restarts = environment.get("SLURM_RESTART_COUNT", "0")
+                restart = int(restarts) if restarts.isdecimal() and len(restarts) < _MAX_DIGITS else 0
+                return _Started(owner, restart, step_gpus(step, environment))
+        except NotReadError:
+            raise
+        except OSError:  # ended meanwhile, not ours to read, or kept back
+            pass
+        return None
+
+
+def step_gpus(step: str, environment: Mapping[str, str]) -> frozenset[int] | None:
+    """Indices of the GPUs of this node that Slurm told a step; None = it told nothing.
+
+    A step that srun started inherits SLURM_JOB_GPUS from the batch script, perhaps of another node: only the batch
+    script's own counts.
+    """
+    told = environment.get("SLURM_JOB_GPUS") if step == _BATCH else environment.get("SLURM_STEP_GPUS")
+    if told is None:
+        return None
+    try:
+        return frozenset(sysfs.cpu_list(told, _MAX_GPUS))
+    except ValueError:
+        return None
+
+
+def with_jobs(gpus: Iterable[GpuReading], jobs: Mapping[int, NodeJob]) -> tuple[GpuReading, ...]:
+    """The readings, their processes with the jobs that they belong to."""
+    owner = {pid: job.job_id for job in jobs.values() for pid in job.pids}
+    return tuple(_owned(gpu, owner) for gpu in gpus)
+
+
+def _owned(gpu: GpuReading, owner: Mapping[int, int]) -> GpuReading:
+    def named(processes: tuple[GpuProcess, ...] | None) -> tuple[GpuProcess, ...] | None:
+        return processes and tuple(replace(process, job_id=owner.get(process.pid)) for process in processes)
+
+    mig = tuple(replace(instance, processes=named(instance.processes)) for instance in gpu.mig)
+    return replace(gpu, processes=named(gpu.processes), mig=mig)
+
+
+def idle_gpus(job: NodeJob, gpus: Iterable[GpuReading] | None) -> tuple[int, ...] | None:
+    """GPUs of the job on which none of its processes holds a context; None = not known.
+
+    A GPU with a process that no job could be found for is not called idle: the process may be this job's.
+    """
+    if gpus is None or job.gpus is None:
+        return None
+    users = {gpu.index: _users(gpu) for gpu in gpus}
+    return tuple(
+        index
+        for index in job.gpus
+        if (found := users.get(index)) is not None and job.job_id not in found and None not in found
+    )
+
+
+def _users(gpu: GpuReading) -> set[int | None] | None:
+    told = [gpu.processes, *(instance.processes for instance in gpu.mig)]
+    known = [processes for processes in told if processes is not None]
+    return {process.job_id for processes in known for process in processes} if known else None

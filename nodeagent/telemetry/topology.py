@@ -1,0 +1,67 @@
+"""What a node is made of, read from /sys once at the start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from nodeagent.telemetry import sysfs
+from nodeagent.telemetry.network import interfaces
+from nodeagent.wire.report import GpuPlace, NicPlace, NumaNode, Topology
+
+_NVIDIA = "0x10de"
+_DISPLAY_CLASS = "0x03"
+_MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
+
+
+def read_topology(root: Path = Path("/"), nics: Sequence[str] = ()) -> Topology:
+    """Sockets, memory nodes, GPUs and interfaces below that root. What cannot be read is None or missing."""
+    system = root / "sys/devices/system"
+    cpus = _online(system / "cpu/online")
+    return Topology(
+        sockets=_sockets(system / "cpu", cpus),
+        cpus=len(cpus) or None,
+        numa_nodes=_numa_nodes(system / "node"),
+        gpus=_gpus(root),
+        nics=tuple(
+            NicPlace(nic.name, nic.kind, nic.speed_bits_per_s, nic.numa_node) for nic in interfaces(root / "sys", nics)
+        ),
+    )
+
+
+def _online(path: Path) -> tuple[int, ...]:
+    with suppress(ValueError):
+        return sysfs.cpu_list(sysfs.text(path) or "")
+    return ()
+
+
+def _sockets(folder: Path, cpus: tuple[int, ...]) -> int | None:
+    packages = {sysfs.number(folder / f"cpu{cpu}/topology/physical_package_id") for cpu in cpus} - {None}
+    return len(packages) or None
+
+
+def _numa_nodes(folder: Path) -> tuple[NumaNode, ...]:
+    entries = [(entry, found) for entry in sysfs.folders(folder) if (found := re.fullmatch(r"node(\d+)", entry.name))]
+    nodes = (
+        NumaNode(int(found[1]), _online(entry / "cpulist"), _memory_bytes(entry / "meminfo"))
+        for entry, found in entries
+    )
+    return tuple(sorted(nodes, key=lambda node: node.index))
+
+
+def _memory_bytes(path: Path) -> int | None:
+    found = re.search(r"MemTotal:\s*(\d+) kB", sysfs.text(path) or "")
+    return int(found[1]) * 1024 if found else None
+
+
+def _gpus(root: Path) -> tuple[GpuPlace, ...]:
+    """NVIDIA's display and 3D controllers, by address on the bus, which is the order of the driver."""
+    found = []
+    for device in sysfs.folders(root / "sys/bus/pci/devices"):
+        if sysfs.text(device / "vendor") == _NVIDIA and (sysfs.text(device / "class") or "").startswith(_DISPLAY_CLASS):
+            told = sysfs.text(root / "proc/driver/nvidia/gpus" / device.name / "information") or ""
+            minor = _MINOR.search(told)
+            found.append(GpuPlace(device.name, int(minor[1]) if minor else None, sysfs.numa_node(device)))
+    return tuple(found)

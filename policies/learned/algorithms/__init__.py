@@ -1,0 +1,1 @@
+"""Algorithms that recipes share: replay memories, rollouts, advantages. Imports nothing else of `learned`."""

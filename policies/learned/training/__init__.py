@@ -1,0 +1,3 @@
+"""A training from beginning to end: systems, recipes, its folder, seeds, progress, early stop, resumption. Imports
+`weights` and `algorithms`.
+"""

@@ -1,0 +1,65 @@
+"""Recipes from the command line: fields of a dataclass as name=value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, fields
+from typing import Any
+
+from policies.errors import TrainingError
+from policies.learned.training.systems import System
+
+_WORDS = {"true": True, "yes": True, "false": False, "no": False}
+
+
+def recipe_of(system: System, settings: Iterable[str] = (), rounds: int | None = None) -> Any:
+    """The system's recipe with those fields, each as name=value. Raises TrainingError with the fields there are."""
+    texts = dict(_parted(text) for text in settings)
+    if rounds is not None:
+        if system.rounds in texts:
+            raise TrainingError(f"--rounds and --set {system.rounds} say the same twice; leave one out")
+        texts[system.rounds] = str(rounds)
+    known: Mapping[str, Field[Any]] = {each.name: each for each in fields(system.recipe)}
+    for name in texts:
+        if name not in known:
+            raise TrainingError(f"the recipe of {system.name} has no field {name!r}; it has {', '.join(known)}")
+    defaults = system.recipe()
+    return system.recipe(**{name: _value(name, text, getattr(defaults, name)) for name, text in texts.items()})
+
+
+def _parted(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name.isidentifier() and equals and value):
+        raise TrainingError(f"--set {text!r} is no setting; give name=value")
+    return name, value
+
+
+def _value(name: str, text: str, like: object) -> object:
+    """The text as what the field's default is: a tuple's parts stand between slashes, `none` is None."""
+    try:
+        if isinstance(like, tuple):
+            return tuple(_plain(part, like[0] if like else "") for part in text.split("/"))
+        return _plain(text, like)
+    except (KeyError, ValueError):
+        raise TrainingError(f"{name} cannot be {text!r}; give something like {name}={_shown(like)}") from None
+
+
+def _plain(text: str, like: object) -> object:
+    if text.lower() == "none":
+        return None
+    match like:
+        case bool():
+            return _WORDS[text.lower()]
+        case int():
+            return int(text)
+        case float():
+            return float(text)
+        case None:
+            return float(text) if text.lower() not in _WORDS else _WORDS[text.lower()]
+    return text
+
+
+def _shown(like: object) -> str:
+    if isinstance(like, tuple):
+        return "/".join(map(str, like))
+    return "none" if like is None else str(like).lower() if isinstance(like, bool) else str(like)

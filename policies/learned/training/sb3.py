@@ -1,0 +1,178 @@
+"""stable-baselines3 as another engine: MaskablePPO of sb3-contrib with its own network, on a system's environments.
+
+It is there to check on the recipes: what learns here as well does not learn by a fault of theirs. All hyper-parameters are
+stable-baselines3's defaults but two, which are for dozens of environments instead of one. Rounds, resume points, early stop and
+the validation are those of the house.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+import torch
+from sb3_contrib import MaskablePPO
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import VecEnv
+from torch import Tensor, nn
+
+from policies.errors import TrainingError
+from policies.learned.training.run_folder import TrainingRun
+from policies.learned.training.systems import Ground, System
+
+STEPS = 64
+"""Of every environment between two updates."""
+MINIBATCH = 256
+UPDATES = 4
+"""In a round."""
+_MASKS = "action_masks"
+
+
+def trainer(system: System) -> Callable[[TrainingRun, Ground, Any], None]:
+    """What trains in place of the system's own recipe."""
+    gym = system.gym
+    if gym is None:
+        raise TrainingError(f"{system.name} does not learn from environments alone")
+
+    def train(run: TrainingRun, ground: Ground, recipe: Any) -> None:
+        envs = Environments(gym.envs(recipe, ground))
+        model = model_of(envs, run.card.seed, run.device)
+        network = Network(model)
+        run.keep(model=Model(model))
+        for _ in run.rounds(getattr(recipe, system.rounds)):
+            envs.begin_with(run.seeds("environments", envs.num_envs))
+            learn(model, UPDATES)
+            run.log(steps=model.num_timesteps, **figures_of(model))
+            figures = ground.validate(gym.policy(recipe, ground, network.cpu()))
+            network.to(run.device)
+            run.evaluate(next(iter(figures.values())), network.state_dict(), **figures)
+
+    return train
+
+
+def model_of(envs: Environments, seed: int, device: str = "cpu") -> MaskablePPO:
+    """An agent that has learned nothing."""
+    model = MaskablePPO("MlpPolicy", envs, n_steps=STEPS, batch_size=MINIBATCH, seed=seed, device=device)
+    # Its own would make a folder in /tmp.
+    model.set_logger(Logger(folder=None, output_formats=[]))
+    return model
+
+
+def learn(model: MaskablePPO, updates: int) -> None:
+    """So many batches of new episodes, from the last `begin_with` on."""
+    assert model.env is not None
+    # Else it would go on with the episodes of before, which a training that goes on has not.
+    model._last_obs = None
+    model.learn(updates * STEPS * model.env.num_envs, reset_num_timesteps=False, log_interval=cast(Any, None))
+
+
+def figures_of(model: MaskablePPO) -> dict[str, float]:
+    """What it says of its last update: losses, entropy, and so on."""
+    said = model.logger.name_to_value
+    return {name.rpartition("/")[2]: float(value) for name, value in said.items() if name.startswith("train/")}
+
+
+class Network(nn.Module):
+    """Its network as one of (logits of all actions, values)."""
+
+    def __init__(self, model: MaskablePPO) -> None:
+        super().__init__()
+        self.policy = model.policy
+
+    def forward(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Nothing is masked."""
+        policy: Any = self.policy
+        actor, critic = policy.mlp_extractor(policy.extract_features(seen))
+        return policy.action_net(actor), policy.value_net(critic).squeeze(1)
+
+
+class Model:
+    """What goes on from round to round."""
+
+    def __init__(self, model: MaskablePPO) -> None:
+        self._model = model
+
+    def state_dict(self) -> dict[str, Any]:
+        """Network, optimizer, and how far it is."""
+        model = self._model
+        return {
+            "policy": {name: tensor.clone() for name, tensor in model.policy.state_dict().items()},
+            "optimizer": model.policy.optimizer.state_dict(),
+            "steps": model.num_timesteps,
+            "updates": model._n_updates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Go on from there."""
+        model = self._model
+        model.policy.load_state_dict(state["policy"])
+        model.policy.optimizer.load_state_dict(state["optimizer"])
+        model.num_timesteps, model._n_updates = state["steps"], state["updates"]
+
+
+class Environments(VecEnv):
+    """Gymnasium's vectorized environments (with masks, SAME_STEP) as stable-baselines3 wants them."""
+
+    def __init__(self, envs: gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
+        super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+        self._envs = envs
+        self._first_seeds: list[int] = []
+        self._actions: Any = None
+
+    def begin_with(self, seeds: Sequence[int]) -> None:
+        """The next reset begins episodes with these seeds."""
+        self._first_seeds = list(seeds)
+
+    def reset(self) -> Any:
+        """Begin everywhere."""
+        seen, _ = self._envs.reset(seed=cast(Any, self._first_seeds or None))
+        return seen
+
+    def step_async(self, actions: Any) -> None:
+        """Remember what to do."""
+        self._actions = actions
+
+    def step_wait(self) -> Any:
+        """Do it."""
+        seen, rewards, terminated, truncated, infos = self._envs.step(self._actions)
+        said: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for row in np.flatnonzero(terminated | truncated).tolist():
+            said[row] = {
+                "terminal_observation": infos["final_obs"][row],
+                "TimeLimit.truncated": bool(truncated[row] and not terminated[row]),
+            }
+        return seen, rewards.astype(np.float32), terminated | truncated, said
+
+    def close(self) -> None:
+        """Whoever made the environments closes them."""
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:  # noqa: ARG002 - theirs
+        """Only masks are ever asked for."""
+        if method_name != _MASKS:
+            raise NotImplementedError(method_name)
+        return list(cast(Any, self._envs).action_masks())
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Of all that it asks for there are masks alone."""
+        return attr_name == _MASKS
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:  # noqa: ARG002 - theirs
+        """Nothing that it knows of is there."""
+        return [None] * self.num_envs
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Nothing can be set."""
+        raise NotImplementedError(attr_name)
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:  # noqa: ARG002 - theirs
+        """None is."""
+        return [False] * self.num_envs
+
+
+def most_likely(network: nn.Module, seen: Any, masks: Any) -> Any:
+    """What the agent does when it serves: the most likely possible action of each row."""
+    with torch.inference_mode():
+        logits, _ = network(torch.as_tensor(seen))
+        return logits.masked_fill(~torch.as_tensor(masks), -torch.inf).argmax(1).numpy()

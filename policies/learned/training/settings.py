@@ -1,0 +1,53 @@
+"""settings.json of a training: what it was told, so that it goes on with the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from policies.errors import TrainingError
+from policies.learned.weights.files import write_whole
+
+FORMAT = 1
+_DESCRIPTION = "card.data"
+"""What `card.data_sha256` pins down says nothing by its name."""
+
+
+def write_settings(path: Path, settings: Mapping[str, Any]) -> None:
+    """Raises OSError."""
+    write_whole(path, (json.dumps({"format": FORMAT, **settings}, indent=2) + "\n").encode())
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Raises TrainingError for anything that `write_settings` did not write."""
+    try:
+        settings = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise TrainingError(f"{path}: cannot be read: {error}; begin anew in another folder") from error
+    if not isinstance(settings, dict) or settings.pop("format", None) != FORMAT:
+        raise TrainingError(f"{path}: not of format {FORMAT}; use the Headway that began it, or another folder")
+    return settings
+
+
+def check_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """Raises TrainingError for a training that was told something else; lines about versions that are not those it began with."""
+    old, new = dict(_flat(there, "")), dict(_flat(here, ""))
+    other = [
+        f"{name} was {old.get(name, 'not there')}, is {new.get(name, 'not there')}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name) and name != _DESCRIPTION
+    ]
+    versions = [line for line in other if line.startswith("card.versions.")]
+    if told := [line for line in other if line not in versions]:
+        raise TrainingError(f"{path}: {'; '.join(told)}: give what it began with, or another folder")
+    return [f"{line.removeprefix('card.')}: weights may differ from those of one version" for line in versions]
+
+
+def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _flat(each, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value

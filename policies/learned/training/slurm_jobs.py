@@ -1,0 +1,97 @@
+"""Trainings as Slurm jobs, through submitit: what `headway-policy train --submit` does.
+
+Each seed is a job. One that Slurm stops to requeue it (a time limit, a preemption) goes on from its last point; so does one that
+is submitted again with --resume.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from policies.errors import TrainingError
+from policies.learned.training.recipes import recipe_of
+from policies.learned.training.run_folder import TrainingRun
+from policies.learned.training.systems import find_system
+from policies.learned.training.training import Order, check_installed, train
+
+TIME_MIN = 240
+"""Limit of a job, unless told: a training that needs longer goes on in its next run."""
+LOGS = "slurm"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a job does, however often it begins."""
+
+    order: Order
+
+    def __call__(self) -> str:
+        """Train, or go on; the card."""
+        order = self.order
+        return train(replace(order, resume=TrainingRun.is_in(order.folder))).card.to_json()
+
+    def checkpoint(self) -> Any:
+        """For submitit: the same once more, in the job that Slurm requeues."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def submit(every: Sequence[Order], options: Mapping[str, str], cluster: str = "slurm") -> list[str]:
+    """Submit them; the jobs' ids. Logs are in the folder `LOGS` beside the trainings' own. Raises TrainingError."""
+    check_installed(("submitit",))
+    if cluster == "slurm" and shutil.which("sbatch") is None:
+        raise TrainingError(
+            "--submit needs sbatch, which is not here; run it on a machine of the cluster, or leave it out"
+        )
+    every = [replace(order, folder=order.folder.absolute()) for order in every]
+    for order in every:
+        _check(order)
+    import submitit
+
+    executor = submitit.AutoExecutor(folder=every[0].folder.parent / LOGS, cluster=cluster)
+    executor.update_parameters(
+        name=f"train-{every[0].system}", timeout_min=_minutes(options), **_others(options, cluster)
+    )
+    try:
+        return [str(executor.submit(Work(order)).job_id) for order in every]
+    except submitit.core.utils.FailedJobError as error:
+        raise TrainingError(f"Slurm refused: {' '.join(str(error).split())}; change --slurm") from error
+
+
+def options_of(texts: Iterable[str]) -> dict[str, str]:
+    """Of NAME=VALUE. Raises TrainingError."""
+    options = {}
+    for text in texts:
+        name, equals, value = text.removeprefix("--").partition("=")
+        if not (name and equals and value):
+            raise TrainingError(f"--slurm {text!r} is no option; give NAME=VALUE, as sbatch has it without --")
+        options[name] = value
+    return options
+
+
+def _check(order: Order) -> None:
+    """What a job would only find out hours later. Raises TrainingError."""
+    recipe_of(find_system(order.system), order.settings, order.rounds)
+    if not order.resume and TrainingRun.is_in(order.folder):
+        raise TrainingError(f"{order.folder}: has a training in it; go on with it (--resume), or give another folder")
+    for text in order.given.traces:
+        path = Path(text.partition(":")[2] or text)
+        if not path.exists():
+            raise TrainingError(f"{text}: no such file; give a trace that the jobs can read")
+
+
+def _minutes(options: Mapping[str, str]) -> int:
+    text = options.get("time", str(TIME_MIN))
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise TrainingError(f"--slurm time={text}: give whole minutes")
+    return int(text)
+
+
+def _others(options: Mapping[str, str], cluster: str) -> dict[str, Any]:
+    given = {name: value for name, value in options.items() if name != "time"}
+    return {"slurm_additional_parameters": {"requeue": True, **given}} if cluster == "slurm" else {}

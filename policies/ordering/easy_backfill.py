@@ -1,0 +1,93 @@
+"""EASY backfilling: later jobs may pass the head of the queue as long as that does not delay it.
+
+Source: D. Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995; Mu'alem and Feitelson, IEEE TPDS 12(6), 2001.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from policies.api import Decision
+from policies.model import ClusterState, IntColumn, Placement
+from policies.ordering.nanoseconds import NEVER, whole_ns
+from policies.placement.best_fit import Capacity, placement_of
+from policies.placement.rules import BEST_FIT, Placing
+from policies.selection import held_placements
+
+
+def backfill(state: ClusterState, order: IntColumn, *, placing: Placing = BEST_FIT) -> Decision:
+    """Running jobs stay; waiting jobs, in that order of rows, start while they fit; the first that does not is the head.
+
+    T is the earliest expected finish of a running job at which the head can be placed on what is free now and all that is
+    released until then. Going on down the order, a job starts if it can be placed now and either is expected to end by T,
+    or leaves enough at T for the head. Only the one place that the rule gives is tried. A job without an estimate is
+    expected never to end. The reservation is a time, not nodes, and is made anew at every decision.
+    """
+    queue = order.tolist()
+    capacity = Capacity(state)
+    fits = placing.claim(capacity, queue, strict=True)
+    allocation = held_placements(state, state.running)
+    allocation.update((row, placement_of(fit)) for row, fit in fits.items())
+    reasons = {row: placing.explain(state, fit) for row, fit in fits.items()}
+    if len(fits) < len(queue):
+        head = queue[len(fits)]
+        pass_head = _PassHead(capacity, placing, head, allocation)
+        reasons[head] = pass_head.promise
+        for row, placement, reason in pass_head.starts(queue[len(fits) + 1 :]):
+            allocation[row] = placement
+            reasons[row] = reason
+    return Decision(allocation, reasons, tuple(queue))
+
+
+class _PassHead:
+    """The jobs behind a blocked head. Invariant: `later` is what will be free at T, given those that started."""
+
+    def __init__(self, now: Capacity, placing: Placing, head: int, held: dict[int, Placement]) -> None:
+        self._now = now
+        self._placing = placing
+        self._head = head
+        self._remaining: list[int] = whole_ns(now.state.remaining_s).tolist()
+        self._later = now.copy()
+        self._wait = self._reserve(held)
+
+    @property
+    def promise(self) -> str:
+        """When the head will start."""
+        when = "when running jobs end" if self._wait == NEVER else f"in {self._wait / 1e9:.0f} s by estimates"
+        return f"first in the queue; it fits {when}, and nobody who delays that passes it"
+
+    def _reserve(self, held: dict[int, Placement]) -> int:
+        """How long the head has to wait, ns; NEVER when no known finish makes room for it."""
+        by_end = sorted(held, key=self._remaining.__getitem__)
+        for remaining, rows in groupby(by_end, key=self._remaining.__getitem__):
+            for row in rows:
+                self._later.give_back(row, held[row])
+            if self._placing.place(self._later, self._head) is not None:
+                return remaining
+        return NEVER
+
+    def starts(self, rows: Iterable[int]) -> Iterable[tuple[int, Placement, str]]:
+        """(row, placement, reason) of those that start now."""
+        now, later, place = self._now, self._later, self._placing.place
+        keys = now.requests.keys
+        full: set[int] = set()
+        delaying: set[int] = set()
+        for row in rows:
+            ends_in_time = self._remaining[row] <= self._wait
+            if keys[row] in full or (keys[row] in delaying and not ends_in_time):
+                continue
+            placement = place(now, row)
+            if placement is None:
+                full.add(keys[row])
+                continue
+            if not ends_in_time:
+                later.take(row, placement)
+                if place(later, self._head) is None:
+                    later.give_back(row, placement)
+                    delaying.add(keys[row])
+                    continue
+            reason = f"backfilled; {self._placing.explain(now.state, now.fit(placement))}"
+            now.take(row, placement)
+            delaying.clear()
+            yield row, placement, reason

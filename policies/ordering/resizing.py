@@ -1,0 +1,184 @@
+"""Elastic jobs: sizes for all, then places for those who start or change.
+
+What policies that resize have in common. A policy says how many GPUs each job should have of so many in all; here is worked out
+who stays, who goes where, and what comes of those who find no place. Jobs whose sizes are fixed take part as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+
+import numpy as np
+
+from policies.api import Decision
+from policies.model import ClusterState, IntColumn, Placement, Split
+from policies.placement.best_fit import Capacity, Fit, free_gpus, placement_of
+from policies.placement.rules import Placing
+from policies.selection import PAUSED, held_placements
+
+Shares = Callable[[Sequence[int], int], dict[int, int]]
+"""GPUs of each job that gets some: of these rows, in order of submission, and of so many GPUs. Within the ranges of `ranges`."""
+
+
+class Resizer:
+    """Carries out what a policy says about sizes, for state after state.
+
+    Invariant: the same state and shares give the same decision, whatever came before. The last decision is kept, because rounds
+    come at which nothing has changed but the time.
+    """
+
+    def __init__(self, placing: Placing, round_s: float, reason: str) -> None:
+        """Who started or changed less than `round_s` ago is left alone. `reason` says why a job has its size."""
+        self._placing = placing
+        self._round_s = round_s
+        self._reason = reason
+        self._last: tuple[tuple[object, ...], Decision] | None = None
+
+    def decide(self, state: ClusterState, shares: Shares, *, timeless: bool = False) -> Decision:
+        """Sizes by `shares`, then places.
+
+        Who is young or not preemptible keeps size and place. Who keeps its size keeps its place; the others are placed in rising
+        order of size. Who finds no place as decided stays as it is, and sizes are decided anew for the others. `timeless` says
+        that `shares` look at nothing that changes while jobs run or wait: times, work done, estimates and profiles.
+        """
+        running = state.running
+        young = state.time_s - state.jobs.start_time_s[running] < self._round_s
+        still = running[~state.jobs.preemptible[running] | young]
+        if not timeless:
+            return self._decide(state, shares, still)
+        key = _all_but_times(state, still)
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._decide(state, shares, still)
+        return self._last[1]
+
+    def _decide(self, state: ClusterState, shares: Shares, still: IntColumn) -> Decision:
+        own = held_placements(state, state.running)
+        places = _Places(state, self._placing, own, still)
+        # Who needs more than there is gets nothing, and there will not be more: those who are kept only become more.
+        candidates = np.flatnonzero(ranges(state)[0] <= places.free_gpus)
+        order = candidates[~np.isin(candidates, still)].tolist()
+        while True:
+            sizes = shares(order, places.free_gpus)
+            coming, fits = places.try_out(sizes)
+            failed = {row for row, fit in zip(coming, fits, strict=True) if fit is None}
+            if not failed:
+                break
+            places.keep(failed & own.keys())
+            for row in failed:
+                order.remove(row)
+        allocation = {row: own[row] for row in sorted(places.kept)}
+        allocation.update((row, own[row]) for row in sizes if row in own)
+        allocation.update((row, placement_of(fit)) for row, fit in zip(coming, fits, strict=True) if fit is not None)
+        return Decision(allocation, _reasons(own, allocation, self._reason), tuple(state.pending.tolist()))
+
+
+_TIMES = frozenset(
+    {
+        "submit_time_s",
+        "start_time_s",
+        "service_s",
+        "attained_gpu_s",
+        "duration_estimate_s",
+        "duration_spread_s",
+        "estimate_source",
+        "contention_sensitivity",
+        "contention_confidence",
+        "throughput_steps_per_s",
+    }
+)
+"""Columns that change while jobs run or wait."""
+
+
+def _all_but_times(state: ClusterState, still: IntColumn) -> tuple[object, ...]:
+    """Equal for two states between which nothing has changed but the time, with the same jobs left alone."""
+    columns = {
+        **vars(state.nodes),
+        **{f"job {name}": column for name, column in vars(state.jobs).items() if name not in _TIMES},
+    }
+    content = [column.tobytes() if isinstance(column, np.ndarray) else column for column in columns.values()]
+    return still.tobytes(), state.node_sets.tobytes(), *content
+
+
+def ranges(state: ClusterState) -> tuple[IntColumn, IntColumn]:
+    """Fewest and most GPUs of each job. Fixed shares on fixed nodes are one size."""
+    jobs = state.jobs
+    stiff = jobs.split == int(Split.FIXED)
+    low, high = (np.where(stiff, jobs.num_gpus, column) for column in jobs.sizes)
+    return low, high
+
+
+class _Places:
+    """Who holds what while sizes are decided.
+
+    Invariants: jobs in `kept` hold what they held; `free_gpus` is what they leave on nodes that are available; `_stayed` is what
+    is free beside them and `_staying`. Requests and capacity are worked out when the first job needs a place, and shared by all
+    tries.
+    """
+
+    def __init__(self, state: ClusterState, placing: Placing, own: dict[int, Placement], kept: IntColumn) -> None:
+        self._state = state
+        self._placing = placing
+        self._own = own
+        self._held = {row: placement.num_gpus for row, placement in own.items()}
+        self._asked: list[int] = state.jobs.num_gpus.tolist()
+        self.kept = set(kept.tolist())
+        self.free_gpus = free_gpus(state, kept)
+        self._stayed: Capacity | None = None
+        self._staying: set[int] = set()
+        self._tried: dict[tuple[int, ...], list[Fit | None]] = {}
+        """What came of jobs of these classes, one after the other, beside those who stay now."""
+
+    def keep(self, rows: AbstractSet[int]) -> None:
+        """These running jobs hold what they held too."""
+        if rows:
+            self.kept.update(rows)
+            self.free_gpus = free_gpus(self._state, np.array(sorted(self.kept), dtype=np.int64))
+
+    def try_out(self, sizes: dict[int, int]) -> tuple[list[int], list[Fit | None]]:
+        """Who of the jobs of these sizes needs a place, smallest first, and what each finds. Takes nothing.
+
+        Running jobs that have the size stay where they are.
+        """
+        held = self._held
+        coming = sorted([(size, row) for row, size in sizes.items() if held.get(row) != size])
+        if not coming:
+            return [], []
+        rows = [row for _, row in coming]
+        stayed = self._beside(self.kept | (sizes.keys() & held.keys()).difference(rows))
+        resized = {row: size for size, row in coming if size != self._asked[row]}
+        if resized:
+            found = self._placing.claim(stayed.copy(stayed.requests.resized(resized)), rows)
+            return rows, [found.get(row) for row in rows]
+        keys = stayed.requests.keys
+        classes = tuple([keys[row] for row in rows])
+        fits = self._tried.get(classes)
+        if fits is None:
+            found = self._placing.claim(stayed.copy(), rows)
+            fits = self._tried[classes] = [found.get(row) for row in rows]
+        return rows, fits
+
+    def _beside(self, rows: set[int]) -> Capacity:
+        """What is free beside these running jobs."""
+        capacity = self._stayed
+        if capacity is None:
+            capacity = self._stayed = Capacity(self._state, held=np.array(sorted(rows), dtype=np.int64))
+        elif rows != self._staying:
+            for row in self._staying - rows:
+                capacity.give_back(row, self._own[row])
+            for row in rows - self._staying:
+                capacity.take(row, self._own[row])
+            self._tried.clear()
+        self._staying = rows
+        return capacity
+
+
+def _reasons(own: dict[int, Placement], allocation: dict[int, Placement], reason: str) -> dict[int, str]:
+    reasons = {row: PAUSED for row in own if row not in allocation}
+    for row, placement in allocation.items():
+        before = own.get(row)
+        if before is None:
+            reasons[row] = f"{placement.num_gpus} GPUs: {reason}"
+        elif before != placement:
+            reasons[row] = f"{placement.num_gpus} instead of {before.num_gpus} GPUs: {reason}"
+    return reasons

@@ -1,0 +1,55 @@
+"""Carrying out a rule: the decision of every policy that is one order and one discipline.
+
+A simulator may carry out rules in compiled code instead; it comes to the same decisions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from policies.api import Decision
+from policies.model import ClusterState, IntColumn
+from policies.ordering.easy_backfill import backfill
+from policies.ordering.nanoseconds import NEVER, times, whole_ns
+from policies.ordering.select_by_total import select_by_total
+from policies.placement.rules import placing_of
+from policies.rule import Discipline, Layout, Order, Rule
+from policies.selection import active, by, fill, select
+
+
+def follow(rule: Rule, state: ClusterState) -> Decision:
+    """Who holds what under that rule."""
+    keys = order_keys(rule, state)
+    placing = placing_of(rule.layout)
+    match rule.discipline:
+        case Discipline.SELECT if rule.layout == Layout.ANYWHERE:
+            return select_by_total(state, by(keys, active(state)))
+        case Discipline.SELECT:
+            return select(state, by(keys, active(state)))
+        case Discipline.BACKFILL:
+            return backfill(state, by(keys, state.pending), placing=placing)
+        case Discipline.STRICT | Discipline.SKIP:
+            strict = rule.discipline == Discipline.STRICT
+            return fill(state, by(keys, state.pending), strict=strict, placing=placing)
+
+
+def order_keys(rule: Rule, state: ClusterState) -> IntColumn:
+    """Place of every job in the rule's order, least first; jobs without an estimate come last where one is asked for."""
+    jobs = state.jobs
+    match rule.order:
+        case Order.ARRIVAL:
+            keys = np.zeros(len(jobs), dtype=np.int64)
+        case Order.GPUS:
+            keys = jobs.num_gpus
+        case Order.DURATION:
+            keys = whole_ns(jobs.duration_estimate_s)
+        case Order.REMAINING:
+            keys = whole_ns(state.remaining_s)
+        case Order.ATTAINED:
+            keys = whole_ns(jobs.attained_gpu_s)
+        case Order.REMAINING_GPUS:
+            keys = times(whole_ns(state.remaining_s), jobs.num_gpus)
+        case Order.QUEUES:
+            threshold = min(round(rule.threshold_gpu_s * 1e9), NEVER)
+            keys = (whole_ns(jobs.attained_gpu_s) >= threshold).astype(np.int64)
+    return keys

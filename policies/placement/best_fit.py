@@ -1,0 +1,343 @@
+"""Consolidated best fit: the placement rule that every policy here shares.
+
+Each share of a job goes to the fitting node with the fewest free GPUs, the lowest index on ties; larger shares first, no two
+shares on one node. How a job divides into shares is in `policies.placement.requests`. For nodes of G GPUs that means: a job of
+at most G GPUs goes to its best fit; a larger one takes n div G whole empty nodes, lowest indices first, and its remainder goes
+to the best fit among the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from policies.model import ClusterState, FloatColumn, IntColumn, Placement
+from policies.placement.requests import CPU_SLACK, MEMORY_SLACK_MIB, Parts, Request, Requests, bitmask, set_bits
+
+Fit = tuple[tuple[int, int, int], ...]
+"""(node, GPUs taken there, GPUs that were free there) for each share of a job."""
+_NO_PARTS: Parts = ((1, 1 << 62),)
+"""In the place of no parts at all: fits nowhere."""
+
+
+class Capacity:
+    """What is free on each node: a working copy that a policy fills while it decides.
+
+    Nodes are kept by number of free GPUs, as integers whose bit n stands for node n: the best fit is the lowest bit of the
+    first level that has one, in a handful of machine instructions. Capacity only shrinks between two `give_back`, so a
+    class of jobs that found no place is not tried again before the next one.
+
+    Invariants: bit n is set in exactly one level, the one of its free GPUs (0 when an exclusive job holds the node); jobs
+    once taken are given back with the same placement; `copy` shares nothing that changes.
+    """
+
+    def __init__(self, state: ClusterState, held: IntColumn | None = None, requests: Requests | None = None) -> None:
+        """Free is what foreign use and the running jobs in `held` (rows; default: all that run) leave."""
+        self._requests = Requests(state) if requests is None else requests
+        self._state = state
+        nodes, jobs = state.nodes, state.jobs
+        held = state.running if held is None else held
+        entry_job = np.repeat(np.arange(len(jobs)), np.diff(jobs.placement_offset))
+        kept = np.zeros(len(jobs), dtype=np.bool_)
+        kept[held] = True
+        entries = kept[entry_job]
+        job, node, gpus = entry_job[entries], jobs.placement_node[entries], jobs.placement_gpus[entries]
+
+        def used(weights: npt.NDArray[Any]) -> FloatColumn:
+            return np.bincount(node, weights=weights, minlength=len(nodes)).astype(np.float64)
+
+        free = nodes.gpus - nodes.foreign_gpus - used(gpus).astype(np.int64)
+        cpus = nodes.cpus - nodes.foreign_cpus - used(gpus * jobs.cpus_per_gpu[job])
+        memory = nodes.memory_mib - nodes.foreign_memory_mib - used(gpus * jobs.memory_mib_per_gpu[job])
+        sealed = used(jobs.exclusive[job]).astype(np.int64)
+        occupants = np.bincount(node, minlength=len(nodes))
+        clean = (nodes.foreign_gpus == 0) & (nodes.foreign_cpus == 0) & (nodes.foreign_memory_mib == 0)
+
+        self._free: list[int] = free.tolist()
+        self._cpus: list[float] = np.where(nodes.cpus > 0, cpus, np.inf).tolist()
+        self._memory: list[float] = np.where(nodes.memory_mib > 0, memory, np.inf).tolist()
+        self._sealed: list[int] = sealed.tolist()
+        self._occupants: list[int] = occupants.tolist()
+        level = np.where(sealed > 0, 0, np.maximum(free, 0))
+        top = int(nodes.gpus.max()) if len(nodes) else 0
+        self._levels: list[int] = [bitmask(level == gpus) for gpus in range(top + 1)]
+        self._available = bitmask(nodes.available)
+        self._clean = bitmask(clean)
+        self._empty = bitmask(clean & (occupants == 0))
+        self.racks: list[int] = nodes.rack.tolist()
+        """Of each node."""
+        self._failed: set[int] = set()
+        self._barred: dict[tuple[int, int], int] = {}
+
+    @property
+    def state(self) -> ClusterState:
+        """The state that this was made from."""
+        return self._state
+
+    @property
+    def requests(self) -> Requests:
+        """What the jobs of the state ask for; may be given to another Capacity of the same state."""
+        return self._requests
+
+    def copy(self, requests: Requests | None = None) -> Self:
+        """An independent copy; costs a few microseconds per thousand nodes. With `requests`, those that were made of this one's by
+        `resized`, jobs ask for what they say."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        if requests is not None:
+            twin._requests, twin._state = requests, requests.state
+        for name in ("_free", "_cpus", "_memory", "_sealed", "_occupants", "_levels", "_failed", "_barred"):
+            setattr(twin, name, getattr(self, name).copy())
+        return twin
+
+    def free_gpus(self, node: int) -> int:
+        """GPUs of that node that a job could take (0 beside an exclusive job)."""
+        return 0 if self._sealed[node] else max(0, self._free[node])
+
+    def free(self, node: int) -> tuple[int, float, float]:
+        """GPUs, CPUs and MiB of that node that jobs could take; infinite where the node does not limit them."""
+        return self.free_gpus(node), self._cpus[node], self._memory[node]
+
+    def total_free(self) -> int:
+        """GPUs that jobs could take, on all available nodes together."""
+        return sum(gpus * (nodes & self._available).bit_count() for gpus, nodes in enumerate(self._levels))
+
+    def changes(self, row: int, placement: Placement) -> list[tuple[int, int, int]]:
+        """(node, free GPUs now, free GPUs if the job took that) for each available node where taking would change them."""
+        exclusive = bool(self._state.jobs.exclusive[row])
+        changes = []
+        for node, gpus in placement.items():
+            before = self.free_gpus(node) if self._available >> node & 1 else 0
+            if before:
+                changes.append((node, before, 0 if exclusive else max(0, before - gpus)))
+        return changes
+
+    def place(self, row: int) -> Placement | None:
+        """Where the job of that row would go now; None when it does not fit. Takes nothing."""
+        key = self._requests.keys[row]
+        if key in self._failed:
+            return None
+        fit = self._best_fit(key, self._requests.of(row))
+        if fit is None:
+            self._failed.add(key)
+            return None
+        return placement_of(fit)
+
+    def claim(self, rows: Iterable[int], *, strict: bool = False) -> dict[int, Fit]:
+        """Place these jobs one after the other, each taking what it gets; those that do not fit are left out.
+
+        With `strict`, the first that does not fit is the last that is tried. What `place`, `fit` and `take` do for each job,
+        without a look at the nodes for each of the three.
+        """
+        requests, keys, failed = self._requests, self._requests.keys, self._failed
+        fits: dict[int, Fit] = {}
+        for row in rows:
+            key = keys[row]
+            if key not in failed:
+                request = requests.of(row)
+                fit = self._best_fit(key, request)
+                if fit is not None:
+                    self._occupy(fit, request)
+                    fits[row] = fit
+                    continue
+                failed.add(key)
+            if strict:
+                break
+        return fits
+
+    def lay_out(self, rows: Iterable[int]) -> list[Fit] | None:
+        """Where these jobs would go, one after the other; None when one of them does not fit. Takes nothing."""
+        levels = self._levels.copy()
+        fits = []
+        rows = list(rows)
+        for row in rows:
+            request = self._requests.of(row)
+            if request.limited or request.exclusive:
+                return self._lay_out_with_limits(rows)
+            nodes, fit = request.nodes, []
+            for share, count in request.parts or _NO_PARTS:
+                missing = count
+                for free in range(share, len(levels)):
+                    while missing and (candidates := levels[free] & nodes):
+                        bit = candidates & -candidates
+                        levels[free] ^= bit
+                        levels[free - share] ^= bit
+                        nodes ^= bit
+                        fit.append((bit.bit_length() - 1, share, free))
+                        missing -= 1
+                if missing:
+                    return None
+            fits.append(tuple(fit))
+        return fits
+
+    def _lay_out_with_limits(self, rows: list[int]) -> list[Fit] | None:
+        """The same, where more than GPUs has to be looked at."""
+        fits = self.copy().claim(rows, strict=True)
+        return list(fits.values()) if len(fits) == len(rows) else None
+
+    def rooms(self, row: int) -> Iterator[tuple[int, int]]:
+        """(node, GPUs that the job could take there) where that is not 0: most first, lowest index on ties."""
+        request = self._requests.of(row)
+        nodes = request.nodes & self._empty if request.exclusive else request.nodes
+        found = (
+            (node, free)
+            for free in range(len(self._levels) - 1, 0, -1)
+            for node in set_bits(self._levels[free] & nodes)
+        )
+        if not request.limited:
+            return found
+        rooms = [(node, min(free, self._limit(node, request))) for node, free in found]
+        return iter(sorted((entry for entry in rooms if entry[1] > 0), key=lambda entry: (-entry[1], entry[0])))
+
+    def _limit(self, node: int, request: Request) -> int:
+        """GPUs for which that node has CPUs and memory."""
+        limit = len(self._levels)
+        if request.cpus_per_gpu > 0 and self._cpus[node] < math.inf:
+            limit = min(limit, int((self._cpus[node] + CPU_SLACK) // request.cpus_per_gpu))
+        if request.memory_mib_per_gpu > 0 and self._memory[node] < math.inf:
+            limit = min(limit, int((self._memory[node] + MEMORY_SLACK_MIB) // request.memory_mib_per_gpu))
+        return limit
+
+    def fit(self, placement: Placement) -> Fit:
+        """How well a placement, not yet taken, fits."""
+        return tuple((node, share, self.free_gpus(node)) for node, share in placement.items())
+
+    def can_hold(self, row: int, placement: Placement) -> bool:
+        """Whether a job that is there now could stay beside those who hold the rest; its nodes need not be available."""
+        request = self._requests.of(row)
+        for node, gpus in zip(placement.nodes, placement.gpus, strict=True):
+            if gpus > self.free_gpus(node) or (request.exclusive and self._occupants[node]):
+                return False
+            if request.limited and gpus > self._limit(node, request):
+                return False
+        return True
+
+    def take(self, row: int, placement: Placement) -> None:
+        """The job of that row now holds these GPUs (an exclusive one the whole nodes)."""
+        request = self._requests.of(row)
+        for node, gpus in zip(placement.nodes, placement.gpus, strict=True):
+            self._change(node, gpus, 1, request)
+
+    def seal(self, nodes: Iterable[int]) -> None:
+        """Give nothing more of these nodes to any job. Those that are there may stay, but not come back."""
+        for node in nodes:
+            bit, before = 1 << node, self.free_gpus(node)
+            self._sealed[node] += 1
+            if before:
+                self._levels[before] ^= bit
+                self._levels[0] ^= bit
+
+    def give_back(self, row: int, placement: Placement) -> None:
+        """The job of that row no longer holds these GPUs."""
+        request = self._requests.of(row)
+        for node, gpus in zip(placement.nodes, placement.gpus, strict=True):
+            self._change(node, -gpus, -1, request)
+        self._failed.clear()
+        self._barred.clear()
+
+    def _change(self, node: int, gpus: int, jobs: int, request: Request) -> None:
+        bit = 1 << node
+        before = self.free_gpus(node)
+        self._free[node] -= gpus
+        self._cpus[node] -= gpus * request.cpus_per_gpu
+        self._memory[node] -= gpus * request.memory_mib_per_gpu
+        self._occupants[node] += jobs
+        if request.exclusive:
+            self._sealed[node] += jobs
+        after = self.free_gpus(node)
+        if after != before:
+            self._levels[before] ^= bit
+            self._levels[after] ^= bit
+        if self._occupants[node]:
+            self._empty &= ~bit
+        else:
+            self._empty |= bit & self._clean
+
+    def _occupy(self, fit: Fit, request: Request) -> None:
+        """What `_change` does for every share of a job that was found to fit just now: so its levels are those in the fit."""
+        levels, exclusive, occupants = self._levels, request.exclusive, self._occupants
+        for node, share, free in fit:
+            bit = 1 << node
+            self._free[node] -= share
+            self._cpus[node] -= share * request.cpus_per_gpu
+            self._memory[node] -= share * request.memory_mib_per_gpu
+            if exclusive:
+                self._sealed[node] += 1
+            if not occupants[node]:
+                self._empty &= ~bit
+            occupants[node] += 1
+            levels[free] ^= bit
+            levels[0 if exclusive else free - share] ^= bit
+
+    def _best_fit(self, key: int, request: Request) -> Fit | None:
+        nodes = request.nodes & self._empty if request.exclusive else request.nodes
+        levels, limited = self._levels, request.limited
+        has_cpus, has_memory_mib = self._cpus, self._memory
+        chosen: list[tuple[int, int, int]] = []
+        for share, count in request.parts:
+            barred = self._barred.get((key, share), 0)
+            allowed = nodes & ~barred if barred else nodes
+            # Who asks for none fits beside any use of them.
+            cpus = share * request.cpus_per_gpu or -math.inf
+            memory_mib = share * request.memory_mib_per_gpu or -math.inf
+            missing = count
+            for free in range(share, len(levels)):
+                candidates = levels[free] & allowed
+                while candidates:
+                    bit = candidates & -candidates
+                    node = bit.bit_length() - 1
+                    candidates ^= bit
+                    if limited and (
+                        cpus > has_cpus[node] + CPU_SLACK or memory_mib > has_memory_mib[node] + MEMORY_SLACK_MIB
+                    ):
+                        self._barred[key, share] = self._barred.get((key, share), 0) | bit
+                        continue
+                    chosen.append((node, share, free))
+                    nodes ^= bit
+                    missing -= 1
+                    if not missing:
+                        break
+                if not missing:
+                    break
+            if missing:
+                return None
+        return tuple(chosen) or None
+
+
+def free_gpus(state: ClusterState, held: IntColumn) -> int:
+    """What `Capacity(state, held).total_free()` says, without the work of making one."""
+    nodes, jobs = state.nodes, state.jobs
+    offset = jobs.placement_offset
+    kept = np.zeros(len(jobs), dtype=np.bool_)
+    kept[held] = True
+    entries = np.repeat(kept, offset[1:] - offset[:-1])
+    node = jobs.placement_node[entries]
+    free = nodes.gpus - nodes.foreign_gpus
+    np.subtract.at(free, node, jobs.placement_gpus[entries])
+    exclusive = held[jobs.exclusive[held]]
+    for row in exclusive.tolist():
+        free[jobs.placement_node[offset[row] : offset[row + 1]]] = 0
+    return int(np.maximum(free, 0)[nodes.available].sum())
+
+
+def placement_of(fit: Fit) -> Placement:
+    """The placement that a fit describes."""
+    if len(fit) == 1:
+        ((node, share, _),) = fit
+        return Placement((node,), (share,))
+    nodes, gpus, _ = zip(*sorted(fit), strict=True)
+    return Placement(nodes, gpus)
+
+
+def explain(state: ClusterState, fit: Fit) -> str:
+    """A short reason for a placement."""
+    names = state.nodes.names
+    if len(fit) == 1:
+        ((node, _, free),) = fit
+        return f"best fit: node {names[node]} had {free} GPUs free"
+    gpus = sum([share for _, share, _ in fit])
+    return f"consolidated: {gpus} GPUs on {len(fit)} nodes, {names[min(fit)[0]]} to {names[max(fit)[0]]}"

@@ -1,0 +1,104 @@
+"""Places where one job could go: a handful that differ in what they share with others.
+
+In this order: consolidated best fit; then, over all nodes and over the freest racks, the freest nodes, the nodes whose NICs carry
+the fewest jobs, and the freest with the rest on its best fit. A job that one node can take is offered other single nodes.
+All keep to what the job allows; how its GPUs divide, see `Split`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from policies.model import Placement, Split
+from policies.placement.best_fit import Capacity
+
+Room = tuple[int, int]
+"""(node, GPUs that the job could take there)."""
+Crowd = Callable[[int], int]
+"""Jobs that send over a node's NIC."""
+
+MOST_NODES = 32
+"""Looked at, besides as many as the job needs: the freest."""
+_MOST_RACKS = 2
+_MOST_SINGLE = 8
+
+
+def candidates(capacity: Capacity, row: int, crowd: Crowd) -> Iterator[Placement]:
+    """Placements of that job on what is free, each once; none where it does not fit."""
+    if capacity.total_free() < capacity.requests.of(row).gpus:
+        return
+    seen: set[Placement] = set()
+    for placement in _all(capacity, row, crowd):
+        if placement not in seen:
+            seen.add(placement)
+            yield placement
+
+
+def _all(capacity: Capacity, row: int, crowd: Crowd) -> Iterator[Placement]:
+    first = capacity.place(row)
+    if first is not None:
+        yield first
+    request = capacity.requests.of(row)
+    gpus, low, high = request.gpus, request.min_nodes, request.max_nodes
+    rooms = list(islice(capacity.rooms(row), MOST_NODES + min(gpus, high)))
+    if first is not None and len(first.nodes) == 1:
+        fitting = sorted((room, node) for node, room in rooms if room >= gpus)
+        yield from (Placement((node,), (gpus,)) for _, node in fitting[:_MOST_SINGLE])
+        return
+    crowds = {node: crowd(node) for node, _ in rooms}
+    for among in (rooms, *_by_rack(capacity, rooms, gpus)):
+        quiet = sorted(among, key=lambda room: crowds[room[0]])  # of equals the freest first, as they stand
+        if request.split is Split.ANY:
+            for order, tight in ((among, False), (quiet, False), (among, True)):
+                shares = _taken(order, gpus, low, high, tight=tight)
+                if shares is not None:
+                    yield Placement.of(shares)
+        else:
+            most = low if request.split is Split.FIXED else min(high, gpus, len(among))
+            counts = [n for n in range(low, most + 1) if gpus % n == 0]
+            for order in (among, quiet):
+                yield from _evenly(order, gpus, counts)
+
+
+def _by_rack(capacity: Capacity, rooms: list[Room], gpus: int) -> Iterable[list[Room]]:
+    """The rooms of each rack that has enough for the job; the racks with most first."""
+    rack = capacity.racks
+    racks: dict[int, list[Room]] = defaultdict(list)
+    for room in rooms:
+        racks[rack[room[0]]].append(room)
+    if len(racks) < 2:
+        return []
+    total = {number: sum(room for _, room in its) for number, its in racks.items()}
+    enough = sorted((number for number in racks if total[number] >= gpus), key=lambda number: (-total[number], number))
+    return [racks[number] for number in enough[:_MOST_RACKS]]
+
+
+def _taken(order: list[Room], gpus: int, low: int, high: int, *, tight: bool) -> list[Room] | None:
+    """All of each node in that order until the job has enough; with `tight` the rest goes to the smallest room that takes it."""
+    shares: list[Room] = []
+    for place, (node, room) in enumerate(order):
+        owed = max(0, low - len(shares) - 1)
+        share = min(room, gpus - owed)
+        if share <= 0 or len(shares) == high:
+            return None
+        last = tight and share == gpus
+        shares.append((_tightest(order[place:], gpus) if last else node, share))
+        gpus -= share
+        if gpus == 0:
+            return shares
+    return None
+
+
+def _tightest(rooms: list[Room], gpus: int) -> int:
+    """The node with the smallest room that takes so many."""
+    return min((other for other in rooms if other[1] >= gpus), key=lambda other: (other[1], other[0]))[0]
+
+
+def _evenly(order: list[Room], gpus: int, counts: list[int]) -> Iterator[Placement]:
+    """The same number on each of the first nodes that have room for it, by number of nodes."""
+    for count in counts:
+        fitting = [node for node, room in order if room * count >= gpus]
+        if len(fitting) >= count:
+            yield Placement.of((node, gpus // count) for node in fitting[:count])

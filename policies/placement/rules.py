@@ -1,0 +1,118 @@
+"""Rules of placement: where one job goes on what is free.
+
+Every policy here that does not say otherwise uses `BEST_FIT`, the consolidated best fit of `policies.placement.best_fit`. The
+others let a job start on scattered GPUs, which costs it speed and saves it waiting. They place jobs whose GPUs may be divided
+in any way (`Split.ANY`) and that share nodes; where such a rule has no answer that the job allows, consolidated best fit decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from policies.model import ClusterState, Placement, Split
+from policies.placement.best_fit import Capacity, Fit, explain, placement_of
+from policies.rule import Layout
+
+
+@dataclass(frozen=True)
+class Placing:
+    """A rule of placement. Invariant: whether a job fits depends on its class (`Requests.keys`) and what is free only."""
+
+    name: str
+    place: Callable[[Capacity, int], Placement | None]
+    """Where the job of that row would go now; None when it does not fit. Takes nothing."""
+    taken: Callable[[int, Placement], None] | None = None
+    """Told of every job that starts, where a rule looks at more than what is free."""
+
+    def take(self, capacity: Capacity, row: int, placement: Placement) -> Fit:
+        """The job of that row now holds these GPUs."""
+        fit = capacity.fit(placement)
+        capacity.take(row, placement)
+        if self.taken is not None:
+            self.taken(row, placement)
+        return fit
+
+    def claim(self, capacity: Capacity, rows: Iterable[int], *, strict: bool = False) -> dict[int, Fit]:
+        """Place these jobs one after the other, each taking what it gets; those that do not fit are left out.
+
+        With `strict`, the first that does not fit is the last that is tried.
+        """
+        if self is BEST_FIT:
+            return capacity.claim(rows, strict=strict)
+        keys = capacity.requests.keys
+        failed: set[int] = set()
+        fits: dict[int, Fit] = {}
+        for row in rows:
+            placement = None if keys[row] in failed else self.place(capacity, row)
+            if placement is not None:
+                fits[row] = self.take(capacity, row, placement)
+                continue
+            failed.add(keys[row])
+            if strict:
+                break
+        return fits
+
+    def explain(self, state: ClusterState, fit: Fit) -> str:
+        """A short reason for a placement."""
+        if self is BEST_FIT or (self is ANYWHERE and len(fit) == 1):
+            return explain(state, fit)
+        names, nodes = state.nodes.names, placement_of(fit)
+        where = f"node {names[nodes.nodes[0]]}"
+        if len(fit) > 1:
+            where = f"{len(fit)} nodes, {names[nodes.nodes[0]]} to {names[nodes.nodes[-1]]}"
+        return f"{self.name}: {nodes.num_gpus} GPUs on {where}"
+
+
+def _best_fit(capacity: Capacity, row: int) -> Placement | None:
+    return capacity.place(row)
+
+
+def _anywhere(capacity: Capacity, row: int) -> Placement | None:
+    placement = capacity.place(row)
+    return freest(capacity, row) if placement is None else placement
+
+
+def freest(capacity: Capacity, row: int) -> Placement | None:
+    """All that the freest node has, then all of the next, until the job has enough; lowest index on ties.
+
+    As many GPUs are left for later nodes as the job's least number of nodes asks for. A job that wants equal shares takes
+    them from the freest nodes, on as few as will do; one of fixed shares is placed by consolidated best fit or not at all.
+    """
+    jobs = capacity.state.jobs
+    gpus, low, high = int(jobs.num_gpus[row]), int(jobs.min_nodes[row]), int(jobs.max_nodes[row])
+    split = jobs.split[row]
+    if split == Split.FIXED or capacity.total_free() < gpus:
+        return None
+    if split == Split.EVEN:
+        return _freest_evenly(capacity, row, gpus, low, high)
+    taken: list[tuple[int, int]] = []
+    for node, room in capacity.rooms(row):
+        owed = max(0, low - len(taken) - 1)
+        share = min(room, gpus - owed)
+        if share <= 0 or len(taken) == high:
+            return None
+        taken.append((node, share))
+        gpus -= share
+        if gpus == 0:
+            return Placement.of(taken)
+    return None
+
+
+def _freest_evenly(capacity: Capacity, row: int, gpus: int, low: int, high: int) -> Placement | None:
+    rooms = list(capacity.rooms(row))
+    for count in range(low, min(high, gpus, len(rooms)) + 1):
+        if gpus % count == 0 and rooms[count - 1][1] >= gpus // count:
+            return Placement.of((node, gpus // count) for node, _ in rooms[:count])
+    return None
+
+
+BEST_FIT = Placing("best fit", _best_fit)
+"""Consolidated best fit; a job waits until it can be placed so."""
+ANYWHERE = Placing("spread", _anywhere)
+"""Consolidated best fit; where there is none, the freest nodes."""
+
+
+def placing_of(layout: Layout) -> Placing:
+    """The rule of that layout."""
+    return ANYWHERE if layout == Layout.ANYWHERE else BEST_FIT

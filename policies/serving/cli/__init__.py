@@ -1,0 +1,1 @@
+"""The `headway-policy` command."""

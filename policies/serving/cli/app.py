@@ -1,0 +1,122 @@
+"""headway-policy: which policies there are, serving one over gRPC, training learned ones, and judging them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from policies.serving.cli import evaluate as cli_evaluate
+from policies.serving.cli import train as cli_train
+from policies.serving.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from policies.api import PolicySpec
+
+# What a command needs is imported in it, so that --help answers at once.
+app = typer.Typer(
+    name="headway-policy",
+    help=__doc__,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(cli_train.train)
+app.command()(cli_evaluate.evaluate)
+
+
+def main() -> None:
+    """Entry point of the program."""
+    app()
+
+
+@app.command("list")
+def list_policies(as_json: AsJson = False) -> None:
+    """Every policy that is installed, and where it comes from."""
+    from policies.api import installed_policies
+
+    specs, broken = installed_policies()
+    if as_json:
+        described = [_as_dict(specs[name]) | {"name": name} for name in specs]
+        typer.echo(json.dumps({"policies": described, "broken": broken}, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("policy", "preempts", "needs", "source", box=None, header_style="bold")
+    for name, spec in specs.items():
+        table.add_row(name, "yes" if spec.preempts else "no", ", ".join(sorted(spec.needs)) or "-", spec.source)
+    for name, problem in broken.items():
+        table.add_row(name, "?", "?", f"[red]{problem}[/red]")
+    Console().print(table)
+
+
+@app.command()
+def serve(
+    policy: Annotated[str, typer.Option(help="NAME, or NAME:key=value,key=value.")],
+    listen: Annotated[str, typer.Option(help="unix:///path/to.sock, or HOST:PORT on loopback.")],
+    log_format: Annotated[str, typer.Option(help="console or json.")] = "console",
+) -> None:
+    """Serve a policy over gRPC until SIGTERM or SIGINT."""
+    import asyncio
+
+    from policies.api import load_policy, parse_policy
+    from policies.errors import PolicyError
+    from policies.serving.server import serve as serve_policy
+
+    _log_to_stderr(log_format)
+    try:
+        asyncio.run(serve_policy(load_policy(*parse_policy(policy)), listen))
+    except PolicyError as error:
+        _fail(str(error))
+
+
+@app.command()
+def describe(
+    address: Annotated[str, typer.Argument(help="unix:///path/to.sock, or HOST:PORT on loopback.")],
+    as_json: AsJson = False,
+) -> None:
+    """Ask a running policy server what it serves."""
+    import asyncio
+
+    from policies.errors import PolicyError
+
+    try:
+        spec, healthy = asyncio.run(_ask(address))
+    except PolicyError as error:
+        _fail(str(error))
+    facts = _as_dict(spec) | {"healthy": healthy}
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name + ':':<12} {', '.join(value) or '-' if isinstance(value, list) else value}")
+
+
+async def _ask(address: str) -> tuple[PolicySpec, bool]:
+    from policies.serving.client import PolicyClient
+
+    async with PolicyClient(address) as client:
+        return await client.describe(), await client.healthy()
+
+
+def _as_dict(spec: PolicySpec) -> dict[str, object]:
+    return asdict(spec) | {"needs": sorted(spec.needs)}
+
+
+def _log_to_stderr(form: str) -> None:
+    from policies.serving.runtime.logs import set_up_logging
+
+    match form:
+        case "console" | "json":
+            set_up_logging("debug", form)
+        case _:
+            _fail(f"--log-format is {form!r}; give console or json")
+
+
+def _fail(problem: str) -> NoReturn:
+    typer.echo(f"headway-policy: {problem}", err=True)
+    raise typer.Exit(1)

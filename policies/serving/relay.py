@@ -1,0 +1,181 @@
+"""The way from a client to a local server whose user is checked: an abstract Unix socket inside this process.
+
+gRPC opens connections by itself, whenever it has lost one, and does not say who answered. So it is given an address of this
+process, and each of its connections is carried on to the server only after the user at the other end is known to be trusted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from policies.errors import PeerError
+from policies.serving.peers import TrustedUsers, peer_credentials, peer_uid
+from policies.serving.runtime.address import Address
+
+_OPEN_S = 1.0
+"""Time for a server to accept a connection. gRPC gives an attempt as long."""
+_WAITING = 16
+
+
+class Relay:
+    """Carries the connections of this process to one server.
+
+    Invariant: no byte passes, in either direction, before the server's user has been checked, and `connection` is another
+    number before the first byte of another connection passes.
+    """
+
+    def __init__(self, address: Address, trusted: TrustedUsers) -> None:
+        self._address = address
+        self._trusted = trusted
+        self._name = f"headway-{os.getpid()}-{secrets.token_hex(8)}"
+        self._server: asyncio.Server | None = None
+        self._starting = asyncio.Lock()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._sides: set[Side] = set()
+        self.target = f"unix-abstract:{self._name}"
+        """What gRPC dials."""
+        self.connection = 0
+        """Number of the newest connection that was let through; 0 before the first."""
+        self.problem = ""
+        """Why the last attempt did not get through; empty when it did."""
+        self.refused = False
+        """The last attempt did not get through because of the server's user."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the newest connection is open."""
+        return any(side.number == self.connection for side in self._sides)
+
+    async def start(self) -> None:
+        """Listen; does nothing when it listens already."""
+        async with self._starting:
+            if self._server is None:
+                loop = asyncio.get_running_loop()
+                self._server = await loop.create_unix_server(
+                    lambda: Side(self._enter), f"\0{self._name}", backlog=_WAITING
+                )
+
+    async def close(self) -> None:
+        """End every connection, and listen no more."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._opening:
+            task.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
+        for side in list(self._sides):
+            side.end()
+
+    def _enter(self, inner: Side) -> None:
+        """gRPC has connected."""
+        pid, _ = peer_credentials(inner.transport.get_extra_info("socket"))
+        if pid != os.getpid():  # an abstract socket has no mode: any process can find it
+            inner.transport.abort()
+            return
+        inner.transport.pause_reading()
+        task = asyncio.get_running_loop().create_task(self._open(inner), name="relay")
+        self._opening.add(task)
+
+        def opened(task: asyncio.Task[None]) -> None:
+            self._opening.discard(task)
+            if (
+                task.cancelled() or task.exception() is not None
+            ):  # perhaps before its first step, where it can catch nothing
+                inner.transport.abort()
+
+        task.add_done_callback(opened)
+
+    async def _open(self, inner: Side) -> None:
+        """Connect to the server and let bytes through, or remember why not."""
+        self.refused = False
+        try:
+            async with asyncio.timeout(_OPEN_S):
+                connection = await self._connect()
+        except TimeoutError:
+            self.problem = f"no connection was accepted within {_OPEN_S:g} s"
+        except PeerError as error:
+            self.problem, self.refused = str(error), True
+        except OSError as error:
+            self.problem = os.strerror(error.errno) if error.errno else str(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it costs this connection alone, and the caller is told
+            self.problem = f"{type(error).__name__}: {error}"
+        else:
+            self.problem = ""
+            await self._join(inner, connection)
+            return
+        inner.transport.abort()
+
+    async def _connect(self) -> socket.socket:
+        path, host = self._address.path, str(self._address.host)
+        family = socket.AF_UNIX if path is not None else socket.AF_INET6 if ":" in host else socket.AF_INET
+        connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            there = str(path) if path is not None else (host, self._address.port)
+            await asyncio.get_running_loop().sock_connect(connection, there)
+            if path is None:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._trusted.check(await peer_uid(connection))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _join(self, inner: Side, connection: socket.socket) -> None:
+        if inner.transport.is_closing():
+            connection.close()
+            return
+        self.connection += 1
+        outer = Side(lambda side: side.join(inner), self._sides, self.connection)
+        await asyncio.get_running_loop().create_connection(lambda: outer, sock=connection)
+
+
+class Side(asyncio.Protocol):
+    """One half of a relayed connection: what it reads is written to the other half, no faster than that takes it."""
+
+    def __init__(self, made: Callable[[Side], None], among: set[Side] | None = None, number: int = 0) -> None:
+        """`made` is called with the half when it is connected; while it is, it is in `among`."""
+        self._made = made
+        self._among = set[Side]() if among is None else among
+        self._other: Side | None = None
+        self.number = number
+        self.transport: asyncio.Transport
+
+    def join(self, other: Side) -> None:
+        """Let bytes through in both directions."""
+        self._other, other._other = other, self
+        other.transport.resume_reading()
+
+    def end(self) -> None:
+        """Close both halves without sending what is left."""
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        self.transport = cast("asyncio.Transport", transport)
+        self._among.add(self)
+        self._made(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        if self._other is not None:
+            self._other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        """Called by the event loop."""
+        if self._other is not None and not self._other.transport.is_closing():
+            self._other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Called by the event loop."""
+        if self._other is not None and not self._other.transport.is_closing():
+            self._other.transport.resume_reading()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Called by the event loop."""
+        self._among.discard(self)
+        if self._other is not None and not self._other.transport.is_closing():
+            self._other.transport.close()

@@ -1,0 +1,1 @@
+"""What every service of Headway uses at run time: addresses, logs, settings files, systemd, pauses of the garbage collector."""

@@ -1,0 +1,91 @@
+"""Opening a place to listen: a Unix socket that only this user and group may enter, or a port of loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import grpc.aio
+
+from policies.errors import ListenError
+from policies.serving.runtime.address import Address
+
+SOCKET_MODE = 0o660
+"""Owner and group; whoever may write to the socket may ask for decisions."""
+
+
+def bind(server: grpc.aio.Server, address: Address) -> Address:
+    """Make the server listen there once it starts, and say where (a port of 0 becomes the one it got).
+
+    A socket file that a dead server left is replaced. Raises ListenError when somebody else listens there.
+    """
+    if address.path is None:
+        try:
+            port = server.add_insecure_port(address.target)
+        except RuntimeError as error:
+            raise ListenError(
+                f"{address}: cannot listen there: {error}; end the program that does, or choose another port"
+            ) from error
+        return Address(host=address.host, port=port)
+    make_way(address.path)
+    with umask(0o777 & ~SOCKET_MODE):
+        try:
+            server.add_insecure_port(address.target)
+        except RuntimeError as error:
+            raise ListenError(f"{address}: cannot listen there: {error}; check owner and mode of the folder") from error
+    return address
+
+
+def make_way(path: Path) -> None:
+    """Make way for a socket of that name, when nobody listens on the one that is there. Raises ListenError."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise ListenError(
+                f"unix://{path}: there is no folder {path.parent}; make it, or correct the path"
+            ) from None
+        return
+    except OSError as error:
+        raise ListenError(f"unix://{path}: {error.strerror}; check the folders on the way") from error
+    if not stat.S_ISSOCK(mode):
+        raise ListenError(f"unix://{path}: there is a file of that name, and it is no socket; choose another path")
+    if _is_live(path):
+        raise ListenError(f"unix://{path}: another server listens there; end it first, or choose another path")
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise ListenError(f"unix://{path}: cannot replace the stale socket: {error.strerror}") from error
+
+
+def _is_live(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True  # a full backlog, or no right to connect: somebody is there, as far as can be told
+    return True
+
+
+def remove(path: Path) -> None:
+    """Take our own socket away; gone is fine."""
+    with suppress(OSError):
+        path.unlink()
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """Within, files and sockets are made with these bits of their mode off."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -1,0 +1,307 @@
+"""How fast jobs run beside each other, predicted from what a policy sees. It reads a `ClusterState`, and remembers who runs where.
+
+**Links** (RL-TAPS, equations 12 to 15): a step computes for c and reduces for r s, where r is what the reduction takes with all
+links for itself, s = min bandwidth / min bandwidth as shared, and a link is shared by the number of jobs on it. The links of a job
+on several nodes are their NICs, and the uplinks of their racks where these are several. Speed = step in the fewest racks, alone /
+step now. r follows the measured ring (`Profiles.ring`); where that is not known, bytes and bandwidth.
+
+**Pairs** (contention_rl, section III): speed = the worst measured ratio beside a job on one of its nodes.
+
+Which of them counts, see `Law`. This is what `simulator.slowdown` does with link_sharing and pair_table, to the last digit, for
+networks of racks with one NIC a node and at most two sockets whose link is no narrower than PCIe; switches above racks, several
+NICs and wider hosts are not seen by policies.
+
+Numbers that are NaN or missing are the usual ones (`policies.speeds.job_profiles`, `policies.speeds.links`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from policies.model import ClusterState, IntColumn, Placement
+from policies.speeds.job_profiles import Training, Trainings
+from policies.speeds.links import Network
+from policies.state.pair_ratios import Ratios, key_of
+
+_MOST = 0.5
+"""Share of the pairs of models that must have been measured for the table to decide alone."""
+
+
+class Law(Enum):
+    """By what jobs slow each other down."""
+
+    AUTO = "auto"
+    """BOTH where pairs and rings were measured; PAIRS where most pairs of the models that are here were; else LINKS."""
+    LINKS = "links"
+    PAIRS = "pairs"
+    BOTH = "both"
+    """The product."""
+    NOTHING = "nothing"
+    """By nothing: for controls that are blind to contention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What starting a job would do, in speeds: 1 is what a job has alone and well placed."""
+
+    own: float
+    """Speed that it would have."""
+    taken: float
+    """Speed that others would lose, added up."""
+    loser: int = -1
+    """Who would lose most; -1: nobody."""
+    alone: float = 1.0
+    """Speed that the job would have there if nobody else ran."""
+
+    @property
+    def net(self) -> float:
+        """What the cluster gains."""
+        return self.own - self.taken
+
+
+@dataclass(slots=True)
+class _Run:
+    """A job where it runs. Invariants: `shared` is the least bandwidth of its links as they are shared now, `alone` if it had them
+    all; `speed` is its speed by both laws, `ratio` that by pairs."""
+
+    links: tuple[int, ...]
+    nodes: tuple[int, ...]
+    key: str
+    timing: _Timing
+    alone: float
+    shared: float = math.inf
+    ratio: float = 1.0
+    speed: float = 1.0
+
+    def by_links(self, shared: float) -> float:
+        """Speed where so much of the narrowest link is left."""
+        return self.timing.speed(self.alone / shared) if self.links else self.timing.undisturbed
+
+    def copy(self) -> _Run:
+        """An independent copy."""
+        return _Run(self.links, self.nodes, self.key, self.timing, self.alone, self.shared, self.ratio, self.speed)
+
+
+class _Timing:
+    """Steps of one job at one shape."""
+
+    __slots__ = ("_ideal_s", "_reduce_s", "_training", "undisturbed")
+
+    def __init__(self, training: Training, ideal_s: float, reduce_s: float) -> None:
+        self._training, self._ideal_s, self._reduce_s = training, ideal_s, reduce_s
+        self.undisturbed = self.speed(1.0)
+
+    def speed(self, scale: float) -> float:
+        """When reducing takes so many times as long."""
+        return min(1.0, self._ideal_s / self._training.step_s(self._reduce_s * scale))
+
+
+class ContentionModel:
+    """Speeds of the jobs that run, and of those that might. Adding, removing and asking take time in proportion to the jobs on the
+    nodes concerned.
+
+    Invariants: `_runs` are the jobs that run, or were told to `add`; `_users[l]` those on link l, `_on[n]` those on node n.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        law: Law = Law.AUTO,
+        weights: Sequence[float] | None = None,
+        held: IntColumn | None = None,
+    ) -> None:
+        """The running jobs in `held` (rows; default: all that run). What others lose counts by their `weights`, one per job, over
+        that of who takes it; None: alike."""
+        self._weights = weights
+        self._network = Network(state)
+        self._trainings = Trainings(state)
+        ratios = _ratios(state, law)
+        links = law in {Law.LINKS, Law.BOTH} or ratios is None or (law is Law.AUTO and _has_ring(state))
+        self._links = links and law is not Law.NOTHING
+        self._ratios = ratios
+        self._users: dict[int, dict[int, _Run]] = {}
+        self._on: dict[int, dict[int, _Run]] = {}
+        self._runs: dict[int, _Run] = {}
+        self._timings: dict[tuple[int, int, int, float], _Timing] = {}
+        self._shapes: dict[tuple[int, Placement], _Run] = {}
+        """Of jobs of one kind at one placement, as they would run alone; copies share it."""
+        for row in (state.running if held is None else held).tolist():
+            placement = state.jobs.placement(row)
+            if placement is not None:
+                self._enter(row, self._run(row, placement).copy())
+        self._settle(self._runs)
+
+    def copy(self) -> ContentionModel:
+        """An independent copy; costs time in proportion to who runs."""
+        twin = object.__new__(ContentionModel)
+        twin.__dict__.update(self.__dict__)
+        twin._runs = runs = {row: run.copy() for row, run in self._runs.items()}
+        twin._users = {link: {row: runs[row] for row in rows} for link, rows in self._users.items()}
+        twin._on = {node: {row: runs[row] for row in rows} for node, rows in self._on.items()}
+        return twin
+
+    @property
+    def by_links(self) -> bool:
+        """Whether sharing links counts."""
+        return self._links
+
+    @property
+    def by_pairs(self) -> bool:
+        """Whether pairs count."""
+        return self._ratios is not None
+
+    def is_usual(self, row: int) -> bool:
+        """Whether nobody measured how that job trains: it is taken for one like the others."""
+        return row in self._trainings.unmeasured
+
+    def kind(self, row: int) -> tuple[int, float]:
+        """Jobs of one kind and one placement have the same effect, but for their weights."""
+        return self._trainings.kind(row)
+
+    def crowd(self, node: int) -> int:
+        """Jobs that send over the node's NIC."""
+        return len(self._users.get(node, ()))
+
+    def speed(self, row: int) -> float:
+        """Of a job that runs, or was added."""
+        return self._runs[row].speed
+
+    def at_stake(self, row: int, gpus: int) -> float:
+        """Speed that such a job would lose on as few nodes as can be, two at least, with half of its links."""
+        nodes = max(2, self._network.fewest_nodes(gpus))
+        timing = self._timing(row, gpus, nodes, 1, self._network.usual_gbyte_s)
+        return timing.undisturbed - timing.speed(2.0)
+
+    def effect(self, row: int, placement: Placement) -> Effect:
+        """Of starting that job there."""
+        run = self._run(row, placement)
+        hit: dict[int, list[float]] = {}
+        shared = self._share(run, hit)
+        own = run.by_links(shared) if self._links else 1.0
+        if self._ratios is not None:
+            own *= self._meet(run, self._ratios, hit)
+        taken, most, loser = 0.0, 1e-12, -1
+        weights = self._weights
+        for other, (left, ratio) in hit.items():
+            its = self._runs[other]
+            speed = (its.by_links(left) if self._links else 1.0) * ratio
+            lost = its.speed - speed
+            if weights is not None:
+                lost *= weights[other] / weights[row]
+            taken += lost
+            if lost > most:
+                most, loser = lost, other
+        return Effect(own, taken, loser, run.timing.undisturbed if self._links else 1.0)
+
+    def add(self, row: int, placement: Placement) -> None:
+        """That job runs there from now on."""
+        run = self._run(row, placement).copy()
+        self._enter(row, run)
+        self._settle({row, *self._near(run)})
+
+    def remove(self, row: int) -> None:
+        """That job runs no more."""
+        run = self._runs.pop(row)
+        for link in run.links:
+            del self._users[link][row]
+        for node in run.nodes:
+            del self._on[node][row]
+        self._settle(self._near(run))
+
+    def _share(self, run: _Run, hit: dict[int, list[float]]) -> float:
+        """Bandwidth that a newcomer would have; notes in `hit` what would be left to those it shares links with."""
+        shared, capacity = run.alone, self._network.capacity
+        for link in run.links:
+            users = self._users.get(link)
+            left = capacity[link] / (len(users) + 1) if users else capacity[link]
+            shared = min(shared, left)
+            for row, other in (users or {}).items():
+                entry = hit.get(row)
+                if entry is None:
+                    entry = hit[row] = [other.shared, other.ratio]
+                entry[0] = min(entry[0], left)
+        return shared
+
+    def _meet(self, run: _Run, ratios: Ratios, hit: dict[int, list[float]]) -> float:
+        """The newcomer's worst ratio; notes in `hit` those of whom it would meet."""
+        worst = 1.0
+        for node in run.nodes:
+            for row, other in self._on.get(node, {}).items():
+                worst = min(worst, ratios.of(run.key, other.key))
+                entry = hit.get(row)
+                if entry is None:
+                    entry = hit[row] = [other.shared, other.ratio]
+                entry[1] = min(entry[1], ratios.of(other.key, run.key))
+        return worst
+
+    def _enter(self, row: int, run: _Run) -> None:
+        self._runs[row] = run
+        for link in run.links:
+            self._users.setdefault(link, {})[row] = run
+        for node in run.nodes:
+            self._on.setdefault(node, {})[row] = run
+
+    def _near(self, run: _Run) -> set[int]:
+        """Those on its links, or (where pairs count) nodes."""
+        near = {row for link in run.links for row in self._users.get(link, ())}
+        if self._ratios is not None:
+            near.update(row for node in run.nodes for row in self._on.get(node, ()))
+        return near
+
+    def _settle(self, rows: Iterable[int]) -> None:
+        """Work out these jobs' speeds from who is there."""
+        capacity, users, ratios = self._network.capacity, self._users, self._ratios
+        for row in rows:
+            run = self._runs[row]
+            run.shared = min([run.alone, *(capacity[link] / len(users[link]) for link in run.links)])
+            if ratios is not None:
+                near = {other: its.key for node in run.nodes for other, its in self._on[node].items() if other != row}
+                run.ratio = min([ratios.of(run.key, key) for key in near.values()], default=1.0)
+            run.speed = (run.by_links(run.shared) if self._links else 1.0) * run.ratio
+
+    def _run(self, row: int, placement: Placement) -> _Run:
+        """The job as it would run there alone; not to be changed."""
+        kind = self._trainings.ident(row), placement
+        run = self._shapes.get(kind)
+        if run is not None:
+            return run
+        nodes, network = placement.nodes, self._network
+        links = network.links(nodes) if self._links else ()
+        gpus, racks = placement.num_gpus, network.racks(nodes)
+        alone = min([network.widest, *(network.capacity[link] for link in links)])
+        key = ""
+        if self._ratios is not None:
+            key = f"{self._trainings.name(row)},{gpus},{len(nodes)}"
+        run = self._shapes[kind] = _Run(links, nodes, key, self._timing(row, gpus, len(nodes), racks, alone), alone)
+        return run
+
+    def _timing(self, row: int, gpus: int, nodes: int, racks: int, alone: float) -> _Timing:
+        ring = self._trainings.ring
+        key = self._trainings.ident(row), gpus, nodes << 20 | racks, 0.0 if ring else alone
+        timing = self._timings.get(key)
+        if timing is None:
+            training = self._trainings.of(row)
+            ideal_s = training.step_s(self._network.best_reduce_s(training, gpus, racks, ring))
+            reduce_s = self._network.reduce_s(training, gpus, nodes, racks, alone, ring)
+            timing = self._timings[key] = _Timing(training, ideal_s, reduce_s)
+        return timing
+
+
+def _has_ring(state: ClusterState) -> bool:
+    return state.profiles is not None and state.profiles.ring is not None
+
+
+def _ratios(state: ClusterState, law: Law) -> Ratios | None:
+    """The table of pairs, if it is to count."""
+    profiles = state.profiles
+    if law in {Law.LINKS, Law.NOTHING} or profiles is None or profiles.pairs is None:
+        return None
+    ratios = Ratios(profiles.pairs.table())
+    if law is not Law.AUTO or profiles.ring is not None:
+        return ratios
+    here = {key_of(profiles.models[model]) for model in set(profiles.of_job.tolist()) if model >= 0}
+    measured = sum(ratios.measured(target, other) for target in here for other in here)
+    return ratios if measured >= _MOST * len(here) ** 2 else None

@@ -1,0 +1,113 @@
+"""How jobs train, as far as their neighbours' speed and their own depend on it: measured, or else the usual numbers.
+
+Numbers that are NaN or missing are the usual ones: of a model the median of those that are known in the state, else `USUAL`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isnan
+from statistics import median
+
+import numpy as np
+
+from policies.model import ClusterState, FloatColumn, Profiles
+from policies.state.pair_ratios import key_of
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How one job trains."""
+
+    compute_s: float
+    bytes: float
+    overlap: float = 0.0
+    hiding: float = 1.0
+
+    def step_s(self, communicate_s: float) -> float:
+        """Seconds of a step that communicates for so long."""
+        hidden = self.overlap * min(self.hiding * self.compute_s, communicate_s)
+        return self.compute_s + communicate_s - hidden
+
+
+USUAL = Training(0.69, 775e6)
+"""The medians of contention_rl, table I."""
+
+
+class Trainings:
+    """How jobs train: measured, or the usual numbers."""
+
+    def __init__(self, state: ClusterState) -> None:
+        profiles = state.profiles
+        self.ring = None if profiles is None else profiles.ring
+        self._model: list[int] = [-1] * len(state.jobs) if profiles is None else profiles.of_job.tolist()
+        self._names = [] if profiles is None else [key_of(model) for model in profiles.models]
+        self._table, usual, missing = _table(profiles)
+        self._table.append(usual)  # the row of those that have no profile: -1
+        self._batch, self._usual_batch = _batches(profiles, len(state.jobs), len(self._table))
+        self.unmeasured = {row for row, model in enumerate(self._model) if model < 0 or missing[model]}
+        """Rows of jobs of whose model nobody measured computing time and bytes."""
+        self._scaled: dict[tuple[int, float], Training] = {}
+        self._idents: dict[tuple[int, float], int] = {}
+
+    def name(self, row: int) -> str:
+        """Its model, as the table of pairs has it."""
+        model = self._model[row]
+        return self._names[model] if model >= 0 else ""
+
+    def kind(self, row: int) -> tuple[int, float]:
+        """Model and batch."""
+        model = self._model[row]
+        batch = self._batch[row] if self._usual_batch[model] else 0.0
+        return model, batch if batch > 0 else 0.0
+
+    def ident(self, row: int) -> int:
+        """A number for each kind."""
+        return self._idents.setdefault(self.kind(row), len(self._idents))
+
+    def of(self, row: int) -> Training:
+        """Of that job, with its batch."""
+        model, batch = kind = self.kind(row)
+        training = self._scaled.get(kind)
+        if training is None:
+            training = self._table[model]
+            if batch:
+                compute_s = training.compute_s * batch / self._usual_batch[model]
+                training = Training(compute_s, training.bytes, training.overlap, training.hiding)
+            self._scaled[kind] = training
+        return training
+
+
+def _table(profiles: Profiles | None) -> tuple[list[Training], Training, list[bool]]:
+    """Models, what stands for one that is not known, and of which that is because nobody measured them."""
+    if profiles is None:
+        return [], USUAL, []
+    count = len(profiles.models)
+    columns = (profiles.compute_s, profiles.bytes_per_step, profiles.overlap, profiles.hiding)
+    usual = [
+        median_of(column, default)
+        for column, default in zip(columns, (USUAL.compute_s, USUAL.bytes, USUAL.overlap, USUAL.hiding), strict=True)
+    ]
+    filled = [filled_of(column, count, number) for column, number in zip(columns, usual, strict=True)]
+    rows = [Training(*row) for row in zip(*(column.tolist() for column in filled), strict=True)]
+    missing = np.isnan(profiles.compute_s) | np.isnan(profiles.bytes_per_step)
+    return rows, Training(*usual), missing.tolist()
+
+
+def _batches(profiles: Profiles | None, jobs: int, models: int) -> tuple[list[float], list[float]]:
+    """Examples on a GPU of each job, and of each model's step; 0: not known, or does not matter."""
+    if profiles is None or profiles.batch_per_gpu is None or profiles.job_batch_per_gpu is None:
+        return [0.0] * jobs, [0.0] * models
+    return np.nan_to_num(profiles.job_batch_per_gpu).tolist(), [*np.nan_to_num(profiles.batch_per_gpu).tolist(), 0.0]
+
+
+def median_of(column: FloatColumn | None, default: float) -> float:
+    """Of what is known of it; the default where nothing is."""
+    known = [] if column is None else [value for value in column.tolist() if not isnan(value)]
+    return median(known) if known else default
+
+
+def filled_of(column: FloatColumn | None, count: int, default: float) -> FloatColumn:
+    """That column with its median for NaN; all the default where nothing is known."""
+    usual = median_of(column, default)
+    return np.full(count, usual) if column is None else np.where(np.isnan(column), usual, column)

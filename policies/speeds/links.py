@@ -1,0 +1,83 @@
+"""The links between nodes as policies see them: a NIC for each node, and one uplink for each rack.
+
+The speed of a NIC that is not known is the median of those that are, else RL-TAPS' 12.5 GB/s. An uplink of unknown speed is no
+bottleneck: as fast as all NICs below it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from policies.model import ClusterState
+from policies.speeds.job_profiles import Training, filled_of
+from policies.state.ring_reduction import RingTime
+
+GB = 1e9
+USUAL_NIC_GBYTE_S = 12.5
+"""RL-TAPS, table 1: InfiniBand EDR."""
+
+
+class Network:
+    """Links by number: NICs as their nodes, then uplinks by rack. Capacities are GB/s, and known of all."""
+
+    def __init__(self, state: ClusterState) -> None:
+        nodes = state.nodes
+        count = len(nodes)
+        nic = filled_of(nodes.nic_gbyte_s, count, USUAL_NIC_GBYTE_S)
+        numbers, rack = np.unique(nodes.rack, return_inverse=True)
+        self._rack: list[int] = (rack.reshape(-1) + count).tolist()
+        below = np.bincount(rack.reshape(-1), weights=nic, minlength=len(numbers))
+        if nodes.uplink_gbyte_s is not None:
+            told = np.full(len(numbers), np.nan)
+            told[rack.reshape(-1)] = nodes.uplink_gbyte_s
+            below = np.where(np.isnan(told), below, told)
+        self.capacity: list[float] = [*nic.tolist(), *below.tolist()]
+        pcie = nodes.pcie_gbyte_s
+        known = np.zeros(0) if pcie is None else pcie[~np.isnan(pcie)]
+        self.widest = float(known.min()) if len(known) else math.inf
+        """No job sends faster than that."""
+        self._usual_nic = float(np.median(nic)) if count else USUAL_NIC_GBYTE_S
+        self._narrowest_uplink = float(below.min()) if len(below) else math.inf
+        self._largest_node = max(int(nodes.gpus.max()), 1) if count else 1
+        self._largest_rack = max(Counter(self._rack).values(), default=1)
+        self._count = count
+
+    @property
+    def usual_gbyte_s(self) -> float:
+        """What a job on several nodes of one rack has, alone."""
+        return min(self.widest, self._usual_nic)
+
+    def fewest_nodes(self, gpus: int) -> int:
+        """That can have so many GPUs."""
+        return -(-gpus // self._largest_node)
+
+    def links(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
+        """Of a job on these nodes, those that it shares with others."""
+        if len(nodes) < 2:
+            return ()
+        racks = {self._rack[node] for node in nodes}
+        return (*nodes, *sorted(racks)) if len(racks) > 1 else nodes
+
+    def racks(self, nodes: tuple[int, ...]) -> int:
+        """In how many racks these nodes are."""
+        return len({self._rack[node] for node in nodes})
+
+    def reduce_s(
+        self, training: Training, gpus: int, nodes: int, racks: int, gbyte_s: float, ring: RingTime | None
+    ) -> float:
+        """Seconds of one reduction with all links for itself, the narrowest of so much."""
+        if ring is not None:
+            return ring.seconds(gpus, training.bytes, racks)
+        return 2 * (nodes - 1) / nodes * training.bytes / (gbyte_s * GB) if nodes > 1 else 0.0
+
+    def best_reduce_s(self, training: Training, gpus: int, racks: int, ring: RingTime | None) -> float:
+        """The same in the fewest racks (of the measured ring: never more than the job has), on the fewest nodes."""
+        nodes = self.fewest_nodes(gpus)
+        fewest = -(-nodes // self._largest_rack)
+        if ring is not None:
+            return ring.seconds(gpus, training.bytes, min(racks, fewest))
+        links = [self.widest, self._usual_nic, *([self._narrowest_uplink] if fewest > 1 else [])]
+        return self.reduce_s(training, gpus, min(nodes, self._count), fewest, min(links), None)

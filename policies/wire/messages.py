@@ -1,0 +1,193 @@
+"""Between the policy's view of the cluster and the messages of protos/headway/v1.
+
+Encoding trusts its input. Decoding trusts nothing: what comes out keeps every invariant that `policies.model` states, or a
+WireError says which field is wrong and how. Snapshots are in `policies.wire.state`; their functions are here as well.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from policies.api import KNOWN_NEEDS, Decision, Outcome, PolicySpec
+from policies.errors import WireError
+from policies.model import ClusterState, JobState, Placement
+from policies.wire.columns import check, distinct_rows, entries_per_row, integers, refuse
+from policies.wire.state import (
+    SCHEMA_VERSION,
+    decode_state,
+    encode_state,
+    parse_state,
+    serialize_state,
+    state_digest,
+)
+from protos.headway.v1 import policy_pb2
+
+__all__ = [
+    "MAX_REASON_CHARS",
+    "SCHEMA_VERSION",
+    "decode_decision",
+    "decode_outcome",
+    "decode_spec",
+    "decode_state",
+    "encode_decision",
+    "encode_outcome",
+    "encode_spec",
+    "encode_state",
+    "parse_decision",
+    "parse_state",
+    "serialize_state",
+    "state_digest",
+]
+
+MAX_REASON_CHARS = 200
+"""Longest reason in a Decision; longer ones are cut when sent and refused when read."""
+
+
+# --- decisions
+
+
+def encode_decision(decision: Decision, sequence: int) -> policy_pb2.Decision:
+    """The message of a decision on the snapshot of that sequence number."""
+    message = policy_pb2.Decision(sequence=sequence)
+    placements = decision.allocation.values()
+    nodes: list[int] = []
+    gpus: list[int] = []
+    offsets = [0]
+    for placement in placements:
+        nodes.extend(placement.nodes)
+        gpus.extend(placement.gpus)
+        offsets.append(len(nodes))
+    message.job.extend(decision.allocation)
+    message.placement_offset.extend(offsets)
+    message.placement_node.extend(nodes)
+    message.placement_gpus.extend(gpus)
+    message.reason_job.extend(decision.reasons)
+    message.reason.extend(text[:MAX_REASON_CHARS] for text in decision.reasons.values())
+    message.queue.extend(decision.queue)
+    return message
+
+
+def decode_decision(message: policy_pb2.Decision, state: ClusterState) -> Decision:
+    """The decision on that state that a message describes. Raises WireError.
+
+    Checked is that it is a decision at all: rows exist, nothing is named twice. Whether the cluster has those GPUs is for
+    the caller to check.
+    """
+    num_jobs = len(state.jobs)
+    job = distinct_rows("job", message.job, num_jobs)
+    # A decision that places nothing may leave its lone offset out: that is what an empty message means to anybody.
+    offset = integers("placement_offset", message.placement_offset or [0], len(job) + 1)
+    node = integers("placement_node", message.placement_node, None)
+    gpus = integers("placement_gpus", message.placement_gpus, len(node))
+    held = entries_per_row("placement_offset", offset, len(node))
+    check("placement_offset", held > 0, held, "entries for a job; leave out jobs that hold nothing")
+    check("placement_node", node < len(state.nodes), node, f"beyond the {len(state.nodes)} nodes")
+    check("placement_gpus", gpus >= 1, gpus, "less than 1")
+    owner = np.repeat(np.arange(len(job)), held)
+    order = np.lexsort((node, owner))
+    node, gpus = node[order], gpus[order]
+    distinct = (np.diff(node) > 0) | (np.diff(owner) > 0)
+    check("placement_node", np.append(True, distinct)[: len(node)], node, "twice in one job")
+    ends, nodes, counts = offset.tolist(), tuple(node.tolist()), tuple(gpus.tolist())
+    allocation = {
+        row: Placement(nodes[begin:end], counts[begin:end])
+        for row, begin, end in zip(job.tolist(), ends, ends[1:], strict=False)
+    }
+    queue = distinct_rows("queue", message.queue, num_jobs)
+    check("queue", state.jobs.state[queue] == JobState.PENDING, queue, "a job that does not wait")
+    return Decision(allocation, _decode_reasons(message, num_jobs), tuple(queue.tolist()))
+
+
+def parse_decision(data: bytes, state: ClusterState) -> tuple[int, Decision]:
+    """Sequence number and decision in a serialized reply. Raises WireError."""
+    try:
+        message = policy_pb2.Decision.FromString(data)
+    except DecodeError as error:
+        raise WireError(f"Decision: {len(data)} bytes that are no such message") from error
+    return message.sequence, decode_decision(message, state)
+
+
+def _decode_reasons(message: policy_pb2.Decision, num_jobs: int) -> dict[int, str]:
+    rows = distinct_rows("reason_job", message.reason_job, num_jobs)
+    if len(message.reason) != len(rows):
+        refuse("reason", f"has {len(message.reason)} entries, not {len(rows)} as reason_job")
+    reasons = dict(zip(rows.tolist(), message.reason, strict=True))
+    longest = max(map(len, reasons.values()), default=0)
+    if longest > MAX_REASON_CHARS:
+        refuse("reason", f"has a text of {longest} characters, more than {MAX_REASON_CHARS}")
+    return reasons
+
+
+# --- what policies are, and how jobs ended
+
+
+def encode_spec(spec: PolicySpec) -> policy_pb2.PolicyDescription:
+    """The message of a policy's spec."""
+    return policy_pb2.PolicyDescription(
+        name=spec.name,
+        version=spec.version,
+        source=spec.source,
+        min_schema_version=SCHEMA_VERSION,
+        max_schema_version=SCHEMA_VERSION,
+        preempts=spec.preempts,
+        resizes=spec.resizes,
+        exact_gpus=spec.exact_gpus,
+        round_s=spec.round_s,
+        needs=sorted(spec.needs),
+    )
+
+
+def decode_spec(message: policy_pb2.PolicyDescription) -> PolicySpec:
+    """The spec that a message describes. Raises WireError, also when it does not read our snapshots."""
+    if not message.name or len(message.name) > 100 or not message.name.isprintable():
+        refuse("name", f"is {message.name[:100]!r}; give the policy a short printable name")
+    if not message.min_schema_version <= SCHEMA_VERSION <= message.max_schema_version:
+        reads = f"{message.min_schema_version} to {message.max_schema_version}"
+        refuse("min_schema_version", f"the policy reads snapshots of version {reads}, not {SCHEMA_VERSION}")
+    if not (math.isfinite(message.round_s) and message.round_s >= 0):
+        refuse("round_s", f"is {message.round_s}; give seconds, 0 or more")
+    unknown = sorted(set(message.needs) - KNOWN_NEEDS)
+    if unknown:
+        refuse("needs", f"has {', '.join(map(repr, unknown))}; known are {', '.join(sorted(KNOWN_NEEDS))}")
+    return PolicySpec(
+        name=message.name,
+        source=message.source,
+        version=message.version,
+        preempts=message.preempts,
+        resizes=message.resizes,
+        exact_gpus=message.exact_gpus,
+        round_s=message.round_s,
+        needs=frozenset(message.needs),
+    )
+
+
+_OUTCOME_FIELDS = (
+    "job_id",
+    "user",
+    "job_name",
+    "submit_time_s",
+    "start_time_s",
+    "finish_time_s",
+    "num_gpus",
+    "num_nodes",
+    "service_s",
+    "final_state",
+)
+
+
+def encode_outcome(outcome: Outcome) -> policy_pb2.Outcome:
+    """The message of an outcome."""
+    return policy_pb2.Outcome(**{name: getattr(outcome, name) for name in _OUTCOME_FIELDS})
+
+
+def decode_outcome(message: policy_pb2.Outcome) -> Outcome:
+    """The outcome that a message describes. Raises WireError."""
+    if not message.job_id:
+        refuse("job_id", "is empty")
+    for name in ("submit_time_s", "start_time_s", "finish_time_s", "service_s"):
+        if not math.isfinite(getattr(message, name)):
+            refuse(name, f"is {getattr(message, name)}")
+    return Outcome(**{name: getattr(message, name) for name in _OUTCOME_FIELDS})

@@ -1,0 +1,73 @@
+"""The commands of headway-sim, as typer lays them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import typer
+
+from simulator.cli import bench as cli_bench
+from simulator.cli import compare as cli_compare
+from simulator.cli import run as cli_run
+from simulator.cli import trace as cli_trace
+
+
+def _told(command: Callable[..., None]) -> Callable[..., None]:
+    """A user's error as one line on standard error, and exit code 2."""
+
+    @wraps(command)
+    def told(*args: Any, **options: Any) -> None:
+        from policies.errors import PolicyError
+        from simulator.errors import SimulatorError
+
+        try:
+            command(*args, **options)
+        except (SimulatorError, PolicyError) as error:
+            typer.echo(f"headway-sim {command.__name__}: {' '.join(str(error).split())}", err=True)
+            raise typer.Exit(2) from None
+
+    return told
+
+
+app = typer.Typer(
+    name="headway-sim",
+    help="Simulate policies on traces of jobs, compare them, and make traces.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="Exit codes: 0 done; 1 a target was missed; 2 wrong usage or wrong input, in one line; 130 interrupted.",
+)
+app.command()(_told(cli_run.run))
+app.command()(_told(cli_compare.compare))
+app.command()(_told(cli_bench.bench))
+app.command()(_told(cli_bench.reproduce))
+app.add_typer(cli_trace.app, name="trace")
+_UsageProblem = next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message"))
+
+
+def answer() -> int:
+    """Do what the command line says; the exit code."""
+    try:
+        code = app(prog_name="headway-sim", standalone_mode=False)
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except Exception as error:
+        if not isinstance(error, _UsageProblem):
+            raise
+        return _say(error)
+    return code if isinstance(code, int) else 0
+
+
+def _say(error: Any) -> int:
+    """Wrong usage, in one line that says where help is; the help itself where there was no command at all."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(error.format_message())
+        return 2
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "headway-sim"
+    text = " ".join(error.format_message().split())
+    typer.echo(f"{command}: {text} See {command} --help.", err=True)
+    return 2

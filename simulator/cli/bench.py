@@ -1,0 +1,71 @@
+"""headway-sim bench and reproduce."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simulator.cli import options as given
+
+
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="Only up to 30,000 jobs.")] = False,
+    philly: Annotated[
+        Path | None,
+        typer.Option(help="The full Philly trace; without it one of as many jobs is generated.", show_default=False),
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs of each small case; large ones run twice at most.")] = 5,
+    as_json: given.AsJson = False,
+) -> None:
+    """How fast the simulator is here: whole processes, the curve to a million jobs, and what the time is made of."""
+    from simulator.runs.bench import as_json as json_of
+    from simulator.runs.bench import bench as measure_all
+    from simulator.runs.bench import lines_of
+
+    report = measure_all(quick, philly, repeat, lambda text: typer.echo(text, err=True))
+    typer.echo(json_of(report) if as_json else "\n".join(lines_of(report)))
+    if report.missed:
+        raise typer.Exit(1)
+
+
+def reproduce(
+    system: Annotated[
+        str | None, typer.Argument(help="Its name; without one, all are listed.", show_default=False)
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The main settings and three seeds, within a minute.")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Test traces of each setting.", show_default="5; 3 with --quick")
+    ] = None,
+    profiles: given.ProfilesFile = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A folder for a page, and for the JSON beside it.", metavar="DIR", show_default=False),
+    ] = None,
+    as_json: given.AsJson = False,
+) -> None:
+    """Make the results of a published system again: its claims and ours, controls beside them."""
+    from simulator.reproducing import systems
+
+    if system is None:
+        for name, each in sorted(systems.SYSTEMS.items()):
+            typer.echo(f"{name}: {each.says}")
+        return
+    from simulator.reproducing import told
+    from simulator.runs.one import command_line
+    from simulator.runs.progress import Bar
+
+    chosen = systems.system_of(system)
+    with Bar(f"reproducing {system}") as bar:
+        outcome = systems.reproduce(
+            chosen, quick=quick, seeds=seeds, profiles=profiles, look=bar.tell or (lambda _share: None)
+        )
+    if out is not None:
+        page = systems.write(out, chosen, outcome, command_line())
+    if as_json:
+        typer.echo(told.as_json(outcome))
+        return
+    told.print_outcome(outcome)
+    if out is not None:
+        typer.echo(page)

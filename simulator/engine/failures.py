@@ -1,0 +1,83 @@
+"""`--failures`: what happens to nodes, from a file or drawn from a seed."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+from simulator.cluster.cluster import Cluster
+from simulator.engine.node_changes import CHANGES, draw_failures
+from simulator.engine.settings import NodeChange
+from simulator.errors import SettingError, TraceError
+from simulator.traces.trace import NS_PER_S, Trace
+
+HEADER = ["time_s", "node", "change"]
+_NUMBER = r"(\d+(?:\.\d+)?(?:[eE]\d+)?)"
+_DRAWN = re.compile(f"{_NUMBER}:{_NUMBER}")
+
+
+def failures_from(text: str, cluster: Cluster, trace: Trace, seed: int) -> tuple[NodeChange, ...]:
+    """Of MTTF:MTTR (mean seconds to failure and to repair of one node), or of a file. Raises SettingError, TraceError."""
+    drawn = _DRAWN.fullmatch(text)
+    if drawn is None:
+        return read_failures(Path(text), cluster)
+    to_failure, to_repair = float(drawn[1]), float(drawn[2])
+    if to_failure <= 0 or to_repair <= 0:
+        raise SettingError(f"--failures {text}: both times must be more than 0 s; give MTTF:MTTR, such as 864000:3600")
+    until_s = horizon_s(trace, cluster)
+    expected = cluster.num_nodes * until_s / (to_failure + to_repair)
+    if expected > 2_000_000:
+        raise SettingError(f"--failures {text}: that is some {expected:,.0f} failures; give a longer time to failure")
+    return draw_failures(cluster, until_s, to_failure, to_repair, seed)
+
+
+def horizon_s(trace: Trace, cluster: Cluster) -> float:
+    """Until when failures are drawn: the last submit, then three times what all the work takes on all GPUs and on one job's.
+
+    Nodes that are down then come back, and none fails any more.
+    """
+    if not len(trace):
+        return 0.0
+    work_s = float((trace.duration_ns / NS_PER_S * trace.num_gpus).sum()) / cluster.num_gpus
+    return float(trace.submit_ns[-1] + 3 * trace.duration_ns.max()) / NS_PER_S + 3 * work_s
+
+
+def read_failures(path: Path, cluster: Cluster) -> tuple[NodeChange, ...]:
+    """The changes in a CSV with the header time_s,node,change; nodes by number or name. Raises TraceError."""
+    numbers = {name: node for node, name in enumerate(cluster.names)}
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = csv.reader(file)
+            header = next(rows, [])
+            if [name.strip() for name in header] != HEADER:
+                raise TraceError(
+                    "has another header", mend=f"write {','.join(HEADER)}", path=path, line=1, text=",".join(header)
+                )
+            return tuple(_change(row, rows.line_num, path, numbers, len(numbers)) for row in rows if row)
+    except OSError as error:
+        mend = "give MTTF:MTTR in seconds, or a CSV with the header time_s,node,change"
+        raise TraceError(f"cannot be opened ({error.strerror})", mend=mend, path=path) from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TraceError(f"is no CSV ({error})", mend="write it again as UTF-8 text", path=path) from error
+
+
+def _change(row: list[str], line: int, path: Path, numbers: dict[str, int], nodes: int) -> NodeChange:
+    if len(row) != len(HEADER):
+        raise TraceError(
+            f"has {len(row)} fields", mend=f"write {len(HEADER)}", path=path, line=line, text=",".join(row)
+        )
+    time, node, change = (field.strip() for field in row)
+    number = numbers.get(node, int(node) if node.isascii() and node.isdigit() else -1)
+    try:
+        seconds = float(time)
+    except ValueError:
+        seconds = -1.0
+    for wrong, column, text, mend in (
+        (not 0 <= seconds < 4e9, "time_s", time, "give seconds, 0 or more"),
+        (not 0 <= number < nodes, "node", node, f"give a node's name, or its number from 0 to {nodes - 1}"),
+        (change not in CHANGES, "change", change, f"give one of {', '.join(CHANGES)}"),
+    ):
+        if wrong:
+            raise TraceError("is not possible", mend=mend, path=path, line=line, column=column, text=text)
+    return NodeChange(seconds, number, change)

@@ -1,0 +1,52 @@
+"""The sizes of a trace's jobs, and how each divides among nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from policies.model import BoolColumn, Split
+from policies.placement.requests import Parts, divide
+from policies.rule import Layout
+from simulator.cluster.cluster import Cluster
+from simulator.kernel.nodes import NodePool
+from simulator.traces.trace import Trace
+
+
+class Sizes:
+    """Jobs of one size divide alike (`policies.placement.requests.divide`), so the division is worked out once for each size.
+
+    `of[job]` is the size of a job.
+    """
+
+    def __init__(self, trace: Trace, cluster: Cluster) -> None:
+        """Of these jobs, on that cluster."""
+        values, of = np.unique(trace.num_gpus, return_inverse=True)
+        self.gpus: list[int] = values.tolist()
+        self.of = of.astype(np.int64)
+        self._cluster = cluster
+
+    def possible(self, layout: Layout) -> BoolColumn:
+        """Which jobs the cluster could hold if it were empty, by that rule of placement."""
+        parts = self._parts(self._cluster.gpus)
+        most = self._cluster.num_gpus
+        fits = [gpus <= most and (layout == Layout.ANYWHERE or bool(parts[gpus])) for gpus in self.gpus]
+        return np.array(fits, dtype=np.bool_)[self.of]
+
+    def divide(self, pool: NodePool) -> None:
+        """Tell the pool how jobs divide among the nodes that are up now."""
+        up = (gpus for gpus, is_up in zip(self._cluster.gpus, pool.up, strict=True) if is_up)
+        shares: list[int] = []
+        counts: list[int] = []
+        for parts in self._parts(up).values():
+            for share, count in [*parts, (0, 0), (0, 0)][:2]:
+                shares.append(share)
+                counts.append(count)
+        pool.divide(shares, counts)
+
+    def _parts(self, nodes: Iterable[int]) -> dict[int, Parts]:
+        """The shares of each size on nodes of so many GPUs; none where it fits in no way."""
+        usable = Counter(nodes)
+        return {gpus: divide(gpus, Split.ANY, 1, gpus, 0, usable) for gpus in self.gpus}

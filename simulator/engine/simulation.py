@@ -1,0 +1,345 @@
+"""One run of a policy on a trace: the event loop, and what is decided at each of its instants.
+
+The same `Policy` objects that are served over gRPC decide here. One that is its rule (`policies.rule`) is carried out by
+the kernel, which comes to the same decisions faster; any other is shown a `ClusterState` and asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache, partial
+
+import numpy as np
+
+from policies.api import Decision, Policy
+from policies.model import BoolColumn, ClusterState, EstimateSource, IntColumn
+from policies.rule import Discipline, Layout, Order, Rule, Ruled
+from simulator.cluster.cluster import Cluster
+from simulator.engine.apply_decision import Allocator
+from simulator.engine.duration_estimates import History, known_at_submission
+from simulator.engine.job_sizes import Sizes
+from simulator.engine.node_changes import Script
+from simulator.engine.running_speeds import Residents
+from simulator.engine.settings import Settings
+from simulator.engine.stall_watch import StallWatch
+from simulator.engine.state_view import StateView
+from simulator.engine.stop_costs import StopCosts
+from simulator.errors import DecisionError, SettingError, TraceError
+from simulator.kernel.constants import BY_ARRIVAL, INTERRUPT, NEVER
+from simulator.kernel.fill import Backfill, fill
+from simulator.kernel.job import ActiveJob
+from simulator.kernel.log import FinishLog, SeriesLog, SpanLog
+from simulator.kernel.loop import Loop
+from simulator.kernel.nodes import NodePool
+from simulator.kernel.select import Selection
+from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.profiles import Profiles
+from simulator.traces.trace import MAX_TIME_S, NS_PER_S, Trace
+
+EMPTY_RULE = Rule(Order.ARRIVAL, Discipline.SKIP)
+
+
+class Simulation:
+    """A run, instant by instant. Deterministic: equal arguments give equal results to the last digit.
+
+    Invariant between `advance` and `decide`: everything due at `now` has happened; nothing has been decided about it. Without
+    a policy the caller decides:
+
+        while simulation.advance():
+            simulation.apply(choose(simulation.state()))
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        cluster: Cluster,
+        policy: Policy | None,
+        settings: Settings | None = None,
+        slowdown: list[SlowdownModel] | None = None,
+        profiles: Profiles | None = None,
+    ) -> None:
+        """Nothing has happened yet: the first `advance` goes to the first arrival. Policies see `profiles`, if any.
+
+        Raises TraceError for a job that the cluster can never hold, SettingError for settings that do not go together.
+        """
+        self.trace = trace
+        self.cluster = cluster
+        self.settings = settings = settings or Settings()
+        self._policy = policy
+        self._rule: Rule | None = policy.rule if isinstance(policy, Ruled) else None
+        self._period = _period(policy)
+        layout = self._rule.layout if self._rule is not None else Layout.ANYWHERE
+        pool = NodePool(list(cluster.gpus))
+        self._sizes = Sizes(trace, cluster)
+        _refuse_impossible(trace, cluster, self._sizes.possible(layout))
+        self._jobs = _JobMaker(trace, settings, self._sizes.of)
+        self._sizes.divide(pool)
+        self._loop = self._make_loop(pool)
+        empty = tuple(model.fork() for model in slowdown or ())
+        self._view = cache(partial(StateView, trace, cluster, self._jobs.source, profiles, empty))
+        self._allocator = Allocator(trace, policy.spec if policy is not None else None)
+        self._residents = Residents(trace, slowdown) if slowdown else None
+        if self._residents is not None:
+            self._loop.track = self._residents.track
+        self._script = Script(settings.changes, cluster)
+        self._loop.interrupt = self._script.next_ns
+        self._kernel = _kernel_decider(self._rule, pool)
+        self._stall = self._make_stall()
+        self._active: list[ActiveJob] | None = None
+        self._undecided = False
+        self.decisions = 0
+        self.decision_ns: list[int] = []
+        """How long each decision took, ns of real time."""
+
+    def _make_loop(self, pool: NodePool) -> Loop:
+        settings, rule = self.settings, self._rule
+        order = int(rule.order) if rule is not None else BY_ARRIVAL
+        threshold = round(rule.threshold_gpu_s * NS_PER_S) if rule is not None else 0
+        loop = Loop(pool, self._jobs.arrive, _integers(self.trace.submit_ns), order, threshold)
+        self._jobs.finished = loop.finished
+        if settings.checkpoint_interval_s != float("inf"):
+            loop.checkpoint_period = round(settings.checkpoint_interval_s * NS_PER_S)
+        if settings.record:
+            loop.series, loop.spans = SeriesLog(), SpanLog()
+        return loop
+
+    # Time
+
+    @property
+    def now_s(self) -> float:
+        """The present instant, in seconds of the trace's clock."""
+        return self._loop.now / NS_PER_S
+
+    @property
+    def finished(self) -> FinishLog:
+        """The jobs that have finished since this run, or this copy of one, began."""
+        return self._loop.finished
+
+    @property
+    def loop(self) -> Loop:
+        """The event loop itself, for reports and for those who plan ahead; to be read, not changed."""
+        return self._loop
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Jobs that have come and not finished. At the end of a run: those that never can, with the nodes that are left."""
+        return [self.trace.job_ids[job.index] for job in self._view().active(self._loop)]
+
+    def advance(self) -> bool:
+        """Go to the next instant at which something happens; false when nothing will, whatever is waiting.
+
+        If nothing was decided about the present one, everybody goes on as they are. Raises SettingError when rounds go on for
+        ever and nobody does any work.
+        """
+        if self._undecided:
+            self.settle()
+        self._active = None
+        happened = self._loop.next_instant()
+        if happened & INTERRUPT:
+            self._script.apply(self._loop)
+            self._sizes.divide(self._loop.pool)
+            self._loop.interrupt = self._script.next_ns
+        if self._period and not self._stall.goes_on(self._loop, happened):
+            happened = 0
+        self._undecided = happened != 0
+        return self._undecided
+
+    def decide(self) -> None:
+        """Let the policy decide about this instant, and carry that out.
+
+        Raises DecisionError, with nothing changed, for a decision that cannot be carried out.
+        """
+        begin = time.perf_counter_ns()
+        if self._kernel is not None:
+            self._kernel(self._loop)
+        elif self._policy is not None:
+            self._allocate(self._policy.decide(self.state()))
+        else:
+            raise SettingError("this simulation has no policy that could decide; give it one, or apply decisions to it")
+        self.decision_ns.append(time.perf_counter_ns() - begin)
+        self.settle()
+
+    def run(self, until_s: float = float("inf")) -> None:
+        """Go on until that time, or until nothing will happen any more. Events at `until_s` itself are still to come."""
+        until = NEVER if until_s == float("inf") else round(until_s * NS_PER_S)
+        if self._undecided:
+            self.decide()
+        while self._loop.peek() < until and self.advance():
+            self.decide()
+
+    # Deciding from outside
+
+    def state(self) -> ClusterState:
+        """The cluster as a policy sees it now; its rows are those of `jobs`."""
+        return self._view().state(self._loop, self.jobs(), self.decisions)
+
+    def jobs(self) -> list[ActiveJob]:
+        """The jobs behind the rows of states and decisions: all that are active, by submission. To be read, not changed."""
+        if self._active is None:
+            self._active = self._view().active(self._loop)
+        for job in self._active:
+            job.settle(self._loop.now)
+        return self._active
+
+    def apply(self, decision: Decision) -> None:
+        """Carry out a decision about the jobs as they stand now. Raises DecisionError, with nothing changed, if it cannot be."""
+        self._allocate(decision)
+        self.settle()
+
+    def settle(self) -> None:
+        """What the caller has started and stopped on `loop` itself takes effect; without it, `advance` goes on at old speeds.
+
+        For those who decide often and need no `ClusterState`; they keep to what `apply` would allow.
+        """
+        loop = self._loop
+        self._undecided = False
+        self.decisions += 1
+        if self._residents is not None:
+            self._residents.update(loop)
+        self._set_round()
+        loop.note()
+
+    def _allocate(self, decision: Decision) -> None:
+        if self._active is None and decision.allocation:
+            raise DecisionError(
+                "time has gone on since jobs were looked at; ask for the state of this instant, then decide"
+            )
+        self._allocator.apply(self._loop, self.jobs(), decision)
+
+    def _set_round(self) -> None:
+        loop = self._loop
+        if self._rule is not None:
+            # A rule has nothing to decide while nobody waits, and comes to nothing new while nobody runs.
+            wanted = loop.num_waiting > 0 and len(loop.running) > 0
+        else:
+            wanted = loop.num_waiting > 0 or len(loop.running) > 0
+        loop.set_round(self._period if wanted else 0)
+
+    # Copies
+
+    def fork(self, policy: Policy | None = None) -> Simulation:
+        """An independent copy that goes on from here, under another policy if one is given.
+
+        Costs time in proportion to active jobs, and a copy of a few numbers per node. What finished before stays with the
+        original (`finished.prefix`; a short log is copied), and so do records of runs. Rows mean the same jobs in both until
+        one of them advances. A new policy is first asked at the next instant; `decide` asks it at once.
+        """
+        twin = object.__new__(Simulation)
+        twin.__dict__.update(self.__dict__)
+        twin._jobs = self._jobs.fork()
+        twin._loop = self._loop.fork()
+        twin._loop.arrivals = twin._jobs.arrive
+        twin._jobs.finished = twin._loop.finished
+        twin._script = self._script.fork()
+        twin._residents = self._residents.fork(twin._loop) if self._residents is not None else None
+        twin._stall = self._stall.fork()
+        twin._active = None if self._active is None else twin._view().active(twin._loop)
+        twin.decision_ns = []
+        if policy is not None:
+            twin._change_policy(policy)
+        twin._kernel = _kernel_decider(twin._rule, twin._loop.pool)
+        return twin
+
+    def _change_policy(self, policy: Policy) -> None:
+        self._policy = policy
+        self._rule = policy.rule if isinstance(policy, Ruled) else None
+        self._period = _period(policy)
+        self._stall = self._make_stall()
+        self._allocator = Allocator(self.trace, policy.spec)
+        rule = self._rule or EMPTY_RULE
+        self._loop.reorder(int(rule.order), round(rule.threshold_gpu_s * NS_PER_S))
+        self._set_round()
+
+    def _make_stall(self) -> StallWatch:
+        return StallWatch(self._policy.spec.name if self._policy is not None else "", self._period)
+
+
+class _JobMaker:
+    """Makes jobs as they arrive."""
+
+    def __init__(self, trace: Trace, settings: Settings, size: IntColumn) -> None:
+        self.finished = FinishLog()
+        estimate, self.source = known_at_submission(trace, settings.estimates, settings.seed)
+        self._history = History(trace) if self.source == EstimateSource.HISTORY else None
+        fixed = ~trace.preemptible
+        if settings.preemptible_share < 1.0:
+            drawn = np.random.default_rng((settings.seed, 0x666978)).random(len(trace))
+            fixed = fixed | (drawn >= settings.preemptible_share)
+        if settings.preempt_cost_s is None:
+            cost = StopCosts().column(trace)
+        else:
+            cost = np.full(len(trace), round(settings.preempt_cost_s * NS_PER_S), dtype=np.int64)
+        self._submit = _integers(trace.submit_ns)
+        self._gpus = _integers(trace.num_gpus)
+        self._size = _integers(size)
+        self._work = _integers(trace.duration_ns)
+        self._estimate = _integers(estimate)
+        self._fixed = _integers(fixed.astype(np.int64))
+        self._cost = _integers(cost)
+
+    def arrive(self, row: int) -> ActiveJob:
+        """The job of that row."""
+        estimate = self._estimate[row] if self._history is None else self._history.estimate(row, self.finished)
+        return ActiveJob(
+            row,
+            self._submit[row],
+            self._gpus[row],
+            self._size[row],
+            self._work[row],
+            estimate,
+            self._fixed[row],
+            self._cost[row],
+        )
+
+    def fork(self) -> _JobMaker:
+        """One that learns from another log."""
+        twin = object.__new__(_JobMaker)
+        twin.__dict__.update(self.__dict__)
+        if self._history is not None:
+            twin._history = self._history.fork(self.finished)
+        return twin
+
+
+def _refuse_impossible(trace: Trace, cluster: Cluster, possible: BoolColumn) -> None:
+    if possible.all():
+        return
+    row = int(np.flatnonzero(~possible)[0])
+    raise TraceError(
+        f"job {trace.job_ids[row]} asks for {trace.num_gpus[row]} GPUs, which the cluster ({cluster.num_gpus} GPUs on "
+        f"{cluster.num_nodes} nodes) can never give it",
+        mend="take a larger cluster, or leave such jobs out with --drop-impossible",
+        path=trace.name,
+        column="num_gpus",
+    )
+
+
+def _period(policy: Policy | None) -> int:
+    """Length of a policy's rounds, ns; 0: it wants none."""
+    if policy is None or policy.spec.round_s == 0:
+        return 0
+    if not 1 / NS_PER_S <= policy.spec.round_s <= MAX_TIME_S:
+        raise SettingError(
+            f"policy {policy.spec.name} wants rounds of {policy.spec.round_s} s; give it 1 ns or more, or 0 for none"
+        )
+    return round(policy.spec.round_s * NS_PER_S)
+
+
+def _integers(column: IntColumn) -> memoryview[int]:
+    """The column as Python integers, read one by one without a list of them all."""
+    return memoryview(np.ascontiguousarray(column).data)
+
+
+def _kernel_decider(rule: Rule | None, pool: NodePool) -> Callable[[Loop], object] | None:
+    """What carries out the rule, if the policy is one."""
+    if rule is None:
+        return None
+    layout = int(rule.layout)
+    if rule.discipline == Discipline.SELECT:
+        return Selection(pool, layout).decide
+    if rule.discipline == Discipline.BACKFILL:
+        if rule.order != Order.ARRIVAL:
+            raise SettingError("backfilling keeps the order of arrival; this rule has another order")
+        return Backfill(layout).decide
+    strict = int(rule.discipline == Discipline.STRICT)
+    return lambda loop: fill(loop, layout, strict)

@@ -1,0 +1,1 @@
+"""Contention-aware scheduling by reinforcement learning (Ryu and Eo): environment and experiment."""

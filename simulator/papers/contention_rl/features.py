@@ -1,0 +1,31 @@
+"""What an agent sees of a job (`policies.learned.contention_rl.features`), from the numbers that slowdown models read."""
+
+from __future__ import annotations
+
+from policies.learned.contention_rl.features import Features, features
+from policies.state.pair_ratios import mean_losses
+from simulator.cluster.topology import Topology
+from simulator.slowdown.profiles import Profiles, key_of
+from simulator.slowdown.ring import GB, sent_bytes
+
+
+class JobFeatures:
+    """Features by model. Invariant: equal models have equal features, and none fails for want of a profile."""
+
+    def __init__(self, profiles: Profiles, topology: Topology) -> None:
+        self._profiles = profiles
+        nics = {link for node in range(topology.num_nodes) for link in topology.routes.nics(node)}
+        self._link = min((topology.capacity[link] for link in nics), default=float("inf")) * GB
+        self._lost = mean_losses(profiles.pairs)
+        self._known: dict[str, Features] = {}
+
+    def of(self, model: str) -> Features:
+        """Communication, bandwidth and sensitivity."""
+        known = self._known.get(model)
+        if known is None:
+            profile, lost = self._profiles.of(model), self._lost.get(key_of(model))
+            known = features(
+                sent_bytes(profile, 2), profile.compute_s, profile.overlap, profile.hiding, self._link, lost
+            )
+            self._known[model] = known
+        return known

@@ -1,0 +1,1 @@
+"""DL2 (Peng et al., TPDS 2021): the environment of elastic jobs with workers and parameter servers."""

@@ -1,0 +1,367 @@
+"""The environment of DL2 (Peng et al., TPDS 2021, section 4): workers and parameter servers for elastic jobs, slot by slot.
+
+A **slot** (20 minutes) begins with all that jobs hold free again. The agent gives it out in many inferences, one step each, while
+time stands still; then the cluster runs with that until the next slot.
+
+**State**: s = (x, d, e, r, w, u), an array (J, L + 5): a row for each of at most J concurrent jobs by arrival. x is one-hot over
+the L types of `types` (none for a model that is not there), d the slots that the job has run, e the epochs left (a share of the
+trace's column `epochs`), r its share of the dominant resource, w and u its workers and servers in this slot. Rows without a job are
+0. Of more than J jobs the first J are served, then the next J, each batch until its void action, on what is left.
+
+**Action**: 3 i gives job i one worker, 3 i + 1 one server, 3 i + 2 one of each; 3 J is void. What is not possible is masked
+(`action_mask` in info, and `action_masks()`): no such job, no room, or as many as the job takes (the trace's `max_gpus`, of workers
+and of servers). Void, or that nothing is possible any more, ends the batch, and with the last batch the slot. An action that is
+masked counts as void.
+
+**Reward**: equation 1, the sum over jobs of epochs trained in the slot by all epochs of the job, with the step that ends the
+slot; 0 before. Over an episode it adds up to the number of jobs that finish. (DL2 gives every sample of a slot that reward:
+`slot_ended` in info tells a trainer where slots end.)
+
+`speeds` says how jobs progress. `engine`: as in the simulator, by where their tasks are and who sends over the same NICs
+(`simulator.papers.dl2.servers`), and by the models of `slowdown` besides: what DL2 learns from online. `analytical`: as
+Optimus' model says that was fitted to profiles, without interference; `slowdown` does not count. That is the environment that
+OfflineRL is trained in (section 6.2).
+
+Not in the paper, and chosen here: a worker is one GPU; nodes have `cpus_per_gpu` cores for each of their GPUs (those of its testbed
+have 8 cores and 2 GPUs), workers and servers take 2 of the 1 to 4 it says. Tasks are placed as they are given, balanced over
+nodes, and stay where they were in the last slot if they can. A job trains with at least one server and the trace's `min_gpus`
+workers; with less it waits, and what it was given lies idle. Changing a job costs 50 ms (hot scaling, "tens of milliseconds"):
+`preempt_cost_s` of `settings`. Who arrives waits for the next slot, and who finishes leaves its share idle until then. Jobs that
+are not preemptible keep what they hold.
+
+Measured with the default options on one core that others used too: some 12,000 steps/s of a random agent, its masks included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, SupportsInt
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from simulator.cluster.cluster import Cluster
+from simulator.engine.settings import Settings
+from simulator.envs.base import Mask, SchedulingEnv
+from simulator.envs.options import ROUNDS, World, check, cluster_of, options_of
+from simulator.envs.outcome import outcome
+from simulator.errors import SettingError
+from simulator.kernel.constants import NEVER
+from simulator.kernel.job import ActiveJob
+from simulator.papers.dl2.servers import FittedSpeed, Footprints, PlacedSpeed
+from simulator.papers.dl2.tasks import BALANCED, PACKED, Tasks, Where
+from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles import Profiles, key_of
+from simulator.traces.generators.dl2 import DL2, MODELS
+from simulator.traces.generators.workload import Workload
+from simulator.traces.trace import Trace
+
+ENGINE, ANALYTICAL = "engine", "analytical"
+State = npt.NDArray[np.float32]
+_SLOTS_PER_JOB = 100
+_MOST = 1e6
+"""Slots and epochs that a state can show."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticOptions(World):
+    """The options of `headway/ElasticAllocation-v0`."""
+
+    traces: Workload | Sequence[Trace] = field(default_factory=DL2)
+    cluster: Cluster | str = "12x8"
+    profiles: Profiles = field(default_factory=lambda: paper_profiles("dl2"))
+    settings: Settings = field(default_factory=lambda: Settings(preempt_cost_s=0.05))
+    round_s: float = 1200.0
+    """Seconds of a slot."""
+    max_steps: int | None = None
+    """Steps after which an episode is cut off; None: after 100 slots for each of its jobs."""
+    concurrent: int = 40
+    """J."""
+    types: tuple[str, ...] = MODELS
+    """The models that a state tells apart: L of them."""
+    speeds: str = ENGINE
+    """engine or analytical."""
+    placing: str = BALANCED
+    """balanced (the paper's) or packed."""
+    cpus_per_gpu: float = 4.0
+    """Cores of a node for each of its GPUs."""
+    worker_cpus: int = 2
+    """Cores of a worker."""
+    server_cpus: int = 2
+    """Cores of a parameter server."""
+    epochs: int = 100
+    """Of jobs whose trace does not say."""
+
+    def __post_init__(self) -> None:
+        """Raises SettingError for what cannot be."""
+        super().__post_init__()
+        check("speeds", self.speeds, (ENGINE, ANALYTICAL))
+        check("placing", self.placing, (BALANCED, PACKED))
+        check("decide", self.decide, (ROUNDS,))
+        for name in ("concurrent", "worker_cpus", "server_cpus", "epochs"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} is {getattr(self, name)!r}; give at least 1")
+        if not 0 < self.cpus_per_gpu < 1e6:
+            raise SettingError(f"cpus_per_gpu is {self.cpus_per_gpu!r}; give a number above 0")
+        if self.skip_forced:
+            raise SettingError(
+                "skip_forced is True; a slot in which nothing can be given is never asked about, leave it out"
+            )
+
+
+class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
+    """`gymnasium.make("headway/ElasticAllocation-v0", **options)`; the options are the fields of ElasticOptions.
+
+    Invariant between steps: `_tasks` has what was given in this slot, to the jobs of all batches so far; `_batch` are the jobs that
+    the state shows; some action besides void is possible, unless the episode is over.
+    """
+
+    def __init__(self, *, render_mode: str | None = None, **options: Any) -> None:
+        if render_mode is not None:
+            raise SettingError(f"render_mode is {render_mode!r}; this environment draws nothing, leave it out")
+        self.options = asked = options_of(ElasticOptions, options)
+        self._footprints = Footprints()
+        super().__init__(replace(asked, slowdown=self._models(asked)))
+        self._cpus = [int(gpus * asked.cpus_per_gpu) for gpus in self.cluster.gpus]
+        self._type_of = {key_of(name): row for row, name in enumerate(asked.types)}
+        size, types = asked.concurrent, len(asked.types)
+        self._state: State = np.zeros((size, types + 5), dtype=np.float32)
+        # Columns of the state behind the types
+        self._d, self._e, self._r, self._w, self._u = range(types, types + 5)
+        self._most = np.zeros(size, dtype=np.float32)
+        self._mask: Mask = np.zeros(3 * size + 1, dtype=np.bool_)
+        self._jobs: list[ActiveJob] = []
+        self._batch: list[ActiveJob] = []
+        self._first = 0
+        self._tasks: Tasks
+        self._slots_run: dict[int, int] = {}
+        self._epochs: list[int] = []
+        self._trained = 0.0
+        self._slots = 0
+        high = np.zeros_like(self._state)
+        high[:, :types], high[:, self._d :] = 1.0, _MOST
+        high[:, self._r] = 1.0
+        self.observation_space = gymnasium.spaces.Box(0.0, high, dtype=np.float32)
+        self.action_space = gymnasium.spaces.Discrete(3 * size + 1)
+
+    def _models(self, asked: ElasticOptions) -> tuple[str | SlowdownModel, ...]:
+        topology = cluster_of(asked.cluster).topology
+        if asked.speeds == ANALYTICAL:
+            return (FittedSpeed(topology, asked.profiles, self._footprints),)
+        names = [each for each in asked.slowdown if each != "none"]
+        return (*names, PlacedSpeed(topology, asked.profiles, self._footprints))
+
+    # Gymnasium
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[State, dict[str, Any]]:
+        """Begin an episode; the options are those of every environment here."""
+        seen, info = super().reset(seed=seed, options=options)
+        return seen, {**info, "action_mask": self._mask.astype(np.int8)}
+
+    def step(self, action: np.int64) -> tuple[State, float, bool, bool, dict[str, Any]]:
+        """One inference; the one that ends the slot lets the slot pass."""
+        if self._over:
+            raise gymnasium.error.ResetNeeded("the episode is over: call reset")
+        self.steps += 1
+        reward, ended = 0.0, False
+        if not (self._act(action) and self._has_choice()) and not self._show_next_batch():
+            reward, ended = self._pass_time(), True
+        terminated = self._all_done()
+        truncated = not terminated and self._is_too_long()
+        info: dict[str, Any] = {"action_mask": self._mask.astype(np.int8), "slot_ended": ended}
+        if terminated or truncated:
+            self._over = True
+            info["outcome"] = {**outcome(self.simulation), "steps": self.steps, "invalid_actions": self._invalid}
+        return self._observe(), reward, terminated, truncated, info
+
+    def action_masks(self) -> Mask:
+        """Which actions are possible now; void always is."""
+        return self._mask.copy()
+
+    # The slot
+
+    def _begin(self) -> None:
+        self._jobs, self._batch, self._first = [], [], 0
+        self._slots_run, self._trained, self._slots = {}, 0.0, 0
+        self._footprints.of.clear()
+        extra, jobs = self.trace.extra, len(self.trace)
+        self._footprints.asked = _whole(extra.get("num_ps"), self.trace.num_gpus.tolist(), "num_ps")
+        self._epochs = _whole(extra.get("epochs"), [self.options.epochs] * jobs, "epochs")
+
+    def _open_slot(self) -> None:
+        """Everything that jobs hold is free again, but for what those hold who may not be stopped."""
+        options = self.options
+        self._jobs = list(self.simulation.jobs())
+        self._tasks = Tasks(
+            self.cluster.gpus,
+            self._cpus,
+            self.loop.pool.up,
+            worker_cpus=options.worker_cpus,
+            server_cpus=options.server_cpus,
+            rule=options.placing,
+        )
+        for job in self._jobs:
+            if job.fixed and job.held:
+                self._tasks.hold(job.index, self._workers_of(job), dict(self._footprints.of[job.index]))
+        self._first = -options.concurrent
+
+    def _show_next_batch(self) -> bool:
+        """Show the next J jobs to whom something can be given; false when there are none, and then nothing is shown."""
+        size = self.options.concurrent
+        while self._first + size < len(self._jobs):
+            self._first += size
+            self._show(self._jobs[self._first : self._first + size])
+            if self._has_choice():
+                return True
+        self._show([])
+        return False
+
+    def _show(self, jobs: list[ActiveJob]) -> None:
+        self._batch = jobs
+        self._state[:] = 0
+        self._most[:] = 0
+        for row, job in enumerate(jobs):
+            kind = self._type_of.get(key_of(self.trace.model[job.index]))
+            if kind is not None:
+                self._state[row, kind] = 1.0
+            self._state[row, self._d] = min(self._slots_run.get(job.index, 0), _MOST)
+            self._state[row, self._e] = min(self._epochs[job.index] * job.left / job.work, _MOST)
+            if not (job.fixed and job.held):
+                self._most[row] = self.trace.max_gpus[job.index]
+            self._show_tasks(row)
+        self._look()
+
+    def _show_tasks(self, row: int) -> None:
+        """What that job has been given."""
+        options, job = self.options, self._batch[row].index
+        workers, servers = sum(self._tasks.workers(job).values()), sum(self._tasks.servers(job).values())
+        cpus = workers * options.worker_cpus + servers * options.server_cpus
+        self._state[row, self._w], self._state[row, self._u] = workers, servers
+        self._state[row, self._r] = max(workers / self.cluster.num_gpus, cpus / max(sum(self._cpus), 1))
+
+    def _look(self) -> None:
+        """Note which actions are possible now."""
+        worker, server, both = self._tasks.room
+        mask = self._mask[:-1].reshape(-1, 3)
+        np.less(self._state[:, self._w :], self._most[:, None], out=mask[:, :2])
+        np.logical_and(mask[:, 0], mask[:, 1], out=mask[:, 2])
+        if not (worker and server and both):
+            mask &= (worker, server, both)
+        self._mask[-1] = True
+
+    def _has_choice(self) -> bool:
+        return bool(self._mask[:-1].any())
+
+    def _act(self, action: SupportsInt) -> bool:
+        number = int(action)
+        if not 0 <= number < len(self._mask):
+            raise gymnasium.error.InvalidAction(f"{action!r} is not in {self.action_space}")
+        row, kind = divmod(number, 3)
+        if number == len(self._mask) - 1 or not self._mask[number]:
+            self._invalid += number < len(self._mask) - 1
+            return False
+        job = self._batch[row]
+        if kind != 1:
+            self._tasks.give_worker(job.index, self._workers_of(job), with_server=kind == 2)
+        if kind != 0:
+            self._tasks.give_server(job.index, dict(self._footprints.of.get(job.index, {})))
+        self._show_tasks(row)
+        self._look()
+        return True
+
+    def _workers_of(self, job: ActiveJob) -> Where:
+        """What the job holds since the last slot."""
+        return dict(zip(job.nodes, job.counts, strict=True)) if job.held else {}
+
+    # The cluster
+
+    def _pass_time(self) -> float:
+        """The slot's jobs run, and slots in which nothing can be given; what that trained, until the next decision or the end."""
+        before = self._trained
+        while True:
+            if self._jobs:
+                self._carry_out()
+            self._to_next_slot()
+            self._slots += 1
+            self._trained = self._epochs_trained()
+            self._open_slot()
+            if self._show_next_batch() or self._all_done() or self._is_too_long():
+                return self._trained - before
+            self._skipped += 1
+
+    def _carry_out(self) -> None:
+        """Jobs hold what they were given."""
+        coming = []
+        for job in self._jobs:
+            workers, servers = self._tasks.workers(job.index), self._tasks.servers(job.index)
+            if job.held:
+                if workers == self._workers_of(job) and servers == self._footprints.of[job.index]:
+                    continue
+                self.loop.stop(job)
+            if servers and sum(workers.values()) >= self.trace.min_gpus[job.index]:
+                coming.append((job, workers, servers))
+        for job, workers, servers in coming:
+            self._count_change(job, workers, servers)
+            self._footprints.of[job.index] = servers
+            nodes = sorted(workers)
+            self.start(job, nodes, [workers[node] for node in nodes])
+        self._settle()
+        for job in self.loop.running:
+            self._slots_run[job.index] = self._slots_run.get(job.index, 0) + 1
+
+    def _count_change(self, job: ActiveJob, workers: Where, servers: Where) -> None:
+        """The job starts: if it was stopped for that, it was resized or moved, and not preempted."""
+        before = self._footprints.of.get(job.index)
+        if before is None:
+            return
+        job.stops -= 1
+        if sum(workers.values()) == job.last_held and sum(servers.values()) == sum(before.values()):
+            job.moves += 1
+        else:
+            job.resizes += 1
+
+    def _gone(self, job: ActiveJob) -> None:
+        self._footprints.of.pop(job.index, None)
+
+    def _to_next_slot(self) -> None:
+        """Let time run to the next slot with a job in it, or to the end."""
+        loop = self.loop
+        slot = (loop.now // self._period + 1) * self._period if self._jobs else 0
+        while not self._all_done():
+            if not loop.num_waiting and not loop.running:
+                slot = max(slot, -(-loop.next_arrival // self._period) * self._period)
+            loop.timer = slot if slot > loop.now else NEVER
+            if not self.simulation.advance():
+                return
+            self._settle()
+            if loop.now >= slot:
+                return
+
+    def _epochs_trained(self) -> float:
+        """Of all jobs, those that have finished too, each by its number of epochs."""
+        under_way = sum([1.0 - job.left / job.work for job in self.simulation.jobs()])
+        return len(self.simulation.finished.index) + under_way
+
+    def _is_too_long(self) -> bool:
+        if self.world.max_steps is not None:
+            return super()._is_too_long()
+        return self._slots >= _SLOTS_PER_JOB * len(self.trace)
+
+    def _observe(self) -> State:
+        return self._state.copy()
+
+    def _rate(self) -> float:
+        raise NotImplementedError("rewards are counted by slot")
+
+
+def _whole(texts: Sequence[str] | None, otherwise: list[int], column: str) -> list[int]:
+    """A column of whole numbers from 1 on; what stands for it where the trace has none. Raises SettingError."""
+    if texts is None:
+        return otherwise
+    if not all(text.isdecimal() and int(text) > 0 for text in texts):
+        wrong = next(text for text in texts if not (text.isdecimal() and int(text) > 0))
+        raise SettingError(f"the trace's column {column} has {wrong!r}; give whole numbers from 1 on, or leave it out")
+    return [int(text) for text in texts]

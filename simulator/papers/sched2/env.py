@@ -1,0 +1,289 @@
+"""The environment of SCHED2 (Luan et al., GLOBECOM 2019, section III): which of the first J waiting jobs starts next.
+
+**State**, a vector of N M + (k + 2) J + 4 numbers (table I; `policies.learned.sched2.layout` finds its parts): hours until each GPU
+of each node comes free, 0 where it is; of each of the first J = 10 waiting jobs, in order of submission, hours that it would run
+under k = 4 placements from concentrated to scattered (`policies.learned.sched2.placements`), its GPUs, and hours that it has
+waited; of the other waiting jobs how many they are, and their mean GPUs, ideal time and wait. GPUs are counted in nodes (8 GPUs of
+8: 1), jobs in J. Where there is no such job all its numbers are 0.
+
+**Action**: 0 is the paper's void, 1 to J start that job. Time stands still until void; then it goes on to the next event (a submit
+or a finish; there is nothing to decide while no job waits). Jobs that do not fit are masked; a masked action is void. Void is
+masked while nothing runs and a job would fit: no placement will ever be better, and who waits there would wait for ever.
+
+**Placement**: packing (`simulator.papers.sched2.packing`). Jobs are never stopped.
+
+**Reward**: starting job j brings E_j = ideal time / (wait + actual time) (equation 2), void 0. The actual time is that under the
+placement it got, as if nothing changed until its end. Where something does (a model by which jobs slow each other down, a node that
+fails), the difference comes when the job ends: what an episode adds up to is always the sum of E_j as it was in fact, and over the
+number of jobs it is `effectiveness` of the outcome. Two others can be had:
+
+- `jct` brings minus the active jobs' share of all jobs, which adds up to -(average JCT / round_s);
+- `completions` brings exp(-actual time / horizon) for a start: who discounts by exp(-elapsed / horizon) adds up
+  exp(-finish / horizon) over jobs, which is the most where finishes, and so JCTs, are least. Nothing that comes anyway is in it.
+
+Not in the paper, and chosen here: units; what a job's profile is (the time of its whole run, without which equation 2 could not be
+foreseen: the paper's "performance number" is that of a mini-batch, and its state has no number of mini-batches); a node's GPUs are
+sorted by the time left; no decision is asked for where only void is possible (`skip_forced=False` asks); of a job that a node
+took down with it, the times of what is left are shown. `window='widest'` shows J jobs of the whole queue
+(`policies.learned.sched2.window`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import exp
+from typing import Any, SupportsInt
+
+import gymnasium
+import numpy as np
+
+from policies.learned.sched2.features import Features, Rule
+from policies.learned.sched2.layout import ABSENT, Layout, State
+from policies.learned.sched2.placements import fewest_nodes
+from policies.learned.sched2.window import FIRST, WINDOWS, chosen
+from simulator.cluster.cluster import Cluster
+from simulator.engine.queue import first_waiting
+from simulator.engine.settings import Settings
+from simulator.envs.base import Mask, SchedulingEnv
+from simulator.envs.options import EVENTS, World, check, options_of
+from simulator.errors import SettingError
+from simulator.kernel.job import ActiveJob
+from simulator.papers.sched2.backlog import HOUR_NS, Backlog
+from simulator.papers.sched2.dry_runs import DryRuns
+from simulator.papers.sched2.free_times import FreeTimes
+from simulator.papers.sched2.packing import pack
+from simulator.results.result import Result
+from simulator.results.timeline import Timeline
+from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.locality import Locality
+from simulator.slowdown.node_speed import NodeSpeed
+from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles import Profiles
+from simulator.traces.generators.sched2 import Sched2
+from simulator.traces.generators.workload import Workload
+from simulator.traces.trace import Trace
+
+EFFECTIVENESS, COMPLETIONS, JCT = "effectiveness", "completions", "jct"
+_MOST = 1e9
+"""Hours, nodes and J that a state never reaches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sched2Options(World):
+    """The options of `headway/Sched2-v0`."""
+
+    traces: Workload | Sequence[Trace] = field(default_factory=Sched2)
+    cluster: Cluster | str = "15x8"
+    slowdown: Sequence[str | SlowdownModel] = ("locality",)
+    profiles: Profiles = field(default_factory=lambda: paper_profiles("sched2"))
+    settings: Settings = field(default_factory=lambda: Settings(record=True))
+    """Fragmentation needs the record of runs; without it `fragmentation` is NaN."""
+    decide: str = EVENTS
+    skip_forced: bool = True
+    candidates: int = 10
+    """J."""
+    window: str = FIRST
+    """Which J: first (the paper's) or widest."""
+    reward: str = EFFECTIVENESS
+    """effectiveness (the paper's), completions or jct."""
+    horizon_h: float = 10.0
+    """Of completions."""
+    tell_time: bool = False
+    """Every step's info has `elapsed_h`, hours that passed in it."""
+
+    def __post_init__(self) -> None:
+        """Raises SettingError for what cannot be."""
+        super().__post_init__()
+        check("reward", self.reward, (EFFECTIVENESS, COMPLETIONS, JCT))
+        check("window", self.window, WINDOWS)
+        if not 0 < self.horizon_h < _MOST:
+            raise SettingError(f"horizon_h is {self.horizon_h!r}; give hours, more than 0")
+        if self.candidates < 1:
+            raise SettingError(f"candidates is {self.candidates!r}; give at least 1")
+        if self.settings.estimates.kind != "true":
+            raise SettingError(
+                f"estimates are {self.settings.estimates.kind}; this environment shows true times, as profiles have them"
+            )
+
+
+class Sched2Env(SchedulingEnv[State, np.int64]):
+    """`gymnasium.make("headway/Sched2-v0", **options)`; the options are the fields of Sched2Options.
+
+    Invariants between steps: `_free` says of every GPU when it comes free at present speeds; `_paid[j]` is what the agent has had
+    for job j, and `_earned` is 0.
+    """
+
+    def __init__(self, *, render_mode: str | None = None, **options: Any) -> None:
+        if render_mode is not None:
+            raise SettingError(f"render_mode is {render_mode!r}; this environment draws nothing, leave it out")
+        self.options = asked = options_of(Sched2Options, options)
+        super().__init__(asked)
+        self._free = FreeTimes(self.cluster.gpus)
+        models = self._slowdowns.fresh()
+        self._dry_runs = DryRuns(self.cluster.topology, models)
+        self._others_stay = all(isinstance(model, Locality | NodeSpeed) for model in models)
+        """No job's speed depends on who else runs."""
+        self._backlog: Backlog
+        self._candidates: list[ActiveJob] = []
+        self._queues_moved = True
+        self._arrived = 0
+        self._paid: dict[int, float] = {}
+        self._earned = 0.0
+        self.layout = Layout(len(self.cluster.gpus), self._free.width, asked.candidates)
+        self._features = Features(self.layout)
+        self._seen = np.zeros(self.layout.size)
+        self._gpus_seen, self._jobs_seen, self._rest_seen = self.layout.split(self._seen)
+        self.observation_space = gymnasium.spaces.Box(ABSENT, _MOST, (self.layout.size,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(1 + asked.candidates)
+
+    @property
+    def candidates(self) -> Sequence[ActiveJob]:
+        """The jobs that can be chosen now, in the order of the actions."""
+        self._look()
+        return self._candidates
+
+    def fewest_nodes(self, gpus: int) -> int:
+        """Nodes of a job of so many GPUs with its best locality; with more its locality is relaxed (table III)."""
+        return fewest_nodes(self.cluster.gpus, gpus)
+
+    def timeline(self, bins: int = 100) -> Timeline:
+        """Fragmentation and GPUs that waiting jobs want over the episode so far (figure 9)."""
+        return Timeline.of(Result.of(self.simulation, "agent", wall_s=0.0), self.loop.now, bins)
+
+    # Gymnasium
+
+    def step(self, action: np.int64) -> tuple[State, float, bool, bool, dict[str, Any]]:
+        """Start a job, or let time go on; what that earned."""
+        before = self.loop.now
+        seen, reward, terminated, truncated, info = super().step(action)
+        reward, self._earned = reward + self._earned, 0.0
+        if self.options.tell_time:
+            info["elapsed_h"] = (self.loop.now - before) / HOUR_NS
+        return seen, reward, terminated, truncated, info
+
+    def action_masks(self) -> Mask:
+        """Which actions are possible now."""
+        self._look()
+        free = self.loop.pool.total
+        fits = [job.gpus <= free for job in self._candidates]
+        missing = bytes(self.options.candidates - len(fits))
+        may_wait = bool(self.loop.running) or True not in fits
+        return np.frombuffer(bytearray(b"".join((bytes((may_wait, *fits)), missing))), dtype=np.bool_)
+
+    def play(self, rules: Sequence[Rule], seeds: Sequence[int]) -> list[list[dict[str, float]]]:
+        """Play an episode with each rule on the trace that each seed draws: outcomes, by seed and rule.
+
+        A rule has a worth for each feature of a candidate (`policies.learned.sched2.features`): who is worth most starts, nobody
+        whom void, worth 0, is worth more than. Where fewer jobs finished than there are, the episode was cut off.
+        """
+        return [[self._played(rule, seed) for rule in rules] for seed in seeds]
+
+    def _played(self, rule: Rule, seed: int) -> dict[str, float]:
+        rule = np.ascontiguousarray(rule, dtype=np.float64)
+        seen, _ = self.reset(seed=seed)
+        while True:
+            action = self._features.action(rule, seen, self.action_masks().view(np.uint8))
+            seen, _, terminated, truncated, info = self.step(np.int64(action))
+            if terminated or truncated:
+                outcome: dict[str, float] = info["outcome"]
+                return outcome
+
+    # The episode
+
+    def _begin(self) -> None:
+        trace = self.trace
+        self._free.reset()
+        self._candidates, self._queues_moved, self._arrived = [], True, 0
+        self._paid, self._earned = {}, 0.0
+        kinds = zip(trace.model, trace.batch_size.tolist(), trace.num_gpus.tolist(), strict=True)
+        factors = np.array([self._dry_runs.times(*kind) for kind in kinds])
+        self._backlog = Backlog(trace, factors, self.layout.gpus)
+
+    def _observe(self) -> State:
+        self._look()
+        loop, count = self.loop, len(self._candidates)
+        self._free.show(loop.now, self._gpus_seen)
+        self._jobs_seen[count:] = 0.0
+        self._rest_seen[:] = 0.0
+        if count:
+            shown = self._backlog.show([job.index for job in self._candidates], loop.now, self._jobs_seen)
+            more = loop.num_waiting - count
+            if more:
+                self._rest_seen[0] = more / self.layout.candidates
+                self._rest_seen[1:] = self._backlog.rest(more, shown, loop.arrived, loop.now)
+        return self._seen.astype(np.float32)
+
+    def _look(self) -> None:
+        """See who is first in the queue, if it has moved."""
+        if self._queues_moved or self.loop.arrived != self._arrived:
+            self._queues_moved, self._arrived = False, self.loop.arrived
+            most, window = self.options.candidates, self.options.window
+            jobs = first_waiting(self.loop, most if window == FIRST else self.loop.num_waiting)
+            if window != FIRST:
+                sizes, left = np.array([(job.gpus, job.remaining()) for job in jobs], dtype=np.int64).reshape(-1, 2).T
+                jobs = [jobs[place] for place in chosen(window, most, sizes, left).tolist()]
+            self._candidates = jobs
+
+    def _act(self, action: SupportsInt) -> bool:
+        number = int(action)
+        if not 0 <= number <= self.options.candidates:
+            raise gymnasium.error.InvalidAction(f"{action!r} is not in {self.action_space}")
+        self._look()
+        job = self._candidates[number - 1] if 0 < number <= len(self._candidates) else None
+        where = pack(self.loop.pool, job) if job is not None else None
+        if job is None or where is None:
+            self._invalid += number > 0 or not self._may_wait()
+            return False
+        self._backlog.started(job)
+        self.start(job, *where)
+        self._free.take(job.index, *where)
+        self._queues_moved = True
+        self._settle()
+        if self._others_stay:
+            self._free.follow([job])
+        self._pay(job, job.finish)
+        return True
+
+    def _has_choice(self) -> bool:
+        free = self.loop.pool.total
+        if not free:
+            return False
+        self._look()
+        return True in [job.gpus <= free for job in self._candidates]
+
+    def _may_wait(self) -> bool:
+        return bool(self.loop.running) or not self._has_choice()
+
+    def _pay(self, job: ActiveJob, finish: int) -> None:
+        """What the job brings if it ends then, less what was paid for it before."""
+        match self.options.reward:
+            case "effectiveness":
+                worth = job.work / (finish - job.submit)
+            case "completions":
+                worth = exp((job.start - finish) / (self.options.horizon_h * HOUR_NS))
+            case _:
+                return
+        self._earned += worth - self._paid.get(job.index, 0.0)
+        self._paid[job.index] = worth
+
+    def _rate(self) -> float:
+        if self.options.reward != JCT:
+            return 0.0
+        return -(self.loop.num_waiting + len(self.loop.running)) / self.loop.num_jobs
+
+    def _gone(self, job: ActiveJob) -> None:
+        self._free.give_back(job.index)
+        if job.left:
+            self._backlog.again(job)
+            self._queues_moved = True
+        else:
+            self._pay(job, self.loop.now)
+
+    def _changed(self) -> None:
+        if not self._others_stay:
+            self._free.follow(self.loop.running)
+
+    def _nodes_changed(self) -> None:
+        for node, up in enumerate(self.loop.pool.up):
+            self._free.set_up(node, bool(up))

@@ -1,0 +1,206 @@
+"""Figures of a run, each a function that says what it means.
+
+JCT is finish - submit, queueing and pauses included. Jobs that never finished count in no figure but `finished`, `utilization`
+and those that count stops. Percentiles are linear between samples, as numpy has them. Where nothing was measured (no job
+finished, the run was not recorded) a figure is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from policies.model import FloatColumn, IntColumn
+from simulator.results.fragmentation import Fragmentation
+from simulator.results.result import Result
+from simulator.traces.trace import NS_PER_S
+
+Figure = int | float | None
+NS_PER_MS = 1_000_000
+
+
+def average_jct_s(result: Result) -> float | None:
+    """Mean of finish - submit."""
+    return _mean(result.jct_ns / NS_PER_S)
+
+
+def percentile_jct_s(result: Result, percent: float) -> float | None:
+    """That percentile of finish - submit, linear between samples."""
+    return _percentile(result.jct_ns / NS_PER_S, percent)
+
+
+def average_service_s(result: Result) -> float | None:
+    """Mean time spent running, without any waiting. Some papers print this and call it JCT; it is not."""
+    return _mean(result.service_ns[result.done] / NS_PER_S)
+
+
+def makespan_s(result: Result) -> float | None:
+    """Last finish - first submit."""
+    return result.makespan_ns / NS_PER_S if result.done.any() else None
+
+
+def average_wait_s(result: Result) -> float | None:
+    """Mean of all the time that a job waits: before its first start, and again after every stop."""
+    return _mean(result.wait_ns[result.done] / NS_PER_S)
+
+
+def average_first_wait_s(result: Result) -> float | None:
+    """Mean of first start - submit."""
+    done = result.done
+    return _mean((result.first_start_ns - result.submit_ns)[done] / NS_PER_S)
+
+
+def effectiveness(result: Result) -> float | None:
+    """Mean of ideal time / JCT, in (0, 1]; the ideal time is the run time alone with the best locality."""
+    return _mean(result.duration_ns[result.done] / result.jct_ns)
+
+
+def slowdowns(result: Result) -> FloatColumn:
+    """JCT / ideal time of every job that finished, 1 or more."""
+    return result.jct_ns / result.duration_ns[result.done]
+
+
+def utilization(result: Result) -> float | None:
+    """GPU time held by jobs / (GPUs of all nodes x makespan). Nodes that are down count as GPUs that are not used."""
+    return _of_cluster(result, result.attained_gpu_ns)
+
+
+def work_utilization(result: Result) -> float | None:
+    """Work done / (GPUs of all nodes x makespan): GPUs asked for x ideal time of the jobs that finished.
+
+    Less than `utilization` by what slowdown, stops and failures cost.
+    """
+    return _of_cluster(result, (result.num_gpus * result.duration_ns.astype(np.float64)) * result.done)
+
+
+def contention_sensitivity(result: Result) -> FloatColumn:
+    """Ideal / observed throughput of every job that finished, averaged over its runs: (service - overhead) / work.
+
+    1 is full speed all along. Work that was lost with a failed node was done nevertheless, and counts.
+    """
+    done = result.done
+    worked = (result.service_ns - result.overhead_ns)[done].astype(np.float64)
+    return worked / (result.duration_ns + result.lost_ns)[done]
+
+
+def finish_time_fairness(result: Result) -> FloatColumn:
+    """Themis's rho of every job that finished (Mahajan et al., NSDI 2020, section 3): JCT / JCT on a fair share of its own.
+
+    The fair share is 1/N of the cluster, N the mean number of active jobs (waiting or running) over the job's own life, itself
+    included. A job that asks for g GPUs takes ideal time x max(1, g / share) there: it scales linearly below its size, and gains
+    nothing beyond. At most 1 means that the job lost nothing by sharing.
+    """
+    done = result.done
+    if not done.any():
+        return np.zeros(0)
+    begin, end = result.submit_ns[done], result.finish_ns[done]
+    contention = (_active_time(result, end) - _active_time(result, begin)) / (end - begin)
+    share = result.node_gpus.sum() / np.maximum(contention, 1.0)
+    ideal: FloatColumn = result.duration_ns[done] * np.maximum(1.0, result.num_gpus[done] / share)
+    fairness: FloatColumn = result.jct_ns / ideal
+    return fairness
+
+
+def _active_time(result: Result, when: IntColumn) -> FloatColumn:
+    """Job-ns that jobs were active before each of these instants."""
+    last = int(result.finish_ns.max())
+    leave = np.sort(np.where(result.done, result.finish_ns, max(last, int(result.submit_ns.max()))))
+    active: FloatColumn = _area_after(result.submit_ns, when) - _area_after(leave, when)
+    return active
+
+
+def _area_after(sorted_times: IntColumn, when: IntColumn) -> FloatColumn:
+    """For each instant the sum of what has passed since every time that lies before it."""
+    first = sorted_times[0]
+    before = np.searchsorted(sorted_times, when, side="right")
+    summed = np.concatenate(([0.0], np.cumsum((sorted_times - first).astype(np.float64))))
+    area: FloatColumn = before * (when - first).astype(np.float64) - summed[before]
+    return area
+
+
+def overhead_gpu_s(result: Result) -> float:
+    """GPU-seconds that stops, moves and resizes cost, at the size that the job asked for."""
+    return float((result.overhead_ns / NS_PER_S * result.num_gpus).sum())
+
+
+def fragmentation(result: Result) -> float | None:
+    """Return equation 1 of SCHED2, mean over nodes and makespan (see `simulator.results.fragmentation`); None without a record."""
+    if result.spans is None or not result.done.any():
+        return None
+    begin = int(result.submit_ns.min())
+    return Fragmentation.of(result.spans, result.node_gpus, begin, begin + result.makespan_ns).mean()
+
+
+def decision_ms(result: Result, percent: float) -> float | None:
+    """That percentile of how long it takes to decide about an instant and to carry that out, real time in ms."""
+    return _percentile(result.decision_ns / NS_PER_MS, percent)
+
+
+def summary(result: Result) -> dict[str, Figure]:
+    """Every figure by its name; the first sixteen are those that programs may rely on, in that order."""
+    slowdown, sensitivity, fairness = slowdowns(result), contention_sensitivity(result), finish_time_fairness(result)
+    return {
+        "jobs": len(result),
+        "finished": int(result.done.sum()),
+        "avg_jct_s": average_jct_s(result),
+        "p50_jct_s": percentile_jct_s(result, 50),
+        "p90_jct_s": percentile_jct_s(result, 90),
+        "p99_jct_s": percentile_jct_s(result, 99),
+        "avg_service_s": average_service_s(result),
+        "makespan_s": makespan_s(result),
+        "avg_wait_s": average_wait_s(result),
+        "utilization": utilization(result),
+        "preemptions": int(result.stops.sum()),
+        "decisions": result.decisions,
+        "decision_p50_ms": decision_ms(result, 50),
+        "decision_p99_ms": decision_ms(result, 99),
+        "wall_s": result.wall_s,
+        "jobs_per_s": len(result) / result.wall_s if result.wall_s else None,
+        "avg_first_wait_s": average_first_wait_s(result),
+        "effectiveness": effectiveness(result),
+        "avg_slowdown": _mean(slowdown),
+        "p99_slowdown": _percentile(slowdown, 99),
+        "work_utilization": work_utilization(result),
+        "fragmentation": fragmentation(result),
+        "avg_contention_sensitivity": _mean(sensitivity),
+        "worst_contention_sensitivity": _worst(sensitivity),
+        "avg_fairness": _mean(fairness),
+        "worst_fairness": _worst(fairness),
+        "moves": int(result.moves.sum()),
+        "resizes": int(result.resizes.sum()),
+        "failures": int(result.failures.sum()),
+        "overhead_s": float(result.overhead_ns.sum() / NS_PER_S),
+        "overhead_gpu_s": overhead_gpu_s(result),
+        "dropped": result.dropped,
+    }
+
+
+def _of_cluster(result: Result, gpu_ns: IntColumn | FloatColumn) -> float | None:
+    whole = float(result.node_gpus.sum()) * result.makespan_ns
+    return float(gpu_ns.astype(np.float64).sum()) / whole if whole else None
+
+
+def _mean(values: FloatColumn) -> float | None:
+    return _figure(values, lambda column: float(column.mean()))
+
+
+def _worst(values: FloatColumn) -> float | None:
+    return _figure(values, lambda column: float(column.max()))
+
+
+def _percentile(values: FloatColumn, percent: float) -> float | None:
+    return _figure(values, lambda column: percentile(column, percent))
+
+
+def percentile(values: FloatColumn, percent: float) -> float:
+    """As `np.percentile`, which imports half of numpy again for its checks."""
+    place = (len(values) - 1) * percent / 100
+    low = int(place)
+    ordered = np.partition(values, (low, min(low + 1, len(values) - 1)))
+    below, above = float(ordered[low]), float(ordered[min(low + 1, len(values) - 1)])
+    return below + (above - below) * (place - low)
+
+
+def _figure(values: FloatColumn, of: Callable[[FloatColumn], float]) -> float | None:
+    return of(values) if len(values) else None

@@ -1,0 +1,369 @@
+"""What a run came to: one row for each job of the trace, and what the run assumed.
+
+A `Result` is plain data: it goes between processes, and `simulator.results.metrics` makes every figure from it. `jobs.csv`,
+`summary.json` and `series.csv` are written here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from policies.model import BoolColumn, IntColumn
+from simulator.engine.simulation import Simulation
+from simulator.errors import SettingError
+from simulator.kernel.job import ActiveJob
+from simulator.kernel.log import FinishLog
+from simulator.traces.write import seconds_text
+
+NOT_YET = -1
+JOB_COLUMNS = (
+    "job_id",
+    "submit_time_s",
+    "first_start_s",
+    "finish_time_s",
+    "num_gpus",
+    "jct_s",
+    "service_s",
+    "preemptions",
+    "nodes",
+)
+SERIES_COLUMNS = ("time_s", "busy_gpus", "free_gpus", "waiting_jobs", "running_jobs", "empty_nodes")
+_LOGGED = (
+    "first_start",
+    "finish",
+    "service",
+    "wait",
+    "overhead",
+    "lost",
+    "attained",
+    "stops",
+    "moves",
+    "resizes",
+    "failures",
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Spans:
+    """Every run of every job, in order of their ends; times in ns.
+
+    Run k held `counts[i]` GPUs of node `nodes[i]` for i from `offset[k]` to `offset[k + 1]` - 1.
+    """
+
+    index: IntColumn
+    """Row of the trace."""
+    start: IntColumn
+    end: IntColumn
+    nodes: IntColumn
+    counts: IntColumn
+    offset: IntColumn
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def run_of_part(self) -> IntColumn:
+        """For every entry of `nodes` the run that it belongs to."""
+        return np.repeat(np.arange(len(self)), np.diff(self.offset))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Series:
+    """What the cluster looked like from each instant (ns) on, until the next."""
+
+    time: IntColumn
+    free: IntColumn
+    """GPUs free on nodes that are up."""
+    waiting: IntColumn
+    running: IntColumn
+    empty: IntColumn
+    """Nodes that are up and have nothing but free GPUs."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """A run that has come to its end. Columns have one entry for each job, in the order of the trace; times in ns.
+
+    Of a job that never finished `finish_ns` is -1, of one that never started `first_start_ns` too; the other columns say how far
+    it came.
+    """
+
+    policy: str
+    trace_name: str
+    job_ids: tuple[str, ...]
+    model: tuple[str, ...]
+    user: tuple[str, ...]
+    submit_ns: IntColumn
+    num_gpus: IntColumn
+    duration_ns: IntColumn
+    """Run time alone, at `num_gpus` and the best locality."""
+    first_start_ns: IntColumn
+    finish_ns: IntColumn
+    service_ns: IntColumn
+    """Time spent running, overhead included."""
+    wait_ns: IntColumn
+    overhead_ns: IntColumn
+    """Part of the service that stops, moves and resizes cost."""
+    lost_ns: IntColumn
+    """Work that was done and lost with a failed node."""
+    attained_gpu_ns: IntColumn
+    """GPU-ns held."""
+    stops: IntColumn
+    moves: IntColumn
+    resizes: IntColumn
+    failures: IntColumn
+    placement_offset: IntColumn
+    placement_node: IntColumn
+    placement_gpus: IntColumn
+    """Of the last run of job k: entries `placement_offset[k]` to `placement_offset[k + 1]` - 1."""
+    node_gpus: IntColumn
+    node_names: tuple[str, ...]
+    decisions: int
+    decision_ns: IntColumn
+    """How long each decision took, of real time."""
+    wall_s: float
+    dropped: int = 0
+    """Jobs that the cluster can never hold, left out before the run."""
+    series: Series | None = None
+    spans: Spans | None = None
+    assumptions: Mapping[str, object] = field(default_factory=dict)
+    """Everything that the run assumed, by name, as values that JSON has."""
+
+    @classmethod
+    def of(
+        cls,
+        simulation: Simulation,
+        policy: str,
+        wall_s: float,
+        *,
+        dropped: int = 0,
+        assumptions: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Of a simulation that has come to its end; of a copy, with what its original had finished before."""
+        trace, cluster = simulation.trace, simulation.cluster
+        columns = {name: np.full(len(trace), _EMPTY.get(name, 0), dtype=np.int64) for name in _LOGGED}
+        placements = _from_logs(simulation.finished, columns, len(trace))
+        _from_active(_active(simulation), columns)
+        return cls(
+            policy=policy,
+            trace_name=trace.name,
+            job_ids=trace.job_ids,
+            model=trace.model,
+            user=trace.user,
+            submit_ns=trace.submit_ns,
+            num_gpus=trace.num_gpus,
+            duration_ns=trace.duration_ns,
+            first_start_ns=columns["first_start"],
+            finish_ns=columns["finish"],
+            service_ns=columns["service"],
+            wait_ns=columns["wait"],
+            overhead_ns=columns["overhead"],
+            lost_ns=columns["lost"],
+            attained_gpu_ns=columns["attained"],
+            stops=columns["stops"],
+            moves=columns["moves"],
+            resizes=columns["resizes"],
+            failures=columns["failures"],
+            placement_offset=placements[0],
+            placement_node=placements[1],
+            placement_gpus=placements[2],
+            node_gpus=np.array(cluster.gpus, dtype=np.int64),
+            node_names=cluster.names,
+            decisions=simulation.decisions,
+            decision_ns=np.array(simulation.decision_ns, dtype=np.int64),
+            wall_s=wall_s,
+            dropped=dropped,
+            series=_series(simulation),
+            spans=_spans(simulation),
+            assumptions=assumptions or {},
+        )
+
+    def __len__(self) -> int:
+        return len(self.job_ids)
+
+    @property
+    def done(self) -> BoolColumn:
+        """Which jobs finished."""
+        return np.not_equal(self.finish_ns, NOT_YET)
+
+    @property
+    def jct_ns(self) -> IntColumn:
+        """Finish - submit, of the jobs that finished."""
+        done = self.done
+        return (self.finish_ns - self.submit_ns)[done]
+
+    @property
+    def makespan_ns(self) -> int:
+        """Last finish - first submit; 0 where nothing finished."""
+        return int(self.finish_ns.max() - self.submit_ns.min()) if self.done.any() else 0
+
+    def nodes(self) -> list[str]:
+        """Where each job ran last, as `0:8+1:4`: 8 GPUs of node 0 and 4 of node 1; empty for a job that did not finish."""
+        parts = list(map("{}:{}".format, self.placement_node.tolist(), self.placement_gpus.tolist()))
+        offset = self.placement_offset.tolist()
+        return ["+".join(parts[begin:end]) for begin, end in pairwise(offset)]
+
+
+_EMPTY = {"first_start": NOT_YET, "finish": NOT_YET}
+
+
+def _from_logs(log: FinishLog, columns: Mapping[str, IntColumn], jobs: int) -> tuple[IntColumn, IntColumn, IntColumn]:
+    """Fill the columns with what finished; the placements of the last runs, in the order of the trace."""
+    rows: list[IntColumn] = []
+    nodes: list[IntColumn] = []
+    counts: list[IntColumn] = []
+    lengths = np.zeros(jobs, dtype=np.int64)
+    end: int | None = None
+    while True:
+        index = _ints(log.index)[:end]
+        for name in _LOGGED:
+            columns[name][index] = _ints(getattr(log, name))[:end]
+        offset = _ints(log.offset)[: len(index) + 1]
+        lengths[index] = np.diff(offset)
+        rows.append(np.repeat(index, np.diff(offset)))
+        nodes.append(_ints(log.nodes)[: offset[-1]])
+        counts.append(_ints(log.counts)[: offset[-1]])
+        if log.prefix is None:
+            break
+        log, end = log.prefix, log.prefix_length
+    node = np.concatenate(nodes)
+    order = np.lexsort((node, np.concatenate(rows)))
+    offset = np.concatenate(([0], np.cumsum(lengths)))
+    return offset, node[order], np.concatenate(counts)[order]
+
+
+def _from_active(jobs: Iterable[ActiveJob], columns: Mapping[str, IntColumn]) -> None:
+    """Fill the columns with how far jobs came that did not finish."""
+    for job in jobs:
+        row = job.index
+        columns["first_start"][row] = job.first_start
+        columns["overhead"][row] = job.overhead_served
+        for name in ("service", "wait", "lost", "attained", "stops", "moves", "resizes", "failures"):
+            columns[name][row] = getattr(job, name)
+
+
+def _active(simulation: Simulation) -> Iterator[ActiveJob]:
+    loop = simulation.loop
+    yield from loop.running
+    for queue in loop.queues:
+        yield from queue
+
+
+def _series(simulation: Simulation) -> Series | None:
+    log = simulation.loop.series
+    if log is None:
+        return None
+    return Series(_ints(log.time), _ints(log.free), _ints(log.waiting), _ints(log.running), _ints(log.empty))
+
+
+def _spans(simulation: Simulation) -> Spans | None:
+    log = simulation.loop.spans
+    if log is None:
+        return None
+    columns = (log.index, log.start, log.end, log.nodes, log.counts, log.offset)
+    return Spans(*map(_ints, columns))
+
+
+def _ints(values: Sequence[int]) -> IntColumn:
+    """The column of a log as an array of its own."""
+    return np.array(values, dtype=np.int64)
+
+
+# Files
+
+
+def prepare_folder(path: Path) -> None:
+    """Make the folder that results go into, before the run that they come from. Raises SettingError when that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".headway-sim"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise SettingError(
+            f"--out {path}: nothing can be written there ({error.strerror}); give a folder that you may write to"
+        ) from error
+
+
+def write_results(result: Result, summary: Mapping[str, object], folder: Path) -> None:
+    """`jobs.csv`, `summary.json` and, of a recorded run, `series.csv` into the folder. Raises SettingError."""
+    facts = {"summary": summary, "assumptions": result.assumptions}
+    try:
+        _write(folder / "jobs.csv", job_lines(result))
+        _write(folder / "summary.json", [json.dumps(facts, indent=2)])
+        if result.series is not None:
+            _write(folder / "series.csv", series_lines(result, result.series))
+    except OSError as error:
+        raise SettingError(f"--out {folder}: cannot be written ({error.strerror}); give another folder") from error
+
+
+def job_lines(result: Result) -> Iterator[str]:
+    """The lines of `jobs.csv`: a header, then one for each job in the order of the trace; times are exact."""
+    yield ",".join(JOB_COLUMNS)
+    jct = np.where(result.done, result.finish_ns - result.submit_ns, NOT_YET)
+    yield from map(
+        ",".join,
+        zip(
+            map(_quoted, result.job_ids),
+            _times(result.submit_ns),
+            _times(result.first_start_ns),
+            _times(result.finish_ns),
+            map(str, result.num_gpus.tolist()),
+            _times(jct),
+            _times(result.service_ns),
+            map(str, result.stops.tolist()),
+            result.nodes(),
+            strict=True,
+        ),
+    )
+
+
+def series_lines(result: Result, series: Series) -> Iterator[str]:
+    """The lines of `series.csv`: the cluster after each instant at which something happened."""
+    yield ",".join(SERIES_COLUMNS)
+    busy = busy_gpus(result, series)
+    counts = (column.tolist() for column in (busy, series.free, series.waiting, series.running, series.empty))
+    rows = (map(str, column) for column in counts)
+    yield from map(",".join, zip(_times(series.time), *rows, strict=True))
+
+
+def busy_gpus(result: Result, series: Series) -> IntColumn:
+    """GPUs held by jobs at each instant of the series, from the runs where they are known (nodes may be down)."""
+    spans = result.spans
+    if spans is None:
+        return int(result.node_gpus.sum()) - series.free
+    held = np.add.reduceat(spans.counts, spans.offset[:-1]) if len(spans) else np.zeros(0, dtype=np.int64)
+    time = np.concatenate((spans.start, spans.end))
+    order = np.argsort(time, kind="stable")
+    level = np.concatenate(([0], np.cumsum(np.concatenate((held, -held))[order])))
+    return level[np.searchsorted(time[order], series.time, side="right")]
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    """The lines at that path, whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _times(column: IntColumn) -> list[str]:
+    """Nanoseconds as decimal seconds, exactly; empty where there is no such time."""
+    return [seconds_text(time) if time >= 0 else "" for time in column.tolist()]
+
+
+def _quoted(text: str) -> str:
+    """The text as a field of a CSV."""
+    if any(char in text for char in ',"\r\n'):
+        return '"' + text.replace('"', '""') + '"'
+    return text

@@ -1,0 +1,135 @@
+"""Figures for people: what they are called, how they are written, which way is better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simulator.results.metrics import Figure
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MISSING = "–"  # noqa: RUF001 - a dash, where nothing was measured
+_UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
+
+
+def time_text(seconds: float) -> str:
+    """Seconds in the unit in which they read best."""
+    for length, unit in _UNITS:
+        if abs(seconds) >= 2 * length:
+            return f"{seconds / length:,.2f} {unit}"
+    return f"{seconds:,.3g} s" if abs(seconds) < 10 else f"{seconds:,.1f} s"
+
+
+def share_text(share: float) -> str:
+    """A share as percents."""
+    return f"{share:.1%}"
+
+
+def ratio_text(ratio: float) -> str:
+    """A ratio to three digits or more."""
+    return f"{ratio:,.3f}" if ratio < 100 else f"{ratio:,.0f}"
+
+
+def count_text(count: float) -> str:
+    """A count."""
+    return f"{count:,.0f}"
+
+
+def ms_text(ms: float) -> str:
+    """Milliseconds, or microseconds where there are less than one."""
+    return f"{ms * 1000:,.1f} µs" if ms < 1 else f"{ms:,.2f} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of `metrics.summary`."""
+
+    key: str
+    label: str
+    text: Callable[[float], str]
+    better: int = 0
+    """-1: the least is best; 1: the most; 0: neither."""
+
+
+ROWS = (
+    Row("jobs", "jobs", count_text),
+    Row("dropped", "dropped, too large", count_text),
+    Row("finished", "finished", count_text, 1),
+    Row("avg_jct_s", "average JCT", time_text, -1),
+    Row("p50_jct_s", "median JCT", time_text, -1),
+    Row("p90_jct_s", "90th percentile of JCT", time_text, -1),
+    Row("p99_jct_s", "99th percentile of JCT", time_text, -1),
+    Row("avg_service_s", "average service time (no queueing)", time_text, -1),
+    Row("avg_wait_s", "average wait, all waiting", time_text, -1),
+    Row("avg_first_wait_s", "average wait until the first start", time_text, -1),
+    Row("makespan_s", "makespan", time_text, -1),
+    Row("avg_slowdown", "average slowdown (JCT / ideal)", ratio_text, -1),
+    Row("p99_slowdown", "99th percentile of slowdown", ratio_text, -1),
+    Row("effectiveness", "effectiveness (ideal / JCT)", ratio_text, 1),
+    Row("utilization", "GPUs busy", share_text, 1),
+    Row("work_utilization", "GPUs' work done", share_text, 1),
+    Row("fragmentation", "fragmentation (SCHED2, eq. 1)", ratio_text, -1),
+    Row("avg_contention_sensitivity", "contention sensitivity, mean", ratio_text, -1),
+    Row("worst_contention_sensitivity", "contention sensitivity, worst", ratio_text, -1),
+    Row("avg_fairness", "finish-time fairness (Themis), mean", ratio_text, -1),
+    Row("worst_fairness", "finish-time fairness, worst", ratio_text, -1),
+    Row("preemptions", "preemptions", count_text, -1),
+    Row("moves", "moves", count_text, -1),
+    Row("resizes", "resizes", count_text),
+    Row("failures", "killed by failures", count_text, -1),
+    Row("overhead_gpu_s", "their cost, GPU time", time_text, -1),
+    Row("decisions", "decisions", count_text),
+    Row("decision_p50_ms", "decision takes, median", ms_text, -1),
+    Row("decision_p99_ms", "decision takes, 99th percentile", ms_text, -1),
+    Row("wall_s", "simulated in", time_text),
+    Row("jobs_per_s", "jobs simulated per second", count_text),
+)
+
+
+def text_of(row: Row, value: Figure) -> str:
+    """The figure as people read it."""
+    return MISSING if value is None else row.text(value)
+
+
+def best(row: Row, values: Sequence[Figure]) -> set[int]:
+    """Places of the best values; none where no way is better, or all are the same."""
+    known = [value for value in values if value is not None]
+    if not row.better or len(set(known)) < 2:
+        return set()
+    wanted = max(known) if row.better > 0 else min(known)
+    return {place for place, value in enumerate(values) if value == wanted}
+
+
+def shown(summaries: Sequence[Mapping[str, Figure]]) -> list[Row]:
+    """The rows that say something: not those that nobody measured, nor counts that are 0 for everyone."""
+    return [row for row in ROWS if any(summary.get(row.key) for summary in summaries)]
+
+
+def lines_of(summary: Mapping[str, Figure]) -> list[str]:
+    """One run's figures as lines of text."""
+    rows = shown([summary])
+    width = max(len(row.label) for row in rows) + 1
+    return [f"{row.label + ':':<{width}} {text_of(row, summary[row.key])}" for row in rows]
+
+
+def table_of(names: Sequence[str], summaries: Sequence[Mapping[str, Figure]], title: str) -> Table:
+    """Several runs' figures side by side, the best in bold."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", title=title, title_justify="left", title_style="")
+    table.add_column("")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in shown(summaries):
+        values = [summary.get(row.key) for summary in summaries]
+        winners = best(row, values)
+        cells = [
+            Text(text_of(row, value), style="bold green" if place in winners else "")
+            for place, value in enumerate(values)
+        ]
+        table.add_row(row.label, *cells)
+    return table

@@ -1,0 +1,47 @@
+"""What a recorded run was like over time, as SCHED2 draws it (Luan et al., figure 9): fragmentation, and GPUs that are wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from policies.model import FloatColumn, IntColumn
+from simulator.errors import SettingError
+from simulator.results.fragmentation import Fragmentation
+from simulator.results.result import NOT_YET, Result
+from simulator.traces.trace import NS_PER_S
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """Means over each of equal parts of a stretch of time, from the first submit on."""
+
+    begin_s: FloatColumn
+    """When each part begins, seconds from the first submit."""
+    fragmentation: FloatColumn
+    """Equation 1, mean over nodes. Runs that had not ended are not in it."""
+    required_gpus: FloatColumn
+    """GPUs that jobs want which have come and not yet started."""
+
+    @classmethod
+    def of(cls, result: Result, end_ns: int, bins: int) -> Self:
+        """Of a run that was recorded, until that instant of the trace's clock. Raises SettingError where it was not recorded."""
+        if result.spans is None:
+            raise SettingError("this run was not recorded; give settings=Settings(record=True)")
+        if bins < 1:
+            raise SettingError(f"bins is {bins!r}; give at least 1")
+        begin = int(result.submit_ns.min())
+        edges = np.linspace(begin, end_ns, bins + 1)
+        frag = Fragmentation.of(result.spans, result.node_gpus, begin, end_ns, bins)
+        return cls((edges[:-1] - begin) / NS_PER_S, frag.bins, _required(result, edges))
+
+
+def _required(result: Result, edges: FloatColumn) -> FloatColumn:
+    """Mean of what waiting jobs ask for between each two edges; waiting after a failure is not seen."""
+    start = np.where(np.equal(result.first_start_ns, NOT_YET), np.iinfo(np.int64).max, result.first_start_ns)
+    wanted: IntColumn = result.num_gpus
+    area = np.array([(wanted * (np.clip(edge, result.submit_ns, start) - result.submit_ns)).sum() for edge in edges])
+    length = np.diff(edges)
+    return np.divide(np.diff(area), length, out=np.zeros(len(length)), where=length > 0)

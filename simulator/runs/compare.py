@@ -1,0 +1,109 @@
+"""Several policies on the same trace: in parallel, as a table, as JSON, and as one page. Needs no typer."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from policies.rule import Ruled
+from simulator.errors import SettingError
+from simulator.results.metrics import Figure, summary
+from simulator.results.result import Result, prepare_folder, write_results
+from simulator.runs.one import command_line
+from simulator.runs.process_pool import in_parallel
+from simulator.runs.progress import Tell, bars, collect_seldom, drive
+from simulator.runs.scenario import Options, Scenario, make_policy, takes
+
+REPORT = "report.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One policy's run."""
+
+    figures: Mapping[str, Figure]
+    drawn: Mapping[str, object] | None
+    """What the page draws of it; None without a page."""
+
+
+def compare(options: Options, names: Sequence[str], out: Path | None = None, as_json: bool = False) -> None:
+    """Simulate the policies and print a table; with `out` write each one's files and a page. Raises SimulatorError, PolicyError."""
+    _check(options, names)
+    if out is not None:
+        prepare_folder(out)
+    scenario = Scenario.of(options, record=True)
+    begin = time.perf_counter()
+
+    def work(name: str, tell: Tell) -> Compared:
+        return _one(scenario, name, out, tell)
+
+    with bars() as progress:
+        tasks = {name: progress.add_task(name, total=1.0) for name in names}
+
+        def look(name: str, share: float) -> None:
+            progress.update(tasks[name], completed=share)
+            progress.refresh()
+
+        found = in_parallel(names, work, look)
+    if out is not None:
+        from simulator.runs.report.page import write_page
+
+        write_page(out / REPORT, scenario, [each.drawn for each in found if each.drawn], command_line())
+    figures = {name: each.figures for name, each in zip(names, found, strict=True)}
+    if as_json:
+        sys.stdout.write(json.dumps(figures) + "\n")
+        return
+    _print(figures, scenario, time.perf_counter() - begin)
+    if out is not None:
+        sys.stdout.write(f"\n{out / REPORT}\n")
+
+
+def _check(options: Options, names: Sequence[str]) -> None:
+    """Raises PolicyLoadError, SettingError for policies that cannot be, before the trace is read."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if not names or twice:
+        raise SettingError(f"--policies: {twice[0]} is there twice" if twice else "--policies: give a,b,c")
+    made = {name: make_policy(name, options, lenient=True) for name in names}
+    followed = any(isinstance(policy, Ruled) or takes(name, "layout") for name, policy in made.items())
+    if options.placement is not None and not followed:
+        raise SettingError("none of the policies takes --placement; leave it out")
+
+
+def _one(scenario: Scenario, name: str, out: Path | None, tell: Tell) -> Compared:
+    """In a process of its own: one policy's run."""
+    policy = make_policy(name, scenario.options, lenient=True)
+    begin = time.perf_counter()
+    simulation, dropped = scenario.simulation(policy)
+    collect_seldom()
+    drive(simulation, tell)
+    wall_s = time.perf_counter() - begin
+    assumptions = scenario.assumptions(name, policy) | {"command": command_line()}
+    result = Result.of(simulation, name, wall_s, dropped=dropped, assumptions=assumptions)
+    figures = summary(result)
+    if out is None:
+        return Compared(figures, None)
+    from simulator.runs.report.data import of_run
+
+    folder = out / name.replace("/", "_")
+    prepare_folder(folder)
+    write_results(result, figures, folder)
+    models = scenario.models(policy)
+    return Compared(figures, of_run(result, figures, simulation.trace, models, scenario.cluster.topology))
+
+
+def _print(figures: Mapping[str, Mapping[str, Figure]], scenario: Scenario, wall_s: float) -> None:
+    from rich.console import Console
+
+    from simulator.results.table import table_of
+
+    title = f"[bold]{scenario.trace.name}[/bold] on {scenario.options.cluster}, all in {wall_s:.1f} s"
+    console = Console()
+    table = table_of(list(figures), list(figures.values()), title)
+    if console.is_terminal:
+        console.print(table)
+    else:
+        Console(width=60 + 18 * len(figures)).print(table)

@@ -1,0 +1,236 @@
+"""What is to be simulated: the options of the command line, checked, and what they stand for."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from policies.api import Policy, load_policy, option_names, parse_policy
+from policies.rule import Layout, Ruled
+from simulator.cluster.cluster import Cluster, parse_cluster
+from simulator.engine.job_sizes import Sizes
+from simulator.engine.settings import Estimates, Settings
+from simulator.engine.simulation import Simulation
+from simulator.errors import SettingError, TraceError
+from simulator.slowdown.api import SlowdownModel
+from simulator.traces.read import read_trace
+from simulator.traces.trace import Trace
+
+if TYPE_CHECKING:
+    from simulator.slowdown.profiles import Profiles
+
+PLACEMENTS = {"consolidated": "consolidated", "any": "anywhere"}
+"""Words of --placement, and of the policies' option `layout`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a run, as they were given. Raises SettingError for a number that is out of its range."""
+
+    trace: Path
+    cluster: str
+    slowdown: tuple[str, ...] = ("locality",)
+    placement: str | None = None
+    """None: not given, which is as `consolidated`."""
+    preempt_cost_s: float | None = None
+    round_s: float | None = None
+    seed: int | None = None
+    limit: int | None = None
+    estimates: str = "true"
+    drop_impossible: bool = False
+    preemptible_share: float = 1.0
+    checkpoint_interval_s: float | None = None
+    failures: str | None = None
+    profiles: Path | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """Everything that runs of several policies have in common."""
+
+    options: Options
+    trace: Trace
+    cluster: Cluster
+    settings: Settings
+    read_s: float
+    """How long reading the trace took."""
+
+    @classmethod
+    def of(cls, options: Options, *, record: bool) -> Scenario:
+        """What the options stand for. Raises SimulatorError for what they do not allow."""
+        cluster = parse_cluster(options.cluster)
+        models_of(options.slowdown, options, cluster)
+        begin = time.perf_counter()
+        trace = read_trace(options.trace, options.limit)
+        read_s = time.perf_counter() - begin
+        return cls(options, trace, cluster, _settings(options, cluster, trace, record), read_s)
+
+    def simulation(self, policy: Policy) -> tuple[Simulation, int]:
+        """A run of that policy that has not begun, and how many jobs were dropped. Raises SimulatorError."""
+        trace, dropped = self._possible(policy)
+        models = self.models(policy)
+        # A policy that is its rule is never shown a state, and so no profiles.
+        profiles = None if isinstance(policy, Ruled) else _profiles(self.options.profiles)
+        return Simulation(trace, self.cluster, policy, self.settings, models, profiles), dropped
+
+    def models(self, policy: Policy) -> list[SlowdownModel]:
+        """New slowdown models, those of a run of that policy. Raises SimulatorError."""
+        return models_of(self.slowdown(policy), self.options, self.cluster)
+
+    def slowdown(self, policy: Policy) -> tuple[str, ...]:
+        """The slowdown models of a run of that policy: those that were asked for, and `scaling` where jobs are resized.
+
+        Raises SettingError where jobs are resized and no model may say how fast they are then.
+        """
+        asked = self.options.slowdown
+        if not (policy.spec.resizes and self.trace.elastic) or any(
+            text.partition(":")[0] == "scaling" for text in asked
+        ):
+            return asked
+        if asked == ("none",):
+            raise SettingError(
+                f"policy {policy.spec.name} gives elastic jobs other sizes, and with --slowdown none they would not be faster "
+                "or slower for it; give --slowdown scaling, or leave it out"
+            )
+        return (*asked, "scaling")
+
+    def assumptions(self, name: str, policy: Policy) -> dict[str, object]:
+        """What a run of that policy assumes, as values that JSON has."""
+        options, settings = self.options, self.settings
+        rule = policy.rule if isinstance(policy, Ruled) else None
+        return {
+            "policy": name,
+            "policy_source": policy.spec.source,
+            "trace": str(options.trace),
+            "trace_rows": len(self.trace),
+            "limit": options.limit,
+            "cluster": options.cluster,
+            "nodes": self.cluster.num_nodes,
+            "gpus": self.cluster.num_gpus,
+            "network": self.cluster.topology.kind,
+            "placement": "the policy's own" if rule is None else _PLACEMENT_OF[rule.layout],
+            "round_s": policy.spec.round_s,
+            "slowdown": list(self.slowdown(policy)),
+            "profiles": str(options.profiles) if options.profiles else "built in",
+            "preempt_cost_s": "by model" if settings.preempt_cost_s is None else settings.preempt_cost_s,
+            "preemptible_share": settings.preemptible_share,
+            "checkpoint_interval_s": options.checkpoint_interval_s,
+            "estimates": options.estimates,
+            "failures": options.failures,
+            "node_changes": len(settings.changes),
+            "seed": settings.seed,
+        }
+
+    def _possible(self, policy: Policy) -> tuple[Trace, int]:
+        """The jobs that the cluster can hold, and how many it cannot. Raises TraceError if there are some and they may not be."""
+        layout = policy.rule.layout if isinstance(policy, Ruled) else Layout.ANYWHERE
+        fits = Sizes(self.trace, self.cluster).possible(layout)
+        dropped = len(self.trace) - int(fits.sum())
+        if not dropped:
+            return self.trace, 0
+        if self.options.drop_impossible:
+            return self.trace.take(fits), dropped
+        row = int(np.flatnonzero(~fits)[0])
+        total, nodes = self.cluster.num_gpus, self.cluster.num_nodes
+        raise TraceError(
+            f"is more than the cluster ({total} GPUs on {nodes} nodes) can ever give job {self.trace.job_ids[row]}",
+            mend=f"take a larger cluster, or leave such jobs ({dropped}) out with --drop-impossible",
+            path=self.options.trace,
+            line=int(self.trace.file_rows[row]) + 2,
+            column="num_gpus",
+            text=str(self.trace.num_gpus[row]),
+        )
+
+
+_PLACEMENT_OF = {Layout.CONSOLIDATED: "consolidated", Layout.ANYWHERE: "any"}
+
+
+def make_policy(text: str, options: Options, *, lenient: bool = False) -> Policy:
+    """The policy of NAME[:key=value,...] with what --placement, --round and --seed say. Raises PolicyLoadError, SettingError.
+
+    A policy that decides at events only goes without rounds, and one whose rule says where jobs go (srtf-count) keeps to it.
+    Another that does not take --placement makes it an error; with `lenient` it is left out, as where policies share options.
+    """
+    name, own = parse_policy(text)
+    given: dict[str, tuple[str, object]] = {}
+    if options.placement is not None:
+        given["layout"] = (f"--placement {options.placement}", PLACEMENTS[options.placement])
+    if options.round_s is not None:
+        given["round_s"] = (f"--round {options.round_s:g}", options.round_s)
+    taken = option_names(name) if given or options.seed is not None else frozenset()
+    if options.seed is not None and "seed" in taken:
+        own.setdefault("seed", options.seed)
+    for key, (flag, value) in given.items():
+        if key in own:
+            raise SettingError(f"{flag} and {key} of --policy {text} say the same twice; leave one out")
+        if key in taken:
+            own[key] = value
+        elif key == "layout" and not lenient and not isinstance(load_policy(name, own), Ruled):
+            raise SettingError(f"policy {name} takes no {flag.split()[0]}; leave it out, or take another policy")
+    return load_policy(name, own)
+
+
+def takes(text: str, key: str) -> bool:
+    """Whether the policy of NAME[:key=value,...] has that option. Raises PolicyLoadError."""
+    return key in option_names(parse_policy(text)[0])
+
+
+def models_of(names: tuple[str, ...], options: Options, cluster: Cluster) -> list[SlowdownModel]:
+    """New slowdown models of these names, with --profiles. Raises SimulatorError."""
+    if names == ("none",):
+        return []
+    from simulator.slowdown.registry import build
+
+    return build(names, topology=cluster.topology, profiles=_profiles(options.profiles))
+
+
+def _profiles(path: Path | None) -> Profiles:
+    if path is None:
+        from simulator.slowdown.papers import paper_profiles
+
+        return paper_profiles()
+    from simulator.slowdown.store import load_profiles
+
+    return load_profiles(path)
+
+
+def _check(options: Options) -> None:
+    """Raises SettingError for a number that is out of its range."""
+    cost, every, share = options.preempt_cost_s, options.checkpoint_interval_s, options.preemptible_share
+    if options.placement is not None and options.placement not in PLACEMENTS:
+        raise SettingError(f"--placement {options.placement!r}: give {' or '.join(PLACEMENTS)}")
+    if cost is not None and not (math.isfinite(cost) and 0 <= cost < 1e9):
+        raise SettingError(f"--preempt-cost {cost:g}: give seconds, 0 or more")
+    if options.round_s is not None and not (math.isfinite(options.round_s) and options.round_s >= 0):
+        raise SettingError(f"--round {options.round_s:g}: give seconds, or 0 for no rounds")
+    if every is not None and not (math.isfinite(every) and every > 0):
+        raise SettingError(f"--checkpoint-interval {every:g}: give seconds, more than 0")
+    if not 0 <= share <= 1:
+        raise SettingError(f"--preemptible-share {share:g}: give a share from 0 to 1")
+    if options.seed is not None and options.seed < 0:
+        raise SettingError(f"--seed {options.seed}: give a whole number, 0 or more")
+
+
+def _settings(options: Options, cluster: Cluster, trace: Trace, record: bool) -> Settings:
+    from simulator.engine.failures import failures_from
+
+    seed = options.seed or 0
+    changes = failures_from(options.failures, cluster, trace, seed) if options.failures else ()
+    every = options.checkpoint_interval_s
+    return Settings(
+        seed=seed,
+        estimates=Estimates.parse(options.estimates),
+        preempt_cost_s=options.preempt_cost_s,
+        preemptible_share=options.preemptible_share,
+        checkpoint_interval_s=math.inf if every is None else every,
+        changes=changes,
+        record=record,
+    )

@@ -1,0 +1,196 @@
+"""Which traces a training learns from, which it is validated on, and which nobody learns from.
+
+Workloads give another trace for every seed, and the three have no seed in common. Traces of users are cut in time: the first 60 %
+of each one's jobs are learned from, the next 20 % validate, the last 20 % are left for tests. Each part is cut into
+windows of about as many jobs as an episode has; a window begins on an empty cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from policies.learned.training.systems import TEST_SEEDS, Jobs, Scene
+from policies.rule import Layout
+from simulator.cluster.cluster import Cluster
+from simulator.engine.job_sizes import Sizes
+from simulator.errors import TraceError
+from simulator.traces.files import first_bytes
+from simulator.traces.formats import FORMATS, load_log
+from simulator.traces.generators import from_text, generate
+from simulator.traces.generators.workload import Workload
+from simulator.traces.read import read_trace
+from simulator.traces.trace import Trace
+
+TRAINING, VALIDATION = 0.6, 0.2
+"""Shares of a user's trace; the rest is for tests."""
+FEWEST = 30
+"""Jobs of a user's trace: with less there is nothing to judge by."""
+TESTS = 5
+"""Seeds of a test, unless more or fewer are asked for."""
+_SACCT = b"JobIDRaw|"
+
+
+@dataclass(frozen=True)
+class Data:
+    """Traces by what they are for."""
+
+    training: Sequence[Trace]
+    validation: Sequence[Trace]
+    tests: Sequence[Trace]
+    says: str
+    """What it is, in a phrase."""
+    sha256: str
+    notes: tuple[str, ...] = ()
+    """What users should know of it: what was left out."""
+    each: int | None = None
+    """Test traces of one seed; None where they are of users, and have none."""
+
+    def some_tests(self, seeds: int | None) -> Sequence[Trace]:
+        """The test traces of so many seeds, or so many of users' traces; None: `TESTS` seeds, or all that users gave."""
+        return self.tests[:seeds] if self.each is None else self.tests[: (seeds or TESTS) * self.each]
+
+
+class Drawn(Sequence[Trace]):
+    """Traces of workloads, drawn when they are asked for: number n is of workload n mod W.
+
+    Invariant: equal workloads, seeds and numbers give equal traces.
+    """
+
+    def __init__(self, workloads: Sequence[tuple[str, Workload]], seeds: Sequence[int]) -> None:
+        self._workloads = workloads
+        self._seeds = seeds
+
+    def __len__(self) -> int:
+        return len(self._workloads) * len(self._seeds)
+
+    @overload
+    def __getitem__(self, number: int) -> Trace: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Trace]: ...
+    def __getitem__(self, number: int | slice) -> Trace | list[Trace]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        which, seed = number % len(self._workloads), number // len(self._workloads)
+        like, workload = self._workloads[which]
+        return generate(like, replace(workload, seed=int(self._seeds[seed])))
+
+
+def of_scene(scene: Scene, cluster: Cluster) -> Data:
+    """The scene's workloads, for that cluster. Raises TraceError."""
+    if not scene.workloads:
+        raise TraceError("there are no jobs", mend="give --traces")
+    workloads = [(each.like, _workload(each, cluster)) for each in scene.workloads]
+    training, validation, tests = (
+        Drawn(workloads, seeds) for seeds in (scene.training_seeds, scene.validation_seeds, TEST_SEEDS)
+    )
+    for number in range(len(workloads)):
+        # What cannot be drawn for this cluster is found here, and not in the worker of an environment.
+        training[number]
+    content = repr((workloads, list(scene.validation_seeds), _range(scene.training_seeds)))
+    says = _says(workloads)
+    return Data(training, validation, tests, says, hashlib.sha256(content.encode()).hexdigest(), (), len(workloads))
+
+
+def of_files(texts: Sequence[str], cluster: Cluster, window: int, *, whole: bool = False) -> Data:
+    """Users' traces; `whole`: all of them for tests. Raises TraceError."""
+    training: list[Trace] = []
+    validation: list[Trace] = []
+    tests: list[Trace] = []
+    notes: list[str] = []
+    digest = hashlib.sha256()
+    jobs = 0
+    for text in texts:
+        trace, left_out = read_any(text)
+        digest.update(_content(trace))
+        trace, too_large = possible(trace, cluster)
+        left_out |= {"jobs that the cluster can never hold": too_large} if too_large else {}
+        notes += [f"{text}: left out: {count:,} {why}" for why, count in left_out.items()]
+        if len(trace) < FEWEST:
+            raise TraceError(
+                f"has {len(trace)} jobs to learn from", mend=f"give a trace of at least {FEWEST}", path=text
+            )
+        jobs += len(trace)
+        for part, piece in zip((training, validation, tests), _cut(trace, whole=whole), strict=True):
+            part.extend(windows(piece, window))
+    digest.update(f"{TRAINING} {VALIDATION} {window} {whole}".encode())
+    parts = (
+        "all for tests"
+        if whole
+        else f"the first {TRAINING:.0%}, the next {VALIDATION:.0%} for validation, the rest for tests"
+    )
+    says = f"{', '.join(texts)} ({jobs:,} jobs: {parts})"
+    return Data(training, validation, tests, says, digest.hexdigest(), tuple(notes))
+
+
+def read_any(text: str) -> tuple[Trace, dict[str, int]]:
+    """The trace of FILE or FORMAT:FILE, and what was left out of it. What sacct wrote is known by its first line.
+
+    Raises TraceError.
+    """
+    form, colon, rest = text.partition(":")
+    if colon and form in FORMATS:
+        loaded = load_log(form, [Path(rest)] if rest else [])
+        return loaded.trace, dict(loaded.skipped)
+    path = Path(text)
+    if path.is_file() and first_bytes(path, len(_SACCT)) == _SACCT:
+        loaded = load_log("sacct", [path])
+        return loaded.trace, dict(loaded.skipped)
+    return read_trace(path).from_zero(), {}
+
+
+def possible(trace: Trace, cluster: Cluster) -> tuple[Trace, int]:
+    """The jobs that every policy could place on the empty cluster, and how many others there were."""
+    sizes = Sizes(trace, cluster)
+    fits = sizes.possible(Layout.CONSOLIDATED) & sizes.possible(Layout.ANYWHERE)
+    return trace.take(fits), int((~fits).sum())
+
+
+def windows(trace: Trace, jobs: int) -> list[Trace]:
+    """The trace in pieces of about so many jobs, each with its first submit at 0."""
+    if not len(trace):
+        return []
+    pieces = np.array_split(np.arange(len(trace)), max(1, round(len(trace) / jobs)))
+    return [trace.take(rows).from_zero() for rows in pieces]
+
+
+def _cut(trace: Trace, *, whole: bool) -> list[Trace]:
+    shares = (0.0, 0.0, 0.0, 1.0) if whole else (0.0, TRAINING, TRAINING + VALIDATION, 1.0)
+    return [trace.take(np.arange(begin, end)) for begin, end in pairwise(round(len(trace) * each) for each in shares)]
+
+
+def _workload(jobs: Jobs, cluster: Cluster) -> Workload:
+    texts = {name: _text(value) for name, value in jobs.parameters.items()}
+    return from_text(jobs.like, {**texts, "cluster_gpus": str(cluster.num_gpus)})
+
+
+def _text(value: object) -> str:
+    return "/".join(map(str, value)) if isinstance(value, tuple | list | range) else str(value)
+
+
+def _says(workloads: Sequence[tuple[str, Workload]]) -> str:
+    """What they have in common once, and then what each has besides."""
+    kinds: dict[str, list[str]] = {}
+    for like, workload in workloads:
+        own = [mix] if (mix := getattr(workload, "mix", "")) else []
+        own += [f"load {workload.load:g}"] if workload.load is not None else []
+        kinds.setdefault(f"{like}, {workload.jobs} jobs, {workload.arrivals}", []).append(" at ".join(own))
+    return " and ".join(f"{kind} ({'; '.join(own)})" if any(own) else kind for kind, own in kinds.items())
+
+
+def _range(seeds: Sequence[int]) -> Any:
+    return seeds if isinstance(seeds, range) else list(seeds)
+
+
+def _content(trace: Trace) -> bytes:
+    """What a run sees of a trace."""
+    columns = (trace.submit_ns, trace.num_gpus, trace.duration_ns, trace.batch_size, trace.preemptible)
+    return b"".join(np.ascontiguousarray(each).tobytes() for each in columns) + "\n".join(trace.model).encode()

@@ -1,0 +1,232 @@
+"""The ground that learned policies are trained on: traces, a cluster and how jobs slow each other down, from a scene or from users.
+
+Registered in the entry-point group `headway.grounds`; `policies.learned.training.systems` says what recipes may ask of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from policies.api import Policy
+from policies.errors import TrainingError
+from policies.learned.training.systems import FIGURE, Given, Judged, Played, Scene, Tell
+from policies.model import ClusterState
+from simulator.cluster.cluster import Cluster, cluster_of, parse_cluster
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
+from simulator.errors import SimulatorError
+from simulator.results import metrics
+from simulator.results.result import Result
+from simulator.runs.process_pool import in_parallel
+from simulator.runs.progress import drive
+from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.registry import NONE, build
+from simulator.slowdown.store import load_profiles
+from simulator.traces.trace import NS_PER_S, Trace
+from simulator.training.data_sets import Data, of_files, of_scene
+
+FIGURES: dict[str, Callable[[Result], float | None]] = {
+    FIGURE: metrics.average_jct_s,
+    "p90_jct_s": lambda result: metrics.percentile_jct_s(result, 90),
+    "avg_service_s": metrics.average_service_s,
+    "makespan_s": metrics.makespan_s,
+    "utilization": metrics.utilization,
+    "effectiveness": metrics.effectiveness,
+}
+"""What a validation tells; all are there when every job has finished."""
+_RUN = "run "
+
+
+@dataclass
+class SimulatorGround:
+    """A `policies.learned.training.systems.Ground`. Invariant: nothing is read again, so that what is trained on stays as it is."""
+
+    data_of: Data
+    cluster: Cluster
+    slowdown: tuple[str, ...]
+    profiles: Profiles
+    data: str
+    data_sha256: str
+    _envs: list[gymnasium.vector.VectorEnv[Any, Any, Any]] = field(default_factory=list)
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Of every node."""
+        return self.cluster.gpus
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What users should know of their data."""
+        return self.data_of.notes
+
+    def envs(self, env: str, count: int, **options: Any) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+        """That environment on training traces, in processes. Raises TrainingError for options that it has not."""
+        import simulator.envs  # noqa: F401 - registers them
+
+        with _as_training_errors():
+            made = gymnasium.make_vec(
+                env,
+                num_envs=count,
+                vectorization_mode="vector_entry_point",
+                autoreset=AutoresetMode.SAME_STEP,
+                traces=self.data_of.training,
+                cluster=self.cluster,
+                slowdown=self._texts,
+                profiles=self.profiles,
+                **options,
+            )
+        self._envs.append(made)
+        return made
+
+    def example(self, number: int = 0) -> ClusterState:
+        """The cluster when the first jobs of that training trace have come."""
+        training = self.data_of.training
+        simulation = Simulation(
+            training[number % len(training)], self.cluster, None, Settings(), self.models(), self.profiles
+        )
+        simulation.advance()
+        return simulation.state()
+
+    def play(
+        self, policies: Sequence[Policy], numbers: Sequence[int], keep: Callable[[Policy], Any] | None = None
+    ) -> list[Played]:
+        """Policies on training traces, each run in a process of its own. Raises TrainingError."""
+        training = self.data_of.training
+        runs = [(policy, training, number % len(training)) for policy, number in zip(policies, numbers, strict=True)]
+        return self._runs(runs, keep)
+
+    def validate(self, policy: Policy) -> dict[str, float]:
+        """Means over the validation traces. Raises TrainingError for a policy that leaves jobs unfinished."""
+        validation = self.data_of.validation
+        played = self._runs([(policy, validation, number) for number in range(len(validation))], None)
+        return {name: float(np.mean([each.figures[name] for each in played])) for name in FIGURES}
+
+    def judge(self, policies: Mapping[str, Policy], seeds: int | None, tell: Tell) -> Judged:
+        """Policies on the same test traces. Raises TrainingError."""
+        traces = self.data_of.some_tests(seeds)
+        work = {
+            f"{name} on {number}. {trace.name}": partial(self._result, policy, trace, name)
+            for name, policy in policies.items()
+            for number, trace in enumerate(traces, 1)
+        }
+        shares = dict.fromkeys(work, 0.0)
+
+        def look(label: str, share: float) -> None:
+            shares[label] = share
+            tell(sum(shares.values()) / len(shares))
+
+        with _as_training_errors():
+            found = in_parallel(list(work), lambda label, _tell: metrics.summary(work[label]()), look)
+        each = iter(found)
+        names = tuple(trace.name for trace in traces)
+        return Judged(names, {name: [next(each) for _ in traces] for name in policies}, self.data_of.each or 1)
+
+    def models(self) -> list[SlowdownModel]:
+        """New slowdown models."""
+        return build(self._texts, topology=self.cluster.topology, profiles=self.profiles)
+
+    def close(self) -> None:
+        """End the environments."""
+        while self._envs:
+            self._envs.pop().close()
+
+    @property
+    def _texts(self) -> tuple[str, ...]:
+        return () if self.slowdown == (NONE,) else self.slowdown
+
+    def _runs(
+        self, runs: Sequence[tuple[Policy, Sequence[Trace], int]], keep: Callable[[Policy], Any] | None
+    ) -> list[Played]:
+        def work(name: str, _tell: object) -> Played:
+            policy, traces, number = runs[int(name.removeprefix(_RUN))]
+            return self._run(policy, traces[number], keep)
+
+        with _as_training_errors():
+            names = [f"{_RUN}{place}" for place in range(len(runs))]
+            # A training heeds a SIGTERM at its next clean place, and needs these runs until then.
+            return in_parallel(names, work, lambda _name, _share: None, outlast_sigterm=True)
+
+    def _run(self, policy: Policy, trace: Trace, keep: Callable[[Policy], Any] | None) -> Played:
+        result = self._result(policy, trace, policy.spec.name)
+        if not result.done.all():
+            left = [job_id for job_id, done in zip(result.job_ids, result.done.tolist(), strict=True) if not done]
+            raise TrainingError(
+                f"{policy.spec.name} left {len(left)} of {len(trace)} jobs of {trace.name} waiting for ever, {left[0]} first; "
+                "it must start whoever fits when nothing runs"
+            )
+        figures = {name: float(figure) for name, of in FIGURES.items() if (figure := of(result)) is not None}
+        return Played(figures, result.jct_ns / NS_PER_S, keep(policy) if keep else None)
+
+    def _result(self, policy: Policy, trace: Trace, name: str) -> Result:
+        begin = time.perf_counter()
+        simulation = Simulation(trace, self.cluster, policy, Settings(), self.models(), self.profiles)
+        drive(simulation)
+        return Result.of(simulation, name, time.perf_counter() - begin)
+
+
+def ground(scene: Scene, given: Given) -> SimulatorGround:
+    """What was given, and the rest as the scene has it. Raises TrainingError for what cannot be."""
+    with _as_training_errors():
+        return _ground(scene, given)
+
+
+def _ground(scene: Scene, given: Given) -> SimulatorGround:
+    cluster, of_cluster = _cluster(scene, given)
+    slowdown = given.slowdown or scene.slowdown
+    profiles = load_profiles(given.profiles) if given.profiles else paper_profiles(*scene.papers)
+    build(() if slowdown == (NONE,) else slowdown, topology=cluster.topology, profiles=profiles)
+    data = (
+        of_files(given.traces, cluster, scene.window, whole=given.whole) if given.traces else of_scene(scene, cluster)
+    )
+    says = f"{data.says}; on {_says(scene, given, cluster)}; slowdown {', '.join(slowdown)}"
+    if given.profiles:
+        says += f" by the profiles of {given.profiles}"
+    parts = (data.sha256, of_cluster, repr(slowdown), _of_profiles(profiles))
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return SimulatorGround(data, cluster, slowdown, profiles, says, digest)
+
+
+@contextmanager
+def _as_training_errors() -> Iterator[None]:
+    """Recipes and command lines of policies know no error of the simulator."""
+    try:
+        yield
+    except SimulatorError as error:
+        raise TrainingError(str(error)) from error
+
+
+def _cluster(scene: Scene, given: Given) -> tuple[Cluster, str]:
+    """The cluster, and what pins it down."""
+    if given.cluster is not None:
+        cluster = parse_cluster(given.cluster)
+        path = Path(given.cluster)
+        return cluster, json.dumps(tomllib.loads(path.read_text()), default=str) if path.is_file() else given.cluster
+    if isinstance(scene.cluster, str):
+        return parse_cluster(scene.cluster), scene.cluster
+    return cluster_of(scene.cluster), json.dumps(scene.cluster, default=str)
+
+
+def _says(scene: Scene, given: Given, cluster: Cluster) -> str:
+    text = given.cluster or (scene.cluster if isinstance(scene.cluster, str) else "")
+    nodes = f"{cluster.num_nodes} nodes of {cluster.num_gpus} GPUs in {len(set(cluster.racks))} racks"
+    return text if text and not Path(text).is_file() else f"{text} ({nodes})" if text else nodes
+
+
+def _of_profiles(profiles: Profiles) -> str:
+    models: Mapping[str, object] = profiles.models
+    return repr((sorted(models.items()), sorted(profiles.pairs.items()), profiles.interference, profiles.ring))

@@ -1,0 +1,1 @@
+"""What the demonstration shows while it runs and at its end."""

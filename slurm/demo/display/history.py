@@ -1,0 +1,131 @@
+"""From one look after the other to what became of every job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from slurm.demo.display.view import ClusterView, JobView, Stage
+from slurm.demo.workload import Training
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What became of one job. Times in seconds."""
+
+    label: str
+    request: str
+    job_id: str
+    state: str
+    """Slurm's word, such as COMPLETED; "" when it was never seen."""
+    gpus: tuple[tuple[str, int], ...]
+    why: str
+    wait_s: float | None
+    """From submission to start."""
+    jct_s: float | None
+    """From submission to end."""
+    step_ms: float | None = None
+    """Mean time of a training step, as the job itself measured it."""
+
+    @property
+    def completed(self) -> bool:
+        """Whether it ran to its end."""
+        return self.jct_s is not None and self.state == "COMPLETED"
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The same mix, run once."""
+
+    scheduler: str
+    jobs: tuple[JobResult, ...]
+    makespan_s: float | None
+    """From the first submission to the last end; None when a job did not end."""
+
+    @property
+    def mean_wait_s(self) -> float | None:
+        """Mean over the jobs that ended."""
+        return _mean(job.wait_s for job in self.jobs if job.jct_s is not None)
+
+    @property
+    def mean_jct_s(self) -> float | None:
+        """Mean over the jobs that ended."""
+        return _mean(job.jct_s for job in self.jobs)
+
+    @property
+    def completed(self) -> bool:
+        """Whether every job ran to its end."""
+        return all(job.completed for job in self.jobs)
+
+
+class History:
+    """Remembers the last that was seen of each job: Slurm forgets where an ended job ran, and why.
+
+    Invariant: one entry per job of the mix, in the mix's order, from the beginning on.
+    """
+
+    def __init__(self, mix: Sequence[Training]) -> None:
+        self._requests = {label: training.request_text for training in mix for label in training.labels}
+        self._jobs = {label: JobView(label, "", Stage.EXPECTED) for label in self._requests}
+
+    @property
+    def jobs(self) -> Mapping[str, JobView]:
+        """Every job of the mix as last seen; later looks do not change what was returned."""
+        return dict(self._jobs)
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether nothing more happens."""
+        return all(job.stage.ended for job in self._jobs.values())
+
+    def request(self, label: str) -> str:
+        """What a job asked for."""
+        return self._requests[label]
+
+    def update(self, view: ClusterView) -> list[JobView]:
+        """Take in a look. Returns the jobs whose stage has changed, as they are now."""
+        changed = []
+        for label, seen in view.jobs.items():
+            before = self._jobs.get(label)
+            if before is None:  # somebody else's job
+                continue
+            reason_holds = before.stage is not Stage.WAITING or seen.stage is Stage.WAITING
+            now = replace(seen, gpus=seen.gpus or before.gpus, why=seen.why or (before.why if reason_holds else ""))
+            self._jobs[label] = now
+            if now.stage is not before.stage:
+                changed.append(now)
+        return changed
+
+    def explain(self, label: str, why: str) -> None:
+        """Note why a job runs where it does."""
+        self._jobs[label] = replace(self._jobs[label], why=why)
+
+    def result(self, scheduler: str, step_ms: Mapping[str, float]) -> RunResult:
+        """What became of all of them."""
+        ends = [job.end_s for job in self._jobs.values() if job.end_s is not None]
+        submits = [job.submit_s for job in self._jobs.values() if job.submit_s]
+        complete = len(ends) == len(self._jobs)
+        return RunResult(
+            scheduler=scheduler,
+            jobs=tuple(self._result(job, step_ms.get(job.label)) for job in self._jobs.values()),
+            makespan_s=max(ends) - min(submits) if complete and submits else None,
+        )
+
+    def _result(self, job: JobView, step_ms: float | None) -> JobResult:
+        ended = job.stage.ended and job.end_s is not None
+        return JobResult(
+            label=job.label,
+            request=self._requests[job.label],
+            job_id=job.job_id,
+            state=job.state,
+            gpus=job.gpus,
+            why=job.why,
+            wait_s=None if job.start_s is None else max(job.start_s - job.submit_s, 0.0),
+            jct_s=max(job.end_s - job.submit_s, 0.0) if ended and job.end_s is not None else None,
+            step_ms=step_ms,
+        )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

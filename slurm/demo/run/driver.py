@@ -1,0 +1,121 @@
+"""Runs the mix once: submits each script at its time, looks once a second, and remembers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from slurm.demo.display.history import History, RunResult
+from slurm.demo.display.screen import Frame, Screen
+from slurm.demo.display.view import ClusterView, JobView, Stage
+from slurm.demo.errors import DemoError
+from slurm.demo.workload import Training
+
+_LOOK_EVERY_S = 1.0
+
+
+class World(Protocol):
+    """A cluster that jobs can be submitted to and looked at."""
+
+    scheduler: str
+    """Who schedules there, in a few words."""
+    rate_mbps: float | None
+    """What a NIC can carry; None where there are none."""
+
+    def submit(self, training: Training) -> None:
+        """Submit one script. Raises DemoError or MiniClusterError."""
+
+    def look(self) -> ClusterView:
+        """The cluster now."""
+
+    def reason(self, job: JobView) -> str:
+        """Why a job that has started runs where it does; "" when nobody says."""
+
+    def last_words(self, label: str) -> str:
+        """The end of a job's log, for jobs that failed."""
+
+    def step_ms(self) -> Mapping[str, float]:
+        """Job label → mean time of a training step, of jobs that told one."""
+
+
+class Timer(Protocol):
+    """Time that passes, for the driver."""
+
+    def now(self) -> float:
+        """Seconds, from anywhere."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class MonotonicTimer:
+    """The machine's."""
+
+    def now(self) -> float:
+        """Seconds."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run to be driven."""
+
+    title: str
+    world: World
+    mix: Sequence[Training]
+    limit_s: float
+    """The run is given up after so long."""
+
+
+def drive(run: Run, screen: Screen, timer: Timer) -> RunResult:
+    """Submit, look and show until every job has ended. Raises DemoError when that takes too long."""
+    history = History(run.mix)
+    due = sorted(run.mix, key=lambda training: training.submit_at_s)
+    begun_s = timer.now()
+    try:
+        while not history.all_ended:
+            elapsed_s = timer.now() - begun_s
+            _require_time(run, history, elapsed_s)
+            while due and due[0].submit_at_s <= elapsed_s:
+                run.world.submit(due.pop(0))
+            view = run.world.look()
+            for job in history.update(view):
+                if job.stage is Stage.RUNNING and (why := run.world.reason(job)):
+                    history.explain(job.label, why)
+            elapsed_s = timer.now() - begun_s
+            screen.show(_frame(run, history, view, elapsed_s))
+            next_s = min(elapsed_s + _LOOK_EVERY_S, due[0].submit_at_s if due else float("inf"))
+            timer.sleep(max(next_s - elapsed_s, 0.0))
+    finally:
+        screen.close()
+    for job in history.jobs.values():
+        if why := run.world.reason(job):  # those that started and ended between two looks, too
+            history.explain(job.label, why)
+    return history.result(run.world.scheduler, run.world.step_ms())
+
+
+def _require_time(run: Run, history: History, elapsed_s: float) -> None:
+    if elapsed_s <= run.limit_s:
+        return
+    late = ", ".join(f"{job.label} ({job.stage.value})" for job in history.jobs.values() if not job.stage.ended)
+    raise DemoError(
+        f"{run.world.scheduler}: not done after {run.limit_s:g} s: {late}; the machine may be too busy: try again on a quieter one"
+    )
+
+
+def _frame(run: Run, history: History, view: ClusterView, elapsed_s: float) -> Frame:
+    return Frame(
+        title=run.title,
+        scheduler=run.world.scheduler,
+        elapsed_s=elapsed_s,
+        requests={label: history.request(label) for label in history.jobs},
+        jobs=history.jobs,
+        view=view,
+        rate_mbps=run.world.rate_mbps,
+    )

@@ -1,0 +1,149 @@
+"""The demonstration on a real Slurm: the mini-cluster, its users' jobs, and the two ways to schedule them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pwd
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from controller.slurm.client import SlurmClient
+from slurm.demo.display.reading import LinkMeter, view_of
+from slurm.demo.display.view import ClusterView, JobView, Stage
+from slurm.demo.errors import DemoError
+from slurm.demo.run import jobpython
+from slurm.demo.run.driver import World
+from slurm.demo.run.services import Headway
+from slurm.demo.workload import Training
+from slurm.minicluster.cluster import RunningCluster
+from slurm.minicluster.spec import parse_rate
+
+USER = "nobody"
+"""Submits the jobs: an ordinary user that every machine has."""
+_TRAIN = Path(__file__).parents[1] / "train.py"
+
+
+def prepare_nodes(cluster: RunningCluster) -> None:
+    """Let jobs use this Python and its torch. Raises DemoError when they cannot; warms the disk cache on the way."""
+    jobpython.open_to_users(cluster)
+    try:
+        pwd.getpwnam(USER)
+    except KeyError:
+        raise DemoError(f"user {USER}: there is none on this machine; jobs are submitted as {USER}") from None
+    first = cluster.node_names[0]
+    code = "import torch, torch._dynamo, torch.distributed"
+    found = cluster.run_on(first, sys.executable, "-c", code, user=USER, timeout=120.0, check=False)
+    if found.returncode != 0:
+        raise DemoError(f"jobs cannot import torch: {found.stderr.strip()[-500:]}; run `make setup`")
+
+
+class SlurmWorld(World):
+    """Jobs on the mini-cluster, scheduled by Headway or, without it, by Slurm alone.
+
+    Invariant: only jobs that were submitted through this object are shown, so that a second run starts with a clean sheet.
+    """
+
+    def __init__(
+        self,
+        cluster: RunningCluster,
+        client: SlurmClient,
+        folder: Path,
+        mix: Sequence[Training],
+        scheduler: str,
+        rate: str,
+        headway: Headway | None = None,
+    ) -> None:
+        """Writes the scripts into `folder`, which the user gets."""
+        self.scheduler = scheduler
+        self.rate_mbps = parse_rate(rate) / 1e6
+        self._cluster = cluster
+        self._client = client
+        self._folder = folder
+        self._headway = headway
+        self._ours: dict[str, str] = {}
+        self._meter = LinkMeter()
+        self._loop = asyncio.Runner()
+        _write_jobs(folder, mix)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.close()
+
+    def submit(self, training: Training) -> None:
+        """sbatch, as an ordinary user would."""
+        words = [f"{key}={value}" for key, value in {**jobpython.user_environment(), **self._cluster.env}.items()]
+        sbatch = ("sbatch", "--parsable", f"{training.name}.sbatch")
+        done = self._cluster.run("env", "-i", *words, *sbatch, user=USER, cwd=self._folder)
+        self._ours[done.stdout.strip().partition(";")[0]] = training.name
+
+    def look(self) -> ClusterView:
+        """The queue through Headway's own client, and the NICs' counters."""
+        if self._headway is not None:
+            self._headway.require_alive()
+        snapshot = self._loop.run(self._client.snapshot())
+        links = self._meter.rates(self._cluster.links(), snapshot.time_s)
+        view = view_of(snapshot, self._ours, links)
+        return view if self._headway is None else _explained(view, self._headway.explanations())
+
+    def reason(self, job: JobView) -> str:
+        """The policy's reason."""
+        return "" if self._headway is None else self._headway.reason(job.job_id)
+
+    def last_words(self, label: str) -> str:
+        """The end of a job's log, on one line."""
+        try:
+            lines = (self._folder / f"{label}.log").read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            return "it left no log"
+        return " | ".join(lines[-4:]) or "its log is empty"
+
+    def step_ms(self) -> Mapping[str, float]:
+        """From the jobs' own logs."""
+        found = {}
+        for log in self._folder.glob("*.log"):
+            report = _report(log)
+            if report is not None:
+                found[log.stem] = report
+        return found
+
+
+def _write_jobs(folder: Path, mix: Sequence[Training]) -> None:
+    """The folder as its user would have it: the training script and the sbatch files."""
+    folder.mkdir(mode=0o755)
+    shutil.copyfile(_TRAIN, folder / _TRAIN.name)
+    for training in mix:
+        (folder / f"{training.name}.sbatch").write_text(training.script())
+    account = pwd.getpwnam(USER)
+    for path in (folder, *folder.iterdir()):
+        path.chmod(0o755 if path is folder else 0o644)
+        shutil.chown(path, account.pw_uid, account.pw_gid)
+
+
+def _explained(view: ClusterView, explanations: Mapping[str, str]) -> ClusterView:
+    """With what the controller says of jobs that wait in place of Slurm's word for a held job."""
+    jobs = {
+        label: replace(job, why=explanations[job.job_id])
+        if job.stage is Stage.WAITING and job.job_id in explanations
+        else job
+        for label, job in view.jobs.items()
+    }
+    return replace(view, jobs=jobs)
+
+
+def _report(log: Path) -> float | None:
+    """What the job said of itself in its last line; None when it did not get so far."""
+    lines = log.read_text(errors="replace").splitlines()
+    try:
+        return float(json.loads(lines[-1])["step_ms"]) if lines else None
+    except (ValueError, KeyError, TypeError):
+        return None

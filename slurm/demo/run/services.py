@@ -1,0 +1,95 @@
+"""Headway beside the cluster: policy server, controller and watchdog, and what the controller answers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from controller.cli.client import AdminClient, AskError
+from slurm.demo.errors import DemoError
+from slurm.testbed import Installation, InstallationError
+
+_TIE = ("setsid", "setpriv", "--pdeathsig=KILL", "--")
+STALE_AFTER_S = 5.0
+
+
+def tied_to_us() -> tuple[str, ...]:
+    """Before the command line of each process: out of reach of the terminal's Ctrl-C, and killed by the kernel when we die.
+
+    Nothing where util-linux is not installed, which every Linux has but a tiny container.
+    """
+    return _TIE if all(shutil.which(program) for program in _TIE[:2]) else ()
+
+
+class Headway:
+    """The services while they run. Invariant: after the context no process of theirs is left, and no lease."""
+
+    def __init__(self, installation: Installation, policy: str, *, watchdog: bool = True) -> None:
+        """`installation` is configured. `watchdog` False: where Slurm lives in the controller's own process."""
+        self._installation = installation
+        self._policy = policy
+        self._watchdog = watchdog
+        self._admin: AdminClient | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except InstallationError as error:
+            self._stop()
+            raise DemoError(str(error)) from error
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def require_alive(self) -> None:
+        """Raise DemoError when one of them has ended."""
+        for name, process in self._installation.processes.items():
+            status = process.poll()
+            if status is not None:
+                said = self._installation.log(name)[-1000:]
+                raise DemoError(f"the {name} ended with status {status}; it said:\n{said}")
+
+    def explanations(self) -> Mapping[str, str]:
+        """Job id → what the controller says of it now, for every job that has not ended; empty while it does not answer."""
+        try:
+            return {entry.job_id: entry.why for entry in self.admin.queue().entries}
+        except AskError:
+            return {}
+
+    def reason(self, job_id: str) -> str:
+        """Why the job was placed where it runs, in the policy's words; "" when it was not, or nobody answers."""
+        try:
+            decisions = self.admin.why(job_id).decisions
+        except AskError:
+            return ""
+        return next((decision.reason for decision in decisions if decision.placement), "")
+
+    @property
+    def admin(self) -> AdminClient:
+        """The connection to the controller."""
+        assert self._admin is not None, "only within the context"
+        return self._admin
+
+    def _start(self) -> None:
+        self._installation.start_policy(self._policy)
+        self._installation.start_controller()
+        if self._watchdog:
+            self._installation.start_watchdog(every_s=2.0)
+        self._admin = AdminClient(self._installation.runtime_dir / "admin.sock")
+
+    def _stop(self) -> None:
+        """Without a lease Slurm schedules by itself at once; left alone, the lease would be fresh for some seconds more."""
+        if self._admin is not None:
+            self._admin.__exit__(None, None, None)
+            self._admin = None
+        for name in reversed(list(self._installation.processes)):
+            self._installation.stop(name)
+        (self._installation.runtime_dir / "lease").unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""The hosts of a mini-cluster: namespaces, networks, cgroups, configuration files, accounting."""

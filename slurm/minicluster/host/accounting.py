@@ -1,0 +1,124 @@
+"""slurmdbd and its database, on slurmctld's host: what limits of associations and QOS need.
+
+The database is a MariaDB of the cluster's own. It listens on a Unix socket only, in a folder that only Slurm's user can
+enter, and lets in that user (and root) by what the kernel says of the peer: there is no password. Both daemons end with
+the namespaces that they are in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm.errors import BootError, NotRunningError, PrerequisiteError
+from slurm.minicluster.host import namespaces, network
+from slurm.minicluster.host.configuration import Layout
+from slurm.minicluster.host.network import CONTROLLER
+from slurm.minicluster.spec import ACCOUNT
+from slurm.processes import ProcessRef, run_tied, wait_until
+
+_SLURMDBD_PORT = 6819
+_TIMEOUT_S = 60.0
+_SQL_FOLDERS = (Path("/usr/share/mariadb"), Path("/usr/share/mysql"))
+_SQL_FILES = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
+_SMALL = (
+    "--innodb-buffer-pool-size=32M",
+    "--innodb-log-file-size=8M",
+    "--innodb-lock-wait-timeout=900",
+    "--innodb-use-native-aio=0",  # machines limit how many requests there may be at once
+    "--innodb-flush-log-at-trx-commit=0",  # nothing in it outlives the machine
+    "--innodb-doublewrite=0",
+    "--skip-log-bin",
+    "--skip-name-resolve",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """The accounting of one cluster, in its folder and on its host `ctl`."""
+
+    layout: Layout
+    holder: ProcessRef
+    """Of the host's namespaces."""
+    cgroup: str
+    slurm_user: str
+
+    def boot(self, cluster: str) -> None:
+        """Make the database, start both daemons, and add the cluster with one account. Raises MiniClusterError."""
+        self._make_database()
+        self._start_database()
+        self.start_slurmdbd()
+        self._sacctmgr("cluster", cluster)
+        self._sacctmgr("account", ACCOUNT, f"Cluster={cluster}", "Description=mini-cluster", "Organization=headway")
+        self._sacctmgr("user", "root", f"Account={ACCOUNT}", f"Cluster={cluster}")
+
+    def start_slurmdbd(self) -> None:
+        """Start slurmdbd and wait until it answers. Raises BootError with its log."""
+        environment = {"MYSQL_UNIX_PORT": str(self.layout.database_socket)}  # slurmdbd.conf has no word for a socket
+        self._start("slurmdbd", environment=environment)
+        log = self.layout.log / "slurmdbd.log"
+        self._await("slurmdbd", lambda: network.listens(self._init, _SLURMDBD_PORT), log)
+
+    def _make_database(self) -> None:
+        """The server's own tables, from the files that come with it (its script for that changes files of the system)."""
+        preamble = f"create database mysql;\nuse mysql;\nset @auth_root_socket = '{self.slurm_user}';\n"
+        tables = "".join((_sql_folder() / name).read_text() for name in _SQL_FILES)
+        self._start(*self._mariadbd("--bootstrap"), stdin=preamble + tables)
+
+    def _start_database(self) -> None:
+        log = self.layout.log / "mariadbd.log"
+        background = ("sh", str(Path(__file__).with_name("background.sh")), str(log))
+        files = (f"--socket={self.layout.database_socket}", f"--pid-file={self.layout.database}/mariadbd.pid")
+        self._start(*background, *self._mariadbd("--skip-networking", *files))
+        self._await("mariadbd", lambda: _answers(self.layout.database_socket), log)
+
+    def _mariadbd(self, *options: str) -> Sequence[str]:
+        place = (f"--datadir={self.layout.database}", f"--user={self.slurm_user}")
+        return ("mariadbd", "--no-defaults", *options, *place, *_SMALL)
+
+    def _sacctmgr(self, *words: str) -> None:
+        self._start("sacctmgr", "-i", "add", *words)
+
+    def _start(self, *argv: str, stdin: str = "", environment: dict[str, str] | None = None) -> None:
+        variables = {**namespaces.daemon_environment(self.layout.slurm_conf), **(environment or {})}
+        entering = namespaces.entering(self._init, self.cgroup)
+        run_tied(*entering, *argv, stdin=stdin, env=variables, timeout_s=_TIMEOUT_S)
+
+    @property
+    def _init(self) -> int:
+        init = namespaces.init_pid(self.holder)
+        if init is None:
+            raise NotRunningError(f"host {CONTROLLER} is down")
+        return init
+
+    def _await(self, program: str, ready: Callable[[], bool], log: Path) -> None:
+        def is_ready() -> bool:
+            if ready():
+                return True
+            started = wait_until(lambda: namespaces.daemon(self.holder, program) is not None, 1.0)
+            if not started and not ready():
+                raise BootError(f"{program} ended: {namespaces.tail(log)}")
+            return False
+
+        if not wait_until(is_ready, _TIMEOUT_S):
+            raise BootError(f"{program} does not answer after {_TIMEOUT_S:g} s: {namespaces.tail(log)}")
+
+
+def _sql_folder() -> Path:
+    for folder in _SQL_FOLDERS:
+        if all((folder / name).is_file() for name in _SQL_FILES):
+            return folder
+    raise PrerequisiteError(
+        f"{' and '.join(map(str, _SQL_FOLDERS))}: no {_SQL_FILES[0]}, which MariaDB 10.4 or later brings; "
+        "install the package mariadb-server-core"
+    )
+
+
+def _answers(path: Path) -> bool:
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe, contextlib.suppress(OSError):
+        probe.connect(str(path))
+        return True
+    return False

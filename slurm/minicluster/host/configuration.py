@@ -1,0 +1,253 @@
+"""Slurm's configuration files for a cluster: pure functions from the spec to text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm.minicluster.host.network import CONTROLLER, Addresses
+from slurm.minicluster.spec import ClusterSpec, PartitionSpec
+
+GPU_MAJOR = 120
+"""Device number of the fake GPUs: a range that the kernel keeps for local use, so that no driver answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the files of a cluster are. Everything lies below one folder."""
+
+    root: Path
+
+    @staticmethod
+    def of(directory: str) -> Layout:
+        """The layout of a recorded cluster."""
+        return Layout(Path(directory))
+
+    @property
+    def etc(self) -> Path:
+        """slurm.conf and its companions."""
+        return self.root / "etc"
+
+    @property
+    def run(self) -> Path:
+        """Sockets and pid files."""
+        return self.root / "run"
+
+    @property
+    def log(self) -> Path:
+        """Logs of all daemons."""
+        return self.root / "log"
+
+    @property
+    def state(self) -> Path:
+        """slurmctld's StateSaveLocation."""
+        return self.root / "state"
+
+    @property
+    def spool(self) -> Path:
+        """slurmd's spool folders, one per node."""
+        return self.root / "spool"
+
+    @property
+    def devices(self) -> Path:
+        """The fake GPUs."""
+        return self.root / "dev"
+
+    @property
+    def munge(self) -> Path:
+        """Key, log and seed of munged."""
+        return self.root / "munge"
+
+    @property
+    def work(self) -> Path:
+        """Open to every user: where commands run unless told otherwise, so that job output lands here."""
+        return self.root / "work"
+
+    @property
+    def slurm_conf(self) -> Path:
+        """The file that SLURM_CONF names."""
+        return self.etc / "slurm.conf"
+
+    @property
+    def munge_socket(self) -> Path:
+        """munged's socket."""
+        return self.run / "munge.socket"
+
+    @property
+    def database(self) -> Path:
+        """MariaDB's files and its socket, with accounting."""
+        return self.root / "database"
+
+    @property
+    def database_socket(self) -> Path:
+        """MariaDB's socket."""
+        return self.database / "socket"
+
+    @property
+    def slurmdbd_conf(self) -> Path:
+        """slurmdbd's configuration: it looks beside slurm.conf."""
+        return self.etc / "slurmdbd.conf"
+
+    def log_of(self, host: str) -> Path:
+        """Log of a node's slurmd, or of slurmctld."""
+        return self.log / ("slurmctld.log" if host == CONTROLLER else f"{host}.slurmd.log")
+
+
+def slurm_conf(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: str) -> str:
+    """Text of slurm.conf. `cgroup` is v1, v2 or none: auto has been decided before."""
+    settings = _settings(spec, layout, addresses, cgroup)
+    free_lines = []
+    for line in spec.extra_conf:
+        key, equals, value = line.partition("=")
+        if equals and key.strip() and not key.strip().lower().endswith(("name", "nodes", "set")):
+            same = next((known for known in settings if known.lower() == key.strip().lower()), key.strip())
+            settings[same] = value.strip()
+        else:
+            free_lines.append(line)
+    lines = [f"{key}={value}" for key, value in settings.items()]
+    lines += [_node_line(spec, addresses, index) for index in range(spec.nodes)]
+    lines += [_partition_line(spec, partition) for partition in spec.partitions]
+    return "\n".join(lines + free_lines) + "\n"
+
+
+def cluster_name(spec: ClusterSpec) -> str:
+    """What Slurm calls the cluster."""
+    return spec.name.replace("-", "_")
+
+
+def _settings(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: str) -> dict[str, str]:
+    contained = cgroup != "none"
+    settings = {
+        "ClusterName": cluster_name(spec),
+        "SlurmctldHost": f"{CONTROLLER}({addresses.controller})",
+        "SlurmUser": spec.slurm_user,
+        "SlurmdUser": "root",
+        "AuthType": "auth/munge",
+        "AuthInfo": f"socket={layout.munge_socket}",
+        "CredType": "cred/munge",
+        "StateSaveLocation": str(layout.state),
+        "SlurmdSpoolDir": f"{layout.spool}/%n",
+        "SlurmctldLogFile": str(layout.log_of(CONTROLLER)),
+        "SlurmdLogFile": f"{layout.log}/%n.slurmd.log",
+        "SlurmctldPidFile": f"{layout.run}/slurmctld.pid",
+        "SlurmdPidFile": f"{layout.run}/%n.slurmd.pid",
+        "SlurmctldDebug": "info",
+        "SlurmdDebug": "info",
+        "ProctrackType": "proctrack/cgroup" if contained else "proctrack/linuxproc",
+        "TaskPlugin": "task/cgroup" if contained else "task/none",
+        "JobAcctGatherType": "jobacct_gather/linux",
+        "JobAcctGatherFrequency": "5",
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core_Memory",
+        "DefMemPerCPU": str(max(1, min(1000, spec.memory_mib // spec.cpus))),
+        "SchedulerType": "sched/backfill",
+        "SchedulerParameters": spec.scheduler_parameters,
+        "PriorityType": "priority/basic",
+        "JobRequeue": "1",
+        "MaxJobCount": "60000",
+        "MaxArraySize": "20001",
+        "ReturnToService": "2",
+        "SlurmdParameters": "config_overrides",
+        "SlurmdTimeout": "30",
+        "InactiveLimit": "0",
+        "KillWait": "5",
+        "MinJobAge": "300",
+        "MpiDefault": "none",
+        "SwitchType": "switch/none",
+        "AccountingStorageType": "accounting_storage/none",
+        "JobCompType": "jobcomp/filetxt",
+        "JobCompLoc": f"{layout.log}/jobcomp.txt",
+        "PlugStackConfig": f"{layout.etc}/plugstack.conf",
+    }
+    if spec.accounting:
+        settings |= _accounting_settings(spec, layout, addresses)
+    optional = {
+        "GresTypes": "gpu" if spec.gpus else None,
+        "JobSubmitPlugins": "lua" if spec.job_submit_lua else None,
+        "PrologSlurmctld": spec.prolog_slurmctld,
+        "EpilogSlurmctld": spec.epilog_slurmctld,
+        "TaskProlog": spec.task_prolog,
+    }
+    return settings | {
+        key: str(value.absolute() if isinstance(value, Path) else value) for key, value in optional.items() if value
+    }
+
+
+def _accounting_settings(spec: ClusterSpec, layout: Layout, addresses: Addresses) -> dict[str, str]:
+    counted = {"AccountingStorageTRES": "gres/gpu"} if spec.gpus else {}
+    return counted | {
+        "AccountingStorageType": "accounting_storage/slurmdbd",
+        "AccountingStorageHost": addresses.controller,
+        "AccountingStoragePass": str(
+            layout.munge_socket
+        ),  # no password: how clients of slurmdbd learn of munged's socket
+        "AccountingStorageEnforce": "limits,qos",
+    }
+
+
+def slurmdbd_conf(spec: ClusterSpec, layout: Layout, addresses: Addresses) -> str:
+    """Text of slurmdbd.conf. There is no password in it: MariaDB knows its clients by their user."""
+    settings = {
+        "DbdHost": CONTROLLER,
+        "DbdAddr": addresses.controller,
+        "SlurmUser": spec.slurm_user,
+        "AuthType": "auth/munge",
+        "AuthInfo": f"socket={layout.munge_socket}",
+        "DebugLevel": "info",
+        "LogFile": f"{layout.log}/slurmdbd.log",
+        "PidFile": f"{layout.run}/slurmdbd.pid",
+        "StorageType": "accounting_storage/mysql",
+        "StorageHost": "localhost",
+        "StorageUser": spec.slurm_user,
+        "StorageLoc": "slurm_acct_db",
+    }
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def _node_line(spec: ClusterSpec, addresses: Addresses, index: int) -> str:
+    name = spec.node_names[index]
+    sockets = _sockets(spec)
+    words = [
+        f"NodeName={name} NodeAddr={addresses.node(index)} CPUs={spec.cpus} Boards=1 SocketsPerBoard={sockets}",
+        f"CoresPerSocket={spec.cpus // sockets} ThreadsPerCore=1 RealMemory={spec.memory_mib} State=UNKNOWN",
+    ]
+    if spec.gpus:
+        types = [f"gpu:g{gpu}:1" for gpu in range(spec.gpus)] if spec.indexed_gpu_types else [f"gpu:{spec.gpus}"]
+        words.append(f"Gres={','.join(types)}")
+    if features := spec.features.get(name):
+        words.append(f"Feature={','.join(features)}")
+    return " ".join(words)
+
+
+def _partition_line(spec: ClusterSpec, partition: PartitionSpec) -> str:
+    nodes = ",".join(partition.nodes or spec.node_names)
+    default = "YES" if partition is spec.partitions[0] else "NO"
+    return f"PartitionName={partition.name} Nodes={nodes} Default={default} State=UP {partition.options}".rstrip()
+
+
+def gres_conf(spec: ClusterSpec, layout: Layout) -> str:
+    """Text of gres.conf: half of the GPUs under each socket."""
+    lines = ["AutoDetect=off"]
+    sockets = _sockets(spec)
+    for gpu in range(spec.gpus):
+        socket = gpu * sockets // spec.gpus
+        per_socket = spec.cpus // sockets
+        cores = f"{socket * per_socket}-{(socket + 1) * per_socket - 1}" if per_socket > 1 else str(socket)
+        kind = f"Type=g{gpu} " if spec.indexed_gpu_types else ""
+        lines.append(f"Name=gpu {kind}File={layout.devices}/nvidia{gpu} Cores={cores}")
+    return "\n".join(lines) + "\n"
+
+
+def cgroup_conf(cgroup: str) -> str:
+    """Text of cgroup.conf for v1, v2 or none. Cores and memory are claimed, not real, so only devices are constrained."""
+    if cgroup == "none":
+        return "CgroupPlugin=cgroup/v1\n"
+    lines = [f"CgroupPlugin=cgroup/{cgroup}", "CgroupMountpoint=/sys/fs/cgroup"]
+    lines += ["ConstrainCores=no", "ConstrainRAMSpace=no", "ConstrainSwapSpace=no", "ConstrainDevices=yes"]
+    if cgroup == "v2":
+        lines.append("IgnoreSystemd=yes")
+    return "\n".join(lines) + "\n"
+
+
+def _sockets(spec: ClusterSpec) -> int:
+    return 2 if spec.cpus % 2 == 0 else 1

@@ -1,0 +1,185 @@
+"""Names, addresses and commands of a cluster's network.
+
+Shape: every node and slurmctld have a network namespace, joined by a bridge in a namespace of its own (the host's
+firewall rules have no say there). The host has one leg in it. Deleting the namespaces deletes everything but that leg.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm.errors import CommandError, PrerequisiteError
+from slurm.minicluster.spec import ClusterSpec, parse_rate
+from slurm.processes import run, run_tied
+
+NETNS_DIR = Path("/run/netns")
+CONTROLLER = "ctl"
+"""Host name of slurmctld's namespace."""
+_POOL = ipaddress.IPv4Network("10.77.0.0/16")
+_FIRST_NODE = 11
+_SHAPING_LATENCY = "50ms"
+_MIN_BURST_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkNames:
+    """What the cluster's namespaces and its one link on the host are called: functions of the cluster's name alone."""
+
+    cluster: str
+
+    @property
+    def host_link(self) -> str:
+        """The host's leg. Interface names have 15 characters at most, so the cluster's name is digested."""
+        return "hwmc" + hashlib.blake2s(self.cluster.encode(), digest_size=5).hexdigest()
+
+    @property
+    def switch(self) -> str:
+        """Namespace of the bridge."""
+        return self.netns("switch")
+
+    def netns(self, host: str) -> str:
+        """Namespace of a node, or of slurmctld."""
+        return f"headway-{self.cluster}-{host}"
+
+    def all_netns(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Every namespace."""
+        return (self.switch, self.netns(CONTROLLER), *(self.netns(node) for node in nodes))
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Who has which address in the cluster's /24."""
+
+    subnet: ipaddress.IPv4Network
+
+    @property
+    def host(self) -> str:
+        """The host's leg."""
+        return str(self.subnet[1])
+
+    @property
+    def controller(self) -> str:
+        """slurmctld's."""
+        return str(self.subnet[2])
+
+    def node(self, index: int) -> str:
+        """Node number index, from 0."""
+        return str(self.subnet[_FIRST_NODE + index])
+
+    def hosts_file(self, spec: ClusterSpec) -> str:
+        """Text of /etc/hosts for every namespace."""
+        lines = ["127.0.0.1 localhost", f"{self.host} host", f"{self.controller} {CONTROLLER}"]
+        lines += [f"{self.node(i)} {name}" for i, name in enumerate(spec.node_names)]
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBytes:
+    """Bytes that have gone over a node's NIC since the cluster was booted."""
+
+    sent: int
+    received: int
+
+
+def free_subnet(cluster: str) -> ipaddress.IPv4Network:
+    """A /24 that no address or route of this machine touches. The caller holds the machine-wide lock until it is in use."""
+    return first_free(cluster, _networks_in_use())
+
+
+def first_free(cluster: str, taken: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
+    """The first /24 of the pool that touches nothing taken, beginning at a place that depends on the name."""
+    start = hashlib.blake2s(cluster.encode()).digest()[0]
+    subnets = list(_POOL.subnets(new_prefix=24))
+    for subnet in subnets[start:] + subnets[:start]:
+        if not any(subnet.overlaps(other) for other in taken):
+            return subnet
+    raise PrerequisiteError(f"no free /24 in {_POOL}: every one is routed on this machine; take mini-clusters down")
+
+
+def _networks_in_use() -> list[ipaddress.IPv4Network]:
+    routes = json.loads(run("ip", "-4", "-json", "route", "show", "table", "all").stdout or "[]")
+    addresses = json.loads(run("ip", "-4", "-json", "address", "show").stdout or "[]")
+    texts = [route["dst"] for route in routes if route["dst"] != "default"]
+    texts += [f"{a['local']}/{a['prefixlen']}" for link in addresses for a in link.get("addr_info", []) if "local" in a]
+    networks = (ipaddress.IPv4Network(text, strict=False) for text in texts)
+    return [network for network in networks if network.prefixlen > 0]
+
+
+def build(spec: ClusterSpec, names: NetworkNames, addresses: Addresses) -> None:
+    """Make namespaces, bridge, the host's leg and NICs, shaped. Nothing of these names may exist."""
+    hosts = [(CONTROLLER, addresses.controller)] + [(n, addresses.node(i)) for i, n in enumerate(spec.node_names)]
+    _ip(*(f"netns add {name}" for name in names.all_netns(spec.node_names)))
+    _ip(
+        f"link add {names.host_link} type veth peer name host netns {names.switch}",
+        f"address add {addresses.host}/24 dev {names.host_link}",
+        f"link set {names.host_link} up",
+    )
+    _ip(
+        "link add br0 type bridge",
+        "link set br0 up",
+        "link set host master br0 up",
+        *(f"link add {host} type veth peer name eth0 netns {names.netns(host)}" for host, _ in hosts),
+        *(f"link set {host} master br0 up" for host, _ in hosts),
+        netns=names.switch,
+    )
+    for host, address in hosts:
+        _ip(f"address add {address}/24 dev eth0", "link set eth0 up", "link set lo up", netns=names.netns(host))
+    if spec.rate is not None:
+        _shape(spec, names, spec.rate)
+
+
+def _shape(spec: ClusterSpec, names: NetworkNames, rate: str) -> None:
+    """Limit both directions: what a node sends on its own end, what it receives on the bridge's end of the same cable."""
+    burst = max(
+        _MIN_BURST_BYTES, parse_rate(rate) // 8 // 500
+    )  # 2 ms of the rate: below that the kernel cannot keep it
+    limit = f"root tbf rate {rate} burst {burst} latency {_SHAPING_LATENCY}"
+    _tc(*(f"qdisc add dev {node} {limit}" for node in spec.node_names), netns=names.switch)
+    for node in spec.node_names:
+        _tc(f"qdisc add dev eth0 {limit}", netns=names.netns(node))
+
+
+def demolish(names: NetworkNames, nodes: Sequence[str]) -> None:
+    """Delete what `build` made, all of it or the part that exists. Processes inside are ended before."""
+    for name in names.all_netns(nodes):
+        if (NETNS_DIR / name).exists():
+            run("ip", "netns", "delete", name)
+    if Path(f"/sys/class/net/{names.host_link}").exists():  # its other end may already have taken it along
+        done = run("ip", "link", "delete", names.host_link, check=False)
+        if done.returncode != 0 and Path(f"/sys/class/net/{names.host_link}").exists():
+            raise CommandError(f"ip link delete {names.host_link}: {done.stderr.strip()}")
+
+
+def link_bytes(names: NetworkNames) -> dict[str, LinkBytes]:
+    """Counters of every node's NIC, read at the bridge's end: what the bridge receives, the node has sent."""
+    links = json.loads(run("ip", "-netns", names.switch, "-json", "-statistics", "link", "show").stdout)
+    counters = {link["ifname"]: link["stats64"] for link in links}
+    hosts = counters.keys() - {"lo", "br0", "host", CONTROLLER}
+    return {
+        host: LinkBytes(sent=counters[host]["rx"]["bytes"], received=counters[host]["tx"]["bytes"]) for host in hosts
+    }
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether somebody listens on a TCP port (IPv4) in the network namespace of that process."""
+    wanted = f":{port:04X}"
+    lines = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return any(fields[1].endswith(wanted) and fields[3] == "0A" for fields in lines)
+
+
+def _ip(*commands: str, netns: str | None = None) -> None:
+    _batch("ip", commands, netns)
+
+
+def _tc(*commands: str, netns: str | None = None) -> None:
+    _batch("tc", commands, netns)
+
+
+def _batch(program: str, commands: Sequence[str], netns: str | None) -> None:
+    where = ("-netns", netns) if netns else ()
+    run_tied(program, *where, "-batch", "-", stdin="\n".join(commands) + "\n")

@@ -1,0 +1,516 @@
+"""What `headway why` answers: the sentence, and the numbers behind it."""
+
+import re
+
+import pytest
+
+from controller.admin.explain.explain import Past, brief, explain
+from controller.admin.explain.waiting import policy_words
+from controller.base.text import count, duration
+from controller.observe.role import Role
+from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, NodeShare, Phase
+from controller.state.journal import RunRecord
+from controller.state.ledger import Estimate, Ledger, PinRecord, Refusal, Served
+from tests.unit.controller.build import NOW_S, job, node, request, running
+from tests.unit.controller.scenes import scene, some, undecided
+
+FIFO = "policy fifo orders by time of submission, and nobody passes the first"
+FULL = {"n1": 8, "n2": 8, "n3": 8, "n4": 8}
+
+
+def wants(**changes):
+    return request(**changes)
+
+
+def waits(*busy, policy="fifo", nodes=4, **changes):
+    """The sentence for job 9, which waits beside these running jobs."""
+    found = explain(scene(*busy, job("9", **changes), policy=policy, nodes=nodes), "9", NOW_S)
+    assert found.state == "waiting"
+    return found.sentence
+
+
+def held(number, where, **changes):
+    return running(str(number), on=where, **changes)
+
+
+# --- waiting
+
+
+@pytest.mark.parametrize(
+    ("busy", "asked", "told"),
+    [
+        (
+            {"n1": 8, "n2": 8, "n3": 3, "n4": 4},
+            wants(gpus_per_node=8),
+            "Needs 8 GPUs on one node; the most that is free for it on one node is 5 (n3).",
+        ),
+        (
+            FULL,
+            wants(gpus_per_node=1),
+            "Needs 1 GPU on one node; nothing is free for it on the 4 nodes that it may use.",
+        ),
+        (
+            {"n1": 8, "n2": 8, "n3": 4, "n4": 5},
+            wants(gpus_per_node=4, min_nodes=2, max_nodes=2),
+            "Needs 4 GPUs on each of 2 nodes; of the 4 nodes that it may use, one has 4 free for it, and 2 would have to.",
+        ),
+        (
+            {"n1": 7, "n2": 7, "n3": 7, "n4": 7},
+            wants(gpus_per_job=16),
+            "Needs 16 GPUs in equal parts on 2 to 4 nodes; of the 4 nodes that it may use, none has 8 free for it, "
+            "and 2 would have to.",
+        ),
+        (
+            {"n1": 4, "n2": 4, "n3": 4, "n4": 4},
+            wants(gpus_per_job=16),
+            "Needs 16 GPUs in equal parts on 2 to 4 nodes; it would fit now only on more nodes than it needs (2).",
+        ),
+        (
+            {"n1": 8, "n2": 8, "n3": 4, "n4": 1},
+            wants(gpus_per_job=13),
+            "Needs 13 GPUs on 2 nodes or more; 11 GPUs are free for it on the 4 nodes that it may use.",
+        ),
+    ],
+)
+def test_a_waiting_job_is_told_what_it_needs_and_what_is_free(busy, asked, told):
+    jobs = [held(number, {name: gpus}) for number, (name, gpus) in enumerate(busy.items(), start=1)]
+    sentence = waits(*jobs, request=asked)
+    assert sentence.startswith(told + " It is the first in line; " + FIFO), sentence
+
+
+def test_a_waiting_job_is_told_who_is_before_it_and_by_which_rule():
+    # given a full cluster and three jobs that are shorter than the fourth
+    jobs = [held(n, {name: 8}) for n, name in enumerate(FULL, start=1)]
+    line = [job(str(n), submit=999_000 + n, time_limit_s=60.0 * n) for n in range(11, 14)]
+    last = job("20", submit=998_000, time_limit_s=9000.0)
+    # when it asks
+    found = explain(scene(*jobs, *line, last, policy="srtf"), "20", NOW_S)
+    # then
+    assert "3 jobs are ahead of it; policy srtf orders by remaining time, shortest first." in found.sentence
+    assert some(
+        found.facts, "queue_position", "jobs_ahead", "jobs_waiting", "policy", "estimate_source", "estimate_s"
+    ) == {
+        "queue_position": "4",
+        "jobs_ahead": "3",
+        "jobs_waiting": "4",
+        "policy": "srtf",
+        "estimate_source": "time limit",
+        "estimate_s": "9000",
+    }
+
+
+def test_a_policy_that_is_not_ours_is_named_and_heard():
+    found = explain(scene(held(1, {"n1": 8}), job("9", request=wants(gpus_per_node=8)), by="mine", nodes=1), "9", NOW_S)
+    assert "; policy mine decides the order." in found.sentence
+    assert found.sentence.endswith(
+        "It says of this job: first in the queue; waits until it fits, and nobody passes it."
+    )
+
+
+def test_the_fallback_is_told_as_such_and_why_it_decides():
+    shot = scene(held(1, {"n1": 8}), job("9"), by="fallback:fifo", problem="policy server x: no answer", nodes=1)
+    found = explain(shot, "9", NOW_S)
+    assert "the fallback policy fifo orders by" in found.sentence
+    assert found.facts["fallback_because"] == "policy server x: no answer"
+
+
+def test_room_that_is_there_is_not_denied():
+    blocked = job("8", submit=990_000, request=wants(gpus_per_node=8, min_nodes=4, max_nodes=4))
+    sentence = waits(held(1, {"n1": 8}), blocked, request=wants(gpus_per_node=2))
+    assert "there is room for it now (n2). 1 job is ahead of it; " + FIFO in sentence
+
+
+def test_what_is_short_beside_gpus_is_named():
+    full_of_cpus = held(1, {"n1": 1}, request=wants(gpus_per_node=1, num_cpus=60))
+    assert "enough GPUs are free, but not the CPUs that it wants beside them" in waits(
+        full_of_cpus, nodes=1, request=wants(gpus_per_node=4, num_cpus=8)
+    )
+    full_of_memory = held(1, {"n1": 1}, request=wants(gpus_per_node=1, memory_mib_per_node=255_000))
+    assert "but not the memory that it wants beside them" in waits(
+        full_of_memory, nodes=1, request=wants(gpus_per_node=4, memory_mib_per_node=8000)
+    )
+
+
+def test_an_exclusive_job_needs_empty_nodes():
+    sentence = waits(held(1, {"n1": 1}), nodes=1, exclusive=True, request=wants(gpus_per_node=8))
+    assert sentence.startswith(
+        "Needs 8 GPUs on one node, with nobody else on it; nothing is free for it on the only node"
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "changes", "told"),
+    [
+        ((node("n1", available=False, state="DOWN"),), {}, "the only node that it may use is down or drained"),
+        (
+            (node("n1", available=False), node("n2", available=False), node("n3", features=frozenset({"x"}))),
+            {"request": wants(gpus_per_node=1, excluded_nodes=("n3",))},
+            "all 2 nodes that it may use are down or drained",
+        ),
+        (
+            (node("n1", gpus=4), node("n2", available=False)),
+            {"request": wants(gpus_per_node=8)},
+            "that fits in no way on the nodes that it may use and that are up, even when they are empty",
+        ),
+    ],
+)
+def test_a_job_that_no_node_can_take_is_told_so(nodes, changes, told):
+    assert told in waits(nodes=nodes, **changes)
+
+
+def test_the_numbers_of_a_waiting_job():
+    ledger = Ledger(estimates={("ann", "train"): Estimate(1200.0, 90.0, 5)})
+    shot = scene(held(1, {"n1": 6}), job("9", request=wants(gpus_per_node=8, required_nodes=("n1",))), ledger=ledger)
+    found = explain(shot, "9", NOW_S)
+    assert some(
+        found.facts,
+        "num_gpus",
+        "shape",
+        "free_gpus",
+        "free_gpus_total",
+        "largest_free",
+        "nodes_allowed",
+        "division",
+        "fits_now",
+    ) == {
+        "num_gpus": "8",
+        "shape": "8 GPUs on one node",
+        "free_gpus": "n1:2",
+        "free_gpus_total": "2",
+        "largest_free": "2 (n1)",
+        "nodes_allowed": "1",
+        "division": "1 x 8",
+        "fits_now": "no",
+    }
+    assert some(found.facts, "estimate_s", "estimate_spread_s", "estimate_source") == {
+        "estimate_s": "1200",
+        "estimate_spread_s": "90",
+        "estimate_source": "past runs of the same user and job name",
+    }
+    assert found.facts["wait_s"] == "1000"
+    assert re.fullmatch(r"[0-9a-f]{16,}", found.facts["snapshot_digest"])
+    assert found.key == JobKey("9", 999_000)
+
+
+def test_two_thousand_nodes_do_not_fill_the_answer():
+    found = explain(undecided(job("9"), nodes=200), "9", NOW_S)
+    assert found.facts["free_gpus"].count(",") == 31
+    assert "No decision has been made on it yet." in found.sentence
+
+
+# --- on the way
+
+
+def placed(restarts=0, at_s=NOW_S - 2, policy="srtf", reason="best fit"):
+    return PinRecord(("n1", "n2"), (4, 4), restarts, at_s, policy, reason)
+
+
+def test_a_job_placed_by_this_very_cycle_is_starting():
+    # given a cycle that placed the job, and a ledger that has learned of the pin since
+    waiting = job("9", request=wants(gpus_per_node=4, min_nodes=2, max_nodes=2))
+    shot = scene(waiting, job("10", submit=999_500, request=wants(gpus_per_node=8)), policy="fifo", nodes=2)
+    shot.ledger.pins[waiting.key] = placed(policy="fifo")
+    # then it starts, and the next in line sees what it took
+    assert explain(shot, "9", NOW_S).sentence == (
+        "Placed on n1:4,n2:4 by policy fifo 2 s ago (best fit); Slurm is starting it."
+    )
+    assert explain(shot, "10", NOW_S).facts["free_gpus"] == "n1:4,n2:4"
+
+
+def test_a_job_that_this_very_cycle_could_not_pin_is_held_back():
+    shot = scene(job("9"))
+    shot.ledger.refusals[JobKey("9", 999_000)] = Refusal("could not be pinned: no", NOW_S, NOW_S + 10, 2)
+    found = explain(shot, "9", NOW_S + 4)
+    assert found.state == "ineligible"
+    assert found.sentence == (
+        "Not to be placed yet: it was placed, but not started, 2 times by now: could not be pinned: no; next try in 6 s."
+    )
+    assert some(found.facts, "refusals", "next_try_in_s") == {"refusals": "2", "next_try_in_s": "6"}
+
+
+def test_a_job_that_was_not_even_tried_is_told_whose_refusal_stands_for_it():
+    shot = scene(job("9"))
+    refusal = Refusal("Slurm refuses it: AssocGrpGRES", NOW_S, NOW_S + 10, 1, like="8")
+    shot.ledger.refusals[JobKey("9", 999_000)] = refusal
+    assert explain(shot, "9", NOW_S + 4).sentence == (
+        "Not to be placed yet: Slurm would refuse it as it refused job 8 (AssocGrpGRES); next try in 6 s."
+    )
+
+
+def test_a_released_job_is_told_what_slurm_says():
+    ledger = Ledger(pins={JobKey("9", 999_000): placed()})
+    found = explain(scene(job("9", held=False, reason="Resources"), ledger=ledger), "9", NOW_S)
+    assert found.state == "starting"
+    assert found.sentence.endswith("Slurm is starting it (Slurm: PENDING, Resources).")
+
+
+def test_a_running_job_is_told_since_when_where_and_by_whom():
+    key = JobKey("9", 999_000)
+    job9 = held(9, {"n1": 4, "n2": 4}, since=NOW_S - 7200)
+    found = explain(scene(job9, ledger=Ledger(pins={key: placed()})), "9", NOW_S)
+    assert found.state == "running"
+    assert re.fullmatch(
+        r"Runs on n1:4,n2:4 since \S+ \S+ \(for 2 h\), placed by policy srtf: best fit\.", found.sentence
+    ), found.sentence
+    assert some(found.facts, "placement", "placed_by", "wait_s") == {
+        "placement": "n1:4,n2:4",
+        "placed_by": "srtf",
+        "wait_s": "0",
+    }
+
+
+def test_a_run_after_a_requeue_is_not_credited_to_an_old_placement():
+    ledger = Ledger(pins={JobKey("9", 999_000): placed(restarts=0)})
+    assert (
+        "placed by Slurm itself" in explain(scene(held(9, {"n1": 8}, restarts=1), ledger=ledger), "9", NOW_S).sentence
+    )
+
+
+def test_a_requeued_job_whose_run_is_still_ending_was_not_placed_by_slurm():
+    ledger = Ledger(pins={JobKey("9", 999_000): placed(restarts=0)})
+    ending = held(9, {"n1": 8}, restarts=1, phase=Phase.COMPLETING)
+    shot = scene(ending, ledger=ledger)
+    assert explain(shot, "9", NOW_S).sentence == "Ending: it still holds n1:8; then it is placed again."
+    assert brief(shot, ending, Role.RUNNING, "", NOW_S) == "its run is ending; then it is placed again"
+    over = held(9, {"n1": 8}, phase=Phase.COMPLETING)
+    assert brief(scene(over, ledger=ledger), over, Role.RUNNING, "", NOW_S) == "its run is ending"
+
+
+def test_a_job_that_is_about_to_be_held_is_not_said_to_be_placed_by_slurm():
+    shot = scene(job("9", held=False, reason="BeginTime", restarts=1))
+    entry = shot.find("9")
+    assert entry is not None
+    assert shot.standing(entry).role is Role.ADOPT
+    told = brief(shot, entry, Role.ADOPT, "", NOW_S)
+    assert told.startswith("is in Slurm's queue and not held yet; Headway takes it into its own queue next")
+    assert told.endswith("(Slurm: PENDING, BeginTime)")
+    assert explain(shot, "9", NOW_S).sentence == f"I{told[1:]}."
+
+
+def test_a_task_of_a_throttled_array_waits_for_its_siblings():
+    shot = scene(job("9"))
+    shot.ledger.refusals[JobKey("9", 999_000)] = Refusal("Slurm refuses it: JobArrayTaskLimit", NOW_S, NOW_S + 10, 2)
+    assert explain(shot, "9", NOW_S + 4).sentence == (
+        "Not to be placed yet: as many tasks of its array run as its user allows at once (Slurm: JobArrayTaskLimit); "
+        "next try in 6 s."
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "told"),
+    [
+        (Phase.CONFIGURING, "Starting: Slurm prepares n1:8 for it; placed by Slurm itself."),
+        (Phase.COMPLETING, "Ending: it still holds n1:8."),
+        (Phase.SUSPENDED, "Suspended by Slurm; it keeps its GPUs on n1:8."),
+    ],
+)
+def test_the_phases_of_a_run(phase, told):
+    found = explain(scene(held(9, {"n1": 8}, phase=phase)), "9", NOW_S)
+    assert (found.state, found.sentence) == ("running", told)
+
+
+# --- not to be placed, not ours, not any more
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"admin_comment": f"{HOLD_MARK} {USER_HOLD_MARK}"}, "held by its user; `scontrol release`"),
+        ({"admin_comment": ""}, "held by its user; `scontrol release`"),
+        (
+            {"admin_comment": "", "reason": "JobHeldAdmin"},
+            "held by an operator (JobHeldAdmin), not by Headway; an operator can release it",
+        ),
+        (
+            {"admin_comment": "", "reason": "job_requeued_in_held_state"},
+            "held since it was requeued (job_requeued_in_held_state), not by Headway; `scontrol release`",
+        ),
+        ({"dependency": "afterok:4(unfulfilled)"}, "waits for other jobs (afterok:4(unfulfilled))"),
+        ({"request": wants(gpus_per_node=16)}, "asks for more GPUs on a node than any node has (8)"),
+    ],
+)
+def test_a_job_that_may_not_be_placed_yet_is_told_why(changes, told):
+    found = explain(scene(job("9", **changes), job("4")), "9", NOW_S)
+    assert found.state == "ineligible"
+    assert found.sentence.startswith(f"Not to be placed yet: {told}")
+    assert "placement" not in found.facts
+
+
+def test_a_begin_time_is_told_as_a_time():
+    found = explain(scene(job("9", eligible_time_s=NOW_S + 7200)), "9", NOW_S)
+    assert re.search(r"it is not to begin before \S+ \S+ \(in 2 h\)\.$", found.sentence)
+
+
+def test_a_run_that_ends_because_of_a_requeue_was_placed_by_nobody_else():
+    # Given a job of which Slurm counts one more restart while its old run ends
+    ending = held(9, {"n1": 8}, phase=Phase.COMPLETING, restarts=1)
+    shot = scene(ending, ledger=Ledger(pins={ending.key: placed(restarts=0)}))
+
+    assert brief(shot, ending, shot.standing(ending).role, "", NOW_S) == "its run is ending; then it is placed again"
+
+
+def test_a_job_given_to_slurm_is_told_why():
+    ledger = Ledger(yielded={JobKey("9", 999_000): 0})
+    shot = undecided(job("9", held=False, reason="Priority", admin_comment=""), ledger=ledger)
+    found = explain(shot, "9", NOW_S, Past(given_to_slurm="asks for nodes by --constraint=[a|b]"))
+    assert found.state == "yielded"
+    assert found.sentence == (
+        "Slurm places it, not Headway: asks for nodes by --constraint=[a|b] (Slurm: PENDING, Priority)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"partition": "cpu"}, "partition cpu is not among those that Headway manages (dl)"),
+        ({"partition": "dl,cpu"}, "partition dl,cpu is not among"),
+        ({"request": wants()}, "it asks for no GPUs"),
+        ({"batch": False}, "it is interactive (salloc or srun)"),
+        ({"het_job_id": 3}, "it is part of a heterogeneous job"),
+    ],
+)
+def test_a_job_out_of_scope_is_told_which_rule_it_falls_under(changes, told):
+    found = explain(scene(job("9", held=False, reason="Priority", **changes)), "9", NOW_S)
+    assert found.state == "unmanaged"
+    assert found.sentence.startswith(f"Slurm schedules it, not Headway: {told}")
+    assert found.sentence.endswith("(Slurm: PENDING, Priority).")
+
+
+def test_an_ended_job_is_told_how_it_ended():
+    ended = {"phase": Phase.ENDED, "held": False, "end_time_s": NOW_S - 60}
+    ran = job("9", state="COMPLETED", start_time_s=NOW_S - 3660, allocated=(NodeShare("n1", 8, 0, 8, 0),), **ended)
+    never = job("10", state="CANCELLED", **ended)
+    shot = scene(ran, never)
+    assert explain(shot, "9", NOW_S).sentence == "Ended (COMPLETED) 60 s ago after running for 60 min on n1:8."
+    assert explain(shot, "10", NOW_S).sentence == "Ended (CANCELLED) 60 s ago without having run."
+    assert explain(shot, "9", NOW_S).state == "ended"
+
+
+def test_a_job_that_slurm_forgot_is_found_in_the_journal():
+    run = RunRecord(JobKey("9", 1), "ann", "train", 100.0, NOW_S - 7200, 300.0, 16, 2, "TIMEOUT")
+    found = explain(scene(), "9", NOW_S, Past(run=run))
+    assert found.sentence == "Ended (TIMEOUT) 2 h ago after running for 5 min on 16 GPUs of 2 nodes."
+    assert found.key == run.key
+    assert found.facts["end_time_s"] == f"{NOW_S - 7200:.0f}"
+
+
+def test_times_are_told_as_finely_as_slurm_tells_them():
+    ended = {"phase": Phase.ENDED, "held": False, "end_time_s": 1_700_000_000.25}
+    assert explain(scene(job("9", state="COMPLETED", **ended)), "9", NOW_S).facts["end_time_s"] == "1700000000.25"
+
+
+def test_a_job_that_nobody_knows_has_no_explanation():
+    assert explain(scene(job("9")), "10", NOW_S) is None
+
+
+def test_of_two_jobs_with_one_id_the_newer_is_explained():
+    old = job("9", submit=990_000, phase=Phase.ENDED, state="NODE_FAIL", held=False)
+    assert explain(scene(old, job("9", submit=999_500)), "9", NOW_S).state in {"waiting", "starting"}
+
+
+# --- arrays
+
+
+def test_an_array_is_told_as_a_whole_with_the_task_that_comes_next():
+    tasks = [
+        held("12_1", {"n1": 8}, array_job_id=12),
+        job("12_2", array_job_id=12, request=wants(gpus_per_node=8)),
+        job("12_10", array_job_id=12, request=wants(gpus_per_node=8)),
+        job("12_3", array_job_id=12, phase=Phase.ENDED, state="COMPLETED", held=False),
+    ]
+    found = explain(scene(*tasks, job("120_1"), nodes=1), "12", NOW_S)
+    assert found.state == "array"
+    assert found.sentence.startswith(
+        "An array of 4 tasks: 1 running, 2 waiting, 1 ended. Next is 12_2: needs 8 GPUs on one node; "
+    )
+    assert some(found.facts, "tasks", "tasks_waiting", "next_task") == {
+        "tasks": "4",
+        "tasks_waiting": "2",
+        "next_task": "12_2",
+    }
+    assert explain(scene(*tasks, nodes=1), "12_10", NOW_S).state == "waiting"
+
+
+# --- the queue's lines
+
+
+def test_every_line_of_the_queue_says_why():
+    held_back = job("8", dependency="afterok:3")
+    shot = scene(held(1, {"n1": 8}), job("9", request=wants(gpus_per_node=8)), held_back, nodes=1)
+    lines = {entry.key.job_id: brief(shot, entry, found.role, found.why, NOW_S) for entry, found in shot.jobs()}
+    assert lines["1"] == "placed by Slurm itself"
+    assert lines["9"].startswith("needs 8 GPUs on one node; nothing is free")
+    assert lines["8"]
+
+
+def test_waiting_is_counted_from_the_first_submission():
+    ledger = Ledger(served={JobKey("9", 999_900): Served(service_s=300.0, gpu_s=300.0, first_submit_s=999_000)})
+    shot = scene(job("9", submit=999_900, restarts=1), ledger=ledger)
+    assert shot.wait_s(shot.find("9"), NOW_S) == 700.0
+
+
+# --- words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (-3, "0 s"),
+        (0.4, "0 s"),
+        (89, "89 s"),
+        (90, "2 min"),
+        (3600, "60 min"),
+        (7500, "2 h 5 min"),
+        (187_200, "2 d 4 h"),
+    ],
+)
+def test_durations(seconds, told):
+    assert duration(seconds) == told
+
+
+def test_counts_and_policies():
+    assert (count(1, "job"), count(2, "job")) == ("1 job", "2 jobs")
+    assert policy_words("fallback:fifo") == "the fallback policy fifo"
+
+
+@pytest.mark.parametrize(
+    "one", [job("9", comment="x headway=fast+preemptible"), held(9, {"n1": 1}, comment="headway=fast")]
+)
+def test_wishes_that_nobody_understands_are_told(one):
+    sentence = explain(scene(one), "9", NOW_S).sentence
+    assert "wishes for fast, which Headway does not understand: it knows off, preemptible" in sentence
+
+
+def test_wishes_that_are_understood_are_nothing_to_tell():
+    assert "wishes" not in waits(comment="my run headway=preemptible+min-gpus:2")
+
+
+def test_a_job_that_is_kept_off_nodes_is_told_which_and_for_how_long():
+    shot = scene(job("9"))
+    why = "Slurm did not start it within 10 s (Resources)"
+    refusal = Refusal(why, NOW_S, NOW_S + 10, 2, unfit="n1,n2", places=2)
+    shot.ledger.refusals[JobKey("9", 999_000)] = refusal
+    assert explain(shot, "9", NOW_S + 4).sentence == (
+        f"Not to be placed yet: it was placed, but not started, 2 times by now: {why}; next try in 6 s, "
+        "and it is kept off n1, n2 for another 10 min."
+    )
+
+
+def test_a_job_that_waits_and_is_kept_off_nodes_is_told_so():
+    ledger = Ledger(
+        refusals={JobKey("9", 999_000): Refusal("no room", NOW_S - 60, NOW_S - 50, 1, unfit="n1", places=1)}
+    )
+    everything = wants(gpus_per_node=8, min_nodes=2, max_nodes=2)
+    first, blocked = job("8", request=everything, submit=998_000), job("9", request=everything)
+    sentence = explain(scene(first, blocked, ledger=ledger, policy="fifo", nodes=2), "9", NOW_S).sentence
+    assert "It is the first in line" in sentence
+    assert "It was refused 1 time, and it is kept off n1 for another 9 min." in sentence
+
+
+def test_what_slurm_calls_impossible_is_told_without_advice_that_changes_nothing():
+    found = explain(scene(job("9", reason="BadConstraints", admin_comment="")), "9", NOW_S)
+    assert found.state == "yielded"
+    assert found.sentence == (
+        "Slurm has put it on hold, as no nodes can ever carry it out as it asks (Slurm: PENDING, BadConstraints). "
+        "To mend it: `scancel 9`, and submit it with a request that fits the nodes."
+    )

@@ -1,0 +1,97 @@
+"""Agents beside a controller: only where it is set, only nodes that there are, and Slurm's jobs are everybody's neighbours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.agents.service import serve_agents
+from controller.base.config import ControllerSettings
+from controller.base.errors import ConfigurationError
+from controller.profiles.current import jobs_by_node
+from controller.profiles.store import ProfileStore
+from controller.profiles.windows import RunKey, SlurmRun
+from tests.unit.controller.agents.test_server import Agent
+from tests.unit.controller.world import World, newest
+from tests.unit.policies.processes import eventually
+
+
+class Beside:
+    """A controller with a last cycle."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.settings = ControllerSettings(
+            partitions=("dl",), runtime_dir=folder, state_dir=folder / "state", **settings
+        )
+        self.last: Any = None
+
+
+async def test_nothing_is_served_or_made_where_no_address_is_set(tmp_path: Path) -> None:
+    beside = Beside(tmp_path)
+    async with serve_agents(beside.settings, newest(beside)) as server:
+        assert server is None
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_served_where_one_is_set_and_only_to_slurm_s_nodes(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    beside = Beside(tmp_path, agents_address=f"unix://{tmp_path}/agents.sock")
+    beside.last = await world.turn()
+    (name, *_) = (node.name for node in beside.last.observation.snapshot.nodes)
+    async with serve_agents(beside.settings, newest(beside)) as server:
+        assert server is not None
+        async with Agent(server.address, name).running() as agent:
+            agent.put()
+            await agent.emptied()
+        async with Agent(server.address, "stranger").running() as agent:
+            await agent.failed("there is no node stranger")
+    assert beside.settings.profiles_path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"agents_address": "0.0.0.0:0", "agents_munge": "off"},
+        {"agents_address": "nonsense"},
+        {"agents_address": "unix:///run/none/agents.sock"},
+    ],
+)
+async def test_what_cannot_be_served_is_said_with_the_key(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="agents_address"):
+        beside = Beside(tmp_path, **wrong)
+        async with serve_agents(beside.settings, newest(beside)):
+            pass
+
+
+async def test_jobs_by_node_are_those_that_hold_something(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    running = world.sbatch(nodes=2, gpus_per_node=8)
+    await world.go_on(30)
+    waiting = world.sbatch(nodes=4, gpus_per_node=8)
+    await world.go_on(2)
+    found = jobs_by_node(await world.slurm.client.snapshot())
+    assert sorted(found.values()) == [[int(running.job_id)]] * 2
+    assert int(waiting.job_id) not in {job for jobs in found.values() for job in jobs}
+
+
+async def test_the_store_learns_whom_slurm_runs_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.agents.service._PRESENT_EVERY_S", 0.01)
+    told: list[tuple[dict[str, list[int]], list[SlurmRun]]] = []
+    monkeypatch.setattr(ProfileStore, "note_present", lambda _store, _time_s, jobs, runs: told.append((jobs, runs)))
+    world = World(tmp_path)
+    key = world.sbatch(nodes=1, gpus_per_node=1)
+    await world.go_on(30)
+    beside = Beside(tmp_path, agents_address=f"unix://{tmp_path}/agents.sock")
+    beside.last = await world.turn()
+
+    async def noted() -> bool:
+        return bool(told)
+
+    async with serve_agents(beside.settings, newest(beside)):
+        await eventually(noted)
+    jobs, runs = told[0]
+    (started,) = (job for job in beside.last.observation.snapshot.jobs if job.key == key)
+    assert list(jobs.values()) == [[int(key.job_id)]]
+    assert runs == [SlurmRun(RunKey(int(key.job_id), 0), started.start_time_s)]

@@ -1,0 +1,143 @@
+"""The heartbeat file."""
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.base.lease import Lease, is_stale, parse_lease, read_lease, wake_room, write_lease
+
+LEASE = Lease(time_s=1_000_000, stale_after_s=30, partitions=("dl", "gpu"), controller_uid=64030, wake_room_bytes=65536)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    write_lease(tmp_path / "lease", LEASE)
+
+    assert read_lease(tmp_path / "lease") == LEASE
+
+
+def test_the_text_is_what_the_lua_script_and_the_hooks_read(tmp_path: Path) -> None:
+    write_lease(tmp_path / "lease", replace(LEASE, stale_after_s=2.5))
+
+    assert (tmp_path / "lease").read_text() == (
+        "time=1000000\nstale_after=2.5\npartitions=dl,gpu\ncontroller_uid=64030\nwake_room_bytes=65536\n"
+        "holds_room=1000\n"
+    )
+
+
+def test_slurmctlds_user_can_read_it_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        write_lease(tmp_path / "lease", LEASE)
+    finally:
+        os.umask(before)
+
+    assert (tmp_path / "lease").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_link_in_its_place_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "lease").symlink_to(victim)
+
+    assert read_lease(tmp_path / "lease") is None
+    write_lease(tmp_path / "lease", LEASE)
+
+    assert victim.read_text() == "precious"
+    assert read_lease(tmp_path / "lease") == LEASE
+
+
+def test_a_reader_never_sees_half_a_lease(tmp_path: Path) -> None:
+    path = tmp_path / "lease"
+    write_lease(path, LEASE)
+    stop = threading.Event()
+
+    def renew() -> None:
+        beat = 0
+        while not stop.is_set():
+            beat += 1
+            write_lease(path, replace(LEASE, time_s=beat))
+
+    writer = threading.Thread(target=renew)
+    writer.start()
+    try:
+        assert all(read_lease(path) is not None for _ in range(300))
+    finally:
+        stop.set()
+        writer.join()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["lease"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no lease",
+        "time=1\nstale_after=30\npartitions=dl\n",
+        "time=x\nstale_after=30\npartitions=dl\ncontroller_uid=0\n",
+        "time=1\nstale_after=0\npartitions=dl\ncontroller_uid=0\n",
+        "time=1\nstale_after=30\npartitions=d l\ncontroller_uid=0\n",
+    ],
+)
+def test_what_is_no_lease_is_none(text: str) -> None:
+    assert parse_lease(text) is None
+
+
+def test_keys_of_later_versions_are_passed_over() -> None:
+    lease = parse_lease("time=1\nstale_after=30\npartitions=dl\ncontroller_uid=0\ncolour=blue\n")
+
+    assert lease == Lease(1, 30, ("dl",), 0, wake_room_bytes=0)
+
+
+def test_a_missing_lease_a_folder_and_a_pipe_are_none(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    assert [read_lease(path) for path in (tmp_path / "absent", tmp_path, tmp_path / "pipe")] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("age_s", "stale"), [(0, False), (30, False), (31, True), (-30, False), (-31, True), (-1e9, True)]
+)
+def test_a_lease_too_old_or_from_the_future_is_stale(age_s: float, stale: bool) -> None:
+    assert is_stale(LEASE, LEASE.time_s + age_s) is stale
+
+
+def test_no_lease_is_stale() -> None:
+    assert is_stale(None, 0)
+
+
+@pytest.mark.parametrize(("field", "value"), [("stale_after_s", 0), ("partitions", ("a,b",)), ("partitions", ("",))])
+def test_what_could_not_be_read_again_is_refused(field: str, value: object) -> None:
+    with pytest.raises(ValueError, match=r"stale_after_s|partition"):
+        replace(LEASE, **{field: value})  # type: ignore[arg-type]
+
+
+def test_the_room_in_a_pipe_is_what_nobody_has_written_yet() -> None:
+    reader, writer = os.pipe()
+    try:
+        empty = wake_room(reader)
+        os.write(writer, b"submit\n")
+        assert (empty >= 4096, wake_room(reader)) == (True, empty - 7)
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "stale_after=nan", "stale_after=inf", "stale_after=1e300", "stale_after=-inf", "stale_after=1e6",
+        "time=" + "9" * 400, "time=-1", "time=" + "9" * 5000, "controller_uid=-7", "wake_room_bytes=" + "9" * 30,
+    ],
+)  # fmt: skip
+def test_a_lease_that_would_never_be_stale_is_none(line: str) -> None:
+    key = line.partition("=")[0]
+    text = "\n".join([each for each in _TEXT.splitlines() if not each.startswith(f"{key}=")] + [line])
+
+    assert parse_lease(_TEXT) == LEASE
+    assert is_stale(parse_lease(text), 1_000_001.0)
+
+
+_TEXT = "time=1000000\nstale_after=30\npartitions=dl,gpu\ncontroller_uid=64030\nwake_room_bytes=65536\n"

@@ -1,0 +1,439 @@
+"""headway doctor: a sound installation, and every way in which one can be unsound."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+import policies.serving.client  # noqa: F401 - imported before the user is changed
+from controller.base.clock import VirtualClock
+from controller.base.config import ControllerSettings
+from controller.base.lease import Lease
+from controller.cli.doctor.agents import AgentsSeen, look_at_agents
+from controller.cli.doctor.host import FileFacts, RealHost, UserFacts
+from controller.cli.doctor.look import ask_policy, checks, look
+from controller.cli.doctor.rules import WATCHDOG_TIMER, Finding, Level, PolicySeen, Seen, SlurmSeen, findings
+from controller.slurm import installed_files as integration
+from controller.slurm.client import SlurmFacts, SlurmNode, SlurmPartition
+from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm
+from policies.api import PolicySpec
+from tests.unit.controller.measured import measured_world
+
+NOW = 1_700_000_000
+SLURM = UserFacts("slurm", 64030, frozenset({64030}))
+ETC = Path("/etc/slurm")
+SHIPPED = Path(__file__).parents[5] / "slurm" / "plugin"
+LUA, HOOK = SHIPPED / "job_submit.lua", SHIPPED / "hooks" / integration.EVENT_HOOK
+
+
+@dataclass
+class FakeHost:
+    """A machine in memory."""
+
+    files: dict[Path, FileFacts] = field(default_factory=dict)
+    texts: dict[Path, str] = field(default_factory=dict)
+    programs: set[str] = field(default_factory=lambda: {"scontrol", "squeue", "scancel"})
+    units: dict[str, bool] | None = field(default_factory=lambda: {WATCHDOG_TIMER: True})
+    users: tuple[UserFacts, ...] = (SLURM,)
+    free: int | None = 1 << 40
+
+    def put(self, path: Path, kind: str, mode: int, text: str | None = None) -> None:
+        self.files[path] = FileFacts(kind, mode, SLURM.uid, 64030)
+        if text is not None:
+            self.texts[path] = text
+
+    def file(self, path: Path) -> FileFacts | None:
+        return self.files.get(path)
+
+    def text(self, path: Path) -> str | None:
+        return self.texts.get(path)
+
+    def names(self, folder: Path) -> list[str]:
+        return [path.name for path in self.files if path.parent == folder]
+
+    def free_bytes(self, folder: Path) -> int | None:
+        return self.free
+
+    def user(self, name_or_uid: str | int) -> UserFacts | None:
+        return next((user for user in self.users if name_or_uid in {user.name, user.uid}), None)
+
+    def program(self, name: str, folder: Path | None) -> Path | None:
+        return (folder or Path("/usr/bin")) / name if name in self.programs else None
+
+    def unit_active(self, unit: str) -> bool | None:
+        return None if self.units is None else self.units.get(unit, False)
+
+
+@dataclass
+class Installation:
+    """A sound one; tests break it."""
+
+    settings: ControllerSettings
+    host: FakeHost
+    seen: Seen
+
+    def __init__(self) -> None:
+        self.settings = ControllerSettings(partitions=("gpu",))
+        self.host = FakeHost()
+        hook = ETC / "headway" / integration.EVENT_HOOK
+        self.host.put(ETC / "job_submit.lua", "file", 0o644, LUA.read_text())
+        self.host.put(hook, "file", 0o755, HOOK.read_text())
+        self.host.put(self.settings.runtime_dir, "folder", 0o755)
+        self.host.put(self.settings.lease_path, "file", 0o644)
+        self.host.put(self.settings.wake_path, "pipe", 0o600)
+        self.host.put(self.settings.holds_path, "folder", 0o700)
+        self.host.put(self.settings.state_dir, "folder", 0o700)
+        config = {
+            "SLURM_CONF": str(ETC / "slurm.conf"),
+            "SlurmUser": "slurm(64030)",
+            "JobSubmitPlugins": "lua",
+            "PrologSlurmctld": str(hook),
+            "EpilogSlurmctld": str(hook),
+            "SchedulerParameters": "batch_sched_delay=0,bf_interval=30",
+        }
+        node = SlurmNode("n1", "IDLE", True, 8, "", 64, 256_000, frozenset(), frozenset({"gpu"}), "")
+        self.seen = Seen(
+            slurm=SlurmSeen(
+                facts=SlurmFacts((22, 5, 8), "lab", "command-line", config),
+                partitions=(SlurmPartition("gpu", frozenset({"n1"}), True, None),),
+                nodes=(node,),
+            ),
+            policy=PolicySeen(spec=PolicySpec(name="srtf", source="a paper"), healthy=True),
+            lease=Lease(NOW, 30, ("gpu",), 64030, 65536),
+            now_s=NOW + 1,
+        )
+
+    def see(self, **changes: Any) -> None:
+        self.seen = replace(self.seen, **changes)
+
+    def slurm(self, **changes: Any) -> None:
+        assert self.seen.slurm is not None
+        self.see(slurm=replace(self.seen.slurm, **changes))
+
+    def config(self, **changes: str) -> None:
+        assert self.seen.slurm is not None
+        assert self.seen.slurm.facts is not None
+        facts = self.seen.slurm.facts
+        self.slurm(facts=replace(facts, settings={**facts.settings, **changes}))
+
+    def script(self, path: Path, change: Callable[[str], str]) -> None:
+        self.host.texts[path] = change(self.host.texts[path])
+
+    def findings(self) -> list[Finding]:
+        return findings(self.settings, self.seen, self.host)
+
+    def wrong(self) -> list[tuple[str, Level]]:
+        found = [finding for finding in self.findings() if finding.level is not Level.OK]
+        assert all(finding.mend or finding.level is Level.SKIPPED for finding in found), "every fault has its mend"
+        return [(finding.check, finding.level) for finding in found]
+
+
+@pytest.fixture
+def house() -> Installation:
+    return Installation()
+
+
+def test_a_sound_installation_has_nothing_to_mend(house: Installation) -> None:
+    assert house.wrong() == []
+    assert len(house.findings()) >= 12
+
+
+def remove(path: Path) -> Callable[[Installation], None]:
+    def act(house: Installation) -> None:
+        house.host.files.pop(path, None)
+        house.host.texts.pop(path, None)
+
+    return act
+
+
+def mode(path: Path, kind: str, bits: int) -> Callable[[Installation], None]:
+    return lambda house: house.host.put(path, kind, bits)
+
+
+RUN, STATE = Path("/run/headway"), Path("/var/lib/headway")
+HOOK_PATH = ETC / "headway" / integration.EVENT_HOOK
+FOREIGN = UserFacts("slurm", 999, frozenset({999}))
+
+
+@pytest.mark.parametrize(
+    ("break_it", "check", "level"),
+    [
+        (lambda h: h.host.programs.clear(), "slurm-programs", Level.ERROR),
+        (lambda h: h.config(JobSubmitPlugins="(null)"), "job-submit-plugins", Level.ERROR),
+        (remove(ETC / "job_submit.lua"), "job-submit-lua", Level.ERROR),
+        (lambda h: h.script(ETC / "job_submit.lua", lambda _: "-- site\n"), "job-submit-lua", Level.ERROR),
+        (
+            lambda h: h.script(
+                ETC / "job_submit.lua", lambda t: t.replace(f"version {integration.VERSION}", "version 0")
+            ),
+            "job-submit-lua",
+            Level.ERROR,
+        ),
+        (
+            lambda h: h.script(ETC / "job_submit.lua", lambda t: t.replace('"/run/headway"', '"/run/other"')),
+            "job-submit-lua",
+            Level.ERROR,
+        ),
+        (lambda h: h.config(EpilogSlurmctld="(null)"), "hooks", Level.WARNING),
+        (lambda h: h.config(EpilogSlurmctld="/nowhere"), "hooks", Level.ERROR),
+        (lambda h: h.config(SchedulerParameters="bf_interval=1"), "batch-sched-delay", Level.WARNING),
+        (lambda h: h.slurm(partitions=()), "partitions", Level.ERROR),
+        (lambda h: h.slurm(nodes=()), "gpus", Level.ERROR),
+        (remove(RUN), "runtime-dir", Level.ERROR),
+        (mode(RUN, "folder", 0o777), "runtime-dir", Level.ERROR),
+        (remove(RUN / "wake"), "wake-pipe", Level.WARNING),
+        (mode(RUN / "wake", "file", 0o600), "wake-pipe", Level.ERROR),
+        (mode(RUN / "wake", "pipe", 0o666), "wake-pipe", Level.ERROR),
+        (mode(RUN / "wake", "pipe", 0o400), "wake-pipe", Level.WARNING),
+        (remove(RUN / "holds"), "holds", Level.WARNING),
+        (mode(RUN / "holds", "file", 0o600), "holds", Level.WARNING),
+        (mode(RUN / "holds", "folder", 0o500), "holds", Level.WARNING),
+        (mode(RUN / "holds", "folder", 0o777), "holds", Level.ERROR),
+        (remove(STATE), "state-dir", Level.ERROR),
+        (mode(STATE, "folder", 0o755), "state-dir", Level.ERROR),
+        (lambda h: setattr(h.host, "free", 5 << 20), "state-space", Level.ERROR),
+        (lambda h: setattr(h.host, "free", 100 << 20), "state-space", Level.WARNING),
+        (mode(STATE / "journal.sqlite.damaged-20260101T000000.000001Z", "file", 0o600), "state-files", Level.WARNING),
+        (mode(STATE / "journal.sqlite.schema-3-20260101T000000.000001Z", "file", 0o600), "state-files", Level.WARNING),
+        (lambda h: h.see(lease=None), "controller", Level.ERROR),
+        (lambda h: h.see(now_s=NOW + 60), "controller", Level.ERROR),
+        (lambda h: h.see(lease=Lease(NOW, 30, ("dl",), 64030, 0)), "controller-settings", Level.WARNING),
+        (lambda h: h.see(lease=Lease(NOW, 30, ("gpu",), 1000, 0)), "controller-user", Level.ERROR),
+        (lambda h: h.see(policy=PolicySeen(problem="unreachable")), "policy", Level.WARNING),
+        (lambda h: h.see(policy=replace(h.seen.policy, healthy=False)), "policy", Level.WARNING),
+        (lambda h: h.see(policy=PolicySeen(may_look=False)), "policy", Level.SKIPPED),
+        (lambda h: h.see(troubles=("task contention failed 3 times in a row",)), "tasks", Level.WARNING),
+        (lambda h: setattr(h.host, "units", {}), "watchdog", Level.ERROR),
+        (lambda h: setattr(h.host, "units", None), "watchdog", Level.SKIPPED),
+    ],
+)
+def test_each_fault_is_found_and_nothing_else_is_blamed(
+    house: Installation, break_it: Callable[[Installation], None], check: str, level: Level
+) -> None:
+    break_it(house)
+
+    assert house.wrong() == [(check, level)]
+
+
+def test_a_hook_that_is_not_ours_is_a_warning_unless_it_calls_ours(house: Installation) -> None:
+    site = Path("/opt/site.sh")
+    house.config(PrologSlurmctld=str(site))
+    house.host.put(site, "file", 0o755, "#!/bin/sh\ntrue\n")
+    assert house.wrong() == [("hooks", Level.WARNING)]
+
+    house.host.put(site, "file", 0o755, f"#!/bin/sh\n{HOOK_PATH}\n")
+    assert house.wrong() == []
+
+
+def test_a_site_script_that_loads_ours_is_looked_through(house: Installation) -> None:
+    house.host.texts[ETC / "job_submit.lua"] = '-- site\ndofile("/etc/slurm/headway.lua")\n'
+    assert house.wrong() == [("job-submit-lua", Level.ERROR)]
+
+    house.host.texts[ETC / "headway.lua"] = LUA.read_text()
+    assert house.wrong() == []
+
+
+def test_a_slurmctld_that_runs_as_somebody_who_cannot_enter(house: Installation) -> None:
+    house.host.users = (FOREIGN,)
+    house.host.put(RUN, "folder", 0o700)
+
+    checks = dict(house.wrong())
+    assert checks["lease-access"] is Level.ERROR
+    assert checks["wake-pipe"] is Level.WARNING
+
+
+def test_a_slurm_user_that_this_machine_does_not_know(house: Installation) -> None:
+    house.host.users = ()
+
+    assert house.wrong() == [("slurm-user", Level.SKIPPED), ("controller-user", Level.SKIPPED)]
+
+
+def test_old_slurm(house: Installation) -> None:
+    assert house.seen.slurm is not None
+    assert house.seen.slurm.facts is not None
+    house.slurm(facts=replace(house.seen.slurm.facts, version=(21, 8, 8)))
+
+    (finding,) = [finding for finding in house.findings() if finding.check == "slurm-version"]
+    assert finding.what == "Slurm 21.08.8 is older than 22.05"
+
+
+def test_without_slurmctld_the_rest_is_still_looked_at(house: Installation) -> None:
+    house.see(slurm=SlurmSeen(problem="scontrol: no answer in 10 s"))
+
+    assert house.wrong() == [
+        ("slurmctld", Level.ERROR),
+        ("slurm-user", Level.SKIPPED),
+        ("controller-user", Level.SKIPPED),
+    ]
+
+
+def test_an_embedded_slurm_is_no_installation(house: Installation) -> None:
+    house.see(slurm=None)
+
+    assert house.wrong() == [("slurm", Level.SKIPPED)]
+
+
+# --- looking
+
+
+async def policy_that_serves(address: str) -> PolicySeen:
+    return PolicySeen(spec=PolicySpec(name="srtf", source=""), healthy=True)
+
+
+async def test_slurm_and_policy_are_asked(house: Installation, tmp_path: Path) -> None:
+    settings = house.settings.model_copy(update={"runtime_dir": tmp_path})
+    slurm = EmbeddedSlurm(ClusterDescription(), VirtualClock())
+
+    seen = await slurm.clock.run(look(settings, slurm.client, policy_that_serves, NOW))  # type: ignore[attr-defined]
+
+    assert seen.lease is None
+    assert seen.policy.healthy
+    assert seen.slurm is not None
+    assert seen.slurm.facts is not None
+    assert seen.slurm.nodes
+
+
+async def test_a_slurmctld_that_does_not_answer_is_a_finding_and_no_error(house: Installation) -> None:
+    slurm = EmbeddedSlurm(ClusterDescription(), VirtualClock())
+
+    with slurm.faults.unavailable():
+        seen = await slurm.clock.run(look(house.settings, slurm.client, policy_that_serves, NOW))  # type: ignore[attr-defined]
+
+    assert seen.slurm is not None
+    assert seen.slurm.problem
+
+
+async def test_without_a_client_there_is_no_slurm_to_ask(house: Installation) -> None:
+    assert (await look(house.settings, None, policy_that_serves, NOW)).slurm is None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can ask as another user")
+async def test_a_user_who_may_not_look_is_not_told_that_the_policy_is_away() -> None:
+    with TemporaryDirectory(prefix="hw-") as name, socket.socket(socket.AF_UNIX) as listener:
+        path = Path(name) / "policy.sock"
+        listener.bind(str(path))
+        listener.listen()
+        Path(name).chmod(0o750)
+        os.seteuid(65534)
+        try:
+            seen = await ask_policy(f"unix://{path}")
+        finally:
+            os.seteuid(0)
+    assert seen == PolicySeen(may_look=False)
+
+
+def test_what_may_not_be_looked_at_is_no_claim_about_the_fallback(house: Installation) -> None:
+    house.see(policy=PolicySeen(may_look=False))
+    (finding,) = (found for found in house.findings() if found.check == "policy")
+    assert "not allowed to look" in finding.what
+    assert "decides" not in finding.what
+
+
+def test_a_policy_user_that_is_none_is_a_finding(house: Installation) -> None:
+    settings = house.settings.model_copy(update={"policy_users": ("no-such-user",)})
+    (finding,) = checks(settings)
+    assert finding.level is Level.ERROR
+    assert "no-such-user" in finding.what
+
+
+# --- the machine
+
+
+@pytest.mark.parametrize(
+    ("user", "bits", "allowed"),
+    [
+        (UserFacts("root", 0, frozenset({0})), 7, True),
+        (UserFacts("owner", 5, frozenset({5})), 6, True),
+        (UserFacts("owner", 5, frozenset({5})), 1, False),
+        (UserFacts("member", 6, frozenset({7})), 4, True),
+        (UserFacts("member", 6, frozenset({7})), 2, False),
+        (UserFacts("other", 8, frozenset({8})), 4, False),
+    ],
+)
+def test_who_may_do_what(user: UserFacts, bits: int, allowed: bool) -> None:
+    assert FileFacts("file", 0o640, uid=5, gid=7).lets(user, bits) is allowed
+
+
+def test_the_real_machine(tmp_path: Path) -> None:
+    host = RealHost()
+    (tmp_path / "x").write_text("hello")
+    (tmp_path / "x").chmod(0o600)
+
+    found = host.file(tmp_path / "x")
+    assert found is not None
+    assert (found.kind, found.mode, host.text(tmp_path / "x")) == ("file", 0o600, "hello")
+    assert (host.file(tmp_path / "y"), host.text(tmp_path)) == (None, None)
+    root = host.user(0)
+    assert root is not None
+    assert (root.name, host.user("root")) == ("root", root)
+    assert host.user("no-such-user-here") is None
+    assert host.program("sh", None) is not None
+    assert host.program("sh", tmp_path) is None
+
+
+# --- node agents
+
+
+def agents(told: AgentsSeen) -> list[tuple[str, Level, str]]:
+    installation = Installation()
+    installation.see(agents=told)
+    found = [finding for finding in installation.findings() if finding.check.startswith("agents")]
+    assert all(finding.mend or finding.level in {Level.OK, Level.SKIPPED} for finding in found)
+    return [(finding.check, finding.level, finding.what) for finding in found]
+
+
+def test_where_there_are_to_be_no_agents_nothing_is_said_of_them() -> None:
+    assert not [finding for finding in Installation().findings() if finding.check.startswith("agents")]
+
+
+def test_nodes_without_an_agent_are_named() -> None:
+    assert agents(AgentsSeen(nodes=2)) == [("agents", Level.OK, "agents of all 2 nodes are connected")]
+    silent = tuple((f"n{at}", NOW - 59.0 if at == 1 else 0.0) for at in range(1, 12))
+    ((check, level, what),) = agents(AgentsSeen(silent=silent, nodes=20))
+    assert (check, level) == ("agents", Level.WARNING)
+    assert what.startswith("11 nodes of 20 without an agent: n1 (for 60 s), n2 (not heard of), ")
+    assert what.endswith("n8 (not heard of) and 3 more: nothing is measured there")
+
+
+def test_clocks_that_differ_are_named_and_from_when_on_it_hurts() -> None:
+    ok, clocks = agents(AgentsSeen(skewed=(("n1", 3.0), ("n2", -2.5)), nodes=2))
+    assert ok[1] is Level.OK
+    assert clocks == ("agents-clocks", Level.WARNING, "clocks differ from this machine's: n1 -3.0 s, n2 +2.5 s")
+    assert agents(AgentsSeen(skewed=(("n1", 40.0),), nodes=1))[1][2].endswith("from 60 s on their agents are refused")
+
+
+def test_a_machine_without_munge_and_a_controller_that_serves_no_agents() -> None:
+    broken, unknown = agents(AgentsSeen(munge="MUNGE: no socket", problem="no controller answers"))
+    assert (broken[0], broken[1]) == ("agents-munge", Level.ERROR)
+    assert unknown[1] is Level.SKIPPED
+    assert agents(AgentsSeen(served=False))[0][1] is Level.ERROR
+
+
+async def test_the_controller_is_asked_for_its_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await look_at_agents(ControllerSettings(partitions=("gpu",))) is None
+    settings = ControllerSettings(
+        partitions=("gpu",), runtime_dir=tmp_path, agents_address=f"unix://{tmp_path}/agents.sock"
+    )
+    nobody = await look_at_agents(settings)
+    assert nobody is not None
+    assert "no controller answers" in nobody.problem
+    with TemporaryDirectory(prefix="hw-") as short:
+        async with measured_world(Path(short), monkeypatch) as (world, _):
+            told = await look_at_agents(world.settings)
+    assert told == AgentsSeen(silent=(("n3", 0.0), ("n4", 0.0)), nodes=4)
+
+
+async def test_munge_is_tried_where_it_is_needed(tmp_path: Path) -> None:
+    settings = ControllerSettings(
+        partitions=("gpu",), runtime_dir=tmp_path, agents_address="0.0.0.0:9342", munge_socket=tmp_path / "none"
+    )
+    told = await look_at_agents(settings)
+    assert told is not None
+    assert "MUNGE" in told.munge

@@ -1,0 +1,334 @@
+"""`headway` as people and scripts run it: a program of its own, against the real sockets."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import tempfile
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from controller.admin.service import serve_admin
+from controller.cli.render.status import plain
+from policies.api import load_policy
+from protos.headway.v1 import admin_pb2 as pb
+from tests.unit.controller.asked import world_in
+from tests.unit.controller.cycle.test_decide import FakeEndpoint
+
+DEADLINE_S = 60.0
+PROGRAM = "from controller.cli.app import main; main()"
+AS_NOBODY = f"""
+import contextlib, io, os, sys, rich.console, rich.table, rich.text, controller.cli.render.status
+from controller.cli.app import main
+asked, sys.argv = sys.argv, ["headway", "status", "--socket", "/nowhere"]
+with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+    main()  # loads every module that only root may read here
+sys.argv = asked
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+{PROGRAM}
+"""
+
+
+@dataclass
+class Ran:
+    """How a run of the program ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+class Fit(FakeEndpoint):
+    """A policy server that decides well."""
+
+    async def decide(self, state, deadline_s):
+        return load_policy("fifo").decide(state)
+
+
+@pytest.fixture
+def folder():
+    """Short, because of the sockets in it, and open to other users, as /run/headway is."""
+    with tempfile.TemporaryDirectory(prefix="hw-") as path:
+        Path(path).chmod(0o755)
+        yield Path(path)
+
+
+async def start(*arguments, program=PROGRAM, **environment):
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, *arguments,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+async def headway(*arguments, program=PROGRAM, **environment):
+    process = await start(*arguments, program=program, **environment)
+    out, err = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+    return Ran(process.returncode, out.decode(), err.decode())
+
+
+@asynccontextmanager
+async def cluster(folder, **changes):
+    """A busy cluster: a job that runs, one that waits and one on hold. Gives the world and `--config FILE`."""
+    world = world_in(folder, **changes)
+    world.endpoint.away = True
+    world.sbatch(gpus_per_node=8, nodes=4, name="big\x1b[31m[red]", user="ann")
+    await world.go_on(2)
+    world.sbatch(gpus_per_node=8, user="bob")
+    world.sbatch(gpus_per_node=8, user="bob", hold=True)
+    await world.turn()
+    config = folder / "controller.toml"
+    config.write_text(f'partitions = ["dl"]\nruntime_dir = "{folder}"\n')
+    async with serve_admin(world, folder, ""):
+        yield world, ("--config", str(config))
+
+
+# --- for people
+
+
+async def test_status_shows_nodes_policy_and_jobs_without_colour_where_nobody_looks(folder):
+    async with cluster(folder) as (_, where):
+        ran = await headway("status", *where)
+    assert ran.code == 0
+    assert ran.err == ""
+    assert "jobs        1 waiting, 0 starting, 1 running, 1 ineligible, 0 given to Slurm" in ran.out
+    assert "n4     8/8  ██████████  " in ran.out
+    assert "the fallback fifo; " in ran.out
+    assert "lease       none: Slurm schedules by itself" in ran.out
+    assert "nobody listens" in ran.out
+    assert "\x1b" not in ran.out
+
+
+async def test_bars_are_ascii_where_blocks_cannot_be_written(folder):
+    async with cluster(folder) as (_, where):
+        ran = await headway("status", *where, PYTHONIOENCODING="latin-1")
+    assert ran.code == 0
+    assert "##########" in ran.out
+
+
+async def test_queue_shows_names_that_others_chose_without_their_tricks(folder):
+    async with cluster(folder) as (_, where):
+        ran = await headway("queue", *where)
+        short = await headway("queue", "--limit", "1", *where)
+    assert ran.code == 0
+    assert "big?[31m[red]" in ran.out
+    assert [line.split()[0] for line in ran.out.splitlines()] == ["JOB", "2", "1", "3"]
+    assert "needs 8 GPUs on one node; nothing is free" in ran.out
+    assert short.out.splitlines()[-1] == "2 more; --limit 0 shows all"
+
+
+async def test_why_shows_sentence_numbers_and_decisions(folder):
+    async with cluster(folder) as (_, where):
+        waits = await headway("why", "2", *where)
+        runs = await headway("why", "1", *where)
+    assert waits.out.startswith("Job 2 (waiting): Needs 8 GPUs on one node; ")
+    assert "queue_position " in waits.out
+    assert "DECIDED" in runs.out
+    assert "fallback:fifo  n1:8,n2:8,n3:8,n4:8" in runs.out
+
+
+# --- for scripts
+
+
+async def test_every_answer_is_one_json_object_with_the_names_of_the_protocol(folder):
+    async with cluster(folder) as (_, where):
+        status, queue, why, policy = await asyncio.gather(
+            headway("status", "--json", *where),
+            headway("queue", "--json", *where),
+            headway("why", "2", "--json", *where),
+            headway("policy", "show", "--json", *where),
+        )
+    assert all(ran.out.count("\n") == 1 for ran in (status, queue, why, policy))
+    assert set(status.json) == set(pb.Status.DESCRIPTOR.fields_by_name)
+    assert status.json["jobs_waiting"] == 1
+    assert status.json["decisions"] == 2
+    assert status.json["nodes"][0] == {"name": "n1", "gpus": 8, "gpus_used": 8, "available": True, "state": "ALLOCATED"}
+    assert status.json["policy"]["serving"] is False
+    assert [entry["job_id"] for entry in queue.json["entries"]] == ["2", "1", "3"]
+    assert set(queue.json["entries"][0]) == set(pb.QueueEntry.DESCRIPTOR.fields_by_name)
+    assert why.json["facts"]["num_gpus"] == "8"
+    assert why.json["decisions"] == []
+    assert policy.json["fallback"] == "fifo"
+
+
+def test_large_numbers_stay_numbers_and_empty_fields_are_there():
+    assert plain(pb.Status(decisions=1 << 60))["decisions"] == 1 << 60
+    assert plain(pb.Queue()) == {"entries": []}
+    assert plain(pb.Explanation(facts={"a": "b"}))["facts"] == {"a": "b"}
+
+
+async def test_events_are_told_as_they_happen(folder):
+    async with cluster(folder) as (world, where):
+        process = await start("events", "--json", *where)
+
+        async def tell():
+            while True:
+                world.events.add("policy", "", "tick")
+                await asyncio.sleep(0.05)
+
+        telling = asyncio.create_task(tell())
+        try:
+            line = json.loads(await asyncio.wait_for(process.stdout.readline(), DEADLINE_S))
+            assert (line["kind"], line["text"], line["job_id"]) == ("policy", "tick", "")
+            process.send_signal(2)
+            assert await asyncio.wait_for(process.wait(), DEADLINE_S) == 0
+        finally:
+            telling.cancel()
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+
+
+async def test_events_end_with_the_controller(folder):
+    async with cluster(folder) as (world, where):
+        process = await start("events", *where)
+        async with asyncio.timeout(DEADLINE_S):
+            while not world.events._listeners:
+                await asyncio.sleep(0.02)
+        world.events.add("started", "7", "n1:8")
+        line = await asyncio.wait_for(process.stdout.readline(), DEADLINE_S)
+        assert b"started   7         n1:8" in line
+    _, err = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+    assert process.returncode == 3
+    assert b"systemctl status headway-controller" in err
+
+
+async def test_a_reader_that_has_seen_enough_is_no_error(folder):
+    async with cluster(folder) as (_, where):
+        process = await start("queue", *where)
+        process.stdout._transport.close()
+        err = await asyncio.wait_for(process.stderr.read(), DEADLINE_S)
+        assert await asyncio.wait_for(process.wait(), DEADLINE_S) == 0
+        assert err == b""
+
+
+# --- policies
+
+
+async def test_policy_use_swaps_or_refuses(folder):
+    async with cluster(folder) as (world, where):
+        world.new_endpoints |= {"unix:///new": Fit(address="unix:///new"), "unix:///sick": FakeEndpoint(sick=True)}
+        sick = await headway("policy", "use", "unix:///sick", *where)
+        assert (sick.code, sick.out) == (1, "")
+        assert "the policy stays as it was" in sick.err
+        assert world.decider.address == "unix:///fake"
+        fit = await headway("policy", "use", "unix:///new", "--json", *where)
+        assert fit.code == 0, fit.err
+        assert (fit.json["name"], fit.json["address"], fit.json["serving"]) == ("fake", "unix:///new", True)
+    assert world.decider.address == "unix:///new"
+
+
+def _closed_to_others() -> str:
+    """A folder on the way to this installation that other users may not enter, such as /root; empty when there is none."""
+    ways = (Path(__file__).resolve(), Path(sys.prefix), Path(sys.prefix).resolve())
+    return next((str(up) for way in ways for up in way.parents if not up.stat().st_mode & 0o001), "")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can run the program as somebody else")
+@pytest.mark.skipif(bool(_closed_to_others()), reason=f"nobody else may enter {_closed_to_others()}")
+async def test_users_may_ask_and_not_change(folder):
+    async with cluster(folder) as (_, where):
+        status = await headway("status", *where, program=AS_NOBODY)
+        use = await headway("policy", "use", "unix:///new", *where, program=AS_NOBODY)
+        through = await headway("policy", "use", "x", "--socket", str(folder / "status.sock"), program=AS_NOBODY)
+    assert status.code == 0
+    assert use.code == 1
+    assert "admin.sock: only root and the controller's user may ask there (try with sudo)" in use.err
+    assert through.code == 1
+    assert "only root and the controller's user may change the policy" in through.err
+
+
+# --- what goes wrong
+
+
+async def test_exit_codes_of_jobs_that_are_not_there(folder):
+    async with cluster(folder) as (_, where):
+        unknown, no_id = await asyncio.gather(headway("why", "99", "--json", *where), headway("why", "x1", *where))
+    assert unknown.code == 1
+    assert unknown.json["exit_code"] == 1
+    assert "job 99 is not known" in unknown.json["error"]
+    assert unknown.err.startswith("headway: job 99 is not known")
+    assert no_id.code == 2
+
+
+async def test_a_controller_that_is_not_there(folder):
+    with closing(socket.socket(socket.AF_UNIX)) as dead:
+        dead.bind(str(folder / "status.sock"))
+    config = folder / "controller.toml"
+    config.write_text(f'runtime_dir = "{folder}"\n')
+    for arguments in (("status",), ("why", "1"), ("policy", "use", "127.0.0.1:1"), ("events",)):
+        ran = await headway(*arguments, "--config", str(config))
+        assert ran.code == 3
+        assert ran.err.startswith("headway: no controller answers at ")
+        assert "Slurm schedules by itself" in ran.err
+        assert ran.out == ""
+
+
+async def test_a_controller_that_hangs(folder):
+    # given somebody who takes connections and never answers
+    with closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind(str(folder / "s"))
+        server.listen(8)
+        ran = await headway("status", "--socket", str(folder / "s"))
+    assert ran.code == 3
+    assert "headway-controller" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("runtime_dir = 7", "runtime_dir: must be a string"), ("[", "check-config"), (None, "No such file")],
+)
+async def test_a_settings_file_that_cannot_be_used(folder, text, told):
+    config = folder / "c.toml"
+    if text is not None:
+        config.write_text(text)
+    ran = await headway("status", "--config", str(config))
+    assert ran.code == 2
+    assert told in ran.err
+    assert str(config) in ran.err
+
+
+async def test_wrong_usage():
+    missing, unknown, helped = await asyncio.gather(headway("why"), headway("sing"), headway("--help"))
+    assert (missing.code, unknown.code, helped.code) == (2, 2, 0)
+    assert "Exit codes: 0 done" in helped.out
+
+
+async def test_help_loads_nothing_heavy():
+    program = (
+        "import sys, controller.cli.app\n"
+        "heavy = {'grpc', 'google.protobuf', 'rich', 'pydantic', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    assert (await headway(program=program)).err == ""
+
+
+async def test_doctor_says_what_is_wrong_with_the_settings(folder):
+    config = folder / "controller.toml"
+    config.write_text('partitons = ["dl"]\n')
+    told, read = await asyncio.gather(
+        headway("doctor", "-c", str(config)), headway("doctor", "--json", "-c", str(config))
+    )
+    assert told.code == read.code == 1
+    assert "partitons: no such key" in told.out
+    (finding,) = read.json["findings"]
+    assert (finding["check"], finding["level"]) == ("settings", "error")
+
+
+async def test_doctor_looks_at_everything_else(folder):
+    config = folder / "controller.toml"
+    config.write_text(
+        f'partitions = ["dl"]\nruntime_dir = "{folder}"\nstate_dir = "{folder}"\nslurm_client = "embedded"\n'
+    )
+    ran = await headway("doctor", "--json", "-c", str(config))
+    findings = ran.json["findings"]
+    assert ran.code == (1 if any(finding["level"] == "error" for finding in findings) else 0)
+    assert all(finding["mend"] for finding in findings if finding["level"] == "error")

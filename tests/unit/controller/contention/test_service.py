@@ -1,0 +1,256 @@
+"""What becomes of the threshold's judgement: advice that people are told, preemptions that begin, and what policies think of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.admin.explain.advice_text import advice_messages, advised
+from controller.admin.explain.explain import Explained
+from controller.base.errors import PreemptionRefusedError
+from controller.contention.service import Judging, judge_contention
+from controller.cycle.plan import Plan
+from controller.preempt.preemptibility import Comeback
+from controller.profiles.windows import RunKey
+from controller.slurm.client import JobKey, SlurmJob, SlurmSnapshot
+from controller.slurm.embedded import ClusterDescription, NodeDescription
+from controller.state.preemption import Cause, Elsewhere, Preemption, Stage
+from policies.model import ClusterState
+from tests.unit.controller.asked import AskedWorld
+from tests.unit.controller.cycle.test_decide import FakeEndpoint
+from tests.unit.controller.slowed import ALWAYS, WINDOW_S, known, pace, preemption
+from tests.unit.policies.processes import eventually
+
+EIGHT = NodeDescription(names="n[1-8]", gpus=8)
+
+
+@dataclass
+class Begun:
+    """Stands for `Preempting`: writes down what it is asked."""
+
+    refuse: str = ""
+    asked: list[tuple[str, Cause, str, Elsewhere]] = field(default_factory=list)
+    rows: list[Preemption] = field(default_factory=list)
+
+    @property
+    def open(self) -> dict[int, Preemption]:
+        return {row.raw_id: row for row in self.rows if row.open}
+
+    def since(self, time_s: float) -> list[Preemption]:
+        return [row for row in self.rows if row.asked_s >= time_s]
+
+    def comeback(self, job: SlurmJob) -> Comeback:
+        return ALWAYS
+
+    def silent(self, snapshot: SlurmSnapshot) -> frozenset[str]:
+        return frozenset()
+
+    def begin(self, job: SlurmJob, cause: Cause, why: str, elsewhere: Elsewhere) -> None:
+        if self.refuse:
+            raise PreemptionRefusedError(self.refuse)
+        self.asked.append((job.key.job_id, cause, why, elsewhere))
+        assert job.raw_id is not None
+        self.rows.append(preemption(len(self.rows) + 1, job.raw_id, 1.7e9 + 100, Stage.ASKED))
+
+
+class Shared:
+    """A world in which two jobs run on the same two of four nodes, and a judge of it."""
+
+    def __init__(self, folder: Path, mode: str, **changes: Any) -> None:
+        settings = {
+            "preemption": mode,
+            "contention_sustained_s": 60,
+            "preemption_min_run_s": 60,
+            **changes.pop("settings", {}),
+        }
+        self.world = AskedWorld(folder, endpoint=FakeEndpoint(away=True), settings_changes=settings, **changes)
+        self.begun = self.world.preempting = Begun()  # type: ignore[assignment]
+        self.judging = Judging(self.world, WINDOW_S)  # type: ignore[arg-type]
+
+    async def start(self) -> tuple[JobKey, JobKey]:
+        first, second = (self.world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2) for _ in range(2))
+        await self.world.go_on(90)
+        assert self.world.nodes(first) == self.world.nodes(second) == {"n1": 4, "n2": 4}
+        self.ids = int(first.job_id), int(second.job_id)
+        return first, second
+
+    async def pass_windows(self, number: int, first: float = 1.6, second: float = 1.8) -> None:
+        """So many windows with these CS, each judged after a cycle."""
+        a, b = self.ids
+        for _ in range(number):
+            start_s = self.world.clock.now()
+            await self.world.clock.advance(WINDOW_S)
+            paces = known(pace(a, first, b, start_s=start_s), pace(b, second, a, start_s=start_s))
+            self.world.know(paces)
+            await self.world.turn()
+            await self.look()
+
+    async def look(self) -> None:
+        assert self.world.last is not None
+        await self.judging.look(self.world.last)
+
+    def events(self) -> list[tuple[str, str]]:
+        return [(event.job_id, event.text) for event in self.world.events.recent() if event.kind == "advice"]
+
+
+async def test_automatic_moves_one_of_two_and_then_waits(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, "automatic")
+    await shared.start()
+    await shared.pass_windows(1)
+    assert (shared.begun.asked, shared.judging.stays) == ([], {})
+    await shared.pass_windows(3)
+    ((job_id, cause, why, elsewhere),) = shared.begun.asked
+    assert (job_id, cause, sorted(elsewhere.avoid)) == ("2", Cause.THRESHOLD, ["n1", "n2"])
+    assert why.startswith("it makes 3 steps/s, 1.80 times slower than alone")
+    assert not why.endswith(".")
+    # the other is not judged before it is known how it does alone
+    assert shared.judging.advice == {}
+    assert "job 2 is being preempted" in shared.judging.stays[RunKey(1, 0)]
+
+
+async def test_advice_is_told_once_and_goes_when_it_no_longer_holds(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, "advise")
+    _, second = await shared.start()
+    await shared.pass_windows(2)
+    (standing,) = shared.judging.advice.values()
+    since_s = standing.since_s
+    await shared.pass_windows(3, first=1.9)
+    # then it is the same job, though the other is slower now
+    (standing,) = shared.judging.advice.values()
+    assert (standing.advice.job.key, standing.since_s) == (second, since_s)
+    assert shared.begun.asked == []
+    ((job_id, text),) = shared.events()
+    assert job_id == "2"
+    assert text.startswith("should be moved to n3,n4: it makes 3 steps/s, 1.80 times slower than alone")
+    # and why and status say it
+    (message,) = advice_messages(shared.judging)
+    assert (message.job_id, list(message.nodes), list(message.avoid)) == ("2", ["n3", "n4"], ["n1", "n2"])
+    said = advised(Explained("2", "running", "Runs.", {"user": "ann"}), shared.judging, standing.advice.job)
+    assert said.sentence.startswith("Runs. It should be moved to n3,n4: it makes")
+    assert said.sentence.endswith("n3,n4 are free.")
+    assert (said.facts["user"], said.facts["advice"], said.facts["advice_nodes"]) == ("ann", "move", "n3,n4")
+    # when they are in nobody's way
+    await shared.pass_windows(1, first=1.1, second=1.1)
+    assert (shared.judging.advice, shared.judging.stays) == ({}, {})
+    # and come again: that is new
+    await shared.pass_windows(2)
+    assert len(shared.events()) == 2
+
+
+async def test_off_says_nothing(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, "off")
+    await shared.start()
+    await shared.pass_windows(4)
+    assert (shared.begun.asked, shared.events(), shared.judging.advice, shared.judging.stays) == ([], [], {}, {})
+
+
+async def test_what_cannot_be_done_is_said_of_the_job(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, "automatic")
+    _, second = await shared.start()
+    shared.begun.refuse = "job 2 could save, but the agent of n1 is not connected"
+    await shared.pass_windows(2)
+    assert shared.judging.stays == {RunKey(2, 0): shared.begun.refuse}
+    job = (await shared.world.client.read([second]))[second]
+    said = advised(Explained("2", "running", "Runs."), shared.judging, job)
+    assert said.sentence == f"Runs. It is in need of another place, but gets none now: {shared.begun.refuse}."
+    assert said.facts["advice_why_not"] == shared.begun.refuse
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fifo-skip"])
+async def test_who_would_have_to_wait_behind_others_is_not_stopped(tmp_path: Path, policy: str) -> None:
+    # given one job that waits for all nodes, and came before the two that share some
+    shared = Shared(tmp_path, "automatic", policy=policy)
+    world = shared.world
+    blocker = world.sbatch(duration_s=1e6, gpus_per_node=8, nodes=4, begin_time_s=world.clock.now() + 60)
+    await shared.start()
+    assert not world.nodes(blocker)
+    await shared.pass_windows(4)
+    if policy == "fifo":
+        # then strict order would not let them in again
+        assert shared.begun.asked == []
+        assert shared.judging.stays[RunKey(3, 0)] == "job 3 has room elsewhere, but by the policy it would have to wait"
+    else:
+        assert [job_id for job_id, *_ in shared.begun.asked] == ["3"]
+
+
+async def test_a_bug_leaves_no_advice_of_the_past(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = Shared(tmp_path, "advise")
+    await shared.start()
+    async with judge_contention(shared.world, WINDOW_S):  # type: ignore[arg-type]
+        assert shared.world.judging is not None
+        shared.judging = shared.world.judging
+        await shared.pass_windows(2)
+        assert shared.judging.advice
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr("controller.contention.service.judge", broken)
+        await shared.world.turn()
+        await eventually(lambda: nothing(shared.judging))
+        # and the next look is as ever
+        monkeypatch.undo()
+        await shared.world.turn()
+        await eventually(lambda: something(shared.judging))
+    assert shared.world.judging is None
+    assert shared.world.listeners == []
+
+
+async def nothing(judging: Judging) -> bool:
+    return not judging.advice
+
+
+async def something(judging: Judging) -> bool:
+    return bool(judging.advice)
+
+
+async def test_the_policy_is_asked_of_one_move_in_a_look_and_of_none_again_for_a_while(tmp_path: Path) -> None:
+    # given two pairs of jobs in each other's way
+    shared = Shared(tmp_path, "advise", policy="fifo-skip", description=ClusterDescription(nodes=(EIGHT,)))
+    world, asked = shared.world, []
+    await shared.start()
+    others = [world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2) for _ in range(2)]
+    await world.go_on(90)
+    c, d = (int(key.job_id) for key in others)
+    rehearse = world.decider.rehearse
+
+    async def noted(state: ClusterState) -> Plan | None:
+        asked.append(state)
+        return await rehearse(state)
+
+    world.decider.rehearse = noted  # type: ignore[method-assign]
+    a, b = shared.ids
+    for number in range(1, 4):
+        start_s = world.clock.now()
+        await world.clock.advance(WINDOW_S)
+        pairs = ((a, b), (b, a), (c, d), (d, c))
+        world.know(known(*(pace(one, 2.0, other, start_s=start_s) for one, other in pairs)))
+        await world.turn()
+        await shared.look()
+        # then after each window one more is advised
+        assert len(shared.judging.advice) == min(max(number - 1, 0), 2)
+    assert len(asked) == 2
+    assert len({standing.advice.place.nodes for standing in shared.judging.advice.values()}) == 2
+    # and after a while again, the oldest first
+    for _ in range(5):
+        await shared.look()
+    assert len(asked) == 3
+    assert len(shared.judging.advice) == 2
+
+
+async def test_where_all_is_off_no_places_are_looked_for_but_who_is_slow_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = Shared(tmp_path, "off")
+    await shared.start()
+    with monkeypatch.context() as patched:
+        patched.setattr("controller.contention.service.Relocations", lambda *_: pytest.fail("looked for places"))
+        await shared.pass_windows(4)
+    # when a reload turns it on
+    shared.world.settings = shared.world.settings.model_copy(update={"preemption": "advise"})
+    await shared.look()
+    # then the past counts
+    assert len(shared.judging.advice) == 1

@@ -1,0 +1,128 @@
+"""A journal that cannot be written for a moment costs a cycle, and nothing else: the next one learns the same changes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from controller.base.errors import JournalError
+from controller.slurm.client import Phase
+from tests.unit.controller.world import World
+
+
+def locked_once(world, method):
+    """The journal's next such write that has something to write fails."""
+    real = getattr(world.journal, method)
+    failed = []
+
+    def write(*arguments):
+        given = [list(one) if not hasattr(one, "originals") else one for one in arguments]
+        if not failed and given[-1]:
+            failed.append(1)
+            raise JournalError("the journal cannot be written: database is locked")
+        return real(*given)
+
+    setattr(world.journal, method, write)
+    return failed
+
+
+async def go_on(world, seconds):
+    """Cycles, and the jobs that ended as a policy would hear of them."""
+    heard = []
+    for _ in range(seconds):
+        with suppress(JournalError):
+            heard += (await world.turn()).runs
+        await world.clock.advance(1.0)
+    return heard
+
+
+async def test_the_end_of_a_job_is_written_down_in_the_next_cycle(tmp_path):
+    world = World(tmp_path)
+    key = world.sbatch(5.0, gpus_per_node=1)
+    await world.go_on(4)
+    failed = locked_once(world, "record_runs")
+    heard = await go_on(world, 12)
+    assert failed
+    assert world.journal.last_run(key.job_id).state == "COMPLETED"
+    assert [run.key for run in heard] == [key]
+    assert [event.kind for event in world.events.recent(key.job_id)].count("ended") == 1
+
+
+@pytest.mark.parametrize("kills_it", [False, True])
+async def test_a_requeue_counts_once(tmp_path, kills_it):
+    # given a job that has run for ten seconds when it is requeued, and a journal that is locked then
+    world = World(tmp_path)
+    key = world.sbatch(1000.0, gpus_per_node=1)
+    await world.go_on(10)
+    world.slurm.requeue(key.job_id)
+    await world.clock.advance(0.5)
+    failed = locked_once(world, "save_jobs")
+    with pytest.raises(JournalError):
+        await world.turn()
+    assert failed
+    assert world.ledger.served == {}
+    if kills_it:
+        world.restart()
+    # then its first run counts, once, and it is announced once
+    await go_on(world, 20)
+    assert world.phase(key) is Phase.RUNNING
+    (served,) = world.ledger.served.values()
+    assert served.first_submit_s == key.submit_time_s
+    if not kills_it:
+        assert 9 < served.service_s < 11
+        assert [event.text for event in world.events.recent(key.job_id)].count(
+            "requeued by Slurm (RUNNING); it is placed anew"
+        ) == 1
+
+
+@pytest.mark.parametrize("method", ["open_intents", "estimates", "found_all"])
+async def test_what_is_put_together_after_a_loss_outlives_a_first_cycle_that_fails(tmp_path, method):
+    # given jobs that run and one that waits, a journal that was removed, and one that fails once at its first cycle
+    world = World(tmp_path, policy="fifo-skip")
+    running = world.sbatch(1000.0, gpus_per_node=8)
+    for _ in range(4):
+        world.sbatch(1000.0, gpus_per_node=8)
+    await world.go_on(3)
+    world.journal.close()
+    (tmp_path / "journal.sqlite").unlink()
+    world.restart()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.journal, method, failing)
+        with pytest.raises(JournalError):
+            await world.turn()
+    assert world.ledger.originals == {}
+    # when the next one works
+    await world.turn()
+    # then it knows again which nodes were of its own choice
+    assert world.ledger.originals[running].required_nodes == ()
+    assert not world.journal.may_lack(running, seen_here=True)
+
+
+def failing(*_):
+    raise JournalError("the journal cannot be written: database is locked")
+
+
+async def test_what_is_known_of_failed_pins_goes_with_the_job(tmp_path):
+    world = World(tmp_path)
+    for _ in range(3):
+        key = world.sbatch(1000.0, gpus_per_node=1)
+        world.slurm.faults.refuse_next("pin", "no")
+        await world.turn()
+        assert set(world.cycle._applier._pin_failures) == {key}
+        world.slurm.cancel(key.job_id)
+        await world.clock.advance(400.0)
+        await world.turn()
+    assert world.cycle._applier._pin_failures == {}
+
+
+async def test_names_of_users_of_the_past_are_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("controller.observe.observer._MOST_USERS", 4)
+    world = World(tmp_path, policy="fifo-skip")
+    for number in range(8):
+        world.sbatch(0.5, gpus_per_node=1, user=f"user{number}")
+    await world.go_on(5)
+    await world.clock.advance(1000.0)
+    world.sbatch(100.0, gpus_per_node=1)
+    await world.turn()
+    assert (await world.turn()).observation.state.jobs.users == ("alice",)

@@ -1,0 +1,282 @@
+"""Jobs that Slurm refuses again and again: they cost nobody else anything, and each finds its way in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.explain import explain
+from controller.cycle.refusals import MOST_PLACES
+from controller.daemon.watchdog import Watchdog
+from controller.observe.role import Role
+from controller.slurm.client import HOLD_MARK, PIN_MARK, Phase
+from controller.slurm.embedded import ClusterDescription, GpuLimit, sbatch_request
+from controller.state.journal import read_originals
+from controller.state.ledger import UNFIT_S, Refusal
+from tests.unit.controller.world import World
+
+LIMIT = ClusterDescription(limits=(GpuLimit(user="alice", gpus=8, reason="AssocGrpGRES"),))
+
+
+async def test_a_job_refused_for_days_costs_no_cycle(tmp_path):
+    # given a journal in which a job has been refused five thousand times
+    world = World(tmp_path, LIMIT, policy="fifo-skip")
+    running, refused = (world.sbatch(1000.0, gpus_per_node=8) for _ in range(2))
+    await world.go_on(6)
+    before = world.ledger.refusals[refused]
+    world.ledger.refusals[refused] = replace(before, count=5000, retry_at_s=world.clock.now())
+    world.journal.save_jobs(world.ledger, [refused])
+    # when a controller starts with it, places the job, and Slurm refuses it once more
+    world.restart()
+    for _ in range(5):
+        await world.turn()
+        await world.clock.advance(1.0)
+    # then the count goes on, the pause is the longest, and the job runs when the limit allows
+    again = world.ledger.refusals[refused]
+    assert again.count == 5001
+    assert again.retry_at_s - again.refused_at_s == 300.0
+    world.slurm.cancel(running.job_id)
+    await world.go_on(10)
+    assert world.phase(refused) is Phase.RUNNING
+
+
+async def test_the_longest_pause_is_kept(tmp_path):
+    # given a job that was refused often, and a slurmctld that takes a moment
+    world = World(tmp_path, LIMIT, policy="fifo-skip")
+    _, refused = (world.sbatch(1000.0, gpus_per_node=8) for _ in range(2))
+    await world.go_on(6)
+    before = world.ledger.refusals[refused]
+    world.ledger.refusals[refused] = replace(before, count=20, retry_at_s=world.clock.now())
+    hold = world.slurm.client.hold
+
+    async def slow_hold(keys):
+        await world.clock.advance(0.05)
+        return await hold(keys)
+
+    world.slurm.client.hold = slow_hold
+    placed = len(world.journal.decisions_of(refused))
+    # then it is placed once more, and not again until the pause is over
+    await world.go_on(250)
+    assert len(world.journal.decisions_of(refused)) == placed + 1
+
+
+async def test_a_job_that_starts_while_it_is_refused_is_seen_to_have_started(tmp_path):
+    # given a job that was refused once, and that Slurm starts at the very moment in which it is to be held again
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=1, never_starts=True)
+    await world.go_on(2)
+    world.ledger.refusals[key] = Refusal("AssocGrpGRES", world.clock.now() - 60, world.clock.now() - 55, 1)
+    job, hold = world.slurm.job(key.job_id), world.slurm.client.hold
+
+    async def late_hold(keys):
+        job.submission = replace(job.submission, never_starts=False)
+        world.sbatch(1.0, gpus_per_node=1)  # Slurm looks at its queue
+        await world.clock.advance(2.0)
+        return await hold(keys)
+
+    world.slurm.client.hold = late_hold
+    while world.phase(key) is not Phase.RUNNING:
+        await world.go_on(1)
+    world.slurm.client.hold = hold
+    assert world.cycle._keeper.jobs[key].phase is Phase.PENDING
+    # when the next cycle comes
+    await world.go_on(2)
+    # then it is told of, the mark is taken off, and the refusal is forgotten
+    assert "started" in [event.kind for event in world.events.recent(key.job_id)]
+    assert job.admin_comment == ""
+    assert key not in world.ledger.refusals
+
+
+# ---- nodes that only look free
+
+
+async def test_a_job_is_placed_elsewhere_after_a_refusal_for_lack_of_room(tmp_path):
+    # given a node whose GPUs look free, and on which Slurm does not start the job
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=8, unfit_nodes=frozenset({"n1"}))
+    await world.go_on(13)
+    refusal = world.ledger.refusals[key]
+    assert (refusal.unfit, refusal.places) == ("n1", 1)
+    # when it is placed again, after a restart of the controller too
+    world.restart()
+    assert world.ledger.refusals[key] == refusal
+    await world.go_on(8)
+    # then it runs on another node
+    assert world.phase(key) is Phase.RUNNING
+    assert list(world.nodes(key)) != ["n1"]
+    assert key not in world.ledger.refusals
+
+
+async def test_a_job_keeps_off_refused_nodes_only_for_itself_and_only_for_a_while(tmp_path):
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=8, unfit_nodes=frozenset({"n1"}))
+    await world.go_on(13)
+    for name in ("n2", "n3", "n4"):
+        world.slurm.node_drain(name)
+    other = world.sbatch(30.0, gpus_per_node=8)
+    await world.go_on(5)
+    assert list(world.nodes(other)) == ["n1"]
+    placed = len(world.journal.decisions_of(key))
+    await world.go_on(UNFIT_S - 60, step_s=5.0)
+    assert len(world.journal.decisions_of(key)) == placed
+    await world.go_on(120, step_s=5.0)
+    assert len(world.journal.decisions_of(key)) == placed + 1
+
+
+async def test_a_job_that_is_started_nowhere_is_given_to_slurm(tmp_path):
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=8, never_starts=True)
+    await world.go_on(400)
+    job = world.slurm.job(key.job_id)
+    assert not job.held
+    assert job.admin_comment == ""
+    assert job.request.required_nodes == ()
+    assert world.ledger.yielded == {key: 0}
+    assert len(world.journal.decisions_of(key)) == MOST_PLACES
+    given = [event.text for event in world.events.recent() if "given to Slurm" in event.text]
+    assert "n1, n2, n3, n4" in given[0]
+    # and Slurm starts it when it can
+    job.submission = replace(job.submission, never_starts=False)
+    world.sbatch(1.0, gpus_per_node=1)
+    await world.go_on(10)
+    assert world.phase(key) is Phase.RUNNING
+
+
+async def test_a_job_that_only_one_node_can_hold_goes_on_being_tried_there(tmp_path):
+    world = World(tmp_path, policy="fifo-skip")
+    request = sbatch_request(gpus_per_node=8, nodelist=("n2",))
+    key = world.sbatch(1000.0, request=request, unfit_nodes=frozenset({"n2"}))
+    await world.go_on(30)
+    assert world.ledger.refusals[key].unfit == "n2"
+    job = world.slurm.job(key.job_id)
+    job.submission = replace(job.submission, unfit_nodes=frozenset())
+    await world.go_on(60)
+    assert list(world.nodes(key)) == ["n2"]
+
+
+async def test_a_refusal_for_a_limit_says_nothing_of_nodes(tmp_path):
+    world = World(tmp_path, LIMIT, policy="fifo-skip")
+    world.sbatch(10_000.0, gpus_per_node=8)
+    refused = world.sbatch(1000.0, gpus_per_node=8)
+    await world.go_on(3000, step_s=5.0)
+    refusal = world.ledger.refusals[refused]
+    assert refusal.count > MOST_PLACES
+    assert (refusal.unfit, refusal.places) == ("", 0)
+    assert world.slurm.job(refused.job_id).held
+
+
+# ---- what Slurm cannot carry out
+
+
+async def test_a_job_that_slurm_cannot_run_where_it_was_placed_is_given_to_slurm(tmp_path):
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=1, free_choice_only=True)
+    await world.go_on(5)
+    assert world.phase(key) is Phase.RUNNING
+    assert world.slurm.job(key.job_id).admin_comment == ""
+    assert world.ledger.originals == {}
+    assert any("BadConstraints" in event.text for event in world.events.recent())
+
+
+@pytest.mark.parametrize("verb", ["pin", "release", "unmark", "unpin"])
+async def test_a_controller_that_dies_on_the_way_gives_such_a_job_to_slurm_later(tmp_path, verb):
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=1, free_choice_only=True)
+    original = getattr(world.slurm.client, verb)
+
+    async def killed(*arguments):
+        await original(*arguments)
+        raise KeyboardInterrupt
+
+    setattr(world.slurm.client, verb, killed)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in range(5):
+            await world.turn()
+            await world.clock.advance(1.0)
+    setattr(world.slurm.client, verb, original)
+    await world.clock.advance(5.0)
+    world.restart()
+    await world.go_on(10)
+    assert world.phase(key) is Phase.RUNNING
+    assert world.slurm.job(key.job_id).admin_comment == ""
+
+
+@pytest.mark.parametrize("has_journal", [True, False])
+async def test_the_watchdog_frees_such_a_job(tmp_path, has_journal):
+    # given a controller that dies right after it has released the job
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=1, free_choice_only=True)
+    await world.turn()
+    await world.clock.advance(2.0)
+    world.alive = False
+    job = world.slurm.job(key.job_id)
+    assert (job.held, job.reason, job.admin_comment) == (True, "BadConstraints", PIN_MARK)
+    # when the watchdog looks
+    originals = (lambda: read_originals(tmp_path / "journal.sqlite")) if has_journal else dict
+    watchdog = Watchdog(world.slurm.client, tmp_path / "no-lease", originals, world.clock, 2.0)
+    look = asyncio.ensure_future(watchdog.look())
+    await world.clock.advance(5.0)
+    assert (await look).released == (key,)
+    await world.clock.advance(5.0)
+    # then Slurm decides alone; without a journal nobody knows what the job asked for
+    assert world.slurm.job(key.job_id).admin_comment == ""
+    assert (world.phase(key) is Phase.RUNNING) is has_journal
+    # and it is not released again and again
+    look = asyncio.ensure_future(watchdog.look())
+    await world.clock.advance(5.0)
+    assert (await look).released == ()
+
+
+async def test_a_mark_of_a_placed_job_goes_when_it_starts(tmp_path):
+    world = World(tmp_path, policy="fifo-skip")
+    keys = [world.sbatch(1000.0, gpus_per_node=8, admin_comment="ticket 7") for _ in range(2)]
+    await world.turn()
+    await world.clock.advance(1.0)
+    assert {world.slurm.job(key.job_id).admin_comment for key in keys} == {f"ticket 7 {PIN_MARK}"}
+    world.slurm.faults.lose_request("unmark")
+    await world.go_on(3)
+    assert {world.slurm.job(key.job_id).admin_comment for key in keys} == {"ticket 7"}
+
+
+async def test_a_user_that_holds_a_placed_job_keeps_it_on_hold(tmp_path):
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=1, never_starts=True)
+    await world.turn()
+    await world.clock.advance(1.0)
+    world.slurm.user_hold(key.job_id)
+    await world.go_on(30)
+    assert world.slurm.job(key.job_id).held
+    assert HOLD_MARK not in world.slurm.job(key.job_id).admin_comment
+
+
+async def test_what_no_node_can_hold_is_left_to_slurm_with_its_own_words(tmp_path):
+    world = World(tmp_path, policy="fifo-skip")
+    key = world.sbatch(1000.0, gpus_per_node=9)
+    await world.go_on(5)
+    result = await world.turn()
+    standing = result.observation.standings[key]
+    assert standing.role is Role.YIELDED
+    assert "BadConstraints" in standing.why
+    found = explain(Scene(result, world.ledger, ["dl"]), key.job_id, world.clock.now())
+    assert "scontrol release" not in found.sentence
+    assert "scancel" in found.sentence
+    # and a restart does not change that
+    world.restart()
+    assert (await world.turn()).observation.standings[key].role is Role.YIELDED
+
+
+async def test_a_dependency_that_slurm_knows_will_never_be_met_is_left_to_slurm(tmp_path):
+    # given a job that waits for one that failed so long ago that Slurm no longer shows it
+    world = World(tmp_path, policy="fifo-skip")
+    failed = world.sbatch(1.0, gpus_per_node=1, exit_code=1)
+    await world.go_on(5)
+    await world.clock.advance(1000.0)
+    key = world.sbatch(1.0, gpus_per_node=1, dependency=f"afterok:{failed.job_id}")
+    await world.go_on(10)
+    job = world.slurm.job(key.job_id)
+    assert job.reason == "DependencyNeverSatisfied"
+    assert (job.held, job.admin_comment, job.request.required_nodes) == (False, "", ())
+    assert key in world.ledger.yielded

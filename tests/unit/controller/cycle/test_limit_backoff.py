@@ -1,0 +1,86 @@
+"""Whom a refusal for a limit concerns beside the job that was refused."""
+
+import pytest
+
+from controller.cycle.limit_backoff import may_let_go, put_off
+from controller.observe.observer import Observer
+from controller.state.ledger import Ledger, PinRecord
+from tests.unit.controller.build import NOW_S, job, request, snapshot
+
+
+def spared(reason, refused, *others):
+    """Ids of the waiting jobs that are not tried when that one is refused."""
+    refused = job("1", held=False, reason=reason, **refused)
+    ledger = Ledger(pins={refused.key: PinRecord(("n1",), (2,), 0, NOW_S - 1, "fifo", "")})
+    waiting = [job(str(10 + number), **changes) for number, changes in enumerate(others)]
+    observation = Observer().observe(snapshot(refused, *waiting), ledger, frozenset({"dl"}))
+    return [key.job_id for key in put_off(observation, [refused.key], ledger)]
+
+
+def gpus(count, **more):
+    return {"request": request(gpus_per_node=count, **more)}
+
+
+@pytest.mark.parametrize(
+    ("other", "concerned"),
+    [
+        (gpus(2), True),
+        (gpus(4), True),
+        (gpus(1), False),
+        (gpus(2, memory_mib_per_node=5), True),
+        ({"request": request(gpus_per_job=3)}, True),
+        ({"request": request(gpus_per_task=1, num_tasks=2, num_cpus=2)}, True),
+        (gpus(2) | {"user": "bob"}, False),
+        (gpus(2) | {"account": "other"}, False),
+        (gpus(2) | {"qos": "high"}, False),
+        (gpus(2) | {"time_limit_s": 60.0}, True),
+    ],
+)
+def test_a_limit_on_gpus_concerns_jobs_of_the_same_association_that_ask_for_no_less(other, concerned):
+    assert spared("AssocGrpGRES", gpus(2), other) == (["10"] if concerned else [])
+
+
+@pytest.mark.parametrize(
+    ("reason", "other", "concerned"),
+    [
+        ("QOSMaxJobsPerUserLimit", gpus(2), True),
+        ("QOSMinGRES", gpus(4), False),
+        ("AssocGrpMemLimit", gpus(2), True),
+        ("AssocGrpMemLimit", gpus(2, memory_mib_per_node=5), False),
+        ("AssocGrpGRESMinutes", gpus(2) | {"time_limit_s": 60.0}, False),
+        ("AssocGrpGRESMinutes", gpus(2) | {"time_limit_s": None}, True),
+        ("QOSMaxWallDurationPerJobLimit", gpus(2) | {"time_limit_s": 60.0}, False),
+        ("PartitionTimeLimit", gpus(2), False),
+        ("ReqNodeNotAvail", gpus(2), False),
+    ],
+)
+def test_what_is_compared_is_what_the_limit_is_about(reason, other, concerned):
+    assert spared(reason, gpus(2), other) == (["10"] if concerned else [])
+
+
+def test_a_license_is_anybodys():
+    one = gpus(4) | {"licenses": "sim:1"}
+    others = (gpus(1) | {"licenses": "sim:1", "user": "bob"}, gpus(4) | {"licenses": "cad:1"}, gpus(4))
+    assert spared("Licenses", one, *others) == ["10"]
+
+
+def test_tasks_of_an_array_that_runs_as_many_as_it_may_are_not_tried():
+    others = ({"array_job_id": 7}, {"array_job_id": 8}, {})
+    assert spared("JobArrayTaskLimit", {"array_job_id": 7}, *others) == ["10"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason", "concerned"),
+    [
+        ({}, "Slurm refuses it: QOSMaxGRESPerUser", True),
+        ({"user": "bob"}, "Slurm refuses it: QOSMaxGRESPerUser", False),
+        ({"user": "bob"}, "Slurm refuses it: AssocGrpGRES", True),
+        ({"user": "bob", "account": "other"}, "Slurm refuses it: AssocGrpGRES", False),
+        ({"user": "bob"}, "Slurm refuses it: QOSGrpGRES", True),
+        ({"user": "bob", "qos": "high"}, "Slurm refuses it: QOSGrpGRES", False),
+        ({"user": "bob", "licenses": "sim:1"}, "Slurm refuses it: Licenses", True),
+        ({"user": "bob"}, "Slurm refuses it: Licenses", False),
+    ],
+)
+def test_whose_end_a_refused_job_waits_for(ended, reason, concerned):
+    assert may_let_go(job("2", **ended), job("1"), reason) is concerned

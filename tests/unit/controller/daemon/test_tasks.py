@@ -1,0 +1,238 @@
+"""The controller's background tasks: each that is killed once comes back, and is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+import controller
+from controller.base.clock import RealClock, VirtualClock
+from controller.base.config import ControllerSettings
+from controller.base.errors import SlurmReplyError
+from controller.base.events import Happening
+from controller.cycle.decide import Decider
+from controller.daemon.assemble import run_controller
+from controller.daemon.daemon import Controller
+from controller.daemon.wake_pipe import WakePipe
+from controller.slurm.client import JobKey, SlurmFacts
+from controller.slurm.embedded import EmbeddedSlurm
+from controller.state.journal import Journal, RunRecord
+from policies.api import PolicySpec, load_policy
+from policies.serving.client import PolicyClient
+from policies.serving.runtime.sdnotify import Notifier
+from policies.serving.runtime.supervise import Tasks, Work
+from tests.unit.controller.cycle.test_decide import FakeEndpoint
+from tests.unit.policies.processes import eventually
+
+BEGUN_AGAIN = {
+    "agents-present", "agents-store", "agents-windows", "contention", "learn", "preemptions", "switches", "threshold",
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path: a socket's may have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="hw-") as path:
+        yield Path(path)
+
+
+async def test_each_task_that_is_killed_once_comes_back_and_is_counted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: Counter[str] = Counter()
+    supervisors: list[Tasks] = []
+    running = Tasks.running
+
+    def killed_once(self: Tasks, name: str, work: Work, **more: Any) -> Any:
+        supervisors.append(self)
+
+        async def first_killed() -> None:
+            begun[name] += 1
+            if begun[name] == 1 and name in BEGUN_AGAIN:
+                raise RuntimeError("killed by the test")
+            await work()
+
+        return running(self, name, first_killed, **more)
+
+    monkeypatch.setattr(Tasks, "running", killed_once)
+    monkeypatch.setattr("policies.serving.runtime.supervise.FIRST_PAUSE_S", 0.01)
+    (folder / "controller.toml").write_text(
+        f'partitions = ["dl"]\nslurm_client = "embedded"\nruntime_dir = "{folder}"\nstate_dir = "{folder}/state"\n'
+        f'policy_address = "unix://{folder}/policy.sock"\nagents_address = "unix://{folder}/agents.sock"\nmetrics_address = ""\n'
+    )
+
+    async def all_again() -> bool:
+        return all(begun[name] >= 2 for name in BEGUN_AGAIN)
+
+    daemon = asyncio.create_task(run_controller(folder / "controller.toml"))
+    try:
+        await eventually(all_again)
+        (tasks,) = set(supervisors)
+        assert {name: tasks.failures[name] for name in BEGUN_AGAIN} == dict.fromkeys(BEGUN_AGAIN, 1)
+        assert tasks.failures.keys() == BEGUN_AGAIN | {"lease"}
+        assert len(tasks.troubles) == len(BEGUN_AGAIN)
+        assert not daemon.done()
+    finally:
+        daemon.cancel()
+        await asyncio.gather(daemon, return_exceptions=True)
+        structlog.reset_defaults()
+
+
+def daemon_in(folder: Path, journal: Journal, endpoint: FakeEndpoint) -> Controller:
+    clock = RealClock()
+    settings = ControllerSettings(partitions=("dl",), runtime_dir=folder, state_dir=folder / "state")
+    decider = Decider(endpoint, load_policy("fifo"), 0.5, clock)
+    return Controller(settings, EmbeddedSlurm(clock=clock).client, decider, journal, clock, PolicyClient)
+
+
+async def test_without_a_heartbeat_the_controller_ends_with_the_reason(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_path: Path, _lease: object) -> None:
+        raise ZeroDivisionError("no lease")
+
+    monkeypatch.setattr("controller.daemon.daemon.write_lease", broken)
+    with closing(Journal(folder / "journal.sqlite")) as journal, closing(WakePipe(folder / "wake")) as wake:
+        daemon = daemon_in(folder, journal, FakeEndpoint())
+        with pytest.raises(ZeroDivisionError, match="no lease"):
+            await asyncio.wait_for(daemon.run(wake, Notifier({})), 60)
+        assert daemon.tasks.failures["lease"] == 1
+
+
+async def test_a_call_that_others_cancel_costs_a_cycle_and_not_the_controller(folder: Path) -> None:
+    with closing(Journal(folder / "journal.sqlite")) as journal, closing(WakePipe(folder / "wake")) as wake:
+        daemon = daemon_in(folder, journal, FakeEndpoint())
+        snapshot, times = daemon.client.snapshot, 0
+
+        async def cancelled_once() -> object:
+            nonlocal times
+            times += 1
+            if times == 1:
+                raise asyncio.CancelledError
+            return await snapshot()
+
+        daemon.client.snapshot = cancelled_once  # type: ignore[method-assign, assignment]
+        running = asyncio.create_task(daemon.run(wake, Notifier({})))
+
+        async def well() -> bool:
+            return daemon.health.cycles > 0 or running.done()
+
+        await eventually(well)
+        daemon.stop()
+        await asyncio.wait_for(running, 60)
+        assert times == 2
+
+
+async def test_slurms_settings_are_read_again_now_and_then_and_after_a_reload(folder: Path) -> None:
+    """`scontrol reconfigure` may hide jobs from other users while the controller runs."""
+    with closing(Journal(folder / "journal.sqlite")) as journal, closing(WakePipe(folder / "wake")) as wake:
+        daemon = daemon_in(folder, journal, FakeEndpoint())
+        daemon.clock = clock = VirtualClock()
+        said, away = {"PrivateData": "none"}, False
+
+        async def facts() -> SlurmFacts:
+            if away:
+                raise SlurmReplyError("not now")
+            return SlurmFacts((22, 5, 8), "test", "embedded", dict(said))
+
+        daemon.client.facts = facts  # type: ignore[method-assign]
+
+        async def told() -> str:
+            await daemon._one_cycle(wake)
+            assert daemon.facts is not None
+            return daemon.facts.settings["PrivateData"]
+
+        assert await told() == "none"
+        said["PrivateData"] = "jobs"
+        assert await told() == "none"
+        await clock.advance(60)
+        assert await told() == "jobs"
+        said["PrivateData"] = "all"
+        daemon.reload(daemon.settings)
+        away = True
+        assert await told() == "jobs"
+        await clock.advance(60)
+        away = False
+        assert await told() == "all"
+        assert daemon.health.cycles == 5
+
+
+async def test_a_server_that_became_another_policy_is_told_of_although_nobody_asked_it(folder: Path) -> None:
+    class Renamed(FakeEndpoint):
+        async def describe(self, deadline_s: float) -> PolicySpec:
+            self._answer()
+            return PolicySpec(name=names[self.connection], source="tests")
+
+    names, endpoint = ["one", "two", "two"], Renamed()
+    with closing(Journal(folder / "journal.sqlite")) as journal, closing(WakePipe(folder / "wake")) as wake:
+        daemon = daemon_in(folder, journal, endpoint)
+        with daemon.events.listen() as events:
+
+            async def shown() -> str | None:
+                await daemon._one_cycle(wake)
+                return daemon.decider.spec.name if daemon.decider.spec is not None else None
+
+            assert await shown() == "one"
+            endpoint.connection = 1
+            assert daemon.decider.spec is None  # it may be any policy now
+            assert await shown() == "two"
+            endpoint.connection, endpoint.away = 2, True
+            assert await shown() is None
+            assert "nobody listens" in daemon.decider.last_error
+            endpoint.away = False
+            assert await shown() == "two"
+            assert daemon.decider.last_error == ""
+            (told,) = [event.text for event in _all(events) if event.kind == "policy"]
+            assert told == "two answers at unix:///fake now, in place of one"
+
+
+def _all(events: asyncio.Queue[Happening]) -> list[Happening]:
+    return [events.get_nowait() for _ in range(events.qsize())]
+
+
+async def test_jobs_that_end_while_the_policy_is_told_of_others_are_told_next(folder: Path) -> None:
+    class Slow(FakeEndpoint):
+        async def learn(self, outcomes: Any) -> int:
+            await let_go.wait()
+            return await super().learn(outcomes)
+
+    let_go, endpoint = asyncio.Event(), Slow()
+    with closing(Journal(folder / "journal.sqlite")) as journal:
+        daemon = daemon_in(folder, journal, endpoint)
+        async with daemon.tasks.running("learn", lambda: daemon.lessons.teach(daemon.decider)):
+            for number in range(1, 4):
+                daemon.lessons.add((ended(str(number)),))
+                await asyncio.sleep(0.01)
+            let_go.set()
+
+            async def all_told() -> bool:
+                return [outcome.job_id for outcome in endpoint.learned] == ["1", "2", "3"]
+
+            await eventually(all_told)
+
+
+def ended(job_id: str) -> RunRecord:
+    return RunRecord(
+        key=JobKey(job_id, 1), user="ann", name="train", num_gpus=1, num_nodes=1, start_time_s=2.0, end_time_s=3.0,
+        service_s=1.0, state="COMPLETED",
+    )  # fmt: skip
+
+
+def test_no_task_is_begun_without_being_watched() -> None:
+    """Those of the emulated Slurm, and of one connection each, whose failure costs that connection alone, are not for ever."""
+    root = Path(controller.__file__).parent
+    begun = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if re.search(r"\bcreate_task\(", path.read_text())
+    }
+    assert begun == {"slurm/embedded/cluster.py", "admin/front.py"}

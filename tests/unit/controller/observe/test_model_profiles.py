@@ -1,0 +1,170 @@
+"""What agents measured of models and nodes stands in the states that policies read, and only that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from controller.contention import measurement as measuring
+from controller.contention.measurement import Measuring
+from controller.observe.model_profiles import KnownModels
+from controller.observe.observer import Observer
+from controller.profiles.current import Contention, Known
+from controller.profiles.reader import ProfileReader
+from controller.profiles.store import ProfileStore
+from controller.profiles.windows import RunKey
+from controller.state.ledger import Ledger
+from policies.heuristics.contention_greedy import ContentionGreedy
+from policies.model import ClusterState
+from policies.serving.runtime.single_thread import Worker
+from policies.speeds.contention_model import ContentionModel
+from policies.wire.messages import parse_state, serialize_state, state_digest
+from tests.unit.controller.build import job, running, snapshot
+from tests.unit.controller.reports import SIGNATURE, Agents, Training
+
+T0 = 1_000_000 * 30.0
+NAME, OTHER = f"train-{SIGNATURE[:8]}", f"b-{SIGNATURE[:8]}"
+STEP = {"step_s": 0.5, "compute_s": 0.1, "comm_exposed_s": 0.4, "comm_hidden_s": 0.0}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ProfileStore]:
+    """A job of `train.py` on two nodes, profiled; it met one of `b.py`, which nobody profiled. One node tells of its NIC."""
+    with closing(ProfileStore(tmp_path / "profiles.sqlite")) as store:
+        agents = Agents()
+        mine = Training(1, ("n1", "n2"), 6.0, start_s=T0 - 10_000)
+        elsewhere = Training(2, ("n3", "n4"), 6.0, start_s=T0 - 10_000, script="b.py")
+        store.take([agents.arrival("n1", mine.profile(T0, STEP, {"all_reduce": 4e9}))])
+        store.take(agents.watch([mine, elsewhere], T0, T0 + 60))
+        together = [
+            Training(1, ("n1", "n2"), 3.0, start_s=T0 - 10_000),
+            Training(2, ("n1", "n2"), 4.5, start_s=T0 - 10_000, script="b.py", restart=1),
+        ]
+        store.take(agents.watch(together, T0 + 60, T0 + 150))
+        store.note_node("n1", 10_000_000_000)
+        store.note_node("n2", None)
+        store.work_out(T0 + 600)
+        yield store
+
+
+def measured(store: ProfileStore, job_id: int) -> Known:
+    """The newest window of that job."""
+    window = store.observations_of(job_id, 1)[0]
+    return {RunKey(job_id, 0): Contention(window, None)}
+
+
+def seen(observer: Observer, known: Known, *waiting: str) -> ClusterState:
+    runs = running("1", on={"n1": 4, "n2": 4}, raw_id=1, name="mine")
+    shot = snapshot(runs, *(job(str(10 + at), name=name) for at, name in enumerate(waiting)))
+    return observer.observe(shot, Ledger(), frozenset({"dl"}), known).state
+
+
+def test_nothing_is_said_before_anything_is_known(store: ProfileStore) -> None:
+    state = seen(Observer(), measured(store, 1), "mine")
+    assert state.profiles is None and state.nodes.nic_gbyte_s is None
+
+
+def test_running_jobs_have_what_agents_measured_and_waiting_ones_that_of_their_name(store: ProfileStore) -> None:
+    observer = Observer()
+    observer.teller.known = KnownModels.of(store, 0.0)
+    state = seen(observer, measured(store, 1), "mine", "never seen")
+    profiles = state.profiles
+    assert profiles is not None and profiles.overlap is not None and profiles.neighbour_loss is not None
+    assert profiles.models == (NAME,)
+    by_id = dict(zip(state.jobs.ids, profiles.of_job.tolist(), strict=True))
+    assert by_id == {"1": 0, "10": 0, "11": -1}
+    assert profiles.compute_s.tolist() == [pytest.approx(0.1)]
+    assert profiles.bytes_per_step.tolist() == [pytest.approx(4e9)]
+    assert profiles.overlap.tolist() == [0.0]
+    assert profiles.neighbour_loss.tolist() == [pytest.approx(0.5)]
+    assert profiles.ring is None and np.isnan(profiles.locality).all()
+    assert profiles.pairs is not None
+    mine, other = (f"{name.replace('-', '')},2,2" for name in (NAME, OTHER))
+    assert profiles.pairs.table() == {(mine, other): pytest.approx(0.5), (other, mine): pytest.approx(0.75)}
+    # and who was seen once is known while it is not measured
+    later = seen(observer, {}, "mine")
+    assert later.profiles is not None and later.profiles.of_job.tolist() == [0, 0]
+
+
+def test_speeds_of_nics_are_those_that_agents_tell(store: ProfileStore) -> None:
+    observer = Observer()
+    observer.teller.known = KnownModels.of(store, 0.0)
+    nodes = seen(observer, {}).nodes
+    assert nodes.nic_gbyte_s is not None and nodes.uplink_gbyte_s is None
+    told = dict(zip(nodes.names, nodes.nic_gbyte_s.tolist(), strict=True))
+    assert told["n1"] == 1.25 and all(math.isnan(speed) for name, speed in told.items() if name != "n1")
+
+
+def test_a_policy_server_predicts_by_it(store: ProfileStore) -> None:
+    observer = Observer()
+    observer.teller.known = KnownModels.of(store, 0.0)
+    state = seen(observer, measured(store, 1), "mine", "never seen")
+    served = parse_state(serialize_state(state))
+    assert state_digest(served) == state_digest(state)
+    model = ContentionModel(served)
+    # 4 GB over a NIC of 1.25 GB/s, where the step computes for 0.1 s and is ideal on one node
+    assert model.by_links and model.speed(0) == pytest.approx(0.1 / (0.1 + 4 / 1.25))
+    assert [model.is_usual(row) for row in range(3)] == [False, False, True]
+    assert set(ContentionGreedy().decide(served).allocation) == {0, 1, 2}
+
+
+def test_an_empty_store_says_nothing(tmp_path: Path) -> None:
+    with closing(ProfileStore(tmp_path / "empty.sqlite")) as empty:
+        observer = Observer()
+        observer.teller.known = KnownModels.of(empty, 0.0)
+        state = seen(observer, {}, "mine")
+    assert state.profiles is None and state.nodes.nic_gbyte_s is None
+
+
+async def test_a_model_that_comes_up_is_known_soon_without_looking_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a controller that has looked at models once
+    clock = SimpleNamespace(time=lambda: T0 + 820, monotonic=lambda: now_s)
+    monkeypatch.setattr(measuring, "time", clock)
+    now_s, looks = 1000.0, 0
+    one_look = KnownModels.of
+
+    def counted(reader: ProfileReader, since_s: float) -> KnownModels:
+        nonlocal looks
+        looks += 1
+        return one_look(reader, since_s)
+
+    monkeypatch.setattr(KnownModels, "of", counted)
+    path = tmp_path / "of-its-own.sqlite"
+    agents, watched = Agents(), SimpleNamespace(nodes={}, reports=0, refused={})
+    seen = Measuring(watched, path, 30.0)
+    worker = Worker("test")
+
+    async def look(*training: Training) -> tuple[str, ...]:
+        nonlocal now_s
+        jobs = [running(str(job.job_id), on=dict.fromkeys(job.nodes, 4), raw_id=job.job_id) for job in training]
+        seen._seen = None
+        await seen.look(worker, reader, snapshot(*jobs))
+        assert seen.models is not None
+        return seen.models.models
+
+    with closing(ProfileStore(path)) as store, closing(ProfileReader.open(path)) as reader:
+        mine = Training(7, ("n1", "n2"), 6.0, start_s=T0 - 10_000)
+        late = Training(8, ("n3", "n4"), 6.0, start_s=T0 - 10_000, script="late.py")
+        store.take(agents.watch([mine, late], T0 + 690, T0 + 820))
+        store.take([agents.arrival("n1", mine.profile(T0 + 815, STEP, {"all_reduce": 1e9}))])
+        store.work_out(T0 + 1300)
+        assert await look(mine) == (NAME,)
+        # When a job is profiled whose model nobody has trained before
+        store.take([agents.arrival("n3", late.profile(T0 + 815, STEP, {"all_reduce": 1e9}))])
+        assert await look(mine, late) == (NAME,) and looks == 1
+        now_s += 5 * 30.0
+        # Then it is known five windows later
+        assert f"late-{SIGNATURE[:8]}" in await look(mine, late) and looks == 2
+        # and nobody looks again while all are known
+        now_s += 5 * 30.0
+        await look(mine, late)
+        assert looks == 2
+        worker.end()

@@ -1,0 +1,199 @@
+"""What a policy sees of what Slurm says."""
+
+import numpy as np
+import pytest
+
+from controller.observe.observer import Observer
+from controller.observe.role import Role
+from controller.slurm.client import JobKey, Phase, SlurmReservation
+from controller.state.ledger import Estimate, Ledger, PinRecord, Served
+from policies.model import EstimateSource, JobState, Placement, Split
+from tests.unit.controller.build import NOW_S, job, node, request, running, snapshot
+
+DL = frozenset({"dl"})
+
+
+def observe(shot, ledger=None):
+    return Observer().observe(shot, ledger or Ledger(), DL)
+
+
+def test_jobs_come_in_order_of_submission_and_ids_by_number():
+    seen = observe(snapshot(job("10"), job("9"), job("12_11"), job("12_2"), job("3", submit=999_500)))
+    assert seen.state.jobs.ids == ("9", "10", "12_2", "12_11", "3")
+    assert [entry.key.job_id for entry in seen.rows] == list(seen.state.jobs.ids)
+
+
+def test_a_running_job_holds_its_placement_and_its_service():
+    seen = observe(snapshot(running("1", on={"n2": 4, "n1": 8}), job("2")))
+    jobs = seen.state.jobs
+    assert jobs.placement(0) == Placement((0, 1), (8, 4))
+    assert jobs.state.tolist() == [JobState.RUNNING, JobState.PENDING]
+    assert jobs.service_s.tolist() == [100.0, 0.0]
+    assert jobs.attained_gpu_s[0] == 100.0 * jobs.num_gpus[0]
+    assert not jobs.preemptible.any()
+
+
+def test_a_starting_job_holds_what_it_was_pinned_to():
+    starting = job("1", held=False, reason="None", start_time_s=NOW_S - 5000)
+    ledger = Ledger()
+    ledger.pins[starting.key] = PinRecord(("n3",), (1,), 0, NOW_S, "fifo", "")
+    seen = observe(snapshot(starting), ledger)
+    assert seen.state.jobs.placement(0) == Placement((2,), (1,))
+    assert np.isnan(seen.state.jobs.start_time_s[0])
+    assert seen.state.jobs.service_s[0] == 0.0
+
+
+def test_jobs_that_are_not_ours_only_take_room():
+    foreign = running("1", on={"n1": 3}, batch=False)
+    seen = observe(snapshot(foreign, job("2")))
+    assert seen.state.nodes.foreign_gpus.tolist() == [3, 0, 0, 0]
+    assert seen.state.jobs.ids == ("2",)
+
+
+def test_ineligible_jobs_are_not_shown_to_policies():
+    unmet = job("1", dependency="afterok:9(unfulfilled)")
+    seen = observe(snapshot(unmet, job("2", admin_comment=""), job("9", admin_comment="")))
+    assert len(seen.state.jobs) == 0
+    assert {found.role for found in seen.standings.values()} == {Role.INELIGIBLE}
+
+
+def test_pending_jobs_that_slurm_may_start_are_to_be_adopted():
+    free = job("1", held=False, reason="Priority", admin_comment="")
+    assert observe(snapshot(free)).to_adopt == (free.key,)
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed"),
+    [
+        ({}, [True, True, True, True]),
+        ({"features": "a100"}, [True, True, False, False]),
+        ({"features": "a100&ib"}, [True, False, False, False]),
+        ({"features": "ib|v100"}, [True, False, True, True]),
+        ({"request": request(gpus_per_node=1, excluded_nodes=("n1", "n2"))}, [False, False, True, True]),
+        ({"request": request(gpus_per_node=1, required_nodes=("n4",))}, [False, False, False, True]),
+        ({"request": request(gpus_per_node=1, gpu_type="a100")}, [True, True, False, False]),
+    ],
+)
+def test_a_job_may_use_only_the_nodes_that_its_request_allows(change, allowed):
+    nodes = (
+        node("n1", features=frozenset({"a100", "ib"}), gpu_type="a100"),
+        node("n2", features=frozenset({"a100"}), gpu_type="a100"),
+        node("n3", features=frozenset({"v100"})),
+        node("n4", features=frozenset({"v100"})),
+    )
+    state = observe(snapshot(job("1", **change), nodes=nodes)).state
+    row = state.jobs.node_set[0]
+    mask = [True] * 4 if row < 0 else state.node_sets[row].tolist()
+    assert mask == allowed
+
+
+@pytest.mark.parametrize("features", ["[a|b]", "a*2", "(a&b)|c", "a&b|c"])
+def test_what_only_slurm_can_place_is_given_to_slurm(features):
+    asks = job("1", features=features)
+    seen = observe(snapshot(asks))
+    assert list(seen.to_yield) == [asks.key]
+    assert features in seen.to_yield[asks.key]
+
+
+def test_a_node_list_that_must_be_filled_up_with_other_nodes_is_given_to_slurm():
+    asks = job("1", request=request(gpus_per_node=1, min_nodes=2, max_nodes=2, required_nodes=("n1",)))
+    assert list(observe(snapshot(asks)).to_yield) == [asks.key]
+
+
+def test_reservations_are_kept_for_their_jobs():
+    held = SlurmReservation("exam", frozenset({"n1", "n2"}), NOW_S - 10, NOW_S + 10_000)
+    inside, outside = job("1", reservation="exam"), job("2")
+    state = observe(snapshot(inside, outside, reservations=(held,))).state
+    assert state.node_sets[state.jobs.node_set[0]].tolist() == [True, True, False, False]
+    assert state.node_sets[state.jobs.node_set[1]].tolist() == [False, False, True, True]
+
+
+def test_a_short_job_may_use_nodes_of_a_later_reservation():
+    later = SlurmReservation("exam", frozenset({"n1"}), NOW_S + 5000, NOW_S + 10_000)
+    short, long = job("1", time_limit_s=600.0), job("2", time_limit_s=6000.0)
+    state = observe(snapshot(short, long, reservations=(later,))).state
+    assert state.jobs.node_set[0] == -1
+    assert not state.node_sets[state.jobs.node_set[1], 0]
+
+
+def test_estimates_come_from_past_runs_else_from_the_time_limit():
+    known, unknown, unlimited = job("1", name="bert"), job("2"), job("3", time_limit_s=None)
+    ledger = Ledger(estimates={("ann", "bert"): Estimate(120.0, 7.0, 4)})
+    jobs = observe(snapshot(known, unknown, unlimited), ledger).state.jobs
+    assert jobs.duration_estimate_s[:2].tolist() == [120.0, 3600.0]
+    assert np.isnan(jobs.duration_estimate_s[2])
+    assert jobs.estimate_source.tolist() == [EstimateSource.HISTORY, EstimateSource.TIME_LIMIT, EstimateSource.UNKNOWN]
+    assert jobs.duration_spread_s[0] == 7.0
+
+
+def test_an_estimate_never_exceeds_the_time_limit():
+    ledger = Ledger(estimates={("ann", "train"): Estimate(9999.0, 7.0, 4)})
+    assert observe(snapshot(job("1")), ledger).state.jobs.duration_estimate_s[0] == 3600.0
+
+
+def test_a_requeued_job_keeps_its_place_in_line_and_its_service():
+    requeued, newer = job("1", submit=999_900, restarts=1), job("2", submit=999_100)
+    ledger = Ledger(served={requeued.key: Served(50.0, 400.0, 999_000)})
+    jobs = observe(snapshot(newer, requeued), ledger).state.jobs
+    assert jobs.ids == ("1", "2")
+    assert jobs.submit_time_s[0] == 999_000
+    assert (jobs.service_s[0], jobs.attained_gpu_s[0]) == (50.0, 400.0)
+
+
+def test_the_original_request_counts_not_what_headway_made_of_it():
+    pinned = job("1", request=request(gpus_per_node=6, min_nodes=2, max_nodes=2, required_nodes=("n1", "n2")))
+    ledger = Ledger(originals={pinned.key: request(gpus_per_job=12)})
+    jobs = observe(snapshot(pinned), ledger).state.jobs
+    assert (jobs.num_gpus[0], jobs.split[0], jobs.node_set[0]) == (12, Split.EVEN, -1)
+
+
+def test_a_second_look_at_the_same_jobs_gives_the_same_columns():
+    observer, shot = Observer(), snapshot(running("1", on={"n1": 2}), job("2"), job("3", features="x"))
+    first = observer.observe(shot, Ledger(), DL).state
+    second = observer.observe(shot, Ledger(), DL).state
+    assert second.sequence == first.sequence + 1
+    for name in ("num_gpus", "node_set", "cpus_per_gpu", "placement_node"):
+        assert np.array_equal(getattr(first.jobs, name), getattr(second.jobs, name))
+
+
+def test_a_changed_node_is_noticed():
+    observer = Observer()
+    asks = job("1", features="ib")
+    assert observer.observe(snapshot(asks), Ledger(), DL).to_yield
+    nodes = (node("n1", features=frozenset({"ib"})),)
+    assert observer.observe(snapshot(asks, nodes=nodes), Ledger(), DL).state.jobs.node_set[0] == -1
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        request(gpus_per_node=9),
+        request(gpus_per_job=33),
+        request(gpus_per_node=8, min_nodes=5, max_nodes=5),
+        request(gpus_per_node=1, gpu_type="h100"),
+        request(gpus_per_node=1, num_cpus=65),
+        request(gpus_per_node=2, memory_mib_per_node=300_000),
+    ],
+)
+def test_what_can_never_start_is_for_slurm_to_say(asked):
+    big = job("1", request=asked)
+    seen = observe(snapshot(big))
+    assert list(seen.to_yield) == [big.key]
+    assert "asks for more" in seen.to_yield[big.key]
+
+
+def test_a_reservation_that_has_not_begun_is_waited_for():
+    later = SlurmReservation("exam", frozenset({"n1"}), NOW_S + 5000, NOW_S + 10_000)
+    early = job("1", reservation="exam")
+    seen = observe(snapshot(early, reservations=(later,)))
+    assert not seen.to_yield
+
+
+def test_completing_jobs_still_hold_their_nodes():
+    ending = running("1", on={"n1": 8}, phase=Phase.COMPLETING)
+    assert observe(snapshot(ending)).state.jobs.placement(0) == Placement((0,), (8,))
+
+
+def test_every_job_in_scope_is_known_by_its_key():
+    seen = observe(snapshot(job("1"), job("2", phase=Phase.ENDED, state="COMPLETED")))
+    assert set(seen.jobs) == {JobKey("1", 999_000), JobKey("2", 999_000)}

@@ -1,0 +1,70 @@
+"""From what a job asks Slurm for to how its GPUs may lie on nodes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.observe.shape import Shape, shape_of
+from controller.slurm.client import ResourceRequest
+from policies.model import Split
+from tests.unit.controller.build import request
+
+FIXED, EVEN, ANY = Split.FIXED, Split.EVEN, Split.ANY
+
+
+@pytest.mark.parametrize(
+    ("asked", "shape"),
+    [
+        (request(gpus_per_node=4), Shape(4, FIXED, 1, 1, 4)),
+        (request(gpus_per_node=4, min_nodes=3, max_nodes=3), Shape(12, FIXED, 3, 3, 4)),
+        (request(gpus_per_node=2, min_nodes=1, max_nodes=4), Shape(2, FIXED, 1, 1, 2)),
+        (request(gpus_per_job=8), Shape(8, EVEN, 1, 2, 0)),
+        (request(gpus_per_job=12), Shape(12, EVEN, 2, 4, 0)),
+        (request(gpus_per_job=6, min_nodes=2, max_nodes=2), Shape(6, EVEN, 2, 2, 0)),
+        (request(gpus_per_job=9, min_nodes=2, max_nodes=2), Shape(9, ANY, 2, 2, 0)),
+        (request(gpus_per_job=13), Shape(13, ANY, 2, 13, 0)),
+        (request(gpus_per_task=4, num_tasks=2), Shape(8, FIXED, 1, 1, 8)),
+        (request(gpus_per_task=4, num_tasks=4), Shape(16, FIXED, 2, 2, 8)),
+        (request(gpus_per_task=3, num_tasks=4), Shape(12, FIXED, 2, 2, 6)),
+        (request(gpus_per_task=3, num_tasks=3), Shape(9, FIXED, 3, 3, 3)),
+    ],
+)
+def test_a_request_becomes_the_shape_that_slurm_can_be_told(asked, shape):
+    assert shape_of(asked, node_gpus=8) == shape
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        request(),
+        request(gpus_per_job=64, max_nodes=2),
+        request(gpus_per_task=9, num_tasks=1),
+        request(gpus_per_job=1, min_nodes=2),
+    ],
+)
+def test_a_request_that_never_fits_has_no_shape(asked):
+    assert shape_of(asked, node_gpus=8) is None
+
+
+@given(
+    st.integers(1, 300), st.integers(0, 40), st.integers(0, 80), st.integers(1, 16), st.integers(0, 12), st.booleans()
+)
+def test_the_fewest_nodes_are_found_whatever_the_search(total, least, most, node_gpus, gpus_per_task, by_task):
+    """As by trying every number of nodes."""
+    if by_task:
+        asked = ResourceRequest(least, most, total, total, gpus_per_task=gpus_per_task)
+        fits = [
+            nodes
+            for nodes in range(max(least, 1), min(most or total, total) + 1)
+            if gpus_per_task and total % nodes == 0 and total // nodes * gpus_per_task <= node_gpus
+        ]
+        found = shape_of(asked, node_gpus)
+        assert (found.min_nodes if found else None) == (fits[0] if fits else None)
+        return
+    found = shape_of(ResourceRequest(least, most, 1, 1, gpus_per_job=total), node_gpus)
+    fewest = max(least, -(-total // node_gpus), 1)
+    last = min(most or total, total)
+    assert (found is None) == (fewest > last)
+    if found:
+        even = any(total % nodes == 0 for nodes in range(fewest, min(last, max(2 * fewest, least)) + 1))
+        assert found.split is (Split.EVEN if even else Split.ANY)

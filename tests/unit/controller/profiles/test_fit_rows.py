@@ -1,0 +1,145 @@
+"""What is stored comes out as the rows that the simulator's fits read, and the fits find what was put in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from controller.profiles.fit_rows import Names, model_name, rows
+from controller.profiles.store import ProfileStore
+from controller.profiles.windows import Shape, Trained
+from simulator.slowdown import locality, pair_table, scaling, step_fit
+from tests.unit.controller.reports import SIGNATURE, Agents, Training
+
+T0 = 1_000_000 * 30.0
+NAME = f"train-{SIGNATURE[:8]}"
+KEY = NAME.replace("-", "")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ProfileStore]:
+    with closing(ProfileStore(tmp_path / "profiles.sqlite")) as store:
+        yield store
+
+
+def training(job_id: int, nodes: tuple[str, ...], steps_per_s: float, **more: object) -> Training:
+    return Training(job_id, nodes, steps_per_s, start_s=T0 - 10_000, **more)  # type: ignore[arg-type]
+
+
+def test_names_have_no_commas_and_tell_models_apart() -> None:
+    assert model_name(Trained(1, "train.py", SIGNATURE)) == NAME
+    assert model_name(Trained(2, "a,b c.py", "cd" * 32)) == "a_b_c-cdcdcdcd"
+    assert model_name(Trained(1, "", SIGNATURE)) == f"unknown-{SIGNATURE[:8]}"
+
+
+def test_batch_sizes_and_gpus_are_in_the_name_where_several_were_seen() -> None:
+    small, large = Trained(1, "train.py", SIGNATURE, 32), Trained(1, "train.py", SIGNATURE, 64)
+    here, there = Shape(2, 1, "NVIDIA H100 PCIe"), Shape(2, 1, "Tesla V100")
+    assert Names([(small, here), (small, None)]).of(small, here) == NAME
+    assert Names([(small, here), (large, here)]).of(small, here) == f"{NAME}-b32"
+    assert Names([(small, here), (small, there)]).of(small, there) == f"{NAME}-Tesla_V100"
+    assert Names([(small, here), (large, there)]).of(large, here) == f"{NAME}-b64-NVIDIA_H100_PCIe"
+
+
+def test_the_pair_table_is_fitted_from_meetings_of_two(store: ProfileStore) -> None:
+    # given a job alone at 6 steps/s, then at 3 beside another, which has 3.1 of its 6.2 there
+    agents = Agents()
+    store.take(
+        agents.watch([training(1, ("n1", "n2"), 6.0), training(2, ("n3", "n4"), 6.2, script="b.py")], T0, T0 + 60)
+    )
+    together = [training(1, ("n1", "n2"), 3.0), training(2, ("n1", "n2"), 3.1, script="b.py", restart=1)]
+    store.take(agents.watch(together, T0 + 60, T0 + 150))
+    store.work_out(T0 + 600)
+    found = rows(store).pairs
+    assert len(found) == 6
+    # when the simulator's table is fitted
+    table, report = pair_table.fit(found)
+    # then each has half of what it has alone
+    other = f"b{SIGNATURE[:8]},2,2"
+    assert table == {
+        (f"{KEY},2,2", other): pytest.approx(0.5, rel=1e-6),
+        (other, f"{KEY},2,2"): pytest.approx(0.5, rel=1e-6),
+    }
+    assert report.mean_error < 1e-6
+
+
+def test_meetings_of_three_and_with_strangers_are_no_pairs(store: ProfileStore) -> None:
+    agents = Agents()
+    store.take(agents.watch([training(1, ("n1",), 6.0)], T0, T0 + 60))
+    crowd = [training(job, ("n1",), 2.0) for job in (1, 2, 3)]
+    store.take(agents.watch(crowd, T0 + 60, T0 + 120))
+    store.note_present(T0 + 121, {"n1": [99]})
+    store.take(agents.watch([training(1, ("n1",), 3.0)], T0 + 120, T0 + 150))
+    store.work_out(T0 + 600)
+    assert len(list(store.observations())) == 9
+    assert rows(store).pairs == ()
+
+
+def test_locality_is_fitted_by_shape(store: ProfileStore) -> None:
+    # given two GPUs on two nodes of a rack, and across racks, five times each
+    agents = Agents()
+    for at in range(5):
+        near, far = (f"a{2 * at}", f"a{2 * at + 1}"), (f"b{at}", f"c{at}")
+        jobs = [training(10 + at, near, 4.0), training(20 + at, far, 1.0)]
+        store.take(agents.watch(jobs, T0 + 100 * at, T0 + 100 * at + 60))
+    store.work_out(T0 + 9999)
+    found = rows(store, racks=lambda node: node[0]).locality
+    assert sorted({(row.model, row.setting, row.tier) for row in found}) == [(NAME, "2 GPUs", 2), (NAME, "2 GPUs", 3)]
+    curves, report = locality.fit(found)
+    assert curves[NAME] == pytest.approx((1.0, 1.0, 1.0, 0.25))
+    assert report.mean_error < 1e-6
+
+
+def test_sockets_are_told_by_the_node_s_own_topology(store: ProfileStore) -> None:
+    agents = Agents()
+    for at, (job, numa) in enumerate([(1, ((0, 0), (1, 0))), (2, ((0, 0), (1, 1))), (3, ())]):
+        for arrival in agents.watch([training(job, (f"n{at}",), 4.0, gpus=2, ranks=2)], T0, T0 + 60):
+            store.take([type(arrival)(arrival.node, arrival.run_id, arrival.report, arrival.time_s, 0.0, numa)])
+    store.work_out(T0 + 600)
+    assert sorted((item.run.job_id, item.sockets) for item in store.observations(T0 + 30)) == [
+        (1, 1),
+        (2, 2),
+        (3, None),
+    ]
+    assert [row.tier for row in rows(store).locality] == [0, 1]
+
+
+def test_bytes_of_a_step_are_fitted_from_profiles(store: ProfileStore) -> None:
+    # given a model that computes 10 ms and reduces 4 MB, on two nodes, profiled at four shares of the link, and on one node
+    agents = Agents()
+    for at, gbs in enumerate((0.025, 0.0125, 0.05, 0.1, None, None)):
+        job = training(10 + at, ("n1",) if gbs is None else ("n1", "n2"), 1.0)
+        wait_s = 0.0 if gbs is None else 4e6 / (gbs * 1e9)
+        step = {"step_s": 0.01 + wait_s, "compute_s": 0.01, "comm_exposed_s": wait_s, "comm_hidden_s": 0.0}
+        store.take([agents.arrival("n1", job.profile(T0 + 100 * at, step, {"all_reduce": 4e6}))])
+        store.take(agents.watch([job], T0 + 90 * at, T0 + 90 * at + 60))
+    store.work_out(T0 + 9999)
+    found = rows(store).steps
+    assert len(found) == 6
+    fitted, report = step_fit.fit(found)
+    assert fitted[NAME].compute_s == pytest.approx(0.01, rel=0.01)
+    assert fitted[NAME].bytes == pytest.approx(4e6, rel=0.01)
+    assert report.mean_error < 0.01
+
+
+def test_scaling_is_fitted_by_size(store: ProfileStore) -> None:
+    agents = Agents()
+    sigma, kappa = 0.05, 0.001
+    for gpus in range(1, 9):
+        per_gpu = scaling.speedup(gpus, sigma, kappa) / gpus
+        store.take(agents.watch([training(gpus, (f"n{gpus}",), 4.0 * per_gpu, gpus=gpus, ranks=gpus)], T0, T0 + 60))
+    store.work_out(T0 + 600)
+    curves, _ = scaling.fit(rows(store).scaling)
+    assert curves[NAME] == (pytest.approx(sigma, rel=0.01), pytest.approx(kappa, rel=0.05))
+
+
+def test_unknown_models_and_old_rows_are_left_out(store: ProfileStore) -> None:
+    agents = Agents()
+    store.take(agents.watch([training(1, ("n1", "n2"), 6.0, signature="")], T0, T0 + 60))
+    store.take(agents.watch([training(2, ("n3", "n4"), 6.0)], T0, T0 + 60))
+    store.work_out(T0 + 600)
+    assert {row.model for row in rows(store).locality} == {NAME}
+    assert rows(store, since_s=T0 + 600) == type(rows(store))((), (), (), ())

@@ -1,0 +1,132 @@
+"""Contention sensitivity, and how sure it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.profiles.sensitivity import (
+    Ideal,
+    IdealSource,
+    Priors,
+    StepProfile,
+    best_ideal,
+    from_jobs,
+    from_profiles,
+    from_windows,
+    predict_step_s,
+    relative_spread,
+    ring_bytes,
+    sensitivity,
+)
+from simulator.slowdown.profiles import Profile
+
+PRIORS = Priors(window_spread=0.04, job_spread=0.1, prediction_error=0.25)
+
+
+def test_half_as_fast_is_two() -> None:
+    found = sensitivity(3.0, Ideal(6.0, IdealSource.ALONE, 0.9, 4))
+    assert found is not None
+    assert found.value == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("observed", [None, 0.0])
+def test_what_is_not_observed_has_none(observed: float | None) -> None:
+    assert sensitivity(observed, Ideal(6.0, IdealSource.ALONE, 0.9, 4)) is None
+    assert sensitivity(3.0, None) is None
+
+
+def test_a_prediction_below_what_is_seen_is_wrong_but_a_measurement_is_noise() -> None:
+    predicted = sensitivity(3.0, Ideal(2.0, IdealSource.PREDICTED, 0.5, 1))
+    measured = sensitivity(3.0, Ideal(2.9, IdealSource.ALONE, 0.9, 4))
+    assert predicted is not None
+    assert measured is not None
+    assert predicted.value == 1.0
+    assert measured.value == pytest.approx(2.9 / 3.0)
+
+
+def test_own_windows_come_before_jobs_alike_before_predictions() -> None:
+    own, alike = from_windows([4.0], PRIORS), from_jobs([5.0], PRIORS)
+    predicted = from_profiles([StepProfile(0.1, 0.1, 0.0, 0.0, 0.0)], 1, None, PRIORS)
+    assert best_ideal(own, alike, predicted) is own
+    assert best_ideal(None, alike, predicted) is alike
+    assert best_ideal(None, None, predicted) is predicted
+    assert best_ideal(None, None, None) is None
+
+
+def test_more_windows_are_surer_and_wilder_ones_less() -> None:
+    few = from_windows([4.0, 4.1, 3.9], PRIORS)
+    many = from_windows([4.0, 4.1, 3.9] * 10, PRIORS)
+    wild = from_windows([4.0, 6.0, 2.0], PRIORS)
+    one = from_windows([4.0], PRIORS)
+    assert few and many and wild and one
+    assert wild.confidence < few.confidence < many.confidence < 1
+    assert one.confidence == pytest.approx(1 - 1.2533 * 0.04)
+    assert (few.steps_per_s, few.samples) == (4.0, 3)
+
+
+def test_one_job_alike_is_as_sure_as_jobs_alike_have_been() -> None:
+    found = from_jobs([4.0], PRIORS)
+    assert found is not None
+    assert found.confidence == pytest.approx(1 - 0.1 * 2**0.5)
+
+
+def test_the_spread_is_not_that_of_a_stray() -> None:
+    assert relative_spread([1.0, 1.0]) is None
+    assert relative_spread([10.0, 10.1, 9.9, 10.0, 99.0]) == pytest.approx(0.0148, abs=0.001)
+
+
+def test_bytes_by_kind() -> None:
+    assert ring_bytes({"all_reduce": 8.0}) == 8.0
+    assert ring_bytes({"reduce_scatter": 8.0, "all_gather": 8.0}) == 8.0
+    assert ring_bytes({}) == 0.0
+
+
+# --- predictions: two nodes, 4 MB of gradients, 25 MB/s free
+
+
+def test_a_contended_step_is_predicted_with_its_links_free() -> None:
+    # given a job that computes 10 ms and communicates 320 ms as its link is shared by two
+    profile = StepProfile(0.33, 0.01, 0.32, 0.0, 4e6)
+    # then with the link for itself: 10 + 160 ms
+    assert predict_step_s(profile, 2, 25e6) == pytest.approx(0.17)
+
+
+def test_what_was_hidden_stays_so() -> None:
+    # given half of the shorter (computing, 100 ms) hidden: 50 of 320 ms
+    profile = StepProfile(0.37, 0.1, 0.27, 0.05, 4e6)
+    assert predict_step_s(profile, 2, 25e6) == pytest.approx(0.1 + 0.16 - 0.5 * 0.1)
+    # and where communicating gets shorter than computing, half of that
+    assert predict_step_s(profile, 2, 80e6) == pytest.approx(0.1 + 0.05 - 0.5 * 0.05)
+
+
+def test_one_node_has_no_link_between_nodes_and_an_unknown_link_no_prediction() -> None:
+    profile = StepProfile(0.33, 0.01, 0.32, 0.0, 4e6)
+    assert predict_step_s(profile, 1, None) == 0.33
+    assert predict_step_s(profile, 2, None) is None
+    assert from_profiles([profile], 2, None, PRIORS) is None
+
+
+TIMES = st.floats(0.001, 10)
+
+
+@given(TIMES, TIMES, st.floats(0, 1), st.floats(0, 1), st.floats(1e6, 1e10), st.integers(2, 16))
+def test_it_is_the_simulator_s_law_of_a_step(
+    compute_s: float, then_s: float, share: float, rest_s: float, free: float, nodes: int
+) -> None:
+    hidden_s = share * min(compute_s, then_s)
+    profile = StepProfile(rest_s + compute_s + then_s - hidden_s, compute_s, then_s - hidden_s, hidden_s, 4e6)
+    now_s = min(2 * (nodes - 1) / nodes * 4e6 / free, then_s)
+    law = Profile(compute_s, 4e6, overlap=share).step_s(now_s)
+    assert predict_step_s(profile, nodes, free) == pytest.approx(law + rest_s)
+
+
+@given(TIMES, TIMES, TIMES, TIMES, st.floats(0, 1e9), st.floats(1, 1e10), st.integers(1, 64))
+def test_a_free_link_never_makes_a_step_longer(
+    step_s: float, compute_s: float, exposed_s: float, hidden_s: float, size: float, free: float, nodes: int
+) -> None:
+    profile = StepProfile(max(step_s, compute_s + exposed_s), compute_s, exposed_s, hidden_s, size)
+    found = predict_step_s(profile, nodes, free)
+    assert found is not None
+    assert 0 < found <= profile.step_s * (1 + 1e-9)

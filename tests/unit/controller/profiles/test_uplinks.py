@@ -1,0 +1,134 @@
+"""Jobs that cross the same switch's link to the one above are near each other."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.agents.service import serve_agents
+from controller.agents.topology import learn_switches
+from controller.base.errors import ConfigurationError, SlurmUnavailableError
+from controller.profiles.racks import Racks
+from controller.profiles.store import ProfileStore
+from controller.profiles.uplinks import links_of
+from controller.profiles.windows import Links, own_nodes
+from controller.slurm.client import SlurmFacts
+from controller.slurm.topology import switches_told
+from simulator.cluster.topology.slurm import parse_switches
+from tests.unit.controller.agents.test_service import Beside
+from tests.unit.controller.world import newest
+from tests.unit.policies.processes import eventually
+
+
+class Hung:
+    def __init__(self) -> None:
+        self.told: list[Racks] = []
+
+    def hang(self, racks: Racks) -> None:
+        self.told.append(racks)
+
+
+TREE = """
+SwitchName=leaf1 Nodes=a[1-4]
+SwitchName=leaf2 Nodes=b[1-4]
+SwitchName=leaf3 Nodes=c[1-4]
+SwitchName=row Switches=leaf[1-2]
+SwitchName=top Switches=row,leaf3
+"""
+
+
+def told(text: str | None = TREE, **settings: str) -> Links:
+    def read(path: Path) -> str:
+        if text is None or path != Path("/etc/slurm/topology.conf"):
+            raise FileNotFoundError(path)
+        return text
+
+    known = {"SLURM_CONF": "/etc/slurm/slurm.conf", "TopologyPlugin": "topology/tree"} | settings
+    return links_of(switches_told(SlurmFacts((22, 5, 8), "lab", "command-line", known), read))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "crossed"),
+    [
+        (["a1"], set()),
+        (["a1", "a2", "a4"], set()),
+        (["a1", "b1"], {"leaf1", "leaf2"}),
+        (["a1", "a2", "c1"], {"leaf1", "row", "leaf3"}),
+        (["a1", "b1", "c1"], {"leaf1", "leaf2", "row", "leaf3"}),
+        (["a1", "stranger"], {"leaf1", "row", "top"}),
+    ],
+)
+def test_a_job_crosses_the_uplinks_between_its_nodes(nodes: list[str], crossed: set[str]) -> None:
+    assert set(told()(nodes)) == {*nodes, *(f"uplink of {switch}" for switch in crossed)}
+
+
+def test_who_crosses_the_same_uplink_is_near() -> None:
+    links = links_of(parse_switches(TREE))
+    used = {
+        name: set(links(nodes)) for name, nodes in {"ab": ["a1", "b1"], "ac": ["a2", "c1"], "aa": ["a3", "a4"]}.items()
+    }
+    assert used["ab"] & used["ac"] == {"uplink of leaf1"}
+    assert not used["aa"] & (used["ab"] | used["ac"])
+
+
+def test_where_slurm_knows_no_switches_nodes_are_all_that_is_shared() -> None:
+    assert told(TopologyPlugin="topology/flat") is own_nodes
+    assert told("# no switches yet") is own_nodes
+
+
+@pytest.mark.parametrize(
+    "text", [None, TREE + "SwitchName=other Nodes=a1", "SwitchName=x Switches=y\nSwitchName=y Switches=x"]
+)
+def test_what_is_no_tree_is_said_with_the_file(text: str | None) -> None:
+    with pytest.raises(ConfigurationError, match=r"/etc/slurm/topology\.conf"):
+        told(text)
+
+
+@pytest.mark.parametrize(("text", "warned"), [(TREE, False), (None, True)])
+async def test_the_store_learns_them_as_soon_as_slurm_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, warned: bool
+) -> None:
+    # Given a Slurm that does not answer at first
+    monkeypatch.setattr("controller.agents.topology._ASK_AGAIN_S", 0.01)
+    warnings: list[str] = []
+
+    class Log:
+        def info(self, *_words: Any, **_more: Any) -> None: ...
+
+        def warning(self, event: str, **_more: Any) -> None:
+            warnings.append(event)
+
+    monkeypatch.setattr("controller.agents.topology.log", Log())
+    asked = 0
+
+    async def facts() -> SlurmFacts:
+        nonlocal asked
+        asked += 1
+        if asked < 3:
+            raise SlurmUnavailableError("slurmctld is away")
+        settings = {"SLURM_CONF": f"{tmp_path}/slurm.conf", "TopologyPlugin": "topology/tree"}
+        return SlurmFacts((22, 5, 8), "lab", "command-line", settings)
+
+    if text is not None:
+        (tmp_path / "topology.conf").write_text(text)
+    beside = Beside(tmp_path, agents_address=f"unix://{tmp_path}/agents.sock")
+    async with serve_agents(beside.settings, newest(beside)) as server, learn_switches(hung := Hung(), server, facts):
+        assert server is not None
+
+        async def crossed() -> set[str]:
+            return set(await server.use_store(_crossed)) - {"a1", "b1"}
+
+        async def learned() -> bool:
+            return bool(await crossed()) or bool(warnings)
+
+        await eventually(learned)
+        await asyncio.sleep(0)
+        assert (await crossed() == set(), warnings) == (warned, ["switches_not_known"] * warned)
+        assert [racks.leaf["b1"] for racks in hung.told] == ["leaf2"] * (not warned)
+
+
+def _crossed(store: ProfileStore) -> set[str]:
+    return set(store.links(["a1", "b1"]))

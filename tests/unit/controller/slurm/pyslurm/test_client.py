@@ -1,0 +1,331 @@
+"""The pyslurm client over a fake of pyslurm 25.11, and the child process in which the real one would run."""
+
+from __future__ import annotations
+
+import copy
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.base.errors import SlurmReplyError, SlurmUnavailableError
+from controller.slurm.client import (
+    HOLD_MARK,
+    JobKey,
+    NodeShare,
+    Phase,
+    Pin,
+    ResourceRequest,
+    SlurmClient,
+    SlurmJob,
+    SlurmReservation,
+)
+from controller.slurm.pyslurm.calls import PySlurmCalls, job_record
+from controller.slurm.pyslurm.client import PySlurmClient
+from controller.slurm.pyslurm.process import WorkerProcess
+from controller.slurm.scontrol.client import CommandLineClient
+from tests.unit.controller.slurm.fake_pyslurm import FakePySlurm, JobRow, RPCError, tres
+from tests.unit.controller.slurm.slurmctld import Slurmctld
+from tests.unit.controller.slurm.text import CLOCK, SUBMIT_S
+
+KEY = JobKey("7", SUBMIT_S)
+NOW_S = SUBMIT_S + 100.0
+GPUS = {
+    "gpu:g0": {"count": 1, "indexes": "0"},
+    "gpu:g1": {"count": 0, "indexes": ""},
+    "gpu:g2": {"count": 1, "indexes": "2"},
+}
+
+
+class Direct:
+    """A Worker in this process. What it answers is a copy, as if it had come through a pipe."""
+
+    def __init__(self, module: FakePySlurm) -> None:
+        self._calls = PySlurmCalls(module)
+
+    async def call(self, method: str, *arguments: object) -> Any:
+        try:
+            return copy.deepcopy(getattr(self._calls, method)(*arguments))
+        except RPCError as error:
+            raise SlurmReplyError(str(error)) from error
+
+
+class Bridge(Slurmctld):
+    """The command line on the same slurmctld: only the commands that must go that way."""
+
+    def __init__(self, module: FakePySlurm) -> None:
+        super().__init__()
+        self._module = module
+
+    def _update(self, job_id: str, changes: dict[str, str]) -> str:
+        row = next(row for row in self._module.rows.values() if str(row.id) == job_id or f"{row.array_id}_" in job_id)
+        for key, value in changes.items():
+            match key:
+                case "AdminComment":
+                    row.admin_comment = value or None
+                case "NumNodes":
+                    row.num_nodes, row.max_nodes = (int(part) for part in value.split("-"))
+                case "ReqNodeList":
+                    row.required_nodes = value or None
+                case "TresPerJob":
+                    row.tres_per_job = None
+                    row.requested_tres = None
+                case "TresPerNode":
+                    row.gres_per_node = {"gres/gpu": int(value.rpartition(":")[2])}
+                case "Priority":
+                    row.priority = int(value)
+                    row.state_reason = "JobHeldAdmin"
+                case "uhold":
+                    row.state_reason = "JobHeldUser"
+        return ""
+
+
+class World:
+    """One slurmctld, and the client on it."""
+
+    def __init__(self, *rows: JobRow) -> None:
+        self.module = FakePySlurm(*rows)
+        self.bridge = Bridge(self.module)
+        self.client = PySlurmClient(Direct(self.module), CommandLineClient(self.bridge, CLOCK), now=lambda: NOW_S)
+
+    async def job(self, job_id: str = "7") -> SlurmJob:
+        return next(job for job in (await self.client.snapshot()).jobs if job.key.job_id == job_id)
+
+
+def told(**attributes: Any) -> SlurmJob:
+    (job,) = job_record(JobRow(**attributes)).jobs
+    return job
+
+
+RUNNING: dict[str, Any] = {
+    "state": "RUNNING",
+    "state_reason": "None",
+    "priority": 5,
+    "start_time": SUBMIT_S + 1,
+    "allocated_nodes": "n[1-2]",
+    "layout": {name: {"cpu_ids": "0-3", "gres": GPUS, "memory": 4000} for name in ("n1", "n2")},
+}
+
+
+# ---- reading
+
+
+def test_a_held_job() -> None:
+    job = told(time_limit=90, constraints=["fast", "big"], licenses=["matlab:1"], account="ml")
+    assert (job.key, job.phase, job.held, job.user, job.name) == (KEY, Phase.PENDING, True, "ann", "train")
+    assert (job.time_limit_s, job.features, job.licenses, job.account) == (5400.0, "fast,big", "matlab:1", "ml")
+    assert (job.admin_comment, job.comment, job.reservation, job.dependency) == ("", "", "", "")
+    assert job.request == ResourceRequest(1, 0, 1, 1, gpus_per_node=2, memory_mib_per_cpu=1000)
+
+
+def test_a_running_job() -> None:
+    job = told(**RUNNING)
+    assert job.allocated == (NodeShare("n1", 2, 0b101, 4, 4000), NodeShare("n2", 2, 0b101, 4, 4000))
+    assert (job.held, job.start_time_s) == (False, SUBMIT_S + 1)
+
+
+def test_a_completing_job_shares_what_it_held() -> None:
+    job = told(**RUNNING | {"state": "COMPLETING", "allocated_tres": tres(gpu=4), "cpus": 8})
+    assert job.allocated == (NodeShare("n1", 2, 0, 4, 0), NodeShare("n2", 2, 0, 4, 0))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "asked"),
+    [
+        ({"gres_per_node": {"gres/gpu:a100": 4}}, (None, 4, None, "a100")),
+        ({"gres_per_node": {"gpu": 4}}, (None, 4, None, "")),
+        ({"gres_per_node": {}, "tres_per_job": tres(gpu=8)}, (8, None, None, "")),
+        ({"gres_per_node": {}, "requested_tres": tres(gpu=8)}, (8, None, None, "")),
+        ({"gres_per_node": {}, "requested_tres": tres(gpu=8, gpu_a100=8)}, (8, None, None, "a100")),
+        ({"gres_per_node": {}, "tres_per_task": tres(gpu=2), "requested_tres": tres(gpu=8)}, (None, None, 2, "")),
+        ({"gres_per_node": {}}, (None, None, None, "")),
+    ],
+)
+def test_gpus_asked_for(attributes: dict[str, Any], asked: tuple[object, ...]) -> None:
+    request = told(**attributes).request
+    assert (request.gpus_per_job, request.gpus_per_node, request.gpus_per_task, request.gpu_type) == asked
+
+
+@pytest.mark.parametrize(
+    ("attributes", "ids"),
+    [
+        ({"array_id": 7, "array_tasks_waiting": "0,2-3"}, ["7_0", "7_2", "7_3"]),
+        ({"array_id": 5, "array_task_id": 4}, ["5_4"]),
+        ({"array_id": 5, "array_task_id": None}, ["5_0"]),
+        ({"array_id": 7, "array_task_id": None, "state": "CANCELLED"}, ["7"]),
+    ],
+)
+def test_arrays(attributes: dict[str, Any], ids: list[str]) -> None:
+    jobs = job_record(JobRow(**attributes)).jobs
+    assert [job.key.job_id for job in jobs] == ids
+    assert {job.raw_id for job in jobs} == {JobRow(**attributes).id}
+
+
+def test_dependencies_as_sbatch_takes_them() -> None:
+    nothing: dict[str, Any] = {"after": [], "afterok": [], "afterany": [], "singleton": False, "satisfy": "all"}
+    assert told(dependencies=nothing).dependency == ""
+    assert told(dependencies=nothing | {"afterok": [12, 13], "singleton": True}).dependency == "afterok:12:13,singleton"
+    assert (
+        told(dependencies=nothing | {"after": [1], "afterok": [2], "satisfy": "any"}).dependency == "after:1?afterok:2"
+    )
+
+
+async def test_a_snapshot_keeps_what_has_not_changed() -> None:
+    world = World(JobRow(id=7), JobRow(id=8))
+    first = await world.client.snapshot()
+    assert [node.available for node in first.nodes] == [True, False]
+    assert (first.nodes[0].gpus, first.nodes[0].gpu_type, first.nodes[0].memory_mib) == (8, "a100", 250_000)
+    assert first.partitions[0].max_time_s is None
+    assert first.reservations == (SlurmReservation("r", frozenset({"n2"}), 10.0, 20.0),)
+    world.module.rows[8].state_reason = "Dependency"
+    del world.module.rows[7]
+    world.module.rows[9] = JobRow(id=9)
+    second = await world.client.snapshot()
+    assert [(job.key.job_id, job.reason) for job in second.jobs] == [("8", "Dependency"), ("9", "JobHeldUser")]
+    third = await world.client.snapshot()
+    assert all(after is before for after, before in zip(third.jobs, second.jobs, strict=True))
+    assert third.nodes is second.nodes
+
+
+async def test_facts() -> None:
+    facts = await World().client.facts()
+    assert (facts.version, facts.cluster_name, facts.client) == ((25, 11, 2), "lab", "pyslurm")
+
+
+async def test_read_leaves_out_what_is_gone() -> None:
+    world = World(JobRow(id=7))
+    assert isinstance(world.client, SlurmClient)
+    assert set(await world.client.read([KEY, JobKey("7", 1), JobKey("99", 1)])) == {KEY}
+
+
+# ---- changing
+
+
+async def test_hold_mark_release_and_begin_times_go_through_pyslurm() -> None:
+    world = World(JobRow(priority=5, admin_comment="billing=7"))
+    client = world.client
+    assert await client.hold([KEY]) == {}
+    job = await world.job()
+    assert (job.held, job.admin_comment) == (True, f"billing=7 {HOLD_MARK}")
+    assert job.reason == "JobHeldUser"
+    assert world.bridge.calls.pop()[0] == "uhold 7", "pyslurm has no call for it"
+    assert await client.release([KEY]) == {}
+    assert await client.set_begin_time([KEY], NOW_S + 60) == {}
+    job = await world.job()
+    assert (job.held, job.eligible_time_s) == (False, int(NOW_S + 60))
+    assert world.bridge.calls == []
+
+
+async def test_what_cannot_be_cleared_goes_by_command_line() -> None:
+    world = World(JobRow(admin_comment=HOLD_MARK))
+    assert await world.client.unmark([KEY], HOLD_MARK) == {}
+    assert (await world.job()).admin_comment == ""
+    assert world.bridge.commands("update") == ["update JobId=7 AdminComment="]
+
+
+async def test_a_pin_of_nodes_goes_through_pyslurm() -> None:
+    world = World(JobRow(id=7))
+    assert await world.client.pin([Pin(KEY, ("n2",), 2, (await world.job()).request)]) == {}
+    assert (await world.job()).request.required_nodes == ("n2",)
+    assert world.bridge.calls == []
+
+
+async def test_a_pin_of_a_number_of_nodes_goes_by_command_line() -> None:
+    world = World(JobRow(gres_per_node={}, requested_tres=tres(gpu=4)))
+    assert await world.client.pin([Pin(KEY, ("n1", "n2"), 2, (await world.job()).request)]) == {}
+    request = (await world.job()).request
+    assert (request.required_nodes, request.gpus_per_node, request.max_nodes) == (("n1", "n2"), 2, 2)
+
+
+async def test_a_task_that_is_not_split_off_goes_by_command_line() -> None:
+    world = World(JobRow(array_id=7, array_tasks_waiting="0-1", priority=5))
+    await world.client.snapshot()
+    assert await world.client.hold([JobKey("7_0", SUBMIT_S)]) == {}
+    assert world.bridge.commands("update") == [f"update JobId=7_0 Priority=0 AdminComment={HOLD_MARK}"]
+
+
+async def test_refusals_say_why() -> None:
+    world = World(JobRow(id=7))
+    world.module.refusal = "Access/permission denied"
+    assert (await world.client.release([KEY]))[KEY].message == "Access/permission denied"
+    assert (await world.client.release([JobKey("9", 1)]))[JobKey("9", 1)].gone
+
+
+async def test_requeue_holds_and_signals_go_by_command_line() -> None:
+    world = World(JobRow(**RUNNING))
+    assert await world.client.signal([KEY], "USR1") == {}
+    assert world.bridge.signals == ["--full --signal=USR1 7"]
+    assert await world.client.requeue_hold([KEY]) == {}
+    job = await world.job()
+    assert (job.phase, job.held, job.marks) == (Phase.COMPLETING, True, {HOLD_MARK})
+
+
+async def test_no_requeue_is_kept() -> None:
+    world = World(JobRow(**RUNNING, is_requeueable=False))
+    assert "--no-requeue" in (await world.client.requeue_hold([KEY]))[KEY].message
+    assert world.module.calls == []
+
+
+# ---- the child process
+
+
+def module_at(folder: Path, body: str) -> Path:
+    """A package `pyslurm` that the child imports."""
+    package = folder / "pyslurm"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import time, sys\n"
+        "from types import SimpleNamespace\n"
+        "class RPCError(Exception): pass\n"
+        "def load():\n"
+        f"    {body}\n"
+        "    return SimpleNamespace(cluster_name='lab', version='25.11.2', accounting_storage_tres=[])\n"
+        "slurmctld = SimpleNamespace(Config=SimpleNamespace(load=load))\n"
+    )
+    return folder
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
+    monkeypatch.syspath_prepend(module_at(tmp_path, request.param))
+    process = WorkerProcess({"PATH": "/usr/bin:/bin"}, timeout_s=20.0)
+    yield process
+    process.close()
+
+
+@pytest.mark.parametrize("worker", ["print('noise on standard output', flush=True)"], indirect=True)
+async def test_calls_go_to_a_child_and_come_back(worker: WorkerProcess) -> None:
+    assert (await worker.call("facts")).cluster_name == "lab"
+    assert (await worker.call("facts")).cluster_name == "lab"
+
+
+@pytest.mark.parametrize("worker", ["raise RPCError('Access/permission denied')"], indirect=True)
+async def test_what_slurmctld_refuses_is_told(worker: WorkerProcess) -> None:
+    with pytest.raises(SlurmReplyError, match="pyslurm facts: Access/permission denied"):
+        await worker.call("facts")
+
+
+@pytest.mark.parametrize(
+    "worker", ["raise RPCError('Unable to contact slurm controller (connect failure)')"], indirect=True
+)
+async def test_a_slurmctld_that_is_away_is_told(worker: WorkerProcess) -> None:
+    with pytest.raises(SlurmUnavailableError, match="scontrol ping"):
+        await worker.call("facts")
+
+
+@pytest.mark.parametrize("worker", ["sys.exit(3)"], indirect=True)
+async def test_a_child_that_dies_is_replaced(worker: WorkerProcess) -> None:
+    for _ in range(2):
+        with pytest.raises((SlurmUnavailableError, SlurmReplyError)):
+            await worker.call("facts")
+
+
+async def test_a_call_that_hangs_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(module_at(tmp_path, "time.sleep(600)"))
+    worker = WorkerProcess({"PATH": "/usr/bin:/bin"}, timeout_s=1.0)
+    begun = time.monotonic()
+    with pytest.raises(SlurmUnavailableError, match="no answer within 1 s"):
+        await worker.call("facts")
+    assert time.monotonic() - begun < 20
+    worker.close()

@@ -1,0 +1,576 @@
+"""The verbs by command line: what is asked of Slurm, in how many processes, and what counts as done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.base.errors import SlurmReplyError, SlurmUnavailableError
+from controller.slurm.client import (
+    HOLD_MARK,
+    PIN_MARK,
+    USER_HOLD_MARK,
+    JobKey,
+    Phase,
+    Pin,
+    ResourceRequest,
+    SlurmClient,
+    SlurmJob,
+)
+from controller.slurm.scontrol.client import CommandLineClient
+from tests.unit.controller.slurm.slurmctld import Slurmctld, held, pending, running
+from tests.unit.controller.slurm.text import CLOCK, SUBMIT_S, at, job_line
+
+KEY = JobKey("7", SUBMIT_S)
+NOW_S = SUBMIT_S + 100.0
+
+
+def client_of(slurm: Slurmctld) -> CommandLineClient:
+    return CommandLineClient(slurm, CLOCK, now=lambda: NOW_S)
+
+
+async def job_of(client: CommandLineClient, job_id: str = "7") -> SlurmJob:
+    return next(job for job in (await client.snapshot()).jobs if job.key.job_id == job_id)
+
+
+def test_it_is_a_slurm_client() -> None:
+    assert isinstance(client_of(Slurmctld()), SlurmClient)
+
+
+# ---- reading
+
+
+async def test_one_process_reads_everything() -> None:
+    slurm = Slurmctld(held(7), running(8))
+    snapshot = await client_of(slurm).snapshot()
+    assert [job.key.job_id for job in snapshot.jobs] == ["7", "8"]
+    assert (len(snapshot.nodes), len(snapshot.partitions), snapshot.reservations) == (4, 1, ())
+    assert snapshot.time_s == NOW_S
+    assert len(slurm.calls) == 1
+
+
+async def test_an_unchanged_job_is_the_same_object() -> None:
+    client = client_of(Slurmctld(held(7), running(8)))
+    first, second = await client.snapshot(), await client.snapshot()
+    assert all(after is before for after, before in zip(second.jobs, first.jobs, strict=True))
+    assert all(after is before for after, before in zip(second.nodes, first.nodes, strict=True))
+
+
+async def test_facts() -> None:
+    facts = await client_of(Slurmctld()).facts()
+    assert (facts.version, facts.cluster_name, facts.client) == ((22, 5, 8), "lab", "command-line")
+    assert facts.settings["AccountingStorageTRES"] == "cpu,gres/gpu"
+
+
+async def test_a_line_break_in_a_name_costs_a_second_look_and_makes_no_job() -> None:
+    evil = "a\nJobId=77 JobName=b"
+    slurm = Slurmctld(held(7), held(8, name=evil), held(9))
+    client = client_of(slurm)
+    snapshot = await client.snapshot()
+    assert sorted(job.key.job_id for job in snapshot.jobs) == ["7", "8", "9"]
+    assert len(slurm.calls) == 2
+    again = await client.snapshot()
+    assert {id(job) for job in again.jobs} == {id(job) for job in snapshot.jobs}
+    assert len(slurm.calls) == 3, "while nothing changes there is no second look"
+    assert (await job_of(client, "8")).name == evil
+    slurm["8"]["reason"] = "Dependency"
+    assert (await job_of(client, "8")).reason == "Dependency"
+
+
+async def test_a_flood_of_such_names_costs_a_bounded_number_of_looks() -> None:
+    slurm = Slurmctld(*(held(raw, name="a\nb") for raw in range(1, 701)), held(1000))
+    client = client_of(slurm)
+    seen = [len((await client.snapshot()).jobs) for _ in range(4)]
+    looks = [sum(line.startswith("show job ") for line in call) for call in slurm.calls]
+    assert max(looks) == 300
+    assert seen == [300, 600, 701, 701]
+
+
+async def test_a_name_cannot_speak_for_another_job() -> None:
+    slurm = Slurmctld(running(7), held(8, name=f"a\n{job_line(raw='7', state='COMPLETED', submit='t.1')}"))
+    client = client_of(slurm)
+    assert (await job_of(client, "7")).phase is Phase.RUNNING
+
+
+async def test_jobs_of_other_ids_and_other_times_are_left_out() -> None:
+    client = client_of(Slurmctld(held(7)))
+    assert set(await client.read([KEY, JobKey("7", 1), JobKey("99", SUBMIT_S)])) == {KEY}
+    with pytest.raises(ValueError, match="not a job id"):
+        await client.read([JobKey("7 Priority=9", SUBMIT_S)])
+
+
+async def test_a_burst_of_jobs_is_read_without_reading_all() -> None:
+    slurm = Slurmctld(*(held(raw) for raw in range(1, 41)))
+    found = await client_of(slurm).read([JobKey(str(raw), SUBMIT_S) for raw in range(1, 41)])
+    assert len(found) == 40
+    assert len(slurm.calls) == 1
+    assert "show job" not in slurm.calls[0]
+
+
+async def test_thousands_of_jobs_are_read_at_once() -> None:
+    slurm = Slurmctld(*(held(raw) for raw in range(1, 1102)))
+    found = await client_of(slurm).read([JobKey(str(raw), SUBMIT_S) for raw in range(1, 1102)])
+    assert len(found) == 1101
+    assert slurm.commands("show job ") == []
+
+
+async def test_many_tasks_are_read_by_their_array() -> None:
+    tasks = [held(100 + task, array=f"ArrayJobId=100 ArrayTaskId={task} ") for task in range(6)]
+    slurm = Slurmctld(*tasks, held(7))
+    client = client_of(slurm)
+    keys = [JobKey(f"100_{task}", SUBMIT_S) for task in (0, 1, 2, 4, 9)]
+    assert set(await client.read([*keys, KEY])) == {*keys[:4], KEY}
+    assert slurm.commands("show job ") == ["show job 100", "show job 7"]
+    del slurm.jobs["100_1"]
+    assert set(await client.read(keys)) == {keys[0], *keys[2:4]}
+
+
+async def test_slurmctld_is_away() -> None:
+    slurm = Slurmctld(held(7))
+    client = client_of(slurm)
+    await client.snapshot()
+    slurm.away = True
+    for call in (client.snapshot(), client.facts(), client.read([KEY]), client.release([KEY]), client.hold([KEY])):
+        with pytest.raises(SlurmUnavailableError, match="connect failure"):
+            await call
+
+
+async def test_a_scontrol_that_fails_for_reasons_unknown() -> None:
+    slurm = Slurmctld(held(7))
+
+    class Failing:
+        async def run(self, program, arguments, stdin=b""):  # type: ignore[no-untyped-def]
+            done = await slurm.run(program, arguments, stdin)
+            return type(done)(done.argv, 1, done.stdout, "scontrol: error: Something else")
+
+    with pytest.raises(SlurmReplyError, match="Something else"):
+        await CommandLineClient(Failing(), CLOCK).snapshot()
+
+
+# ---- hold, marks
+
+
+async def test_hold_and_mark_are_one_command() -> None:
+    slurm = Slurmctld(pending(7))
+    assert await client_of(slurm).hold([KEY]) == {}
+    assert slurm.commands("update") == [f"update JobId=7 Priority=0 AdminComment={HOLD_MARK}"]
+    assert (slurm["7"]["priority"], slurm["7"]["admin_comment"]) == ("0", HOLD_MARK)
+
+
+async def test_a_hold_ends_as_one_that_the_user_may_release() -> None:
+    slurm = Slurmctld(pending(7), held(8, admin_comment=HOLD_MARK, reason="JobHeldAdmin"))
+    assert await client_of(slurm).hold([KEY, JobKey("8", SUBMIT_S)]) == {}
+    assert slurm.commands("uhold") == ["uhold 8", "uhold 7"]
+    assert (slurm["7"]["reason"], slurm["8"]["reason"]) == ("JobHeldUser", "JobHeldUser")
+
+
+async def test_a_hold_that_stays_an_administrators_is_a_failure() -> None:
+    slurm = Slurmctld(held(7, admin_comment=HOLD_MARK, reason="JobHeldAdmin"))
+    slurm.deaf.add("7")
+    assert "does not carry it out" in (await client_of(slurm).hold([KEY]))[KEY].message
+
+
+async def test_a_comment_of_others_stays_byte_for_byte() -> None:
+    text = "billing=7 'it''s' \"x\"\n  two lines \u00e9 "
+    slurm = Slurmctld(held(7, admin_comment=text))
+    client = client_of(slurm)
+    assert await client.mark([KEY], HOLD_MARK) == {}
+    assert slurm["7"]["admin_comment"] == f"{text} {HOLD_MARK}"
+    assert await client.mark([KEY], USER_HOLD_MARK) == {}
+    assert await client.unmark([KEY], HOLD_MARK) == {}
+    assert slurm["7"]["admin_comment"] == f"{text} {USER_HOLD_MARK}"
+    assert await client.unmark([KEY], USER_HOLD_MARK) == {}
+    assert slurm["7"]["admin_comment"] == text
+
+
+async def test_a_comment_is_never_a_command() -> None:
+    slurm = Slurmctld(held(7, admin_comment="x\nrelease 8"), held(8))
+    assert await client_of(slurm).mark([KEY], HOLD_MARK) == {}
+    assert "release 8" not in [line for call in slurm.calls for line in call]
+    assert slurm["8"]["priority"] == "0"
+
+
+async def test_a_comment_that_cannot_be_told_apart_is_left_alone() -> None:
+    slurm = Slurmctld(pending(7, workdir="/x AdminComment=y", admin_comment="billing=7"))
+    failures = await client_of(slurm).hold([KEY])
+    assert "not touched" in failures[KEY].message
+    assert slurm["7"]["admin_comment"] == "billing=7"
+    assert slurm["7"]["priority"] != "0", "held jobs without our mark are nobody's"
+
+
+async def test_a_hold_of_slurms_own_is_made_ours_before_anything_is_changed() -> None:
+    # It would end with the first change of the job.
+    slurm = Slurmctld(held(7, reason="BadConstraints", admin_comment=PIN_MARK))
+    assert await client_of(slurm).hold([KEY]) == {}
+    assert slurm.commands("update") == [f"update JobId=7 Priority=0 AdminComment={HOLD_MARK}"]
+
+
+async def test_one_mark_takes_the_place_of_another_in_one_command() -> None:
+    slurm = Slurmctld(pending(7, admin_comment=HOLD_MARK), running(8, admin_comment=f"a {HOLD_MARK} b"))
+    assert await client_of(slurm).unmark([KEY, JobKey("8", SUBMIT_S)], HOLD_MARK, PIN_MARK) == {}
+    assert [slurm[job_id]["admin_comment"] for job_id in ("7", "8")] == [PIN_MARK, f"a b {PIN_MARK}"]
+    assert len(slurm.commands("update")) == 2
+
+
+async def test_a_mark_on_a_job_that_has_ended_is_left_alone() -> None:
+    slurm = Slurmctld(running(7, state="COMPLETED", admin_comment=PIN_MARK))
+    assert await client_of(slurm).unmark([KEY], PIN_MARK) == {}
+    assert slurm.commands("update") == []
+
+
+async def test_held_jobs_need_only_the_mark_and_marked_ones_nothing() -> None:
+    slurm = Slurmctld(held(7), held(8, admin_comment=HOLD_MARK))
+    assert await client_of(slurm).hold([KEY, JobKey("8", SUBMIT_S)]) == {}
+    assert slurm.commands("update") == [f"update JobId=7 AdminComment={HOLD_MARK}"]
+
+
+# ---- release
+
+
+async def test_a_release_after_a_snapshot_costs_one_process() -> None:
+    slurm = Slurmctld(held(7), held(8))
+    client = client_of(slurm)
+    await client.snapshot()
+    assert await client.release([KEY, JobKey("8", SUBMIT_S)]) == {}
+    assert len(slurm.calls) == 2
+    assert [slurm[job]["priority"] for job in ("7", "8")] == ["4294901000"] * 2
+
+
+async def test_a_release_that_slurm_refuses() -> None:
+    slurm = Slurmctld(held(7), held(8))
+    slurm.refusals["7"] = "Access/permission denied"
+    failures = await client_of(slurm).release([KEY, JobKey("8", SUBMIT_S)])
+    assert {key.job_id: failure.message for key, failure in failures.items()} == {"7": "7: Access/permission denied"}
+    assert slurm["8"]["priority"] == "4294901000"
+
+
+async def test_a_release_that_slurm_confirms_is_not_read_back() -> None:
+    slurm = Slurmctld(held(7))
+    client = client_of(slurm)
+    await client.snapshot()
+    assert await client.release([KEY]) == {}
+    assert slurm.calls[1][0] == "release 7"
+    assert slurm.commands("show job 7") == []
+    assert await client.release([KEY]) == {}
+    assert slurm.commands("release") == ["release 7"], "what was released is read again before it is released again"
+
+
+async def test_a_change_without_effect() -> None:
+    slurm = Slurmctld(pending(7))
+    slurm.deaf.add("7")
+    assert "does not carry it out" in (await client_of(slurm).hold([KEY]))[KEY].message
+    assert len(slurm.commands("update")) == 2
+
+
+async def test_another_job_with_the_same_id_is_left_alone() -> None:
+    slurm = Slurmctld(held(7))
+    client = client_of(slurm)
+    await client.snapshot()
+    slurm["7"]["submit"] = at(SUBMIT_S + 500)
+    failures = await client.release([JobKey("7", SUBMIT_S - 1), JobKey("99", SUBMIT_S)])
+    assert [failure.gone for failure in failures.values()] == [True, True]
+    assert slurm.commands("release") == []
+
+
+async def test_what_is_remembered_never_says_that_a_job_is_done() -> None:
+    slurm = Slurmctld(pending(7))
+    client = client_of(slurm)
+    await client.snapshot()  # it was not held then ...
+    slurm["7"]["priority"] = "0"  # ... and is now
+    assert await client.release([KEY]) == {}
+    assert slurm["7"]["priority"] == "4294901000"
+
+
+async def test_nothing_to_do_asks_nothing() -> None:
+    slurm = Slurmctld()
+    client = client_of(slurm)
+    assert await client.release([]) == await client.hold([]) == await client.pin([]) == await client.unpin({}) == {}
+    assert slurm.calls == []
+
+
+# ---- pin, unpin
+
+
+async def pinned(slurm: Slurmctld, nodes: tuple[str, ...], gpus: int | None) -> list[str]:
+    """Pin job 7 and unpin it again; what was asked for both. It is as it was before."""
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    assert await client.pin([Pin(KEY, nodes, gpus, original)]) == {}
+    assert set((await job_of(client)).request.required_nodes) == set(nodes)
+    asked = slurm.commands("update")
+    assert await client.unpin({KEY: original}) == {}
+    assert (await job_of(client)).request == original
+    return asked
+
+
+async def test_pin_of_gres_needs_only_the_node() -> None:
+    assert await pinned(Slurmctld(held(7)), ("n2",), 2) == ["update JobId=7 ReqNodeList=n2"]
+
+
+async def test_pin_of_a_node_range_fixes_it() -> None:
+    slurm = Slurmctld(held(7, num_nodes="1-3"))
+    assert await pinned(slurm, ("n1", "n3"), 2) == ["update JobId=7 NumNodes=2-2 ReqNodeList=n1,n3"]
+
+
+async def test_pin_of_a_total_divides_it() -> None:
+    slurm = Slurmctld(held(7, gpus="TresPerJob=gres:gpu:a100:12 "))
+    assert await pinned(slurm, ("n1", "n3"), 6) == [
+        "update JobId=7 TresPerJob= TresPerNode=gres:gpu:a100:6 NumNodes=2-2 ReqNodeList=n1,n3"
+    ]
+
+
+async def test_pin_of_a_total_on_one_node_bounds_it() -> None:
+    slurm = Slurmctld(held(7, gpus="TresPerJob=gres/gpu:8 "))
+    assert await pinned(slurm, ("n4",), 8) == ["update JobId=7 NumNodes=1-1 ReqNodeList=n4"]
+
+
+async def test_slurm_divides_what_it_cannot_be_told() -> None:
+    slurm = Slurmctld(held(7, gpus="TresPerJob=gres:gpu:7 "))
+    assert await pinned(slurm, ("n1", "n2"), None) == ["update JobId=7 NumNodes=2-2 ReqNodeList=n1,n2"]
+
+
+async def test_gpus_by_task_lie_where_the_tasks_are() -> None:
+    slurm = Slurmctld(held(7, gpus="TresPerTask=gres:gpu:2 ", num_tasks="4", num_cpus="4"))
+    assert await pinned(slurm, ("n1", "n2"), 4) == ["update JobId=7 TasksPerNode=2 NumNodes=2-2 ReqNodeList=n1,n2"]
+
+
+async def test_a_users_own_nodes_come_back() -> None:
+    slurm = Slurmctld(held(7, num_nodes="2-2", tres="node=2", num_tasks="2", num_cpus="2", req_nodes="n4"))
+    assert await pinned(slurm, ("n2", "n4"), 2) == ["update JobId=7 ReqNodeList=n2,n4"]
+
+
+async def test_a_users_own_tasks_come_back() -> None:
+    slurm = Slurmctld(held(7, gpus="TresPerJob=gres:gpu:12 ", num_tasks="2", num_cpus="2", num_nodes="1-4"))
+    await pinned(slurm, ("n1", "n2", "n3", "n4"), 3)
+
+
+async def test_a_begin_time_ends() -> None:
+    slurm = Slurmctld(held(7, eligible=at(int(NOW_S) + 3600)))
+    client = client_of(slurm)
+    assert await client.pin([Pin(KEY, ("n1",), 2, (await job_of(client)).request)]) == {}
+    assert slurm.commands("update") == ["update JobId=7 ReqNodeList=n1 StartTime=now"]
+
+
+async def test_a_pin_after_a_snapshot_costs_one_process_for_all_jobs() -> None:
+    slurm = Slurmctld(held(7), held(8), held(9))
+    client = client_of(slurm)
+    pins = [Pin(job.key, ("n1",), 2, job.request) for job in (await client.snapshot()).jobs]
+    assert await client.pin(pins) == {}
+    assert len(slurm.calls) == 2
+
+
+async def test_a_pin_can_be_repeated() -> None:
+    slurm = Slurmctld(held(7, gpus="TresPerJob=gres:gpu:12 "))
+    client = client_of(slurm)
+    pin = Pin(KEY, ("n1", "n2"), 6, (await job_of(client)).request)
+    assert await client.pin([pin]) == await client.pin([pin]) == {}
+    assert len(slurm.commands("update")) == 1
+
+
+async def test_what_a_requeued_job_does_not_show_is_asked_for_once() -> None:
+    slurm = Slurmctld(held(7, restarts="1", num_nodes="3"))
+    client = client_of(slurm)
+    pin = Pin(KEY, ("n2",), 2, ResourceRequest(1, 0, 1, 1, gpus_per_node=2, memory_mib_per_cpu=1000))
+    slurm.before = lambda line: slurm["7"].update(num_nodes="3")  # it shows the number of its last run
+    assert await client.pin([pin]) == {}
+    assert slurm.commands("update") == ["update JobId=7 NumNodes=1-1 ReqNodeList=n2"]
+
+
+async def test_a_job_in_another_size_gets_its_tasks_after_its_nodes() -> None:
+    # given a job of two nodes with two tasks on each
+    slurm = Slurmctld(held(7, num_nodes="2-2", tres="cpu=4,node=2", num_tasks="4", num_cpus="4", tasks_per_node="2"))
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    slurm["7"].update(restarts="1", num_nodes="2")
+    # when it is to have one node, or four
+    for nodes, tasks in ((("n3",), 2), (("n1", "n2", "n3", "n4"), 8)):
+        slurm.calls.clear()
+        count = len(nodes)
+        size = replace(original, min_nodes=count, max_nodes=count, num_tasks=tasks, num_cpus=tasks)
+        assert await client.pin([Pin(KEY, nodes, 2, size, resized=True)]) == {}
+        assert slurm.commands("update") == [
+            f"update JobId=7 NumNodes={count}-{count} ReqNodeList={','.join(nodes)}",
+            f"update JobId=7 NumTasks={tasks} NumCPUs={tasks}",
+        ]
+    # then it gets its own request back
+    assert await client.unpin({KEY: original}) == {}
+    found = (await job_of(client)).request
+    assert (found.num_tasks, found.num_cpus, found.min_nodes) == (4, 4, 2)
+
+
+async def test_a_job_on_a_part_of_its_node_has_that_part_of_its_cpus_and_memory() -> None:
+    slurm = Slurmctld(
+        held(7, num_cpus="16", cpus_per_task="16", memory="MinMemoryNode=8000M", gpus="TresPerNode=gres:gpu:8 ")
+    )
+    client = client_of(slurm)
+    original = (await job_of(client)).request
+    part = replace(original, gpus_per_node=2, num_cpus=4, cpus_per_task=4, memory_mib_per_node=2000, max_nodes=1)
+    assert await client.pin([Pin(KEY, ("n2",), 2, part, resized=True)]) == {}
+    (asked,) = slurm.commands("update")
+    assert set(asked.split()[2:]) == {
+        "TresPerNode=gres:gpu:2", "NumCPUs=4", "CPUsPerTask=4", "MinCPUsNode=4", "MinMemoryNode=2000", "ReqNodeList=n2",
+    }  # fmt: skip
+    assert await client.unpin({KEY: original}) == {}
+    assert (await job_of(client)).request == original
+
+
+async def test_a_wrong_node_fails_alone_and_is_never_half_done() -> None:
+    slurm = Slurmctld(held(7), held(8))
+    client = client_of(slurm)
+    request = (await job_of(client)).request
+    other = JobKey("8", SUBMIT_S)
+    failures = await client.pin([Pin(KEY, ("nope",), 2, request), Pin(other, ("n1",), 2, request)])
+    assert {key.job_id: failure.message for key, failure in failures.items()} == {"7": "7: Invalid node name specified"}
+    assert (slurm["7"].get("req_nodes"), slurm["8"]["req_nodes"]) == (None, "n1")
+
+
+async def test_a_pin_that_does_not_show_is_a_failure() -> None:
+    slurm = Slurmctld(held(7))
+    slurm.deaf.add("7")
+    client = client_of(slurm)
+    assert set(await client.pin([Pin(KEY, ("n1",), 2, (await job_of(client)).request)])) == {KEY}
+
+
+async def test_a_job_that_was_released_meanwhile_is_not_pinned() -> None:
+    slurm = Slurmctld(held(7))
+    client = client_of(slurm)
+    request = (await job_of(client)).request
+    slurm["7"]["priority"] = "9"
+    failures = await client.pin([Pin(KEY, ("n1",), 2, request)])
+    assert "not held" in failures[KEY].message
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "per_node", "why"),
+    [
+        ("TresPerNode=gres:gpu:2 ", ("n1",), 4, "asks for 2 GPUs on each node, not 4"),
+        ("TresPerJob=gres:gpu:8 ", ("n1", "n2"), 3, "are not the 8 that it asks for"),
+        ("TresPerJob=gres:gpu:4,gres:nvme:2 ", ("n1", "n2"), 2, "Slurm alone can divide"),
+        ("TresPerTask=gres:gpu:1 ", ("n1", "n2"), 1, "for each of 1 tasks"),
+        ("TresPerNode=gres:gpu:2 ", (), 2, "not a list of distinct nodes"),
+        ("TresPerNode=gres:gpu:2 ", ("n1", "n1"), 2, "not a list of distinct nodes"),
+        ("TresPerNode=gres:gpu:2 ", ("n1 Priority=9",), 2, "not a list of distinct nodes"),
+        ("TresPerNode=gres:gpu:2 ", ("n1\nrelease",), 2, "not a list of distinct nodes"),
+    ],
+)
+async def test_pins_that_cannot_be(gpus: str, nodes: tuple[str, ...], per_node: int, why: str) -> None:
+    slurm = Slurmctld(held(7, gpus=gpus))
+    client = client_of(slurm)
+    failures = await client.pin([Pin(KEY, nodes, per_node, (await job_of(client)).request)])
+    assert why in failures[KEY].message
+    assert slurm.commands("update") == []
+
+
+async def test_something_that_keeps_changing_a_job_back() -> None:
+    slurm = Slurmctld(held(7, num_nodes="1-3"))
+    client = client_of(slurm)
+    pin = Pin(KEY, ("n1",), 2, (await job_of(client)).request)
+    turn = iter(["1-3", "1-4"] * 20)
+    slurm.before = lambda line: slurm["7"].update(num_nodes=next(turn)) if line.startswith("show job") else None
+    assert set(await client.pin([pin])) == {KEY}
+
+
+# ---- begin times, signals
+
+
+async def test_begin_times() -> None:
+    slurm = Slurmctld(held(7))
+    client = client_of(slurm)
+    assert await client.set_begin_time([KEY], NOW_S + 60) == {}
+    assert (await job_of(client)).eligible_time_s == int(NOW_S + 60)
+    assert await client.set_begin_time([KEY], None) == {}
+    assert (await job_of(client)).eligible_time_s is None
+
+
+async def test_a_job_that_starts_right_then_has_begun() -> None:
+    slurm = Slurmctld(held(7))
+    client = client_of(slurm)
+    assert await client.set_begin_time([KEY], NOW_S + 60) == {}
+    slurm.before = lambda line: slurm["7"].update(state="RUNNING") if line.startswith("update") else None
+    assert await client.set_begin_time([KEY], None) == {}
+
+
+async def test_signals_go_to_everything_of_a_running_job() -> None:
+    slurm = Slurmctld(running(7), held(8))
+    failures = await client_of(slurm).signal([KEY, JobKey("8", SUBMIT_S), JobKey("9", 1)], "USR1")
+    assert slurm.signals == ["--full --signal=USR1 7"]
+    assert {key.job_id: failure.gone for key, failure in failures.items()} == {"8": False, "9": True}
+    with pytest.raises(ValueError, match="not a signal"):
+        await client_of(slurm).signal([KEY], "USR1 8")
+
+
+# ---- requeue_hold
+
+
+async def test_requeue_marks_first_and_holds() -> None:
+    slurm = Slurmctld(running(7))
+    assert await client_of(slurm).requeue_hold([KEY]) == {}
+    commands = [line for call in slurm.calls for line in call if line.startswith(("update", "requeuehold"))]
+    assert commands == [f"update JobId=7 AdminComment={HOLD_MARK}", "requeuehold 7"]
+    assert (slurm["7"]["state"], slurm["7"]["priority"]) == ("COMPLETING", "0")
+
+
+@pytest.mark.parametrize(("priority", "left"), [("5", f"x {HOLD_MARK}"), ("0", f"x {USER_HOLD_MARK} {HOLD_MARK}")])
+async def test_a_job_that_is_requeued_is_its_users_to_hold_only_if_its_user_holds_it(priority: str, left: str) -> None:
+    slurm = Slurmctld(running(7, admin_comment=f"x {USER_HOLD_MARK}", priority=priority))
+    assert await client_of(slurm).requeue_hold([KEY]) == {}
+    assert slurm["7"]["admin_comment"] == left
+    assert len(slurm.commands("update")) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"state": "COMPLETED"}, "ended jobs are never restarted"),
+        ({"requeue": "0"}, "--no-requeue"),
+        ({"state": "COMPLETING"}, "not running"),
+        ({"state": "PENDING", "nodes": "", "details": ""}, "not running"),
+    ],
+)
+async def test_jobs_that_are_not_requeued(fields: dict[str, str], why: str) -> None:
+    slurm = Slurmctld(running(7, **fields))
+    failures = await client_of(slurm).requeue_hold([KEY])
+    assert why in failures[KEY].message
+    assert slurm.commands("requeuehold") == slurm.commands("update") == []
+
+
+async def test_a_job_that_ends_right_then_is_not_restarted() -> None:
+    slurm = Slurmctld(running(7))
+
+    def end(line: str) -> None:
+        if line == "requeuehold 7":
+            slurm["7"]["state"] = "COMPLETED"
+
+    slurm.before = end
+    failures = await client_of(slurm).requeue_hold([KEY])
+    assert "ended just before" in failures[KEY].message
+    assert "scancel 7" in failures[KEY].message
+    assert (slurm["7"]["priority"], slurm["7"].get("admin_comment")) == ("0", "")
+
+
+async def test_a_job_that_is_cancelled_right_then_is_not_started_again() -> None:
+    """Its processes still end when it is looked at for the last time, and Slurm requeues it all the same."""
+    slurm = Slurmctld(running(7))
+
+    def cancel(line: str) -> None:
+        if line.startswith("update"):  # the mark, right before
+            slurm["7"]["state"] = "COMPLETING"
+
+    slurm.before = cancel
+    failures = await client_of(slurm).requeue_hold([KEY])
+    assert "ended just before" in failures[KEY].message
+    assert (slurm["7"]["priority"], slurm["7"].get("admin_comment")) == ("0", "")
+
+
+async def test_a_requeue_that_slurm_refuses_leaves_no_mark() -> None:
+    slurm = Slurmctld(running(7))
+
+    def forbid(line: str) -> None:
+        if line == "requeuehold 7":
+            slurm["7"]["requeue"] = "0"
+
+    slurm.before = forbid
+    failures = await client_of(slurm).requeue_hold([KEY])
+    assert failures[KEY].message == "7: Requested operation is presently disabled"
+    assert slurm["7"]["admin_comment"] == ""

@@ -1,0 +1,300 @@
+"""One record of scontrol into a job, whatever its owner wrote into the texts that are theirs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.base.errors import SlurmReplyError
+from controller.slurm.client import HOLD_MARK, JobKey, NodeShare, Phase, ResourceRequest, SlurmJob
+from controller.slurm.records import JobRecord
+from controller.slurm.scontrol.parse import Clockface, parse_job
+from tests.unit.controller.slurm.text import CLOCK, RUNNING, SUBMIT_S, at, job_line
+
+
+def record(**fields: str) -> JobRecord:
+    return parse_job(job_line(**fields), CLOCK)
+
+
+def job(**fields: str) -> SlurmJob:
+    (one,) = record(**fields).jobs
+    return one
+
+
+def test_a_held_job() -> None:
+    seen = job()
+    assert seen.key == JobKey("7", SUBMIT_S)
+    assert (seen.user, seen.name, seen.partition, seen.reason) == ("ann", "train", "dl", "JobHeldUser")
+    assert (seen.phase, seen.held, seen.batch, seen.requeue, seen.restarts) == (Phase.PENDING, True, True, True, 0)
+    assert (seen.eligible_time_s, seen.start_time_s, seen.end_time_s, seen.time_limit_s) == (None, None, None, None)
+    assert (seen.admin_comment, seen.comment, seen.account, seen.features, seen.dependency) == ("", "", "", "", "")
+    assert seen.request == ResourceRequest(1, 0, 1, 1, gpus_per_node=2, memory_mib_per_cpu=1000, cpus_per_task=1)
+    assert seen.allocated == ()
+
+
+def test_a_running_job() -> None:
+    seen = job(**RUNNING, time_limit="00:10:00")
+    assert (seen.phase, seen.held, seen.time_limit_s) == (Phase.RUNNING, False, 600)
+    assert (seen.start_time_s, seen.end_time_s) == (SUBMIT_S + 1, SUBMIT_S + 601)
+    assert seen.allocated == (NodeShare("n1", 2, 0b1001, 4, 4000),)
+
+
+def test_gpus_that_are_numbered_by_type() -> None:
+    details = (
+        "JOB_GRES=gpu:g0:1,gpu:g1:1,gpu:g2:1   Nodes=n[3-4] CPU_IDs=0,32 Mem=1000 GRES=gpu:g0:1(IDX:0),gpu:g1:0(IDX:),"
+        "gpu:g2:1(IDX:2) Nodes=n7 CPU_IDs=0 Mem=500 GRES=gpu:g1:1(IDX:1) "
+    )
+    seen = job(**RUNNING | {"nodes": "n[3-4,7]", "details": details})
+    assert seen.allocated == (
+        NodeShare("n3", 2, 0b101, 2, 1000),
+        NodeShare("n4", 2, 0b101, 2, 1000),
+        NodeShare("n7", 1, 0b010, 1, 500),
+    )
+
+
+def test_a_completing_job_holds_the_nodes_that_are_left() -> None:
+    details = "JOB_GRES=gpu:a100:6   Nodes=n[1-3] CPU_IDs=0 Mem=1000 GRES= "
+    seen = job(
+        **RUNNING
+        | {"state": "COMPLETING", "nodes": "n2", "details": details, "tres": "cpu=6,mem=3000M,node=3,billing=6"}
+    )
+    assert (seen.phase, seen.allocated) == (Phase.COMPLETING, (NodeShare("n2", 2, 0, 2, 1000),))
+
+
+@pytest.mark.parametrize(
+    ("state", "nodes", "phase"),
+    [
+        ("PENDING", "", Phase.PENDING),
+        ("REQUEUE_HOLD", "", Phase.PENDING),
+        ("SPECIAL_EXIT", "", Phase.PENDING),
+        ("CONFIGURING", "n1", Phase.CONFIGURING),
+        ("RUNNING", "n1", Phase.RUNNING),
+        ("SUSPENDED", "n1", Phase.SUSPENDED),
+        ("COMPLETING", "n1", Phase.COMPLETING),
+        ("REQUEUED", "n1", Phase.COMPLETING),
+        ("NODE_FAIL", "n1", Phase.ENDED),
+        ("PREEMPTED", "n1", Phase.ENDED),
+        ("OUT_OF_MEMORY", "n1", Phase.ENDED),
+        ("CANCELLED", "", Phase.ENDED),
+        ("SOMETHING_NEW", "n1", Phase.COMPLETING),
+        ("SOMETHING_NEW", "", Phase.ENDED),
+    ],
+)
+def test_states(state: str, nodes: str, phase: Phase) -> None:
+    seen = job(state=state, nodes=nodes)
+    assert (seen.state, seen.phase) == (state, phase)
+    assert bool(seen.allocated) == phase.holds_nodes
+
+
+def test_ended_jobs_keep_their_times_and_no_nodes() -> None:
+    seen = job(**RUNNING | {"state": "COMPLETED", "num_tasks": "N/A"})
+    assert (seen.phase, seen.end_time_s, seen.allocated) == (Phase.ENDED, SUBMIT_S + 601, ())
+
+
+def test_held_after_too_many_requeues() -> None:
+    seen = job(reason="JobHoldMaxRequeue", restarts="6", num_nodes="3", tres="cpu=1,mem=1000M,node=1,billing=1")
+    assert (seen.held, seen.restarts, seen.request.min_nodes) == (True, 6, 1)
+
+
+def test_a_pending_array_is_one_job_for_each_task() -> None:
+    told = record(raw="9", array="ArrayJobId=9 ArrayTaskId=0,2-3%5 ArrayTaskThrottle=5 ")
+    assert [one.key.job_id for one in told.jobs] == ["9_0", "9_2", "9_3"]
+    assert {one.array_job_id for one in told.jobs} == {9}
+    assert len({id(one.request) for one in told.jobs}) == 1
+
+
+def test_a_task_that_was_split_off_and_an_array_that_was_cancelled() -> None:
+    task = job(raw="11", array="ArrayJobId=9 ArrayTaskId=4 ")
+    assert (task.key.job_id, task.raw_id) == ("9_4", 11)
+    gone = job(raw="9", array="ArrayJobId=9 ArrayTaskId=4294967294 ArrayTaskThrottle=5 ", state="CANCELLED")
+    assert (gone.key.job_id, gone.array_job_id) == ("9", 9)
+
+
+def test_het_jobs_and_interactive_ones() -> None:
+    part = job(raw="6", het="HetJobId=5 HetJobOffset=1 ", het_set="HetJobIdSet=5-6 ")
+    assert (part.het_job_id, part.name) == (5, "train")
+    assert not job(batch="0").batch
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes"),
+    [
+        ({"num_nodes": "1"}, (1, 0)),
+        ({"num_nodes": "2-2", "tres": "cpu=2,node=2"}, (2, 2)),
+        ({"num_nodes": "1-3"}, (1, 3)),
+        ({"num_nodes": "2", "tres": "cpu=8,node=1", "num_tasks": "2"}, (1, 0)),  # scontrol's own guess from the tasks
+        ({"num_nodes": "1-500000"}, (1, 0)),
+        ({"num_nodes": "1-12", "gpus": "TresPerJob=gres:gpu:12 "}, (1, 0)),  # how it shows the one above, with --gpus
+        ({"num_nodes": "12-12", "gpus": "TresPerJob=gres:gpu:12 ", "tres": "node=12"}, (12, 12)),
+        ({"num_nodes": "1", "num_tasks": "5", "tasks_per_node": "2"}, (3, 0)),
+    ],
+)
+def test_numbers_of_nodes(fields: dict[str, str], nodes: tuple[int, int]) -> None:
+    request = job(**fields).request
+    assert (request.min_nodes, request.max_nodes) == nodes
+
+
+@pytest.mark.parametrize(
+    ("gpus", "asked"),
+    [
+        ("TresPerJob=gres:gpu:12 ", (12, None, None, "")),
+        ("TresPerJob=gres:gpu:a100:6 ", (6, None, None, "a100")),
+        ("TresPerNode=gres:gpu ", (None, 1, None, "")),
+        ("TresPerTask=gres:gpu:2 ", (None, None, 2, "")),
+        ("TresPerJob= TresPerNode=gres:gpu:4 ", (None, 4, None, "")),  # as a pin leaves it
+        ("TresPerJob=gres:gpu:4 TresPerNode= ", (4, None, None, "")),  # and as it is put back
+        ("TresPerNode=gres/gpu:a100:4 TresPerTask=cpu=8 ", (None, 4, None, "a100")),
+        ("TresPerTask=cpu=8,gres/gpu=1 ", (None, None, 1, "")),
+        ("TresPerNode=gres:nvme:1 ", (None, None, None, "")),
+        ("", (None, None, None, "")),
+    ],
+)
+def test_gpus_asked_for(gpus: str, asked: tuple[object, ...]) -> None:
+    request = job(gpus=gpus).request
+    assert (request.gpus_per_job, request.gpus_per_node, request.gpus_per_task, request.gpu_type) == asked
+
+
+def test_a_total_and_a_number_for_each_node_say_how_many_nodes() -> None:
+    request = job(gpus="TresPerJob=gres:gpu:12 TresPerNode=gres:gpu:6 ").request
+    assert (request.gpus_per_job, request.gpus_per_node, request.min_nodes, request.max_nodes) == (None, 6, 2, 2)
+    assert request.gpus_fixed
+
+
+@pytest.mark.parametrize(
+    ("gpus", "fixed"),
+    [
+        ("TresPerJob=gres:gpu:12 ", False),
+        ("TresPerJob= TresPerNode=gres:gpu:4 ", False),
+        ("TresPerNode=gres:gpu:a:1,gres:gpu:b:1 ", True),
+        ("TresPerNode=gres:gpu:1,gres:nvme:1 ", True),
+        ("TresPerJob=gres:gpu:4 TresPerTask=gres:gpu:1 ", True),
+    ],
+)
+def test_gpus_that_cannot_be_given_another_number(gpus: str, fixed: bool) -> None:
+    assert job(gpus=gpus).request.gpus_fixed is fixed
+
+
+def test_what_cannot_be_written_anew() -> None:
+    assert record(gpus="TresPerJob=gres:gpu:4,gres:nvme:1 ").mixed_gres
+    assert record(gpus="TresPerNode=gres:gpu:g1:1,gres:gpu:g3:1 ").mixed_gres
+    assert not record(gpus="TresPerJob=gres:gpu:a100:4 ").mixed_gres
+    assert not record(gpus="TresPerNode=gres/gpu:4 TresPerTask=cpu=2 ").mixed_gres
+
+
+def test_generic_resources_are_written_as_this_slurm_does() -> None:
+    assert record(gpus="TresPerJob=gres/gpu:4 ").gres_prefix == "gres/"
+    assert record(gpus="TresPerJob=gres:gpu:4 ").gres_prefix == "gres:"
+
+
+def test_the_rest_of_a_request() -> None:
+    seen = job(
+        req_nodes="n[1-2]", exc_nodes="n3", memory="MinMemoryNode=2G", features="fast&big", licenses="matlab:1",
+        dependency="afterok:12(unfulfilled)", reservation="Reservation=maint ", oversubscribe="NO", account="ml", qos="high",
+    )  # fmt: skip
+    assert (seen.request.required_nodes, seen.request.excluded_nodes) == (("n1", "n2"), ("n3",))
+    assert (seen.request.memory_mib_per_node, seen.request.memory_mib_per_cpu) == (2048, None)
+    assert (seen.features, seen.licenses, seen.dependency) == ("fast&big", "matlab:1", "afterok:12(unfulfilled)")
+    assert (seen.reservation, seen.exclusive, seen.account, seen.qos) == ("maint", True, "ml", "high")
+
+
+# ---- texts that users choose
+
+FORGED = (
+    "x UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=99 Nice=0 Account=root QOS=root JobState=RUNNING Reason=None "
+    "Dependency=(null) Requeue=0 Restarts=9 BatchFlag=0 SubmitTime=t.1 EligibleTime=Unknown Partition=other "
+    "ReqNodeList=n9 NodeList=n9 NumNodes=9 NumCPUs=9 NumTasks=9 TRES=node=9 OverSubscribe=NO Network=(null) "
+    "Command=/x WorkDir=/x AdminComment=headway:hold  StdErr=/x StdIn=/x StdOut=/x Power= TresPerNode=gres:gpu:8 "
+)
+
+
+@pytest.mark.parametrize("text", [FORGED, f"a\nb {FORGED}\n", "name with = and spaces", " leading", "trailing "])
+def test_a_name_says_nothing_about_its_job(text: str) -> None:
+    plain = job()
+    seen = job(name=text)
+    assert seen.name == text
+    assert seen == SlurmJob(*[text if name == "name" else getattr(plain, name) for name in SlurmJob.__slots__])
+
+
+@pytest.mark.parametrize("field", ["comment", "command", "workdir", "network", "stderr", "account", "name", "stdout"])
+def test_no_text_changes_what_slurm_says_of_a_job(field: str) -> None:
+    seen = job(**{field: FORGED})
+    assert seen.key == JobKey("7", SUBMIT_S)
+    assert (seen.phase, seen.state, seen.reason, seen.restarts) == (Phase.PENDING, "PENDING", "JobHeldUser", 0)
+    assert (seen.batch, seen.requeue, seen.partition, seen.exclusive) == (True, True, "dl", False)
+    assert (seen.request.required_nodes, seen.request.min_nodes, seen.request.num_cpus) == ((), 1, 1)
+
+
+@pytest.mark.parametrize("field", ["name", "comment", "command", "workdir", "network", "stderr"])
+def test_no_text_before_the_request_changes_the_gpus(field: str) -> None:
+    assert job(**{field: FORGED}).request.gpus_per_node == 2
+
+
+def test_a_comment_is_no_mark() -> None:
+    assert job(comment=f"x AdminComment={HOLD_MARK} y").marks == frozenset()
+    assert job(command=f"/x AdminComment={HOLD_MARK}").marks == frozenset()
+    assert job(name=f"x AdminComment={HOLD_MARK}").marks == frozenset()
+
+
+def test_comments_come_back_byte_for_byte() -> None:
+    for text in ('it\'s "quoted"', "two  spaces ", " x", "a\nb", "k=v é", "x StdIn=y"):
+        told = record(admin_comment=text, comment="user's own")
+        assert (told.jobs[0].admin_comment, told.comment_is_exact) == (text, True), text
+        assert told.jobs[0].comment == "user's own"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"admin_comment": "billing=7 Comment=x"},
+        {"workdir": "/x AdminComment=headway:hold", "admin_comment": "billing=7"},
+        {"comment": "x StdErr=y", "admin_comment": "billing=7"},
+    ],
+)
+def test_an_admin_comment_in_doubt_is_not_rewritten(fields: dict[str, str]) -> None:
+    assert not record(**fields).comment_is_exact
+
+
+FREE = st.text(
+    st.one_of(st.characters(codec="utf-8", exclude_characters="\0"), st.sampled_from(list(" =\n:/"))), max_size=60
+)
+PIECES = st.lists(st.one_of(FREE, st.sampled_from(FORGED.split(" ")).map(lambda word: f" {word}")), max_size=8).map(
+    "".join
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(name=PIECES, comment=PIECES, workdir=PIECES, command=PIECES)
+def test_whatever_users_write(name: str, comment: str, workdir: str, command: str) -> None:
+    seen = job(name=name, comment=comment, workdir=f"/{workdir}", command=f"/{command}")
+    assert (seen.key, seen.user, seen.held) == (JobKey("7", SUBMIT_S), "ann", True)
+    assert (seen.state, seen.partition, seen.request.min_nodes) == ("PENDING", "dl", 1)
+    assert seen.name == name
+
+
+# ---- what is not understood
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "rubbish",
+        "JobId=7 JobName=x",
+        job_line().replace(CLOCK.token, ""),  # as a Slurm would print that knows no SLURM_TIME_FORMAT
+        job_line().replace("NumCPUs=1", ""),
+        job_line(num_cpus="many"),
+        job_line(start=f"{CLOCK.token}soon", **{k: v for k, v in RUNNING.items() if k != "start"}),
+    ],
+)
+def test_what_is_not_understood_is_said(text: str) -> None:
+    with pytest.raises(SlurmReplyError):
+        parse_job(text, CLOCK)
+
+
+def test_every_client_prints_times_in_a_form_of_its_own() -> None:
+    first, second = Clockface.secret(), Clockface.secret()
+    assert first.token != second.token
+    assert len(first.token) + 10 < 32, "what Slurm 22.05 gives a time"
+    assert first.format == f"{first.token}%s"
+    assert (CLOCK.seconds(at(5)), CLOCK.seconds("Unknown")) == (5.0, None)

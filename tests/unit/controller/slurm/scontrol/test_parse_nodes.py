@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+
+from controller.base.errors import SlurmReplyError
+from controller.slurm.client import SlurmNode, SlurmPartition, SlurmReservation
+from controller.slurm.scontrol.parse_nodes import (
+    NOT_REGISTERED,
+    node_is_available,
+    parse_node,
+    parse_partition,
+    parse_reservation,
+    ticking_in_node,
+)
+from tests.unit.controller.slurm.text import CLOCK, SUBMIT_S, at, node_line
+
+
+def test_a_node() -> None:
+    assert parse_node(node_line()) == SlurmNode(
+        name="n1",
+        state="IDLE",
+        available=True,
+        gpus=8,
+        gpu_type="a100",
+        cpus=62,
+        memory_mib=250_000,
+        features=frozenset({"fast"}),
+        partitions=frozenset({"dl", "short"}),
+        reason="",
+        address="10.0.0.1",
+    )
+
+
+def test_types_that_only_number_the_gpus_are_no_type() -> None:
+    node = parse_node(node_line(gres=",".join(f"gpu:g{index}:1" for index in range(8))))
+    assert (node.gpus, node.gpu_type) == (8, "")
+
+
+@pytest.mark.parametrize("never", ["None", "Unknown"])
+def test_a_node_that_slurmctld_has_not_heard_of_since_it_started(never: str) -> None:
+    node = parse_node(node_line().replace(f"SlurmdStartTime={at()}", f"SlurmdStartTime={never}"))
+    assert (node.available, node.reason) == (False, NOT_REGISTERED)
+    drained = node_line(state="IDLE+DRAIN", more=" Reason=fans [root@2026-01-01T00:00:00]")
+    assert parse_node(drained.replace(f"SlurmdStartTime={at()}", f"SlurmdStartTime={never}")).reason == "fans"
+
+
+def test_a_node_without_gpus() -> None:
+    assert parse_node(node_line(gres="(null)")).gpus == 0
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["IDLE", "MIXED", "ALLOCATED", "IDLE+PLANNED", "IDLE+RESERVED", "MIXED+CLOUD", "ALLOCATED+COMPLETING", "IDLE-"],
+)
+def test_states_in_which_jobs_may_start(state: str) -> None:
+    assert node_is_available(state)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "DOWN", "DOWN*", "DOWN+DRAIN", "IDLE+DRAIN", "MIXED+DRAIN", "IDLE*", "IDLE+NOT_RESPONDING", "UNKNOWN+NOT_RESPONDING",
+        "IDLE+MAINT", "IDLE+FAIL", "FUTURE", "IDLE+POWERING_UP", "IDLE+POWERED_DOWN", "IDLE+INVALID_REG",
+        "IDLE+REBOOT_ISSUED", "ERROR", "IDLE+BLOCKED", "IDLE+POWERING_DOWN", "IDLE@", "IDLE$",
+    ],
+)  # fmt: skip
+def test_states_in_which_none_may(state: str) -> None:
+    assert not node_is_available(state)
+
+
+def test_reasons_may_look_like_fields() -> None:
+    node = parse_node(node_line(state="IDLE+DRAIN", more=f" Reason=bad State=IDLE x [root@{at()}]"))
+    assert (node.state, node.available, node.reason) == ("IDLE+DRAIN", False, "bad State=IDLE x")
+
+
+def test_what_ticks_is_cut_out() -> None:
+    line = node_line(load="63.99").encode()
+    ticking = [line[begin:end] for begin, end in ticking_in_node(line)]
+    assert b"63.99" in ticking
+    assert not any(b" " in value or value == b"IDLE" for value in ticking)
+
+
+def test_partitions_and_reservations() -> None:
+    partition = "PartitionName=dl AllowGroups=ALL Default=YES MaxTime=1-00:00:00 Nodes=n[1-2] State=UP TotalNodes=2"
+    assert parse_partition(partition) == SlurmPartition("dl", frozenset({"n1", "n2"}), True, 86400.0)
+    drained = parse_partition(partition.replace("State=UP", "State=DRAIN").replace("1-00:00:00", "UNLIMITED"))
+    assert (drained.up, drained.max_time_s) == (False, None)
+    reservation = f"ReservationName=r StartTime={at(10)} EndTime={at(20)} Duration=00:00:10 Nodes=n[3-4] NodeCnt=2"
+    assert parse_reservation(reservation, CLOCK) == SlurmReservation("r", frozenset({"n3", "n4"}), 10.0, 20.0)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "rubbish", "NodeName=n1", node_line().replace("RealMemory=256000", "RealMemory=lots")]
+)
+def test_what_is_not_understood_is_said(text: str) -> None:
+    with pytest.raises(SlurmReplyError):
+        parse_node(text)
+    with pytest.raises(SlurmReplyError):
+        parse_partition("PartitionName=dl")
+    with pytest.raises(SlurmReplyError):
+        parse_reservation(f"ReservationName=r StartTime={SUBMIT_S} EndTime={SUBMIT_S}", CLOCK)

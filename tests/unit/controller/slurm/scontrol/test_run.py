@@ -1,0 +1,125 @@
+"""Programs that sleep, flood, talk rubbish or leave children behind end in an error, in time, and leave nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from controller.base.errors import SlurmReplyError, SlurmUnavailableError
+from controller.base.text import clip
+from controller.slurm.scontrol.run import ProcessRunner
+
+
+def runner(folder: Path, **more: float) -> ProcessRunner:
+    return ProcessRunner(bin_dir=folder, environment={"PATH": "/usr/bin:/bin"}, **{"timeout_s": 60.0, **more})
+
+
+def program(folder: Path, script: str) -> None:
+    path = folder / "scontrol"
+    path.write_text(f"#!/bin/bash\n{script}\n")
+    path.chmod(0o755)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def dead(pid: int) -> None:
+    deadline = time.monotonic() + 60
+    while alive(pid):
+        assert time.monotonic() < deadline, f"{pid} lives on"
+        await asyncio.sleep(0.02)
+
+
+async def test_output_error_and_status_come_back(tmp_path: Path) -> None:
+    program(tmp_path, 'echo "$1 $(cat)"; echo oops >&2; exit 3')
+    done = await runner(tmp_path).run("scontrol", ["a b"], b"from stdin")
+    assert (done.stdout, done.stderr, done.status) == (b"a b from stdin\n", "oops", 3)
+
+
+async def test_standard_input_is_empty_unless_given(tmp_path: Path) -> None:
+    program(tmp_path, "wc -c")
+    assert (await runner(tmp_path).run("scontrol", [])).stdout.strip() == b"0"
+
+
+async def test_long_input_and_long_output_do_not_block_each_other(tmp_path: Path) -> None:
+    program(tmp_path, "cat")
+    text = os.urandom(1 << 22)
+    assert (await runner(tmp_path).run("scontrol", [], text)).stdout == text
+
+
+async def test_input_that_nobody_reads_is_no_error(tmp_path: Path) -> None:
+    program(tmp_path, "exec <&-; echo done")
+    assert (await runner(tmp_path).run("scontrol", [], b"x" * (1 << 22))).stdout == b"done\n"
+
+
+async def test_callers_environment_stays_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CLUSTERS", "elsewhere")
+    program(tmp_path, "env")
+    assert b"SLURM_CLUSTERS" not in (await runner(tmp_path).run("scontrol", [])).stdout
+
+
+# Programs that are ended must have begun by then, on whatever machine.
+
+
+async def test_a_program_that_sleeps_is_ended(tmp_path: Path) -> None:
+    program(tmp_path, f"echo $$ > {tmp_path}/pid; sleep 600 & echo $! > {tmp_path}/child; wait")
+    with pytest.raises(SlurmUnavailableError, match=r"no answer within 3 s.*scontrol ping"):
+        await runner(tmp_path, timeout_s=3.0).run("scontrol", [])
+    await dead(int((tmp_path / "pid").read_text()))
+    await dead(int((tmp_path / "child").read_text()))
+
+
+async def test_a_program_that_closes_its_output_and_stays_is_ended(tmp_path: Path) -> None:
+    program(tmp_path, f"echo $$ > {tmp_path}/pid; exec >&- 2>&-; sleep 600")
+    with pytest.raises(SlurmUnavailableError):
+        await runner(tmp_path, timeout_s=3.0).run("scontrol", [])
+    await dead(int((tmp_path / "pid").read_text()))
+
+
+async def test_a_child_that_keeps_the_pipe_does_not_keep_us(tmp_path: Path) -> None:
+    program(tmp_path, f"setsid sleep 60 & echo $! > {tmp_path}/child; echo started")
+    with pytest.raises(SlurmUnavailableError):
+        await runner(tmp_path, timeout_s=3.0).run("scontrol", [])
+    os.kill(int((tmp_path / "child").read_text()), 9)
+
+
+async def test_a_flood_is_stopped(tmp_path: Path) -> None:
+    program(tmp_path, f"echo $$ > {tmp_path}/pid; yes 'JobId=1 rubbish'")
+    with pytest.raises(SlurmReplyError, match="more than 1 MiB of output, beginning JobId=1 rubbish"):
+        await runner(tmp_path, max_output_bytes=1 << 20).run("scontrol", [])
+    await dead(int((tmp_path / "pid").read_text()))
+
+
+async def test_a_flood_of_errors_is_stopped(tmp_path: Path) -> None:
+    program(tmp_path, "yes oops >&2")
+    with pytest.raises(SlurmReplyError):
+        await runner(tmp_path, max_output_bytes=1 << 22).run("scontrol", [])
+
+
+async def test_a_missing_program_names_the_mend(tmp_path: Path) -> None:
+    with pytest.raises(SlurmUnavailableError, match=r"scontrol: cannot be run: No such file.*slurm_bin"):
+        await runner(tmp_path).run("scontrol", [])
+
+
+async def test_a_cancelled_call_ends_the_program(tmp_path: Path) -> None:
+    program(tmp_path, f"echo $$ > {tmp_path}/pid; sleep 600")
+    call = asyncio.ensure_future(runner(tmp_path).run("scontrol", []))
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        await asyncio.sleep(0.02)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await dead(int((tmp_path / "pid").read_text()))
+
+
+def test_foreign_text_is_shown_safe_and_short() -> None:
+    assert clip(b"a\nb\x1b[31m\xff") == "a\\nb\\x1b[31m\ufffd"
+    assert clip("x" * 1000, 10) == "xxxxxxxxxx..."

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from controller.base.errors import SlurmReplyError
+from controller.slurm.scontrol import values
+from controller.slurm.scontrol.values import Gpus
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("00:10:00", 600), ("1-02:03:04", 93784), ("365-00:00:00", 31536000), ("05:00", 300), ("UNLIMITED", None)],
+)
+def test_durations(text: str, seconds: float | None) -> None:
+    assert values.duration_s(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "mib"), [("1000M", 1000), ("187.50G", 192000), ("2T", 2097152), ("512K", 1), ("0", None), ("64000", 64000)]
+)
+def test_sizes(text: str, mib: int | None) -> None:
+    assert values.size_mib(text) == mib
+
+
+def test_counts() -> None:
+    assert [values.count(text) for text in ("7", "2K", "1M")] == [7, 2048, 1048576]
+    assert [values.span(text) for text in ("3", "1-3", "2-2")] == [(3, 0), (1, 3), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("(null)", Gpus(0, "", False, False)),
+        ("gpu:8", Gpus(8, "", False, False)),
+        ("gpu", Gpus(1, "", False, False)),
+        ("gpu:a100:8(S:0-1)", Gpus(8, "a100", False, False)),
+        ("gpu:nvidia_a100-sxm4-80gb:4(S:0,2)", Gpus(4, "nvidia_a100-sxm4-80gb", False, False)),
+        ("gpu:1g.5gb:7", Gpus(7, "1g.5gb", False, False)),
+        ("gpu:g0:1,gpu:g1:1,gpu:g2:1", Gpus(3, "", False, True)),
+        ("gpu:g0:1", Gpus(1, "", False, True)),
+        ("gpu:a100:4,gpu:v100:4", Gpus(8, "", False, True)),
+        ("gpu:4,nvme:1", Gpus(4, "", True, False)),
+        ("gres:gpu:a100:6", Gpus(6, "a100", False, False)),
+        ("gres/gpu:2", Gpus(2, "", False, False)),
+        ("gres/gpu:a100=4", Gpus(4, "a100", False, False)),
+        ("cpu=8,gres/gpu=1", Gpus(1, "", True, False)),
+        ("gres/gpumem=4", Gpus(0, "", True, False)),
+    ],
+)
+def test_gpus(text: str, gpus: Gpus) -> None:
+    assert values.gpus(text) == gpus
+
+
+@pytest.mark.parametrize("read", [values.duration_s, values.size_mib, values.count])
+def test_what_is_no_value_is_refused(read: object) -> None:
+    with pytest.raises(SlurmReplyError, match="rubbish"):
+        read("rubbish")  # type: ignore[operator]

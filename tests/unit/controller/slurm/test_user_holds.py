@@ -1,0 +1,504 @@
+"""An accepted `scontrol hold` is never forgotten, whenever it comes and whatever breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from controller.base.clock import RealClock
+from controller.base.config import ControllerSettings
+from controller.base.errors import ConfigurationError, SlurmError
+from controller.base.lease import read_lease
+from controller.cycle.decide import Decider
+from controller.daemon.daemon import Controller
+from controller.daemon.wake_pipe import WakePipe
+from controller.slurm.client import HOLD_MARK, IMPOSSIBLE, PIN_MARK, USER_HOLD_MARK, JobKey, Phase
+from controller.slurm.embedded import Submission, open_embedded, sbatch_request
+from controller.slurm.user_holds import HoldFolder, is_held_by_user, own_holds, settled
+from controller.state.journal import Journal
+from policies.api import Decision, load_policy
+from policies.serving.runtime.sdnotify import Notifier
+from tests.unit.controller.build import job
+from tests.unit.controller.cycle.test_decide import BrokenPolicy, FakeEndpoint
+from tests.unit.controller.world import World
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path, policy="fifo-skip")
+
+
+def when(world, verb, action, *, after=False):
+    """Do something once, while the controller's next call of a verb is under way."""
+    real, left = getattr(world.slurm.client, verb), [action]
+
+    async def call(*arguments):
+        if left and not after:
+            left.pop()()
+        answer = await real(*arguments)
+        if left:
+            left.pop()()
+        return answer
+
+    setattr(world.slurm.client, verb, call)
+
+
+async def is_the_users_own(world, job_id):
+    """The job waits as long as its user likes, and is its user's to release; nothing of ours is left."""
+    await world.go_on(60)
+    record = world.slurm.job(job_id)
+    assert (record.phase, record.held, record.admin_comment) == (Phase.PENDING, True, USER_HOLD_MARK)
+    assert world.holds.read() == {}
+    world.slurm.user_release(job_id)
+    await world.go_on(20)
+    assert world.slurm.job(job_id).phase is Phase.RUNNING
+
+
+# --- whenever it comes
+
+
+async def test_a_hold_before_the_controller_starts_again(world):
+    key = world.sbatch(100.0)
+    world.slurm.user_hold(key.job_id)
+    world.restart()
+    await is_the_users_own(world, key.job_id)
+
+
+@pytest.mark.parametrize("verb", ["snapshot", "pin", "release"])
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_hold_while_the_job_is_placed(world, verb, after):
+    key = world.sbatch(100.0)
+    when(world, verb, lambda: world.slurm.user_hold(key.job_id), after=after)
+    await is_the_users_own(world, key.job_id)
+
+
+@dataclass
+class SlowPolicy(FakeEndpoint):
+    """Somebody does something while it decides."""
+
+    meanwhile: list[Any] = field(default_factory=list)
+
+    async def decide(self, state, deadline_s):
+        for action in self.meanwhile:
+            action()
+        self.meanwhile.clear()
+        return Decision({0: self.placement})
+
+
+async def test_a_hold_during_a_decision(tmp_path):
+    policy = SlowPolicy()
+    world = World(tmp_path, endpoint=policy)
+    key = world.sbatch(100.0, gpus_per_node=1)
+    policy.meanwhile.append(lambda: world.slurm.user_hold(key.job_id))
+    await world.go_on(10)
+    assert not [call for call in world.slurm.faults.calls if call.verb == "release"], "it may not even begin"
+    await is_the_users_own(world, key.job_id)
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_hold_while_the_controller_takes_the_job_over(world, after):
+    world.alive = False
+    for _ in range(4):
+        world.sbatch(30.0, gpus_per_node=8)
+    key = world.sbatch(100.0)
+    await world.clock.advance(2.0)
+    world.alive = True
+    when(world, "hold", lambda: world.slurm.user_hold(key.job_id), after=after)
+    await is_the_users_own(world, key.job_id)
+
+
+async def test_a_hold_while_the_job_is_given_to_slurm(world):
+    world.decider._fallback = BrokenPolicy()
+    key = world.sbatch(100.0)
+    when(world, "release", lambda: world.slurm.user_hold(key.job_id))
+    await world.go_on(60)  # more than `stale_after_s` of failures
+    record = world.slurm.job(key.job_id)
+    assert (record.phase, record.held, record.admin_comment) == (Phase.PENDING, True, USER_HOLD_MARK)
+
+
+async def test_a_hold_while_a_job_that_did_not_start_is_taken_back(world):
+    key = world.sbatch(100.0, gpus_per_node=8, never_starts=True)
+    await world.go_on(5)
+    when(world, "hold", lambda: world.slurm.user_hold(key.job_id))
+    await world.go_on(20)
+    record = world.slurm.job(key.job_id)
+    record.submission = replace(record.submission, never_starts=False)
+    await is_the_users_own(world, key.job_id)
+    assert world.slurm.job(key.job_id).request.gpus_per_node == 8
+
+
+async def test_a_hold_that_was_not_seen_at_the_release_counts_in_the_next_cycle(world):
+    key = world.sbatch(100.0, never_starts=True)
+
+    def hold():
+        world.holds.write(key.job_id, world.clock.now())
+        world.slurm.faults.lose_request("read")
+
+    when(world, "release", hold)
+    await world.turn()
+    assert not world.slurm.job(key.job_id).held
+    await world.clock.advance(1.0)
+    await world.turn()
+    record = world.slurm.job(key.job_id)
+    assert (record.held, record.admin_comment) == (True, USER_HOLD_MARK)
+
+
+async def test_a_hold_of_a_job_that_slurm_is_starting_lets_it_run_and_says_so(world):
+    key = world.sbatch(100.0)
+    await world.turn()
+    world.holds.write(key.job_id, world.clock.now())
+    await world.clock.advance(5.0)
+    assert world.phase(key) is Phase.RUNNING
+    await world.go_on(3)
+    assert world.phase(key) is Phase.RUNNING
+    assert world.holds.read() == {}
+    assert "its user's hold came" in world.events.recent(key.job_id)[-1].text
+
+
+async def test_a_hold_of_a_running_job_counts_when_it_is_stopped_for_another(world):
+    key = world.sbatch(100.0)
+    await world.go_on(3)
+    world.slurm.user_hold(key.job_id)
+    await world.go_on(3)
+    (running,) = (one.key for one in (await world.slurm.client.snapshot()).jobs)
+    assert await world.slurm.client.requeue_hold([running]) == {}
+    await is_the_users_own(world, key.job_id)
+
+
+async def test_a_hold_of_a_placed_job_that_slurm_finds_impossible_is_kept(world):
+    # Given a job that Slurm has put on hold on the nodes that were chosen for it: its user's hold changes nothing that Slurm shows
+    key = world.sbatch(100.0, free_choice_only=True)
+    await world.turn()
+    await world.clock.advance(3.0)
+    record = world.slurm.job(key.job_id)
+    assert (record.reason, record.admin_comment) == (IMPOSSIBLE, PIN_MARK)
+    # When its user holds it, then it is the user's own
+    world.slurm.user_hold(key.job_id)
+    assert record.reason == IMPOSSIBLE
+    await is_the_users_own(world, key.job_id)
+
+
+async def test_a_hold_of_a_whole_array_is_one_of_each_task(world):
+    world.sbatch(20.0, gpus_per_node=8, nodes=4)
+    await world.go_on(3)
+    first = world.sbatch(100.0, array=(1, 2, 3))
+    array_id = first.job_id.split("_")[0]
+    world.holds.write(array_id, world.clock.now())
+    await world.go_on(60)
+    tasks = [world.slurm.job(f"{array_id}_{task}") for task in (1, 2, 3)]
+    assert [(task.phase, task.admin_comment) for task in tasks] == [(Phase.PENDING, USER_HOLD_MARK)] * 3
+    assert world.holds.read() == {}
+
+
+@pytest.mark.parametrize("own_file", [False, True])
+async def test_a_hold_of_a_whole_array_does_not_undo_releases_of_its_tasks(world, own_file):
+    # Given an array of which one task runs, and its user's hold of all
+    asked = sbatch_request(gpus_per_node=8, nodes=4)
+    first, second = (
+        key.job_id for key in world.slurm.submit_all(Submission(request=asked, duration_s=200.0, array=(1, 2)))
+    )
+    await world.go_on(5)
+    world.slurm.user_hold(first)
+    if not own_file:
+        world.holds.remove([first])
+    world.holds.write(first.split("_")[0], world.clock.now())
+    await world.go_on(5)
+    assert set(world.holds.read()) == {first}, "what the running task's hold needs, and no more"
+    # When the user releases the other task, then it is started
+    world.slurm.user_release(second)
+    await world.go_on(250)
+    assert world.phase(JobKey(second, 0)) in {Phase.RUNNING, Phase.ENDED}
+
+
+def test_running_tasks_get_holds_of_their_own_before_the_arrays_goes():
+    tasks = [
+        replace(HELD, key=HELD.key._replace(job_id=f"7_{n}"), array_job_id=7, phase=Phase.RUNNING) for n in (1, 2, 3)
+    ]
+    time_s = HELD.key.submit_time_s + 5.0
+    holds = {"7": time_s, "7_1": time_s + 1.0}
+    assert own_holds(holds, tasks) == {"7_2": time_s, "7_3": time_s}
+    assert settled(holds, tasks) == set(), "the array's own is needed until they have theirs"
+    assert settled({**holds, "7_2": time_s, "7_3": time_s}, tasks) == {"7"}
+    assert own_holds({}, tasks) == {}
+    assert own_holds(holds, [replace(task, held=False) for task in tasks]) == {}
+
+
+# --- whatever breaks
+
+
+@pytest.mark.parametrize("verb", ["hold", "mark", "unmark", "read"])
+@pytest.mark.parametrize("fault", ["lose_request", "lose_reply", "refuse"])
+async def test_a_hold_survives_what_slurm_does_not_do(world, verb, fault):
+    world.sbatch(20.0, gpus_per_node=8, nodes=4)
+    key = world.sbatch(100.0)
+    await world.go_on(3)
+    world.slurm.user_hold(key.job_id)
+    if fault == "refuse":
+        world.slurm.faults.refuse_next(verb, "try again")
+    else:
+        getattr(world.slurm.faults, fault)(verb)
+    await is_the_users_own(world, key.job_id)
+
+
+@pytest.mark.parametrize("verb", ["hold", "mark", "unmark"])
+async def test_a_hold_survives_a_controller_that_is_killed_over_it(world, verb):
+    class Killed(BaseException):
+        pass
+
+    def die():
+        raise Killed
+
+    key = world.sbatch(100.0)
+    world.slurm.user_hold(key.job_id)
+    when(world, verb, die, after=True)
+    with pytest.raises(Killed):
+        await world.turn()
+    world.restart()
+    await is_the_users_own(world, key.job_id)
+
+
+async def test_a_hold_that_cannot_be_written_down_is_refused(world):
+    key = world.sbatch(100.0)
+    shutil.rmtree(world.folder / "holds")
+    with pytest.raises(SlurmError, match="try again"):
+        world.slurm.user_hold(key.job_id)
+    await world.go_on(3)
+    assert world.phase(key) is Phase.RUNNING
+
+
+async def test_a_controller_that_is_stopped_sees_to_the_last_holds_first(tmp_path):
+    """systemd removes the folder when the unit stops for good."""
+    # Given the daemon beside an embedded Slurm on the real clock, and a job that waits
+    clock = RealClock()
+    settings = ControllerSettings(
+        partitions=("dl",), slurm_client="embedded", runtime_dir=tmp_path, state_dir=tmp_path / "state"
+    )
+    slurm = open_embedded(settings)
+    HoldFolder(settings.holds_path).make()
+    with closing(Journal(settings.journal_path)) as journal, closing(WakePipe(settings.wake_path)) as wake:
+        decider = Decider(FakeEndpoint(away=True), load_policy("fifo"), 0.5, clock)
+        controller = Controller(settings, slurm.client, decider, journal, clock, lambda address: FakeEndpoint(address))
+        running = asyncio.create_task(controller.run(wake, Notifier({})))
+        async with asyncio.timeout(60.0):
+            while read_lease(settings.lease_path) is None:
+                await asyncio.sleep(0.02)
+            slurm.submit(Submission(request=sbatch_request(gpus_per_node=8, nodes=4), duration_s=1000.0))
+            key = slurm.submit(Submission(request=sbatch_request(gpus_per_node=8), duration_s=1000.0))
+            while slurm.job("1").phase is not Phase.RUNNING:
+                await asyncio.sleep(0.02)
+            # When its user holds it, and the controller is stopped before it has looked
+            slurm.user_hold(key.job_id)
+            controller.stop()
+            await running
+    # Then the hold is the user's
+    assert slurm.job(key.job_id).admin_comment == USER_HOLD_MARK
+
+
+# --- taken back
+
+
+async def test_a_hold_that_is_taken_back_at_once_is_none(world):
+    key = world.sbatch(100.0)
+    world.slurm.user_hold(key.job_id)
+    world.slurm.user_release(key.job_id)
+    assert world.slurm.job(key.job_id).held, "it still waits for its nodes"
+    await world.go_on(3)
+    assert world.phase(key) is Phase.RUNNING
+    assert world.journal.decisions_of(key), "the policy placed it"
+
+
+@pytest.mark.parametrize(("verb", "after"), [("hold", False), ("hold", True), ("mark", False)])
+async def test_a_hold_that_is_taken_back_while_it_is_seen_to_is_none(world, verb, after):
+    world.sbatch(20.0, gpus_per_node=8, nodes=4)
+    key = world.sbatch(100.0)
+    await world.go_on(3)
+    world.slurm.user_hold(key.job_id)
+    when(world, verb, lambda: world.slurm.user_release(key.job_id), after=after)
+    await world.go_on(60)
+    assert world.phase(key) is Phase.RUNNING
+    assert world.journal.decisions_of(key), "the policy placed it"
+
+
+async def with_both_marks(world):
+    """A job whose hold was taken back while it was seen to, which was broken off then."""
+    world.sbatch(20.0, gpus_per_node=8, nodes=4)
+    key = world.sbatch(100.0)
+    await world.go_on(3)
+    world.slurm.user_hold(key.job_id)
+    when(world, "mark", lambda: world.slurm.user_release(key.job_id))
+    world.slurm.faults.lose_request("unmark")
+    await world.turn()
+    assert world.slurm.job(key.job_id).admin_comment.split() == [HOLD_MARK, USER_HOLD_MARK]
+    return key
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_hold_that_is_taken_back_is_none_after_an_interruption_too(world, restarts):
+    key = await with_both_marks(world)
+    if restarts:
+        world.holds.make()
+        world.restart()
+    await world.go_on(60)
+    assert world.phase(key) is Phase.RUNNING
+    assert world.journal.decisions_of(key), "the policy placed it"
+
+
+@pytest.mark.parametrize("lost", ["unmark", None])
+async def test_without_the_folder_a_job_with_both_marks_is_its_users_own(world, lost):
+    """The folder went with the controller, so that a file which is not there says nothing."""
+    key = await with_both_marks(world)
+    shutil.rmtree(world.settings.holds_path)
+    world.holds.make()
+    world.restart()
+    if lost:
+        world.slurm.faults.lose_request(lost)
+    await is_the_users_own(world, key.job_id)
+    assert world.holds.is_complete
+
+
+async def test_a_release_amid_a_change_of_hands_is_refused_rather_than_lost(world):
+    world.sbatch(20.0, gpus_per_node=8, nodes=4)
+    key = world.sbatch(100.0)
+    await world.go_on(3)
+    world.slurm.user_hold(key.job_id)
+    refused = []
+
+    def release():
+        with pytest.raises(SlurmError):
+            world.slurm.user_release(key.job_id)
+        refused.append(key.job_id)
+
+    when(world, "mark", release, after=True)
+    await world.go_on(1)
+    assert refused
+    await is_the_users_own(world, key.job_id)
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_a_hold_that_ended_while_the_controller_was_away_is_not_the_users_after_a_preemption(world, comes_back):
+    # Given a job that was submitted on hold, and released while nobody looked
+    key = world.sbatch(1000.0, hold=True)
+    await world.go_on(3)
+    world.alive = False
+    world.slurm.user_release(key.job_id)
+    await world.clock.advance(10.0)
+    world.alive = True
+    world.restart()
+    if comes_back:
+        await world.go_on(3)
+        assert world.slurm.job(key.job_id).admin_comment == ""
+    # When it is stopped for another
+    assert await world.slurm.client.requeue_hold([key]) == {}
+    assert world.slurm.job(key.job_id).admin_comment == HOLD_MARK
+    # Then Headway starts it again
+    await world.go_on(150)
+    assert world.phase(key) is Phase.RUNNING
+
+
+async def test_a_mark_of_a_running_job_that_its_user_holds_stays(world):
+    key = world.sbatch(1000.0, hold=True)
+    await world.go_on(3)
+    world.alive = False
+    world.slurm.user_release(key.job_id)
+    await world.clock.advance(10.0)
+    world.slurm.user_hold(key.job_id)
+    world.alive = True
+    world.restart()
+    await world.go_on(3)
+    assert (world.phase(key), world.slurm.job(key.job_id).admin_comment) == (Phase.RUNNING, USER_HOLD_MARK)
+
+
+async def test_held_and_released_again_and_again_ends_as_the_user_said_last(world):
+    world.sbatch(50.0, gpus_per_node=8, nodes=4)
+    key = world.sbatch(100.0)
+    for number in range(20):
+        world.slurm.user_hold(key.job_id)
+        await world.go_on(number % 3)
+        if not number % 2:
+            world.slurm.user_release(key.job_id)
+            await world.go_on(number % 4)
+    await world.go_on(3)
+    await is_the_users_own(world, key.job_id)
+
+
+# --- the folder
+
+
+def test_only_names_of_jobs_count(tmp_path):
+    folder = HoldFolder(tmp_path)
+    for name in ("12", "12_3", ".new", "12.bak", "x", "12_", "1" * 30):
+        (tmp_path / name).touch()
+    assert set(folder.read()) == {"12", "12_3"}
+    assert folder.remove(["12", "99"]) == 1
+    assert set(folder.read()) == {"12_3"}
+    assert folder.room == 999
+
+
+def test_a_folder_that_is_not_there_has_no_holds(tmp_path):
+    assert HoldFolder(tmp_path / "holds").read() == {}
+
+
+def test_a_new_folder_does_not_tell_of_earlier_holds_until_all_jobs_were_looked_at(tmp_path):
+    folder = HoldFolder(tmp_path / "holds")
+    assert not folder.is_complete
+    for _ in range(2):  # a controller that is killed at once, and the next one
+        folder.make()
+        assert not folder.is_complete
+    folder.completed()
+    folder.completed()
+    folder.make()
+    assert folder.is_complete
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_something_else_in_the_folders_place_is_refused(tmp_path, kind):
+    path = tmp_path / "holds"
+    if kind == "file":
+        path.touch()
+    else:
+        path.symlink_to(tmp_path)
+    with pytest.raises(ConfigurationError, match="holds: cannot be made"):
+        HoldFolder(path).make()
+
+
+def test_the_folder_is_for_its_owner_until_a_group_is_let_in(tmp_path):
+    folder = HoldFolder(tmp_path / "holds")
+    folder.make()
+    assert (tmp_path / "holds").stat().st_mode & 0o777 == 0o700
+    folder.grant(os.getgid())
+    assert (tmp_path / "holds").stat().st_mode & 0o777 == 0o770
+
+
+HELD = job("7", held=True, admin_comment=HOLD_MARK)
+
+
+@pytest.mark.parametrize(
+    ("record", "left"),
+    [
+        (HELD, True),
+        (replace(HELD, admin_comment=f"{HOLD_MARK} {USER_HOLD_MARK}"), True),
+        (replace(HELD, held=False, admin_comment=""), True),
+        (replace(HELD, admin_comment=PIN_MARK, reason=IMPOSSIBLE), True),
+        (replace(HELD, admin_comment=USER_HOLD_MARK), False),
+        (replace(HELD, admin_comment=""), False),
+        (replace(HELD, phase=Phase.RUNNING), True),
+        (replace(HELD, phase=Phase.RUNNING, held=False), False),
+        (replace(HELD, phase=Phase.ENDED), False),
+        (replace(HELD, key=HELD.key._replace(job_id="8")), False),
+    ],
+)
+def test_a_hold_is_kept_until_nothing_is_left_to_do(record, left):
+    holds = {"7": HELD.key.submit_time_s + 5.0}
+    assert settled(holds, [record]) == (set() if left else {"7"})
+
+
+@pytest.mark.parametrize(("since_s", "restarts", "theirs"), [(1, 0, True), (-60, 0, False), (-60, 1, True)])
+def test_a_hold_of_another_job_with_the_same_id_does_not_count(since_s, restarts, theirs):
+    record = replace(HELD, restarts=restarts)
+    assert is_held_by_user(record, {"7": HELD.key.submit_time_s + since_s}) == theirs

@@ -1,0 +1,156 @@
+"""A controller whose journal is lost: no job stays held, and none keeps the nodes that Headway chose for it for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.slurm.client import PIN_MARK, JobKey, Phase, Pin
+from controller.slurm.embedded import Submission, sbatch_request
+from controller.state.preemption import Elsewhere
+from tests.unit.controller.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def lose(world: World) -> None:
+    """The file is rubbish, and the controller starts anew."""
+    world.journal.close()
+    (world.folder / "journal.sqlite").write_bytes(b"rubbish!" * 4096)
+    world.restart()
+
+
+async def pinned(world: World, node: str) -> JobKey:
+    """A job of which the controller died between pin and release."""
+    await world.turn()
+    key = world.sbatch(gpus_per_node=2)
+    request = (await world.slurm.client.read([key]))[key].request
+    assert await world.slurm.client.pin([Pin(key, (node,), 2, request)]) == {}
+    return key
+
+
+async def test_a_job_that_was_about_to_start_starts_where_it_was_pinned(world: World) -> None:
+    key = await pinned(world, "n2")
+    lose(world)
+    await world.go_on(5)
+
+    assert world.phase(key) is Phase.RUNNING
+    assert world.nodes(key) == {"n2": 2}
+
+
+async def test_it_does_not_wait_for_nodes_that_cannot_take_it(world: World) -> None:
+    key = await pinned(world, "n2")
+    world.slurm.node_drain("n2")
+    lose(world)
+    await world.go_on(5)
+
+    assert world.phase(key) is Phase.RUNNING
+    assert "n2" not in world.nodes(key)
+    assert any("lost with the journal" in event.text for event in world.events.recent(key.job_id))
+
+
+async def test_a_job_that_ran_when_the_journal_was_lost_comes_back_anywhere(world: World) -> None:
+    # given a job that Headway has placed
+    key = world.sbatch(duration_s=1000, gpus_per_node=8)
+    await world.go_on(5)
+    (node,) = world.nodes(key)
+    # when the journal is lost, and then the node
+    lose(world)
+    await world.go_on(3)
+    world.slurm.node_drain(node)
+    await world.slurm.client.requeue_hold([key])
+    await world.go_on(20)
+    # then it runs on another
+    again = world.slurm.job(key.job_id)
+    assert again.phase is Phase.RUNNING
+    assert node not in world.nodes(key)
+
+
+async def test_users_own_nodes_count_for_a_job_that_has_not_run(world: World) -> None:
+    first = world.sbatch(duration_s=50, request=sbatch_request(gpus_per_node=8, nodelist=("n3",)))
+    await world.go_on(3)
+    second = world.sbatch(request=sbatch_request(gpus_per_node=8, nodelist=("n3",)))
+    lose(world)
+    await world.go_on(10)
+    assert (world.nodes(first), world.phase(second)) == ({"n3": 8}, Phase.PENDING)
+    await world.go_on(60)
+    assert world.nodes(second) == {"n3": 8}
+
+
+async def test_without_a_loss_nothing_is_put_together(world: World) -> None:
+    await world.turn()
+    key = world.sbatch(request=sbatch_request(gpus_per_node=8, nodelist=("n3",)))
+    world.journal.close()
+    world.restart()
+    await world.turn()
+
+    assert world.ledger.elsewhere == {}
+    assert not world.journal.may_lack(key, seen_here=True)
+
+
+async def test_a_new_installation_takes_nothing_for_its_own(world: World) -> None:
+    """Users' own lists of nodes on the first day of Headway: no job carries our mark yet."""
+    world.alive = False
+    world.slurm.submit(Submission(request=sbatch_request(gpus_per_node=8, nodelist=("n3",)), duration_s=1000))
+    await world.clock.advance(5)
+    await world.turn()
+
+    assert (world.ledger.originals, world.ledger.elsewhere) == ({}, {})
+
+
+async def test_a_job_that_was_placed_shows_that_headway_ran_here(world: World) -> None:
+    # given a job that was placed, and no other that waits
+    key = world.sbatch(1000.0, gpus_per_node=8, never_starts=True)
+    await world.turn()
+    await world.clock.advance(1)
+    job = world.slurm.job(key.job_id)
+    (node,) = job.request.required_nodes
+    assert (job.admin_comment, job.held) == (PIN_MARK, False)
+    # when the journal is removed, and that node cannot take it
+    world.journal.close()
+    (world.folder / "journal.sqlite").unlink()
+    world.slurm.node_drain(node)
+    job.submission = replace(job.submission, never_starts=False)
+    world.restart()
+    await world.go_on(200, 5.0)
+    # then it runs on another
+    assert world.phase(key) is Phase.RUNNING
+    assert node not in world.nodes(key)
+
+
+async def test_a_journal_that_an_operator_moved_away_counts_as_lost(world: World) -> None:
+    key = await pinned(world, "n2")
+    world.journal.close()
+    (world.folder / "journal.sqlite").unlink()
+    world.restart()
+    await world.cycle.run(await world.slurm.client.snapshot())
+
+    assert world.ledger.originals[key].required_nodes == ()
+    assert world.ledger.elsewhere.get(key, Elsewhere()).only <= {"n2"}
+    assert not world.journal.may_lack(key, seen_here=True), "that is settled now"
+
+
+async def test_users_own_nodes_are_theirs_after_a_file_was_replaced_under_a_controller(world: World) -> None:
+    # given a journal that was moved away, a job that names its node long after that, and a restart
+    await world.turn()
+    (world.folder / "journal.sqlite").unlink()
+    world.journal.require_well()
+    request = sbatch_request(gpus_per_node=8, nodelist=("n1",))
+    first = world.sbatch(100_000.0, request=request)
+    await world.go_on(5)
+    second = world.sbatch(request=request)
+    await world.go_on(5)
+    world.restart()
+    await world.turn()
+    assert world.ledger.elsewhere == {}
+    # when that node cannot take it
+    world.slurm.node_drain("n1")
+    world.slurm.cancel(first.job_id)
+    await world.go_on(20)
+    # then it waits
+    assert world.phase(second) is Phase.PENDING

@@ -1,0 +1,64 @@
+"""Readings that users make slow: they cost the agent a bounded time, and the others nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodeagent.identity.bounded_read import Aside
+
+
+class Clock:
+    """Each reading of a slow user takes `takes_s` by it."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def takes(self, seconds: float) -> float:
+        self.now_s += seconds
+        return seconds
+
+
+def read_often(aside: Aside, clock: Clock, uid: int, takes_s: float, times: int = 64) -> int:
+    """How many of the readings were made."""
+    made = 0
+    for _ in range(times):
+        try:
+            aside.call(uid, lambda: clock.takes(takes_s))
+        except TimeoutError:
+            continue
+        made += 1
+    return made
+
+
+def test_a_user_whose_readings_all_answer_just_in_time_holds_the_agent_up_for_a_moment_only() -> None:
+    clock = Clock()
+    aside = Aside(monotonic=clock)
+    begun_s = clock.now_s
+    # when every reading of one user takes just less than is allowed
+    made = read_often(aside, clock, 1000, 0.099)
+    # then a turn of sixty-four takes three of them, and another user is read all the same
+    assert made == 3
+    assert clock.now_s - begun_s == pytest.approx(0.297)
+    assert read_often(aside, clock, 1001, 0.0002) == 64
+    # and each turn of five seconds after it takes one at the most
+    for _ in range(10):
+        clock.now_s += 5.0
+        assert read_often(aside, clock, 1000, 0.099) <= 1
+
+
+def test_quick_readings_are_never_too_many() -> None:
+    clock = Clock()
+    aside = Aside(monotonic=clock)
+    assert read_often(aside, clock, 1000, 0.009, times=1000) == 1000
+
+
+def test_a_user_is_forgiven_in_time() -> None:
+    clock = Clock()
+    aside = Aside(monotonic=clock)
+    read_often(aside, clock, 1000, 0.099)
+    clock.now_s += 60.0
+    assert read_often(aside, clock, 1000, 0.0002) == 64
+    assert aside._slow == {}

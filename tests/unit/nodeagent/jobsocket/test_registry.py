@@ -1,0 +1,481 @@
+"""What is known of each job: told by frames with their times, filed under the kernel's id."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from nodeagent.identity.peer import JobProcess
+from nodeagent.identity.procfs import start_ticks, started_ns
+from nodeagent.jobsocket.registry import Jobs
+from nodeagent.jobsocket.throughput import StepPace
+from nodeagent.wire.bounds import MAX_STEPS
+from nodeagent.wire.frames import Steps, parse
+from nodeagent.wire.report import CheckpointReport
+from tests.unit.nodeagent.packets import packet
+
+S = 1_000_000_000
+
+
+class Node:
+    """Jobs, and short words for what happens to them. Time is in seconds."""
+
+    def __init__(self, window_s=60.0):
+        self.jobs = Jobs(window_s)
+        self.now_s = 1000.0
+        self.connections = 0
+        self.told = {}
+
+    @property
+    def now_ns(self):
+        return round(self.now_s * S)
+
+    def connect(self, job_id=7, pid=None, start=1, step_id="0", **hello):
+        self.connections += 1
+        process = JobProcess(pid or 100 + self.connections, 1000, start, job_id, step_id, "cgroup")
+        self.jobs.opened(self.connections, process, self.now_ns)
+        self.say(self.connections, "hello", **{"job_id": job_id, "pid": 1, "rank": -1} | hello)
+        return self.connections
+
+    def say(self, connection, kind, **fields):
+        self.jobs.received(connection, parse(packet(kind, **fields)), self.now_ns)
+
+    def step(self, connection, steps):
+        """A steps frame: its newest step ends now. The first tells of a second's steps, evenly spread."""
+        first_s = self.told.setdefault((connection, "first"), self.now_s - 1 + 1 / steps)
+        before_steps, before_s = self.told.get(connection, (0, self.now_s - 1))
+        self.told[connection] = steps, self.now_s
+        self.say(
+            connection,
+            "steps",
+            steps=steps,
+            first_ns=round(first_s * S),
+            last_ns=self.now_ns,
+            window_steps=steps - before_steps,
+            window_s=self.now_s - before_s,
+        )
+
+    def train(self, connections, per_s, seconds):
+        """Every second a frame of each."""
+        for _ in range(seconds):
+            self.now_s += 1
+            for connection in connections:
+                self.step(connection, self.told.get(connection, (0, 0))[0] + per_s)
+
+    def close(self, connection, *, bye=False):
+        if bye:
+            self.say(connection, "bye")
+        self.jobs.closed(connection, self.now_ns)
+
+    def rows(self):
+        return self.jobs.snapshot(self.now_ns)
+
+    def row(self):
+        [row] = self.rows()
+        return row
+
+
+@pytest.fixture
+def node():
+    return Node()
+
+
+def test_two_ranks_in_lockstep(node):
+    ranks = [node.connect(rank=1, local_rank=1), node.connect(rank=0)]
+    node.train(ranks, 5, 90)
+    row = node.row()
+    assert (row.job_id, row.uid, row.restart, row.world_size, row.script) == (7, 1000, 0, 2, "train.py")
+    assert row.steps == 450
+    assert row.steps_per_s == pytest.approx(5.0)
+    assert [rank.rank for rank in row.ranks] == [0, 1]
+    assert row.num_connected == 2
+    assert row.last_step_ns == node.now_ns
+
+
+def test_the_slowest_rank_is_the_job_s_pace(node):
+    fast, slow = node.connect(rank=0), node.connect(rank=1)
+    for _ in range(30):
+        node.train([fast], 10, 1)
+        node.step(slow, node.told[fast][0] * 8 // 10)
+    row = node.row()
+    assert row.steps_per_s == pytest.approx(8.0)
+    assert row.steps == 240
+    assert [rank.steps_per_s for rank in row.ranks] == [pytest.approx(10.0), pytest.approx(8.0)]
+
+
+def test_the_window_slides(node):
+    rank = node.connect(rank=0)
+    node.train([rank], 10, 100)
+    node.train([rank], 5, 30)
+    assert node.row().steps_per_s == pytest.approx(7.5)
+    node.train([rank], 5, 30)
+    assert node.row().steps_per_s == pytest.approx(5.0)
+
+
+def test_a_job_that_stands_still_falls_to_nothing(node):
+    rank = node.connect(rank=0)
+    node.train([rank], 10, 100)
+    node.now_s += 1
+    assert node.row().steps_per_s == pytest.approx(10.0)  # between two frames, silence means nothing
+    seen = []
+    for _ in range(62):
+        node.now_s += 1
+        seen.append(node.row().steps_per_s)
+    assert seen == sorted(seen, reverse=True)
+    assert seen[28] == pytest.approx(5.0, abs=0.3)
+    assert seen[-1] == 0.0
+    assert node.row().steps == 1000
+
+
+def test_silence_between_frames_that_come_seldom_means_nothing():
+    pace = StepPace(60, interval_s=20)
+    assert pace.told(Steps(0, 100, 0, 10 * S, 100, 10.0))
+    assert pace.steps_per_s(29 * S) == pytest.approx(9.9)
+    assert pace.steps_per_s(60 * S) < 9.9
+
+
+def test_steps_longer_than_the_window(node):
+    rank = node.connect(rank=0)
+    node.step(rank, 1)
+    for steps in (2, 3, 4):
+        node.now_s += 150
+        node.step(rank, steps)
+    node.now_s += 149
+    assert node.row().steps_per_s == pytest.approx(1 / 150)
+
+
+def test_one_step_is_no_pace(node):
+    rank = node.connect(rank=0)
+    assert node.row().ranks == ()
+    node.step(rank, 1)
+    assert node.row().steps_per_s is None
+    assert node.row().steps == 1
+
+
+def test_a_launcher_that_never_steps_is_no_rank(node):
+    node.connect(rank=-1, script="torchrun")
+    rank = node.connect(rank=0, script="train.py")
+    node.train([rank], 2, 10)
+    row = node.row()
+    assert row.num_connected == 2
+    assert [rank.rank for rank in row.ranks] == [0]
+    assert row.script == "train.py"
+    assert row.steps_per_s == pytest.approx(2.0)
+
+
+def test_a_job_that_never_steps(node):
+    node.connect()
+    node.now_s += 3000
+    row = node.row()
+    assert (row.steps, row.steps_per_s, row.last_step_ns, row.model) == (None, None, None, None)
+    assert row.num_connected == 1
+
+
+def test_facts_come_from_the_lowest_rank_that_told_them(node):
+    first, second = node.connect(rank=0), node.connect(rank=1)
+    node.say(second, "model", batch_size=32)
+    node.say(second, "profile", step_s=0.3)
+    assert (node.row().model.batch_size, node.row().profile.step_s) == (32, 0.3)
+    node.say(first, "model", batch_size=16)
+    node.say(first, "profile", step_s=0.2)
+    node.say(first, "profile", step_s=0.25)
+    assert (node.row().model.batch_size, node.row().profile.step_s) == (16, 0.25)
+
+
+def test_a_rank_that_becomes_known_later(node):
+    rank = node.connect(rank=-1, world_size=-1)
+    node.train([rank], 1, 3)
+    assert node.row().world_size is None
+    node.say(rank, "hello", rank=3, world_size=8)
+    assert node.row().ranks[0].rank == 3
+    assert node.row().world_size == 8
+
+
+def test_processes_that_went_away(node):
+    polite, lost, stays = (node.connect(rank=rank) for rank in range(3))
+    node.train([polite, lost, stays], 4, 20)
+    node.close(polite, bye=True)
+    node.close(lost)
+    row = node.row()
+    assert (row.num_connected, row.num_ended, row.num_lost) == (1, 1, 1)
+    assert [rank.state for rank in row.ranks] == ["ended", "lost", "connected"]
+    node.train([stays], 4, 70)
+    row = node.row()
+    assert [rank.rank for rank in row.ranks] == [2]
+    assert (row.num_ended, row.num_lost) == (1, 1)
+    assert row.steps_per_s == pytest.approx(4.0)  # of those that are there
+
+
+def test_a_job_is_forgotten_a_window_after_its_last_process(node):
+    rank = node.connect()
+    node.close(rank, bye=True)
+    node.now_s += 59
+    assert node.row().num_connected == 0
+    node.now_s += 2
+    assert node.rows() == ()
+
+
+def test_a_lie_about_the_job_is_filed_under_the_true_one(node):
+    node.connect(job_id=7)
+    node.say(1, "hello", job_id=8)
+    node.connect(job_id=9)
+    rows = node.rows()
+    assert [row.job_id for row in rows] == [7, 9]
+    assert [row.claimed_job_ids for row in rows] == [("8",), ()]
+
+
+def test_lies_are_kept_in_bounds(node):
+    rank = node.connect()
+    for job_id in range(100, 200):
+        node.say(rank, "hello", job_id=job_id)
+    assert len(node.row().claimed_job_ids) == 8
+
+
+def test_a_job_started_again_is_a_new_run(node):
+    before = node.connect(rank=0, restart=0)
+    node.train([before], 10, 30)
+    node.close(before)
+    after = node.connect(rank=0, restart=1)
+    row = node.row()
+    assert (row.restart, row.steps, row.steps_per_s, row.num_lost, row.ranks) == (1, None, None, 0, ())
+    node.train([after], 2, 10)
+    assert node.row().steps == 20
+    assert node.row().steps_per_s == pytest.approx(2.0)
+
+
+def test_what_is_left_of_the_run_before_is_not_heard(node):
+    old = node.connect(rank=0, restart=0)
+    new = node.connect(rank=0, restart=1)
+    older = node.connect(rank=0, restart=0)
+    node.train([old, older], 9, 5)
+    assert node.row().steps is None
+    node.train([new], 1, 5)
+    node.close(old)
+    node.close(older)
+    row = node.row()
+    assert (row.restart, row.steps, row.num_connected, row.num_lost) == (1, 5, 1, 0)
+
+
+def test_another_user_s_job_of_the_same_id_is_a_new_run(node):
+    node.connect(rank=0)
+    node.jobs.opened(50, JobProcess(500, 2000, 1, 7, "0", "cgroup"), node.now_ns)
+    node.say(50, "hello")
+    assert (node.row().uid, node.row().num_connected) == (2000, 1)
+
+
+def test_the_steps_of_two_programs_in_a_row_add_up(node):
+    for _ in range(2):
+        ranks = [node.connect(rank=0), node.connect(rank=1)]
+        node.train(ranks, 5, 10)
+        for rank in ranks:
+            node.close(rank, bye=True)
+    assert node.row().steps == 100
+
+
+def test_a_process_that_connects_anew_goes_on_where_it_was(node):
+    rank = node.connect(rank=0, pid=300)
+    node.train([rank], 5, 20)
+    node.close(rank)
+    assert node.row().num_lost == 1
+    again = node.connect(rank=0, pid=300)
+    node.told[again] = node.told[rank]
+    node.told[again, "first"] = node.told[rank, "first"]
+    node.train([again], 5, 20)
+    row = node.row()
+    assert (row.steps, row.num_lost, len(row.ranks)) == (200, 0, 1)
+    assert row.steps_per_s == pytest.approx(5.0)
+
+
+def test_a_long_run_met_in_the_middle_has_its_pace_at_once(node):
+    """As after a restart of the agent: the first frame tells of hours, and of its own last second."""
+    rank = node.connect(rank=0)
+    node.say(
+        rank,
+        "steps",
+        steps=100_000,
+        first_ns=1,
+        last_ns=node.now_ns,
+        window_steps=6,
+        window_s=2.0,
+    )
+    assert node.row().steps_per_s == pytest.approx(3.0)
+    assert node.row().steps == 100_000
+
+
+def test_steps_of_the_future_say_nothing(node):
+    rank = node.connect(rank=0)
+    node.say(rank, "steps", steps=50, first_ns=1, last_ns=node.now_ns + S)
+    assert node.row().steps is None
+
+
+def test_who_is_asked_for_a_profile(node):
+    launcher, second, first = node.connect(rank=-1), node.connect(rank=1), node.connect(rank=0)
+    node.train([first, second], 1, 1)
+    assert node.jobs.stepping(7) == (first, second)
+    assert node.jobs.connected(7) == (first, second, launcher)
+    assert node.jobs.stepping(8) == ()
+    assert {process.pid for process in node.jobs.processes()} == {101, 102, 103}
+
+
+def test_a_job_that_is_forgotten_may_come_back(node):
+    rank = node.connect(rank=0)
+    node.jobs.forget(7)
+    node.jobs.forget(8)
+    node.say(rank, "steps")
+    node.close(rank)
+    assert node.rows() == ()
+    node.connect(rank=0)
+    assert node.row().num_connected == 1
+
+
+def test_frames_of_nobody(node):
+    node.jobs.received(99, parse(packet("hello")), 0)
+    node.jobs.received(99, parse(packet("steps")), 0)
+    node.jobs.closed(99, 0)
+    node.jobs.opened(98, JobProcess(1, 1, 1, 7, "0", "cgroup"), 0)
+    node.jobs.closed(98, 0)
+    assert node.rows() == ()
+
+
+def test_how_a_job_can_come_back(node):
+    told = []
+    node.jobs.changed = told.append
+    ranks = [node.connect(rank=1, start=300), node.connect(rank=0, start=200)]
+    assert node.row().checkpoint is None
+    assert (node.row().started_ns, told) == (None, [])
+
+    node.say(ranks[1], "checkpoint", rank=0, start=40)
+    node.say(ranks[0], "checkpoint", rank=1, start=40)
+    assert node.row().checkpoint == CheckpointReport((0, 1), 40, None, saving=False)
+    node.say(ranks[0], "checkpoint", rank=1, start=40)
+    assert told == [7, 7]
+    node.say(ranks[0], "checkpoint", rank=1, start=40, saving=True)
+    node.say(ranks[0], "checkpoint", rank=1, start=40, saved=60)
+    assert node.row().checkpoint == CheckpointReport((0, 1), 40, 60, saving=False)
+    node.say(ranks[1], "checkpoint", rank=0, start=0, saving=True, open=False)
+    assert node.row().checkpoint == CheckpointReport((1,), None, 60, saving=True)
+    assert len(told) == 5
+
+    for rank in ranks:
+        node.close(rank)
+    assert node.row().checkpoint is None
+
+
+def test_when_a_run_began(node):
+    told = []
+    node.jobs.changed = told.append
+    launcher = node.connect(start=1)
+    ranks = [node.connect(rank=n, start=200 + n, loaded_ns=(5 + n) * S) for n in (0, 1)]
+    node.step(ranks[1], 1)
+    row = node.row()
+    assert row.started_ns == pytest.approx(started_ns(201), rel=1e-3)
+    assert (row.loaded_ns, row.first_step_ns) == (6 * S, node.now_ns)
+    node.now_s += 1
+    node.step(ranks[0], 3)
+    node.step(ranks[1], 3)
+    row = node.row()
+    assert (row.loaded_ns, row.first_step_ns) == (6 * S, round(node.told[ranks[1], "first"] * S))
+    assert told == [7]
+    node.close(launcher)
+
+
+@pytest.mark.parametrize("loaded_ns", [0, S, 1001 * S])
+def test_a_time_that_cannot_be_is_none(node, loaded_ns):
+    rank = node.connect(start=200, loaded_ns=loaded_ns)
+    node.say(rank, "checkpoint")
+    assert node.row().started_ns is not None
+    assert node.row().loaded_ns is None
+
+
+def test_the_clock_of_processes_is_that_of_the_frames():
+    ticks = start_ticks(Path("/proc/self/stat").read_text())
+    assert 0 < started_ns(ticks) < time.monotonic_ns()
+    assert started_ns(ticks + os.sysconf("SC_CLK_TCK")) - started_ns(ticks) == pytest.approx(S, rel=1e-2)
+
+
+def test_who_trains(node):
+    helper, rank, bare = node.connect(), node.connect(rank=1), node.connect(rank=0)
+    node.say(rank, "checkpoint", rank=1)
+    node.say(bare, "steps")
+    assert [(one.connection, one.rank, one.checkpoint is not None) for one in node.jobs.trainers(7, 0)] == [
+        (bare, 0, False),
+        (rank, 1, True),
+    ]
+    assert node.jobs.trainers(7, 1) == node.jobs.trainers(8, 0) == ()
+    assert (node.jobs.job_of(helper), node.jobs.job_of(99)) == (7, None)
+    node.close(rank)
+    assert len(node.jobs.trainers(7, 0)) == 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 120 * S), st.integers(1, 10**6), st.integers(0, 10**6), st.floats(0, 1e9)),
+        max_size=30,
+    ),
+    st.integers(0, 200 * S),
+)
+def test_a_pace_is_never_negative_and_never_fails(frames, now_ns):
+    """Whatever a job tells of its times."""
+    pace = StepPace(60)
+    for last_ns, steps, window_steps, window_s in frames:
+        pace.told(Steps(0, steps, 0, last_ns, window_steps, window_s))
+        found = pace.steps_per_s(now_ns)
+        assert found is None or found >= 0
+
+
+def test_programs_that_claim_many_steps_one_after_the_other_never_claim_too_many(node):
+    for _ in range(3):
+        rank = node.connect()
+        node.say(rank, "steps", steps=MAX_STEPS, first_ns=1, last_ns=node.now_ns)
+        assert node.row().steps == MAX_STEPS
+        node.close(rank)
+        node.now_s += 1
+
+
+def test_a_row_that_cannot_be_made_costs_no_other_job_its_row(node, monkeypatch):
+    for job_id in (7, 8, 9):
+        rank = node.connect(job_id=job_id)
+        node.say(rank, "steps", steps=10, first_ns=1, last_ns=node.now_ns)
+    broken = node.jobs._runs[8]
+    monkeypatch.setattr(broken, "base_steps", "no number")
+    with capture_logs() as logs:
+        assert [row.job_id for row in node.rows()] == [7, 9]
+        assert [row.job_id for row in node.rows()] == [7, 9]
+    assert [(line["job"], line["dropped"]) for line in logs] == [(8, 1)]
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("connect"), st.integers(1, 3), st.integers(0, 2)),
+        st.tuples(st.sampled_from(["steps", "bye", "close", "model", "hello"]), st.integers(1, 12), st.integers(1, 50)),
+        st.tuples(st.just("wait"), st.integers(1, 90), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@given(EVENTS)
+def test_steps_never_fall_within_a_run_and_counts_are_of_what_is_there(events):
+    node, open_now, most = Node(), set(), {}
+    for kind, number, more in events:
+        if kind == "connect":
+            open_now.add(node.connect(job_id=number, restart=more, rank=number))
+        elif kind == "wait":
+            node.now_s += number
+        elif number in open_now:
+            if kind == "close":
+                node.close(number)
+                open_now.discard(number)
+            elif kind == "steps":
+                node.step(number, node.told.get(number, (0, 0))[0] + more)
+            else:
+                node.say(number, kind)
+        for row in node.rows():
+            key = row.job_id, row.restart, row.first_seen_ns
+            assert (row.steps or 0) >= most.get(key, 0)
+            most[key] = row.steps or 0
+            assert row.num_connected <= len(open_now)

@@ -1,0 +1,116 @@
+"""Traffic of interfaces: counters that wrap, vanish and begin again."""
+
+import shutil
+import time
+
+import pytest
+
+from nodeagent.telemetry.network import NicCounters, interfaces, rate
+from nodeagent.wire.report import NicReading
+from tests.unit.nodeagent.trees import nic, plant, port
+
+S = 1_000_000_000
+
+
+def test_rates_between_two_readings(tmp_path):
+    counters = NicCounters(root=plant(tmp_path, nic("eth0", 1_000, 2_000)))
+    assert counters.read(0) == (NicReading("eth0", "ethernet", 100_000_000_000, True, None, None),)
+    plant(tmp_path, nic("eth0", 11_000, 2_000))
+    assert counters.read(2 * S) == (NicReading("eth0", "ethernet", 100_000_000_000, True, 5_000.0, 0.0),)
+
+
+def test_infiniband_counts_words_of_four_bytes(tmp_path):
+    counters = NicCounters(root=plant(tmp_path, port(100, 200)))
+    counters.read(0)
+    plant(tmp_path, port(350, 1_200))
+    assert counters.read(S) == (NicReading("mlx5_0/1", "infiniband", 100_000_000_000, True, 1_000.0, 4_000.0),)
+
+
+def test_an_infiniband_counter_of_32_bits_wraps(tmp_path):
+    counters = NicCounters(root=plant(tmp_path, port(2**32 - 100, 0)))
+    counters.read(0)
+    plant(tmp_path, port(150, 0))
+    assert counters.read(S)[0].rx_bytes_per_s == 1_000.0
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "speed", "found"),
+    [
+        (2**32 - 1_000, 1_000, 10**9, 1_000.0),  # wrapped, in 2 s
+        (2**32 - 1_000, 1_000, None, None),  # who knows
+        (1_000_000, 1_000, 10**9, None),  # 4 GB over 1 Gbit/s in 2 s: it began anew
+        (2**40, 5, 10**9, None),  # was wider than 32 bits
+        (None, 5, 10**9, None),
+        (5, None, 10**9, None),
+        (5, 5, None, 0.0),
+    ],
+)
+def test_counters_that_fall(before, now, speed, found):
+    assert rate(before, now, 2.0, speed) == found
+    assert rate(5, 6, 0.0, speed) is None
+
+
+def test_an_interface_that_was_made_anew_has_no_rate_at_first(tmp_path):
+    counters = NicCounters(root=plant(tmp_path, nic("eth0", 100, index=2)))
+    counters.read(0)
+    plant(tmp_path, nic("eth0", 5_000, index=9))
+    assert counters.read(S)[0].rx_bytes_per_s is None
+    plant(tmp_path, nic("eth0", 6_000, index=9))
+    assert counters.read(2 * S)[0].rx_bytes_per_s == 1_000.0
+
+
+def test_an_interface_that_vanishes_and_comes_back(tmp_path):
+    counters = NicCounters(root=plant(tmp_path, nic("eth0", 100) | nic("eth1", 100)))
+    counters.read(0)
+    shutil.rmtree(tmp_path / "class/net/eth1")
+    assert [row.name for row in counters.read(S)] == ["eth0"]
+    plant(tmp_path, nic("eth1", 900))
+    assert [(row.name, row.rx_bytes_per_s) for row in counters.read(2 * S)] == [("eth0", 0.0), ("eth1", None)]
+
+
+def test_a_cable_that_is_out(tmp_path):
+    counters = NicCounters(root=plant(tmp_path, nic("eth0", speed=-1) | {"class/net/eth0/operstate": "down"}))
+    assert counters.read(0) == (NicReading("eth0", "ethernet", None, False, None, None),)
+    (tmp_path / "class/net/eth0/statistics/rx_bytes").write_text("?")
+    (tmp_path / "class/net/eth0/speed").unlink()
+    assert counters.read(S)[0].rx_bytes_per_s is None
+
+
+def everything():
+    return (
+        nic("eth0")
+        | nic("ib0")
+        | nic("veth7", hardware=False)
+        | nic("docker0", hardware=False)
+        | {"class/net/docker0/bridge/": ""}
+        | nic("bond0", hardware=False)
+        | {"class/net/bond0/bonding/": "", "class/net/bonding_masters": "bond0"}
+        | nic("lo", hardware=False)
+        | {"class/net/lo/type": 772}
+        | port(0, 0)
+    )
+
+
+def names(root, wanted=()):
+    return [interface.name for interface in interfaces(root, wanted)]
+
+
+def test_which_interfaces_count(tmp_path):
+    assert names(plant(tmp_path, everything())) == ["eth0", "ib0", "mlx5_0/1"]
+    assert names(tmp_path, ["veth*", "mlx5_*"]) == ["veth7", "mlx5_0/1"]
+    assert names(tmp_path, ["lo"]) == []
+
+
+def test_without_hardware_all_but_loopback_and_bridges_count(tmp_path):
+    virtual = {name: text for name, text in everything().items() if "/eth0/" not in name and "/ib0/" not in name}
+    assert names(plant(tmp_path, virtual)) == ["veth7", "mlx5_0/1"]
+    assert names(tmp_path / "nothing") == []
+
+
+def test_the_real_machine():
+    counters = NicCounters()
+    first = counters.read(time.monotonic_ns())
+    second = counters.read(time.monotonic_ns())
+    assert [row.name for row in first] == [row.name for row in second]
+    assert all(row.rx_bytes_per_s is None for row in first)
+    assert all(row.rx_bytes_per_s is not None and row.rx_bytes_per_s >= 0 for row in second)

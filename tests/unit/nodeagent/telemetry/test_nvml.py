@@ -1,0 +1,250 @@
+"""GPUs, read by real child processes whose driver library is a stand-in that hangs, dies and talks nonsense."""
+
+import asyncio
+import inspect
+import os
+import sys
+from pathlib import Path
+
+import pynvml as real_pynvml
+import pytest
+
+from nodeagent.errors import TelemetryError
+from nodeagent.telemetry.nvml import CHILD, NoGpus, NvmlReader
+from nodeagent.telemetry.nvml_rows import parse_answer, parse_gpus
+from nodeagent.wire.report import GpuProcess, MigReading
+from tests.unit.nodeagent.fake_nvml import pynvml as fake_pynvml
+
+FAKE = Path(__file__).parents[1] / "fake_nvml"
+
+
+class Clock:
+    """Stands still unless moved: pauses between starts are by it, deadlines by the event loop's."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+async def reader(monkeypatch, tmp_path):
+    """reader(behaviour) → NvmlReader over a child that behaves so."""
+    made = []
+    monkeypatch.setenv("PYTHONPATH", str(FAKE))
+    monkeypatch.setenv("FAKE_NVML_STARTS", str(tmp_path / "starts"))
+
+    def make(behaviour, deadline_s=60.0, **options):
+        monkeypatch.setenv("FAKE_NVML", behaviour)
+        made.append(NvmlReader(deadline_s, **{"clock": Clock()} | options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+def starts(tmp_path):
+    """Pids of the children that were started."""
+    path = tmp_path / "starts"
+    return [int(word) for word in path.read_text().split()] if path.exists() else []
+
+
+async def ended(pid):
+    while Path(f"/proc/{pid}").exists():
+        await asyncio.sleep(0.005)
+
+
+def test_the_stand_in_has_only_what_the_library_has():
+    ours = {name for name, value in inspect.getmembers(fake_pynvml) if name.lower().startswith("nvml")}
+    assert ours - set(dir(real_pynvml)) == set()
+    for name in ours:
+        if name.isupper():
+            assert getattr(fake_pynvml, name) == getattr(real_pynvml, name)
+
+
+async def test_a_good_reading(reader, tmp_path):
+    gpus = reader("good")
+    first, second = await gpus.read()
+    assert (first.index, first.uuid, first.pci_address) == (1, "GPU-0", "0000:3b:00.0")  # by /dev/nvidiaN
+    assert (first.busy_percent, first.memory_busy_percent, first.sm_clock_mhz) == (87.0, 40.0, 1980)
+    assert first.sm_percent == 70.0  # the mean of 60 and 40, and 20 of the other process
+    assert (first.memory_used_bytes, first.memory_total_bytes, first.power_w) == (10 * 2**30, 80 * 2**30, 650.5)
+    assert (first.pcie_tx_bytes_per_s, first.pcie_rx_bytes_per_s) == (5e6, 5.001e6)
+    assert (first.nvlink_tx_bytes, first.nvlink_rx_bytes) == (7 * 1024, 8 * 1024)
+    assert first.processes == (GpuProcess(100, 3 * 2**30), GpuProcess(101, None))
+    assert (second.busy_percent, second.nvlink_tx_bytes, second.processes) == (None, None, ())
+    again = await gpus.read()
+    assert again[0].sm_percent is None  # nothing new since
+    assert len(starts(tmp_path)) == 1
+    assert gpus.absent == ""
+
+
+async def test_mig_instances(reader):
+    first, second = await reader("mig").read()
+    assert first.mig == (
+        MigReading("MIG-0", 7, 0, 10 * 2**30, 80 * 2**30, (GpuProcess(300, 2**30),)),
+        MigReading("MIG-2", 9, 0, 10 * 2**30, 80 * 2**30, (GpuProcess(302, 2**30),)),
+    )
+    assert second.mig == ()
+
+
+async def test_a_gpu_that_fell_off_the_bus_takes_no_other_along(reader):
+    assert [gpu.index for gpu in await reader("one lost").read()] == [1, 0]
+
+
+async def test_a_child_that_hangs_is_killed_and_another_started_later(reader, tmp_path):
+    gpus = reader("hang", 1.0)
+    await gpus.read()
+    while not gpus.failures:
+        assert await gpus.read() is None
+    [pid] = starts(tmp_path)
+    await gpus._ending
+    assert not Path(f"/proc/{pid}").exists()
+    assert await gpus.read() is None
+    assert len(starts(tmp_path)) == 1  # not before its pause is over
+    gpus._clock.now_s += 1.1
+    os.environ["FAKE_NVML"] = "good"
+    gpus._deadline_s = 60.0
+    assert len(await gpus.read()) == 2
+    assert gpus.failures == 0
+
+
+async def test_a_child_that_hangs_later(reader, tmp_path):
+    gpus = reader("once good")
+    assert len(await gpus.read()) == 2
+    gpus._deadline_s = 0.05
+    assert await gpus.read() is None
+    assert gpus.failures == 1
+    await ended(starts(tmp_path)[0])
+
+
+@pytest.mark.parametrize("behaviour", ["die", "nonsense", "wrong values", "flood"])
+async def test_a_child_that_dies_or_talks_nonsense_is_replaced_with_pauses_that_grow(reader, tmp_path, behaviour):
+    gpus = reader(behaviour)
+    for pause_s, failures in ((1, 1), (2, 2), (4, 3)):
+        assert await gpus.read() is None
+        assert gpus.failures == failures
+        await gpus._ending
+        gpus._clock.now_s += pause_s - 0.1
+        assert await gpus.read() is None
+        assert len(starts(tmp_path)) == failures
+        gpus._clock.now_s += 0.2
+
+
+async def test_no_driver_is_said_once(reader, tmp_path, capsys):
+    gpus = reader("absent")
+    for _ in range(3):
+        assert await gpus.read() is None
+        gpus._clock.now_s += 601
+        await gpus._ending
+    assert gpus.absent == "NVML Shared Library Not Found"
+    assert capsys.readouterr().out.count("no_gpus") == 1
+    assert len(starts(tmp_path)) == 3
+    assert gpus.failures == 0
+
+
+async def test_a_driver_that_is_loaded_later(reader):
+    gpus = reader("absent")
+    assert await gpus.read() is None
+    await gpus._ending
+    os.environ["FAKE_NVML"] = "good"
+    assert await gpus.read() is None  # asked again after ten minutes
+    gpus._clock.now_s += 601
+    assert len(await gpus.read()) == 2
+    assert gpus.absent == ""
+
+
+async def test_a_slow_start_is_waited_for_over_several_readings(reader, tmp_path):
+    gpus = reader("slow to start", 0.05)
+    readings = []
+    while not readings or readings[-1] is None:
+        gpus._deadline_s = 0.05 if gpus._child is None else 60.0
+        readings.append(await gpus.read())
+    assert len(readings) > 2
+    assert len(starts(tmp_path)) == 1
+
+
+async def test_a_start_that_hangs_is_given_up(reader, tmp_path):
+    gpus = reader("hang at start", start_deadline_s=0.8)
+    while not gpus.failures:
+        assert await gpus.read() is None
+    for pid in starts(tmp_path):
+        await ended(pid)
+
+
+async def test_as_long_as_the_driver_holds_one_no_other_is_started(reader, tmp_path):
+    """A process in the kernel's hands dies when the driver lets it: played by an ending that does not come."""
+    gpus = reader("die")
+    assert await gpus.read() is None
+    await gpus._ending
+    gpus._ending = asyncio.get_running_loop().create_future()
+    gpus._clock.now_s += 100
+    for _ in range(3):
+        assert await gpus.read() is None
+    assert len(starts(tmp_path)) == 1
+    gpus._ending.set_result(0)
+    os.environ["FAKE_NVML"] = "good"
+    assert len(await gpus.read()) == 2
+
+
+async def test_a_program_that_cannot_be_started(reader):
+    gpus = reader("good", child=("/no/such/python",))
+    assert await gpus.read() is None
+    assert gpus.failures == 1
+
+
+async def test_closing_ends_the_child(reader, tmp_path):
+    gpus = reader("good")
+    await gpus.read()
+    await gpus.close()
+    await ended(starts(tmp_path)[0])
+
+
+async def test_the_child_ends_with_its_standard_input(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(FAKE))
+    child = await asyncio.create_subprocess_exec(*CHILD, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
+    said, _ = await child.communicate(b"what?\nread\n")
+    assert child.returncode == 0
+    assert len(said.splitlines()) == 2  # ready, and one answer
+
+
+async def test_on_this_machine_the_real_library_answers_or_says_why_not():
+    gpus = NvmlReader(60.0)
+    found = await gpus.read()
+    await gpus.close()
+    assert (found is None) == bool(gpus.absent)
+
+
+async def test_switched_off():
+    assert await NoGpus().read() is None
+    await NoGpus().close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[1]",
+        b"{",
+        b"[" * 100_000,
+        b'{"gpus": {}}',
+        b'{"gpus": [1]}',
+        b'{"gpus": [{}]}',
+        b'{"gpus": [{"index": "0"}]}',
+        b'{"gpus": [{"index": -1}]}',
+        b'{"gpus": [{"index": 0, "power_w": NaN}]}',
+        b'{"gpus": [{"index": 0, "busy_percent": 101}]}',
+        b'{"gpus": [{"index": 0, "uuid": 5}]}',
+        b'{"gpus": [{"index": 0, "processes": [{"pid": null}]}]}',
+        b'{"gpus": [{"index": 0, "processes": {}}]}',
+    ],
+)
+def test_answers_that_are_none(line):
+    with pytest.raises(TelemetryError):
+        parse_gpus(parse_answer(line))
+
+
+def test_python_is_the_agent_s_own():
+    assert CHILD[0] == sys.executable

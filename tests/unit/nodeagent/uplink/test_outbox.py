@@ -1,0 +1,169 @@
+"""Reports are kept in order until acknowledged, within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.uplink.outbox import Outbox
+from protos.headway.v1 import agent_pb2
+
+
+def report(size: int = 0) -> agent_pb2.AgentReport:
+    return agent_pb2.AgentReport(answer=agent_pb2.CommandAnswer(problem="x" * size))
+
+
+def profile(job_id: int, restart: int = 0, size: int = 1000) -> agent_pb2.AgentReport:
+    job = agent_pb2.JobName(job_id=job_id, restart=restart)
+    return agent_pb2.AgentReport(profile=agent_pb2.JobProfile(job=job, script="x" * size))
+
+
+def ended(job_id: int, restart: int = 0) -> agent_pb2.AgentReport:
+    return agent_pb2.AgentReport(ended=agent_pb2.JobEnded(job=agent_pb2.JobName(job_id=job_id, restart=restart)))
+
+
+def pending(outbox: Outbox) -> list[int]:
+    found: list[int] = []
+    while (item := outbox.after(found[-1] if found else 0)) is not None:
+        found.append(item.number)
+    return found
+
+
+def test_reports_stay_until_acknowledged() -> None:
+    outbox = Outbox()
+    for _ in range(4):
+        assert outbox.put(report())
+    outbox.acknowledge(2)
+    assert pending(outbox) == [3, 4]
+    outbox.acknowledge(1)  # late
+    assert (pending(outbox), outbox.acknowledged) == ([3, 4], 2)
+    outbox.acknowledge(4)
+    assert (pending(outbox), len(outbox), outbox.last) == ([], 0, 4)
+
+
+def test_for_want_of_room_the_oldest_go_but_not_those_to_be_kept() -> None:
+    outbox = Outbox(limit_bytes=5 * 1250)
+    outbox.put(report(1000))
+    outbox.put(report(1000), keep=True)
+    for _ in range(5):
+        assert outbox.put(report(1000))
+    assert pending(outbox) == [2, 4, 5, 6, 7]
+    assert outbox.dropped == 2
+    last = outbox.after(6)
+    assert last is not None
+    assert last.dropped == 2
+
+
+def test_where_all_is_to_be_kept_a_new_one_finds_no_room_and_is_counted() -> None:
+    outbox = Outbox(limit_bytes=2 * 1250)
+    assert outbox.put(report(1000), keep=True)
+    assert outbox.put(report(1000), keep=True)
+    assert not outbox.put(report(1000), keep=True)
+    assert not outbox.put(report(1000))
+    assert (pending(outbox), outbox.dropped, outbox.last) == ([1, 2], 2, 4)
+
+
+# --- what jobs have a part in
+
+
+def test_of_one_run_the_newest_profile_is_kept() -> None:
+    outbox = Outbox()
+    for item in (profile(1), profile(2), profile(1, restart=1), ended(1), profile(1), ended(1, restart=1)):
+        assert outbox.put(item, keep=True)
+    assert pending(outbox) == [2, 3, 4, 5, 6]
+    assert outbox.dropped == 1
+    outbox.acknowledge(5)
+    assert outbox.put(profile(1), keep=True)  # those before are stored: nothing is given up for it
+    assert (pending(outbox), outbox.dropped) == ([6, 7], 1)
+
+
+def test_a_job_that_makes_up_runs_and_profiles_takes_its_share_and_no_more() -> None:
+    # Given a controller that is away, an agent with something to tell of all its jobs, and one job that never stops
+    limit = 16 * 10_000
+    outbox = Outbox(limit_bytes=limit)
+    for job_id in range(2, 8):
+        outbox.put(profile(job_id), keep=True)
+        outbox.put(ended(job_id), keep=True)
+    outbox.put(report(1000), keep=True)
+    others = pending(outbox)
+    for restart in range(500):
+        assert outbox.put(profile(1, restart, size=3000), keep=True)
+        assert outbox.put(ended(1, restart), keep=True)
+        outbox.put(report(500))
+    # then what it has there is new, and everything of the others is there
+    left = [item for number in pending(outbox) if (item := outbox.after(number - 1))]
+    assert set(others) <= {item.number for item in left}
+    its = [item for item in left if 1 in (item.profile.job.job_id, item.ended.job.job_id)]
+    assert sum(item.ByteSize() for item in its) <= limit / 16
+    assert its[-1].ended.job.restart == 499
+
+
+def test_where_profiles_fill_all_the_job_that_takes_most_gives_way() -> None:
+    outbox = Outbox(limit_bytes=20_000)
+    outbox.put(report(1000), keep=True)
+    for job_id in range(1, 30):
+        assert outbox.put(profile(job_id, size=2000), keep=True)
+    assert outbox.put(report(9000), keep=True)
+    kept = pending(outbox)
+    assert (kept[0], kept[-1]) == (1, 31)
+    assert len(kept) + outbox.dropped == 31
+
+
+ACTIONS = st.lists(
+    st.one_of(st.tuples(st.just("put"), st.integers(0, 3000), st.booleans()), st.tuples(st.just("ack"), st.integers(0, 60))),
+    max_size=80,
+)  # fmt: skip
+
+
+@given(ACTIONS)
+def test_every_report_is_pending_acknowledged_or_counted_as_dropped(actions: list[tuple]) -> None:
+    limit = 10_000
+    outbox, kept, acknowledged = Outbox(limit_bytes=limit), set(), 0
+    sizes: dict[int, int] = {}
+    for action in actions:
+        if action[0] == "put":
+            item = report(action[1])
+            if outbox.put(item, keep=action[2]) and action[2]:
+                kept.add(item.number)
+            sizes[item.number] = item.ByteSize()
+        else:
+            acknowledged = max(acknowledged, min(action[1], outbox.last))
+            outbox.acknowledge(action[1])
+        left = pending(outbox)
+        assert left == sorted(left)
+        assert all(number > outbox.acknowledged for number in left)
+        assert {number for number in kept if number > outbox.acknowledged} <= set(left)
+        assert sum(sizes[number] for number in left) <= limit
+        # dropped ones may lie below what was acknowledged later: never fewer than the gaps
+        assert outbox.last - outbox.acknowledged - len(left) <= outbox.dropped
+        assert outbox.acknowledged == acknowledged
+
+
+async def test_who_waits_is_told() -> None:
+    outbox = Outbox()
+    waiting = asyncio.create_task(outbox.wait_after(0))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    outbox.put(report())
+    assert [item.number for item in await waiting] == [1]
+    waiting = asyncio.create_task(outbox.wait_after(1))
+    await asyncio.sleep(0)
+    outbox.put(report())
+    assert [item.number for item in await waiting] == [2]
+
+
+async def test_what_waits_goes_together_as_far_as_there_is_room() -> None:
+    outbox = Outbox()
+    for size in (10, 10, 1000, 10, 5000, 10):
+        outbox.put(report(size))
+    batches, last = [], 0
+    while last < 6:
+        batches.append([item.number for item in await outbox.wait_after(last, most_bytes=1100)])
+        last = batches[-1][-1]
+    assert batches == [[1, 2, 3, 4], [5], [6]]
+
+
+def test_runs_have_different_names() -> None:
+    assert Outbox().run_id != Outbox().run_id

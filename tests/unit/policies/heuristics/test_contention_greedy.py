@@ -1,0 +1,213 @@
+"""Where contention-greedy starts jobs, whom it holds, and that nobody is held for ever."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.api import Decision
+from policies.heuristics.contention_greedy import ContentionGreedy
+from policies.model import ClusterState, Placement, Profiles, Split
+from policies.placement.best_fit import Capacity
+from policies.placement.candidates import candidates
+from simulator.cluster.cluster import parse_cluster
+from simulator.engine.settings import Settings
+from simulator.engine.simulation import Simulation
+from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.registry import build
+from simulator.traces.generators.contention_rl import ContentionRL, generate
+from tests.unit.policies.cluster import Job, Node, cluster, states
+from tests.unit.policies.valid import check
+
+LOUD, QUIET, UNKNOWN = 0, 1, -1
+"""Rows of profiles: one that communicates for most of its time, one that hardly does, and none."""
+
+
+def state_of(
+    nodes: Sequence[Node], jobs: Sequence[tuple[Job, int]], *, rack: Sequence[int] | None = None, time_s: float = 1000.0
+) -> ClusterState:
+    """Jobs, each with the row of its profile; NICs of 10 GB/s, uplinks of 5."""
+    state = cluster(nodes, [job for job, _ in jobs], time_s=time_s)
+    nothing = np.full(2, math.nan)
+    profiles = Profiles(
+        models=("loud", "quiet"),
+        of_job=np.array([model for _, model in jobs]),
+        locality=np.full((2, 4), math.nan),
+        bytes_per_step=np.array([1e10, 1e6]),
+        compute_s=np.array([0.2, 1.0]),
+        cpu_cores=nothing,
+        pcie_gbyte_s=nothing,
+    )
+    linked = dataclasses.replace(
+        state.nodes,
+        rack=np.array(rack if rack is not None else [0] * len(nodes)),
+        nic_gbyte_s=np.full(len(nodes), 10.0),
+        uplink_gbyte_s=np.full(len(nodes), 5.0),
+    )
+    return dataclasses.replace(state, nodes=linked, profiles=profiles)
+
+
+def decide(state: ClusterState, **options: object) -> Decision:
+    return ContentionGreedy(**options).decide(state)  # type: ignore[arg-type] # options by name
+
+
+RUNS = Job(gpus=12, held={0: 8, 1: 4})
+
+
+def test_a_job_that_would_take_too_much_from_another_is_held_and_told_why() -> None:
+    state = state_of([Node()] * 2, [(RUNS, LOUD), (Job(gpus=4, split=Split.EVEN, min_nodes=1), LOUD)])
+    assert decide(state).allocation[1] == Placement((1,), (4,))  # on one node it disturbs nobody
+    wide = state_of([Node()] * 3, [(RUNS, LOUD), (Job(gpus=12), LOUD)])
+    decision = decide(wide)
+    assert set(decision.allocation) == {0}
+    assert "held back: at best would run at" in decision.reasons[1]
+    assert "of its ideal speed and take" in decision.reasons[1] and "most from job 100; 60%" in decision.reasons[1]
+
+
+def test_jobs_that_hardly_communicate_share_links() -> None:
+    decision = decide(state_of([Node()] * 3, [(RUNS, QUIET), (Job(gpus=12), QUIET)]))
+    assert decision.allocation[1] == Placement((1, 2), (4, 8))
+    assert "2 nodes, n1 to n2: would run at 100% of its ideal speed" in decision.reasons[1]
+
+
+def test_of_several_places_the_one_that_gains_most_is_taken() -> None:
+    # Best fit would complete n1, where somebody communicates; the rest of n3 serves as well
+    jobs = [(RUNS, LOUD), (Job(gpus=3, held={3: 3}), QUIET), (Job(gpus=12), LOUD)]
+    state = state_of([Node()] * 4, jobs)
+    assert decide(state).allocation[2] == Placement((2, 3), (8, 4))
+
+
+def test_jobs_stay_in_one_rack_where_uplinks_are_narrow() -> None:
+    rack = (0, 0, 1, 1)
+    jobs = [(Job(gpus=8, held={0: 8}), QUIET), (Job(gpus=16), LOUD)]
+    assert decide(state_of([Node()] * 4, jobs, rack=rack)).allocation[1] == Placement((2, 3), (8, 8))
+
+
+def test_the_first_job_starts_whatever_its_gain_when_nothing_runs() -> None:
+    """One that must be spread over racks never comes near its ideal speed."""
+    job = Job(gpus=4, split=Split.FIXED, min_nodes=4)
+    state = state_of([Node()] * 4, [(job, LOUD), (job, LOUD)], rack=(0, 1, 2, 3))
+    decision = decide(state, threshold=1.0)
+    assert list(decision.allocation) == [0]
+    assert "held back" in decision.reasons[1]
+
+
+def test_the_oldest_late_job_is_held_no_more_and_its_nodes_are_reserved() -> None:
+    runs = dataclasses.replace(RUNS, service_s=4500.0)
+    jobs = [(runs, LOUD), (Job(gpus=12), LOUD), (Job(gpus=1), QUIET)]
+    late = state_of([Node()] * 3, jobs, time_s=5000.0)
+    assert set(decide(late).allocation) == {0, 2}
+    assert set(decide(late, patience_s=4000.0).allocation) == {0, 1}  # nothing is left for the last
+    full = state_of([Node()] * 2, jobs, time_s=5000.0)
+    decision = decide(full, patience_s=4000.0)
+    assert set(decision.allocation) == {0}
+    assert decision.reasons[1] == "has waited longest; the nodes where it fits soonest are kept free for it"
+    assert decision.queue == (1, 2)
+
+
+def test_a_late_job_is_passed_by_those_that_end_before_it_can_start() -> None:
+    runs = dataclasses.replace(RUNS, service_s=4500.0, estimate_s=9000.0)
+    jobs = [
+        (runs, QUIET),
+        (Job(gpus=12), QUIET),
+        (Job(gpus=1, estimate_s=100_000.0), QUIET),
+        (Job(gpus=1, estimate_s=600.0), QUIET),
+    ]
+    state = state_of([Node()] * 2, jobs, time_s=5000.0)
+    assert set(decide(state, patience_s=4000.0).allocation) == {0, 3}
+
+
+def test_nobody_passes_a_late_job_while_it_is_not_known_when_it_can_start() -> None:
+    """The job that runs has no estimate."""
+    runs = dataclasses.replace(RUNS, service_s=4500.0)
+    jobs = [(runs, QUIET), (Job(gpus=12), QUIET), (Job(gpus=1, estimate_s=2_592_000.0), QUIET)]
+    state = state_of([Node()] * 2, jobs, time_s=5000.0)
+    assert set(decide(state, patience_s=4000.0).allocation) == {0}
+
+
+def test_no_younger_job_comes_first_while_an_older_late_one_runs() -> None:
+    """The one that runs waited for most of its time, so the second waits its turn, and nothing is reserved for it."""
+    state = state_of([Node()] * 2, [(RUNS, QUIET), (Job(gpus=12), QUIET), (Job(gpus=1), QUIET)], time_s=5000.0)
+    assert set(decide(state, patience_s=4000.0).allocation) == {0, 2}
+
+
+def test_what_is_late_depends_on_how_long_a_job_lasts() -> None:
+    runs = dataclasses.replace(RUNS, service_s=8500.0)
+    jobs = [(runs, QUIET), (Job(gpus=12, estimate_s=1000.0), QUIET), (Job(gpus=1), QUIET)]
+    state = state_of([Node()] * 2, jobs, time_s=9000.0)
+    assert set(decide(state, patience_s=4000.0, stretch=10.0).allocation) == {0, 2}
+    assert set(decide(state, patience_s=4000.0, stretch=5.0).allocation) == {0}
+
+
+def test_orders() -> None:
+    sizes = [
+        (Job(gpus=8, estimate_s=10), QUIET),
+        (Job(gpus=2, estimate_s=30), QUIET),
+        (Job(gpus=4, estimate_s=20), QUIET),
+    ]
+    state = state_of([Node()], sizes)
+    queues = {order: decide(state, order=order).queue for order in ("fifo", "gpus", "shortest", "area")}
+    assert queues == {"fifo": (0, 1, 2), "gpus": (1, 2, 0), "shortest": (0, 2, 1), "area": (1, 0, 2)}
+
+
+def test_jobs_that_nobody_measured_count_as_usual_and_the_reason_says_so() -> None:
+    decision = decide(state_of([Node()] * 3, [(RUNS, LOUD), (Job(gpus=12), UNKNOWN)]))
+    assert decision.reasons[1].endswith("(nobody measured what it trains: the usual numbers)")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"threshold": 1.5},
+        {"threshold": -1},
+        {"order": "best"},
+        {"weight": 2},
+        {"law": "gravity"},
+        {"patience_s": math.inf},
+    ],
+)
+def test_options_that_cannot_be_are_named(options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        decide(state_of([Node()], []), **options)
+
+
+@settings(max_examples=150, deadline=None)
+@given(state=states(), threshold=st.sampled_from([0.0, 0.6, 1.0]), patience_s=st.sampled_from([0.0, 600.0, 1e9]))
+def test_every_decision_is_valid(state: ClusterState, threshold: float, patience_s: float) -> None:
+    policy = ContentionGreedy(threshold=threshold, patience_s=patience_s)
+    decision = policy.decide(state)
+    check(state, decision, policy.spec)
+    assert decision == policy.decide(state)
+    assert all(len(reason) <= 200 for reason in decision.reasons.values())
+
+
+@settings(max_examples=150, deadline=None)
+@given(state=states())
+def test_candidates_are_few_and_each_fits(state: ClusterState) -> None:
+    capacity = Capacity(state)
+    for row in state.pending.tolist():
+        places = list(candidates(capacity, row, lambda _: 0))
+        assert len(places) == len(set(places)) <= 200
+        best_fit = capacity.place(row)
+        assert best_fit is None or places[0] == best_fit
+        for place in places:
+            allocation = {other: state.jobs.placement(other) for other in state.running.tolist()} | {row: place}
+            check(state, Decision(allocation, {row: "x"}, tuple(state.pending.tolist())), ContentionGreedy.spec)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("threshold", [0.6, 1.0])
+def test_a_whole_trace_runs_to_its_end_under_contention(threshold: float) -> None:
+    where = parse_cluster("4x8")
+    trace = generate(ContentionRL(jobs=40, seed=3, mix="heavy", demands=tuple(range(1, 33))))
+    profiles = paper_profiles()
+    slowdown = build(["link-sharing"], topology=where.topology, profiles=profiles)
+    policy = ContentionGreedy(threshold=threshold)
+    simulation = Simulation(trace, where, policy, Settings(), slowdown, profiles)
+    simulation.run()
+    assert simulation.unfinished == []

@@ -1,0 +1,171 @@
+"""Replay: which rows are there, how often each is drawn and how much it weighs, and that a memory goes on where it was."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.learned.algorithms.replay import PrioritizedReplay, UniformReplay
+
+
+def rows(first: int, count: int) -> dict[str, Any]:
+    numbers = np.arange(first, first + count)
+    return {"seen": np.stack([numbers, -numbers], axis=1).astype(np.float32), "action": numbers}
+
+
+def prioritized(capacity: int = 8, **options: Any) -> PrioritizedReplay:
+    return PrioritizedReplay(capacity, **({"seed": 1, "anneal": 10} | options))
+
+
+def make(kind: str, capacity: int) -> UniformReplay:
+    return UniformReplay(capacity, seed=1) if kind == "uniform" else prioritized(capacity)
+
+
+kinds = pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+
+
+@kinds
+@given(capacity=st.integers(1, 9), counts=st.lists(st.integers(1, 20), min_size=1, max_size=6))
+def test_holds_the_newest_rows_and_no_others(kind: str, capacity: int, counts: list[int]) -> None:
+    replay, newest = make(kind, capacity), deque[int](maxlen=capacity)
+    first = 0
+    for count in counts:
+        places = replay.add(rows(first, count))
+        newest.extend(range(first, first + count))
+        first += count
+        assert len(replay) == len(newest)
+        assert len(places) == min(count, capacity)
+    sample = replay.sample(400)
+    assert set(sample.rows["action"].tolist()) == set(newest)
+    assert np.array_equal(sample.rows["seen"][:, 1], -sample.rows["action"])
+    assert sample.rows["seen"].dtype == np.float32
+
+
+@kinds
+def test_goes_on_from_its_state_as_if_nothing_had_been(kind: str) -> None:
+    replay = make(kind, 8)
+    replay.add(rows(0, 5))
+    replay.sample(3)
+    if isinstance(replay, PrioritizedReplay):
+        replay.update(np.array([0, 3]), np.array([9.0, 0.1]))
+    other = make(kind, 8)
+    other.load_state_dict(replay.state_dict())
+    for first in (5, 8):
+        for each in (replay, other):
+            each.add(rows(first, 3))
+        samples = [each.sample(40) for each in (replay, other)]
+        assert np.array_equal(samples[0].indices, samples[1].indices)
+        assert np.array_equal(samples[0].weights, samples[1].weights)
+        assert np.array_equal(samples[0].rows["seen"], samples[1].rows["seen"])
+
+
+@kinds
+def test_state_of_an_empty_memory_is_one_too(kind: str) -> None:
+    other = make(kind, 4)
+    other.load_state_dict(make(kind, 4).state_dict())
+    other.add(rows(0, 2))
+    assert len(other) == 2
+
+
+@kinds
+def test_what_cannot_be_is_refused(kind: str) -> None:
+    replay = make(kind, 4)
+    with pytest.raises(ValueError, match="has no rows to draw"):
+        replay.sample(1)
+    replay.add(rows(0, 2))
+    with pytest.raises(ValueError, match="rows of"):
+        replay.add({"seen": np.zeros((1, 3), dtype=np.float32), "action": np.zeros(1, dtype=np.int64)})
+    with pytest.raises(ValueError, match="rows of"):
+        replay.add({"seen": np.zeros((1, 2), dtype=np.float32)})
+    with pytest.raises(ValueError, match="all of one length"):
+        replay.add({"seen": np.zeros((1, 2), dtype=np.float32), "action": np.zeros(2, dtype=np.int64)})
+    with pytest.raises(ValueError, match="all of one length"):
+        replay.add({})
+    with pytest.raises(ValueError, match="a memory of 4 rows is no state of one of 5"):
+        make(kind, 5).load_state_dict(replay.state_dict())
+    with pytest.raises(ValueError, match="holds nothing"):
+        make(kind, 0)
+
+
+def test_uniform_draws_all_alike() -> None:
+    replay = UniformReplay(4, seed=1)
+    replay.add(rows(0, 4))
+    sample = replay.sample(40_000)
+    counts = np.bincount(sample.indices, minlength=4)
+    assert np.abs(counts - 10_000).max() < 5 * np.sqrt(40_000 * 0.25 * 0.75)
+    assert (sample.weights == 1.0).all()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_priorities_say_how_often_a_row_is_drawn_and_how_much_it_weighs(alpha: float) -> None:
+    errors = np.array([0.5, -4.0, 1.0, 0.0, 2.5])
+    replay = prioritized(5, alpha=alpha, beta=0.4, floor=0.01)
+    replay.add(rows(0, 5))
+    replay.update(np.arange(5), errors)
+    sample = replay.sample(100_000)
+    chances = (np.abs(errors) + 0.01) ** alpha
+    chances /= chances.sum()
+    counts = np.bincount(sample.indices, minlength=5)
+    # Stratified: the count of a row strays from its share by less than one share at each of its ends.
+    assert np.abs(counts - 100_000 * chances).max() <= 2
+    weights = (5 * chances) ** -0.4
+    assert sample.weights == pytest.approx((weights / weights.max())[sample.indices])
+
+
+def test_weights_make_the_mean_that_of_all_rows_when_beta_is_1() -> None:
+    values = np.array([3.0, -1.0, 10.0, 0.5])
+    replay = prioritized(4, alpha=1.0, beta=1.0)
+    replay.add(rows(0, 4))
+    replay.update(np.arange(4), np.array([8.0, 1.0, 2.0, 5.0]))
+    sample = replay.sample(50_000)
+    mean = (sample.weights * values[sample.indices]).sum() / sample.weights.sum()
+    assert mean == pytest.approx(values.mean(), abs=0.01)
+
+
+def test_new_rows_come_with_the_largest_priority_so_far() -> None:
+    replay = prioritized(4, alpha=1.0, floor=1e-9)
+    replay.add(rows(0, 2))
+    replay.update(np.array([0, 1]), np.array([0.0, 5.0]))
+    replay.update(np.array([1]), np.array([0.0]))
+    replay.add(rows(2, 2))
+    counts = np.bincount(replay.sample(1000).indices, minlength=4)
+    assert counts.tolist() == [0, 0, 500, 500]
+
+
+def test_row_that_was_written_over_leaves_no_priority() -> None:
+    replay = prioritized(2, alpha=1.0)
+    replay.add(rows(0, 2))
+    replay.update(np.array([0, 1]), np.array([1.0, 1e6]))
+    replay.add(rows(2, 1))
+    replay.update(np.array([0, 1]), np.array([1.0, 1.0]))
+    assert np.bincount(replay.sample(1000).indices).tolist() == [500, 500]
+
+
+def test_beta_goes_to_1_along_a_straight_line() -> None:
+    replay = prioritized(4, beta=0.4, anneal=3)
+    replay.add(rows(0, 4))
+    betas = []
+    for _ in range(5):
+        betas.append(replay.beta)
+        replay.sample(2)
+    assert betas == pytest.approx([0.4, 0.6, 0.8, 1.0, 1.0])
+
+
+def test_error_that_is_no_number_is_refused_and_changes_nothing() -> None:
+    replay = prioritized()
+    replay.add(rows(0, 4))
+    before = replay.state_dict()["leaves"]
+    with pytest.raises(ValueError, match="diverged"):
+        replay.update(np.array([0, 1]), np.array([1.0, np.nan]))
+    assert np.array_equal(replay.state_dict()["leaves"], before)
+
+
+@pytest.mark.parametrize("options", [{"alpha": 1.1}, {"alpha": -0.1}, {"beta": 1.1}, {"floor": 0.0}, {"anneal": 0}])
+def test_options_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="give shares"):
+        prioritized(**options)

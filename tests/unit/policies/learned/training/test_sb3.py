@@ -1,0 +1,151 @@
+"""stable-baselines3 learns on the environments of the ground, and what it learns is served, kept and gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs torch")
+pytest.importorskip("tensorboard", reason="training needs TensorBoard")
+pytest.importorskip("sb3_contrib", reason="sb3-contrib is another engine, and not needed otherwise")
+
+from policies.api import Policy  # noqa: E402
+from policies.learned.contention_rl.encoder import Encoding  # noqa: E402
+from policies.learned.contention_rl.policy import Agent, RlBase  # noqa: E402
+from policies.learned.training.run_folder import TrainingRun  # noqa: E402
+from policies.learned.training.sb3 import Environments, Network, figures_of, learn, model_of, most_likely, trainer  # noqa: E402
+from policies.learned.training.systems import FIGURE, Facts, Given, Ground, Gym, Jobs, Scene, System  # noqa: E402
+from policies.learned.weights import weights  # noqa: E402
+from simulator.papers.contention_rl.env import ContentionEnv  # noqa: E402
+from simulator.training.ground import SimulatorGround, ground  # noqa: E402
+from tests.unit.policies.learned.cards import card  # noqa: E402
+
+ENVS = 8
+HALF_HOUR: dict[str, Any] = {"nodes": "rules", "split": "packed", "candidates": 1}
+OPTIONS: dict[str, Any] = {**HALF_HOUR, "reward": "jct", "round_s": 1800.0}
+SCENE = Scene(
+    workloads=(Jobs("contention-rl", {"jobs": 16, "demands": (1, 2)}),), cluster="2x4", slowdown=("pair-table",)
+)
+TRACES = 20
+
+
+@dataclass(frozen=True)
+class Recipe:
+    rounds: int = 2
+
+
+def environments(_recipe: Recipe, on: Ground) -> Any:
+    return on.envs("headway/Contention-v0", ENVS, **OPTIONS)
+
+
+def policy(_recipe: Recipe, _ground: Ground, network: Any) -> Policy:
+    return RlBase(Agent(Encoding(num_nodes=2, gpus_per_node=4, **HALF_HOUR), network))
+
+
+def no_recipe(_run: TrainingRun, _ground: Ground, _recipe: Recipe) -> None:
+    raise AssertionError("the engine trains, not the recipe")
+
+
+SYSTEM = System(
+    name="tiny",
+    says="a tiny world",
+    recipe=Recipe,
+    scene=lambda _: SCENE,
+    facts=lambda *_: Facts("contention-rl/1", ("2x4",)),
+    train=no_recipe,
+    gym=Gym(environments, policy),
+)
+
+
+@pytest.fixture
+def world() -> Iterator[SimulatorGround]:
+    it = ground(SCENE, Given())
+    yield it
+    it.close()
+
+
+def train(folder: Path, on: Ground, *, resume: bool = False) -> TrainingRun:
+    its = replace(card(system="tiny-sb3"), data_sha256=on.data_sha256)
+    with TrainingRun(folder, its, resume=resume, better="lower", point_every_s=0.0) as run:
+        trainer(SYSTEM)(run, on, Recipe())
+    return run
+
+
+def rewards(on: SimulatorGround, act: Callable[[Any, Any], int]) -> np.ndarray[Any, Any]:
+    """Of an episode on each of some test traces."""
+    env = ContentionEnv(traces=on.data_of.tests[:TRACES], cluster="2x4", slowdown=("pair-table",), **OPTIONS)
+    sums = np.zeros(TRACES)
+    for number in range(TRACES):
+        seen, _ = env.reset(seed=number, options={"trace": number})
+        over = False
+        while not over:
+            seen, reward, terminated, truncated, _ = env.step(np.int64(act(seen, env.action_masks())))
+            sums[number] += reward
+            over = terminated or truncated
+    return sums
+
+
+def test_it_learns_to_do_better_than_at_random(world: SimulatorGround, tmp_path: Path) -> None:
+    """By more than three standard errors of the differences trace by trace: luck does that once in some hundred times."""
+    run = train(tmp_path / "run", world)
+    network = Network(model_of(Environments(environments(Recipe(), world)), seed=0))
+    tensors, _ = weights.load(
+        run.best_folder, "tiny-sb3", system="tiny-sb3", encoder="toy/1", network=network.state_dict()
+    )
+    weights.fill(network, tensors)
+    rng = np.random.default_rng(0)
+    learned = rewards(world, lambda seen, mask: int(most_likely(network, seen[None], mask[None])[0]))
+    at_random = rewards(world, lambda _, mask: int(rng.choice(np.flatnonzero(mask))))
+    gain = learned - at_random
+    assert gain.mean() > 3 * gain.std(ddof=1) / TRACES**0.5
+    assert gain.mean() > 0.05 * abs(at_random.mean())
+
+
+class Failing:
+    """A ground on which the second validation fails."""
+
+    def __init__(self, on: SimulatorGround) -> None:
+        self._on, self._asked = on, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._on, name)
+
+    def validate(self, policy: Policy) -> Mapping[str, float]:
+        self._asked += 1
+        if self._asked == 2:
+            raise KeyboardInterrupt
+        return self._on.validate(policy)
+
+
+def test_it_goes_on_to_the_same_weights(world: SimulatorGround, tmp_path: Path) -> None:
+    alone = train(tmp_path / "alone", world)
+    broken: Any = Failing(world)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", broken)
+    run = train(tmp_path / "run", world, resume=True)
+    for kind in ("safetensors", "json"):
+        name = f"tiny-sb3.{kind}"
+        assert (run.best_folder / name).read_bytes() == (alone.best_folder / name).read_bytes()
+
+
+def test_it_says_how_learning_goes_and_leaves_nothing_in_tmp(
+    world: SimulatorGround, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    envs = Environments(environments(Recipe(), world))
+    envs.begin_with(range(ENVS))
+    model = model_of(envs, seed=0)
+    learn(model, 1)
+    assert {"value_loss", "policy_gradient_loss", "entropy_loss"} <= figures_of(model).keys()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_its_weights_are_judged_as_the_systems_own(world: SimulatorGround) -> None:
+    network = Network(model_of(Environments(environments(Recipe(), world)), seed=0))
+    figures = world.validate(policy(Recipe(), world, network))
+    assert figures[FIGURE] > 0

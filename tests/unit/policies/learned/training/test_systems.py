@@ -1,0 +1,97 @@
+"""Systems by their entry points, their scenes, and recipes from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from policies.errors import TrainingError
+from policies.learned.training.recipes import recipe_of
+from policies.learned.training.systems import Given, Jobs, Scene, find_ground, find_system, system_names
+from tests.unit.policies.learned.toy_system import SYSTEM, Recipe, scene
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Install a package that has these entry points of the group."""
+
+    def write(group: str, **entries: str) -> None:
+        info = tmp_path / "other-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+        lines = "".join(f"{name} = {value}\n" for name, value in entries.items())
+        (info / "entry_points.txt").write_text(f"[{group}]\n{lines}")
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    return write
+
+
+def test_a_system_of_another_package_is_found_by_its_name(install: Install) -> None:
+    install("headway.systems", toy="tests.unit.policies.learned.toy_system:SYSTEM")
+    assert "toy" in system_names()
+    assert find_system("toy") is SYSTEM
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("tests.unit.policies.learned.toy_system:Recipe", ["'bad'", "is no policies.learned.training.systems.System"]),
+        ("tests.unit.policies.learned.toy_system:NOTHING", ["'bad'", "cannot be loaded", "NOTHING"]),
+        ("no_such_package_at_all:SYSTEM", ["'bad'", "needs no_such_package_at_all", "pip install"]),
+    ],
+)
+def test_a_system_that_is_none_is_told(install: Install, value: str, words: list[str]) -> None:
+    install("headway.systems", bad=value)
+    with pytest.raises(TrainingError) as caught:
+        find_system("bad")
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_a_wrong_name_is_told_with_the_names_there_are(install: Install) -> None:
+    install("headway.systems", toy="tests.unit.policies.learned.toy_system:SYSTEM")
+    with pytest.raises(TrainingError, match=r"no system is named 'tory'; installed: .*toy"):
+        find_system("tory")
+
+
+def test_the_simulator_offers_the_ground() -> None:
+    ground = find_ground(scene(Recipe()), Given(cluster="2x4"))
+    assert ground.gpus == (4, 4)
+
+
+def test_a_recipe_from_the_command_line() -> None:
+    texts = ["rate=1e-3", "mix=heavy", "sizes=4/8", "careful=yes", "limit=2"]
+    assert recipe_of(SYSTEM, texts, rounds=9) == Recipe(
+        rounds=9, rate=1e-3, mix="heavy", sizes=(4, 8), careful=True, limit=2.0
+    )
+    assert recipe_of(SYSTEM) == Recipe()
+    assert recipe_of(SYSTEM, ["limit=none"]).limit is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["speed=1"], ["no field 'speed'", "rounds, rate, mix, sizes, careful, limit"]),
+        (["rate"], ["'rate'", "name=value"]),
+        (["rate="], ["'rate='", "name=value"]),
+        (["rate=fast"], ["rate cannot be 'fast'", "rate=0.5"]),
+        (["sizes=1/x"], ["sizes cannot be '1/x'", "sizes=1/2"]),
+        (["careful=maybe"], ["careful cannot be 'maybe'", "careful=false"]),
+        (["rounds=3"], ["--rounds", "twice"]),
+    ],
+)
+def test_a_wrong_setting_is_told(texts: list[str], words: list[str]) -> None:
+    with pytest.raises(TrainingError) as caught:
+        recipe_of(SYSTEM, texts, rounds=2)
+    assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("training", "validation"), [(range(2000), range(3000, 3005)), (range(10), range(9, 12)), ([5], [1000])]
+)
+def test_seeds_are_never_used_twice(training: range, validation: range) -> None:
+    with pytest.raises(ValueError, match="overlap"):
+        Scene(workloads=(Jobs("sched2"),), training_seeds=training, validation_seeds=validation)

@@ -1,0 +1,135 @@
+"""What reaches the log when something goes wrong again and again."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+import structlog
+
+from policies.serving.runtime.logs import Repeats, set_up_logging, short_traceback
+
+
+@pytest.fixture(params=["console", "json"])
+def log(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[structlog.BoundLogger, io.StringIO]]:
+    """A logger as every program sets it up, and what it writes."""
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    set_up_logging("info", request.param)
+    yield structlog.get_logger(), written
+    structlog.reset_defaults()
+
+
+def deep(depth: int) -> None:
+    secret = "a value of a variable"
+    if depth:
+        deep(depth - 1)
+    raise ValueError(f"{len(secret)} " + "x" * 10_000)
+
+
+def test_a_traceback_is_short_and_has_no_values_of_variables(
+    log: tuple[structlog.BoundLogger, io.StringIO],
+) -> None:
+    logger, written = log
+    try:
+        deep(200)
+    except ValueError:
+        logger.exception("failed")
+    text = written.getvalue()
+    assert "ValueError" in text
+    assert "a value of a variable" not in text.replace('secret = "a value of a variable"', "")
+    assert text.count("\n") < 70
+    assert len(text) < 20_000
+
+
+def test_the_same_failure_again_and_again_is_one_traceback_and_few_lines(
+    log: tuple[structlog.BoundLogger, io.StringIO],
+) -> None:
+    logger, written = log
+    for _ in range(1000):
+        try:
+            deep(3)
+        except ValueError:
+            logger.exception("failed")
+        logger.info("well")
+    text = written.getvalue()
+    assert text.count("Traceback (most recent call last)") == 1
+    assert text.count("failed") == 10
+    assert text.count("well") == 1000
+
+
+def test_after_a_minute_it_is_said_how_many_were_not_written() -> None:
+    now_s = 0.0
+    repeats, left = Repeats(lambda: now_s), []
+    for _ in range(25):
+        try:
+            left.append(repeats(None, "error", {"event": "failed"}))
+        except structlog.DropEvent:
+            continue
+    assert len(left) == 10
+    assert repeats(None, "error", {"event": "another"}) == {"event": "another"}
+    now_s = 61.0
+    assert repeats(None, "error", {"event": "failed"}) == {"event": "failed", "unlogged": 15}
+
+
+def test_kinds_without_end_fill_no_memory() -> None:
+    repeats = Repeats(lambda: 0.0)
+    for number in range(5000):
+        repeats(None, "warning", {"event": f"kind {number}"})
+    assert len(repeats._kinds) <= 1024
+
+
+def test_threads_that_log_at_once_neither_fail_nor_write_more_than_is_allowed() -> None:
+    repeats = Repeats(lambda: 0.0)
+    for number in range(1024):
+        repeats(None, "warning", {"event": f"old {number}"})
+
+    def flood(thread: int) -> int:
+        written = 0
+        for number in range(4000):
+            repeats(None, "warning", {"event": f"kind {thread} {number}"})
+            with suppress(structlog.DropEvent):
+                repeats(None, "warning", {"event": "the same"})
+                written += 1
+        return written
+
+    every_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert sum(threads.map(flood, range(8))) == 10
+    finally:
+        sys.setswitchinterval(every_s)
+    assert len(repeats._kinds) <= 1024
+
+
+def test_causes_are_shown_and_a_chain_without_end_is_cut() -> None:
+    error: Exception = ValueError("first")
+    for number in range(200):
+        try:
+            raise RuntimeError(f"cause {number}") from error
+        except RuntimeError as caught:
+            error = caught
+    text = short_traceback(error)
+    assert "cause 199" in text
+    assert "lines left out" in text
+    assert text.count("\n") < 70
+
+
+def test_json_lines_stay_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    set_up_logging("info", "json")
+    try:
+        structlog.get_logger().error("failed", exc_info=ValueError("oh"))
+    finally:
+        structlog.reset_defaults()
+    (line,) = written.getvalue().splitlines()
+    assert json.loads(line)["exception"] == "ValueError: oh"

@@ -1,0 +1,167 @@
+"""Records and locks: what makes a clean-up after a crash possible, and safe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm.errors import AlreadyRunningError, CommandError, MiniClusterError, PrerequisiteError
+from slurm.minicluster import teardown
+from slurm.minicluster.host import cgroups
+from slurm.minicluster.host.namespaces import tail
+from slurm.minicluster.record import Record, RecordStore, boot_id
+from slurm.processes import ProcessRef, run
+
+
+def record(**changes: object) -> Record:
+    values: dict[str, object] = {
+        "name": "demo",
+        "directory": "/nowhere",
+        "made_directory": True,
+        "nodes": ("n1", "n2"),
+        "gpus": 8,
+        "rate": "1gbit",
+        "cgroup": "none",
+        "subnet": "10.77.5.0/24",
+        "slurm_user": "slurm",
+        "boot_id": boot_id(),
+        "booted_at_s": 1.0,
+    }
+    return Record(**(values | changes))  # type: ignore[arg-type]
+
+
+def me() -> ProcessRef:
+    ref = ProcessRef.of(os.getpid())
+    assert ref is not None
+    return ref
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path)
+    written = record(holders={"n1": ProcessRef(5, 6)}, phase="up")
+    store.write(written)
+    assert store.read("demo") == written
+    assert store.names() == ["demo"]
+    store.remove("demo")
+    assert store.read("demo") is None
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"holders": {}, "nodes": [], "surprise": 1}'])
+def test_a_file_that_is_no_record_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "demo.json").write_text(text)
+    with pytest.raises(MiniClusterError, match=r"demo\.json: not a mini-cluster's record"):
+        RecordStore(tmp_path).read("demo")
+
+
+def test_a_name_has_one_owner_and_the_refusal_says_who(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path)
+    lock = store.lock("demo")
+    with pytest.raises(AlreadyRunningError, match=rf"process {os.getpid()} \("):
+        store.lock("demo")
+    assert str(os.getpid()) in (store.owner("demo") or "")
+    lock.release(remove=True)
+    assert store.owner("demo") is None
+    store.lock("demo").release(remove=True)
+    store.tidy()
+    assert not tmp_path.exists()
+
+
+def test_a_name_is_free_again_when_its_owner_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import time\nfrom pathlib import Path\nfrom slurm.minicluster.record import RecordStore\n"
+        f"lock = RecordStore(Path({str(tmp_path)!r})).lock('demo')\nprint('held', flush=True)\ntime.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"held\n"
+        assert RecordStore(tmp_path).owner("demo") is not None
+        owner.kill()
+    RecordStore(tmp_path).lock("demo").release(remove=True)
+
+
+def test_a_process_with_a_used_again_pid_is_another_process() -> None:
+    assert me().alive()
+    other = ProcessRef(os.getpid(), me().start_ticks - 1)
+    assert not other.alive()
+    assert not record(holders={"n1": other}).holds_anything()
+    assert record(holders={"n1": me()}).holds_anything()
+    assert not record(holders={"n1": me()}, boot_id="before a reboot").holds_anything()
+
+
+def test_a_zombie_counts_as_ended() -> None:
+    with subprocess.Popen(["true"]) as child:
+        ref = ProcessRef.of(child.pid)
+        assert ref is None or ref.wait_gone(60)
+
+
+def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    with pytest.raises(CommandError, match="no answer in 3 s"):
+        run(
+            "sh", "-c", 'sleep 60 & echo $! >"$1"; wait', "sh", str(pid_file), timeout_s=3.0
+        )  # it must have begun by then
+    child = ProcessRef.of(int(pid_file.read_text()))
+    assert child is None or child.wait_gone(60)
+
+
+def test_failures_carry_what_the_program_said() -> None:
+    with pytest.raises(CommandError, match="failed with status 3: oh no"):
+        run("sh", "-c", "echo oh no >&2; exit 3")
+    with pytest.raises(PrerequisiteError, match="no-such-program"):
+        run("no-such-program")
+
+
+def test_only_folders_with_the_marker_are_emptied(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    teardown.remove_files(tmp_path, whole=True)
+    assert (tmp_path / "file").exists()
+    (tmp_path / teardown.MARKER).touch()
+    (tmp_path / "link").symlink_to("/")
+    teardown.remove_files(tmp_path, whole=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def cgroup_tree(root: Path, kind: str) -> Path:
+    if kind == "v1":
+        for controller in ("freezer", "devices"):
+            (root / controller).mkdir()
+            (root / controller / "tasks").touch()
+    elif kind == "v2":
+        (root / "cgroup.controllers").touch()
+    return root
+
+
+@pytest.mark.parametrize(("kind", "auto"), [("v1", "v1"), ("v2", "v2"), ("empty", "none")])
+def test_auto_takes_the_cgroups_that_are_there(tmp_path: Path, kind: str, auto: str) -> None:
+    root = cgroup_tree(tmp_path, kind)
+    assert cgroups.decide("auto", root) == auto
+    assert cgroups.decide("none", root) == "none"
+
+
+def test_asking_for_cgroups_that_are_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PrerequisiteError, match=r"cgroup v2: .*hybrid"):
+        cgroups.decide("v2", cgroup_tree(tmp_path, "v1"))
+    with pytest.raises(PrerequisiteError, match=r"cgroup v1: .* is no v1 hierarchy"):
+        cgroups.decide("v1", tmp_path / "other")
+
+
+def test_the_tail_of_a_log_is_what_was_fatal(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert "was not written" in tail(log)
+    log.write_text("fine\nerror: small\nfatal: big\nfine\n")
+    assert tail(log).endswith("fatal: big")
+    assert "error: small" not in tail(log)
+
+
+def test_signals_wait_for_the_end_of_a_deletion() -> None:
+    program = (
+        "import os, signal\nfrom slurm.minicluster.teardown import signals_deferred\n"
+        "try:\n    with signals_deferred():\n        os.kill(os.getpid(), signal.SIGINT)\n        print('done')\n"
+        "except KeyboardInterrupt:\n    print('then interrupted')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == ["done", "then interrupted"]

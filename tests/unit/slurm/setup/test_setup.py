@@ -1,0 +1,274 @@
+"""headway-setup slurm: what it would change, and what it leaves alone."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from controller.base.config import load_settings
+from controller.slurm import installed_files as integration
+from controller.slurm.conf import read_slurm_conf
+from slurm.setup.cli import app
+from slurm.setup.files import default_slurm_conf, shipped_job_side, shipped_sources
+
+BARE = "ClusterName=lab\nSchedulerParameters=bf_interval=30\nPartitionName=gpu Nodes=ALL\n"
+
+
+class Site:
+    """A cluster's configuration folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.conf = folder / "slurm.conf"
+        self.conf.write_text(BARE)
+
+    def setup(self, *options: str) -> Result:
+        return CliRunner().invoke(app, ["slurm", "--slurm-conf", str(self.conf), *options])
+
+    def value(self, key: str) -> str:
+        return read_slurm_conf(self.conf).value(key)
+
+    def files(self) -> dict[str, str]:
+        return {
+            str(path.relative_to(self.folder)): path.read_text() for path in self.folder.rglob("*") if path.is_file()
+        }
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.mark.parametrize("options", [(), ("--check",), ("--check", "--json")])
+def test_looking_shows_the_change_and_writes_nothing(site: Site, options: tuple[str, ...]) -> None:
+    result = site.setup(*options)
+
+    assert result.exit_code == 1
+    assert "+SchedulerParameters=bf_interval=30,batch_sched_delay=0" in result.output
+    assert site.files() == {"slurm.conf": BARE}
+
+
+def test_applying_installs_everything_and_then_nothing_is_left_to_do(site: Site) -> None:
+    applied = site.setup("--apply", "--runtime-dir", "/run/elsewhere")
+
+    assert applied.exit_code == 0, applied.output
+    hook = site.folder / "headway" / "slurmctld_event.sh"
+    assert {key: site.value(key) for key in ("JobSubmitPlugins", "PrologSlurmctld", "EpilogSlurmctld")} == {
+        "JobSubmitPlugins": "lua",
+        "PrologSlurmctld": str(hook),
+        "EpilogSlurmctld": str(hook),
+    }
+    assert os.access(hook, os.X_OK)
+    for script in (hook, site.folder / "job_submit.lua"):
+        assert integration.runtime_dir_of(script.read_text()) == Path("/run/elsewhere")
+    again = site.setup("--check", "--runtime-dir", "/run/elsewhere")
+    assert (again.exit_code, "everything is in place" in again.output) == (0, True)
+
+
+def test_applying_twice_changes_nothing_more(site: Site) -> None:
+    site.setup("--apply")
+    before = site.files()
+
+    assert site.setup("--apply").exit_code == 0
+    assert site.files() == before
+
+
+def test_what_was_there_is_kept_beside_it_with_owner_and_mode(site: Site) -> None:
+    site.conf.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(site.conf, 1234, 4321)
+
+    answer = json.loads(site.setup("--apply", "--json").output)
+
+    (change,) = [change for change in answer["changes"] if change["path"] == str(site.conf)]
+    backup = Path(change["backup"])
+    assert backup.read_text() == BARE
+    for path in (site.conf, backup):
+        assert path.stat().st_mode & 0o777 == 0o640
+        assert os.geteuid() != 0 or (path.stat().st_uid, path.stat().st_gid) == (1234, 4321)
+
+
+def test_a_slurm_conf_behind_a_link_is_changed_there(site: Site) -> None:
+    real = site.folder / "real"
+    real.mkdir()
+    site.conf.rename(real / "cluster.conf")
+    site.conf.symlink_to(real / "cluster.conf")
+
+    assert site.setup("--apply").exit_code == 0
+    assert site.conf.is_symlink()
+    assert "JobSubmitPlugins=lua" in (real / "cluster.conf").read_text()
+    assert (site.folder / "job_submit.lua").is_file()
+
+
+def test_other_submit_plugins_stay_in_the_list(site: Site) -> None:
+    site.conf.write_text(BARE + "jobsubmitplugins=require_timelimit,partition # ours\n")
+
+    site.setup("--apply")
+
+    assert "jobsubmitplugins=require_timelimit,partition,lua # ours\n" in site.conf.read_text()
+
+
+def test_a_sites_own_lua_is_never_written_over(site: Site) -> None:
+    own = site.folder / "job_submit.lua"
+    own.write_text("-- the site's\n")
+
+    result = site.setup("--apply")
+
+    # Ours lies beside it, and the line that loads it is for the site to add
+    chained = site.folder / "headway.lua"
+    assert (result.exit_code, own.read_text()) == (1, "-- the site's\n")
+    assert f'dofile("{chained}")' in result.output.replace("\n", "")
+    assert integration.script_version(chained.read_text()) == integration.VERSION
+    own.write_text(f'-- the site\'s\ndofile("{chained}")\n')
+    assert site.setup("--check").exit_code == 0
+
+
+def test_a_line_that_is_commented_out_loads_nothing(site: Site) -> None:
+    (site.folder / "job_submit.lua").write_text('-- dofile("/etc/slurm/headway.lua")\n')
+
+    assert site.setup("--apply").exit_code == 1
+
+
+def test_an_older_script_of_ours_is_brought_up_to_date(site: Site) -> None:
+    site.setup("--apply")
+    script = site.folder / "job_submit.lua"
+    script.write_text("-- Headway job_submit.lua, version 0\n")
+
+    assert site.setup("--apply").exit_code == 0
+    assert integration.script_version(script.read_text()) == integration.VERSION
+
+
+@pytest.mark.parametrize("key", ["PrologSlurmctld", "EpilogSlurmctld", "TaskProlog"])
+def test_a_sites_own_hook_stays_and_the_way_to_call_ours_is_told(site: Site, key: str) -> None:
+    site.conf.write_text(BARE + f"{key}=/opt/site/hook.sh\n")
+
+    result = site.setup("--apply", "--task-prolog", str(site.folder / "task_prolog.sh"))
+
+    assert (result.exit_code, site.value(key)) == (1, "/opt/site/hook.sh")
+    assert f"needs you: {key}: {key} is /opt/site/hook.sh already" in result.output
+
+
+def test_a_sites_hook_that_calls_ours_is_fine(site: Site) -> None:
+    own = site.folder / "hook.sh"
+    own.write_text(f"#!/bin/sh\n{site.folder}/headway/slurmctld_event.sh\n")
+    site.conf.write_text(BARE + f"PrologSlurmctld={own}\nEpilogSlurmctld={own}\n")
+
+    assert site.setup("--apply").exit_code == 0
+
+
+def test_task_prolog_is_only_set_when_asked_for(site: Site) -> None:
+    plain = site.setup("--apply")
+    assert (plain.exit_code, site.value("TaskProlog")) == (0, "")
+    assert "TaskProlog is left alone" in plain.output
+
+    shared = site.folder / "shared" / "task_prolog.sh"
+    asked = site.setup("--apply", "--task-prolog", str(shared))
+    assert (asked.exit_code, site.value("TaskProlog")) == (0, str(shared))
+    assert os.access(shared, os.X_OK)
+    assert "every compute node" in asked.output
+
+
+def test_task_prolog_names_what_jobs_load_and_where_the_agent_listens(site: Site) -> None:
+    shared = site.folder / "task_prolog.sh"
+    site.setup("--apply", "--task-prolog", str(shared))
+    assert f"JOB_SIDE={shipped_job_side()}\n" in shared.read_text()
+    assert "JOB_SOCKET=/run/headway-agent/job.sock\n" in shared.read_text()
+
+    places = ("--job-side", "/shared/jobside", "--job-socket", "/run/elsewhere/job.sock")
+    assert site.setup("--apply", "--task-prolog", str(shared), *places).exit_code == 0
+    assert "JOB_SIDE=/shared/jobside\nJOB_SOCKET=/run/elsewhere/job.sock\n" in shared.read_text()
+    assert site.setup("--check", "--task-prolog", str(shared), *places).exit_code == 0
+
+
+@pytest.mark.parametrize("option", ["--runtime-dir", "--task-prolog", "--job-side", "--job-socket"])
+@pytest.mark.parametrize("path", ["here", "/with space", "/two:paths", "/$(reboot)"])
+def test_paths_that_scripts_cannot_hold_are_refused(site: Site, option: str, path: str) -> None:
+    result = site.setup("--apply", option, path)
+
+    assert result.exit_code == 2
+    assert f"{option} {path}: give an absolute path" in result.output
+    assert site.files() == {"slurm.conf": BARE}
+
+
+def test_a_scheduling_delay_that_the_site_chose_stays(site: Site) -> None:
+    site.conf.write_text("SchedulerParameters=batch_sched_delay=10\n")
+
+    result = site.setup("--apply")
+
+    assert site.value("SchedulerParameters") == "batch_sched_delay=10"
+    assert "batch_sched_delay=10: kept" in result.output
+
+
+@pytest.mark.parametrize(
+    ("before", "steps"),
+    [
+        (BARE, ["systemctl restart slurmctld"]),
+        ("PrologSlurmctld=/x\nEpilogSlurmctld=/x\n", ["scontrol reconfigure"]),
+    ],
+)
+def test_the_next_step_is_told(site: Site, before: str, steps: list[str]) -> None:
+    site.conf.write_text(before)
+
+    answer = json.loads(site.setup("--check", "--json").output)
+
+    assert [step.split("   ")[0] for step in answer["next_steps"][1:]] == steps
+
+
+def test_backup_slurmctlds_need_the_scripts_too(site: Site) -> None:
+    site.conf.write_text("SlurmctldHost=one\nSlurmctldHost=two\n")
+
+    steps = json.loads(site.setup("--check", "--json").output)["next_steps"]
+
+    assert steps[0].startswith("copy to every machine that slurmctld may run on (one, two): ")
+    assert str(site.folder / "job_submit.lua") in steps[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--slurm-conf", "/nonexistent/slurm.conf"), "/nonexistent/slurm.conf: no such file"),
+        (("--runtime-dir", "run"), "--runtime-dir run: give an absolute path"),
+    ],
+)
+def test_what_cannot_be_told_is_said_with_the_mend(site: Site, options: tuple[str, ...], problem: str) -> None:
+    result = site.setup(*options)
+    as_json = site.setup(*options, "--json")
+
+    assert (result.exit_code, as_json.exit_code) == (2, 2)
+    assert problem in result.output
+    assert problem in json.loads(as_json.output)["error"]
+
+
+def test_check_and_apply_are_one_or_the_other(site: Site) -> None:
+    assert site.setup("--check", "--apply").exit_code == 2
+
+
+def test_slurms_own_variable_names_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", "/somewhere/slurm.conf")
+
+    assert default_slurm_conf() == Path("/somewhere/slurm.conf")
+
+
+# --- what is shipped
+
+
+def test_the_example_settings_are_valid() -> None:
+    folder = Path(__file__).parents[4] / "slurm" / "plugin" / "example"
+
+    assert load_settings(folder / "controller.toml").policy_address == "unix:///run/headway-policy/policy.sock"
+
+
+def test_the_example_slurm_conf_needs_nothing_more_than_the_files(site: Site) -> None:
+    example = (Path(__file__).parents[4] / "slurm" / "plugin" / "example" / "slurm.conf").read_text()
+    site.conf.write_text(example.replace("/etc/slurm", str(site.folder)))
+
+    answer = json.loads(site.setup("--check", "--json").output)
+
+    assert [change["new"] for change in answer["changes"]] == [True, True]
+    assert answer["conflicts"] == []
+
+
+def test_scripts_are_found_where_the_package_is_installed() -> None:
+    assert shipped_sources().lua.startswith("-- Headway job_submit.lua, version")
