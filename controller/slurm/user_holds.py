@@ -115,7 +115,7 @@ class HoldFolder:
 
 def is_held_by_user(job: SlurmJob, holds: Holds) -> bool:
     """Whether one of these holds is for this job, or for its whole array."""
-    return bool(holds) and any(holds.get(name, 0.0) >= _oldest(job) for name in _names(job))
+    return bool(holds) and any(name in holds and holds[name] >= _oldest(job) for name in _names(job))
 
 
 def _names(job: SlurmJob) -> tuple[str, ...]:

@@ -105,6 +105,9 @@ class MiniClusterBench:
     async def user_release(self, key: JobKey) -> None:
         await self._run("scontrol", "release", key.job_id, user=self._user)
 
+    async def operator_requeue(self, key: JobKey) -> None:
+        await self._run("scontrol", "requeue", key.job_id)
+
     async def cancel(self, key: JobKey) -> None:
         await self._run("scancel", key.job_id)
 

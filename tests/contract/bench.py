@@ -133,6 +133,9 @@ class SlurmBench(Protocol):
     async def operator_hold(self, key: JobKey) -> None:
         """scontrol hold, as root."""
 
+    async def operator_requeue(self, key: JobKey) -> None:
+        """scontrol requeue, as root."""
+
     async def cancel(self, key: JobKey) -> None:
         """scancel."""
 

@@ -61,6 +61,13 @@ class Stopping:
         other = job_of(await bench.client.snapshot(), key.job_id.replace("_0", "_1"))
         assert (other.phase, other.restarts) == (Phase.RUNNING, 0)
 
+    async def test_a_hold_of_a_running_job_outlives_a_requeue(self, bench: SlurmBench) -> None:
+        key, before = await submit_running(bench, Order(gres=1))
+        await bench.user_hold(key)
+        await bench.operator_requeue(key)
+        job = await requeued(bench, before)
+        assert (job.held, job.reason) == (True, "JobHeldUser")
+
     async def test_ended_jobs_are_never_started_again(self, bench: SlurmBench) -> None:
         key = await bench.submit(Order(gres=1, duration_s=1))
         await bench.wait_until(lambda now: ended(now, key))

@@ -79,6 +79,9 @@ class EmbeddedBench:
     async def operator_hold(self, key: JobKey) -> None:
         self.slurm.admin_hold(key.job_id)
 
+    async def operator_requeue(self, key: JobKey) -> None:
+        self.slurm.requeue(key.job_id)
+
     async def cancel(self, key: JobKey) -> None:
         self.slurm.cancel(key.job_id)
 

@@ -15,7 +15,7 @@ from controller.slurm.embedded.ctld import commands
 from controller.slurm.embedded.ctld.job import HELD_BY_ADMIN, HELD_BY_USER, Job, Submission, sbatch_request
 from controller.slurm.embedded.ctld.plugin import SubmitPlugin, Wake, wake_nobody
 from controller.slurm.embedded.ctld.records import Reservation
-from controller.slurm.embedded.ctld.slurmctld import Slurmctld
+from controller.slurm.embedded.ctld.slurmctld import Accounting, Slurmctld
 from controller.slurm.embedded.description import ClusterDescription, JobDescription
 from controller.slurm.embedded.faults import Faults
 from controller.slurm.embedded.view import key_of
@@ -38,10 +38,13 @@ class EmbeddedSlurm:
         lease: Callable[[], Lease | None] | None = None,
         wake: Wake = wake_nobody,
         holds: HoldFolder | None = None,
+        accounting: Accounting | None = None,
     ) -> None:
         self.clock = clock or RealClock()
         self.faults = Faults()
         self._ctld = Slurmctld(description or ClusterDescription(), self.clock, wake)
+        if accounting is not None:
+            self._ctld.accounting = accounting
         self._plugin = SubmitPlugin(lease, wake, holds) if lease is not None else None
         self._runner: asyncio.Task[None] | None = None
         self.client = EmbeddedClient(self._ctld, self.clock, self.faults)

@@ -95,7 +95,10 @@ def release(ctld: Slurmctld, job: Job) -> str | None:
 
 
 def requeue(ctld: Slurmctld, job: Job, held: bool) -> str | None:
-    """scontrol requeue and requeuehold. Ended jobs that are still in memory are started over, as Slurm does."""
+    """scontrol requeue and requeuehold. Ended jobs that are still in memory are started over, as Slurm does.
+
+    A job that was held while it ran stays held (measured on 22.05, for holds of its user and of an operator).
+    """
     if job.phase is Phase.PENDING:
         return "Job is pending execution"
     if not job.requeue or not job.submission.batch:
@@ -105,7 +108,7 @@ def requeue(ctld: Slurmctld, job: Job, held: bool) -> str | None:
     job.restarts += 1
     if held:
         job.priority = 0
-    after = Requeue.HELD if held else Requeue.FREE
+    after = Requeue.HELD if job.held else Requeue.FREE
     if job.phase is Phase.ENDED:
         job.after = after
         ctld.back_into_queue(job)

@@ -26,6 +26,13 @@ from controller.slurm.embedded.description import ClusterDescription
 _FATAL_SIGNALS = frozenset({"HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "ALRM", "TERM", "XCPU"})
 _IDLE_WAIT_S = 3600.0
 
+Accounting = Callable[[str, Job], None]
+"""Receives each start ("START") and each end (the job's end state, or "REQUEUED") of a run, as Slurm's accounting does."""
+
+
+def _account_nothing(what: str, job: Job) -> None:
+    """Accounting of a cluster that keeps none."""
+
 
 class Slurmctld(Records):
     """Records and life cycle. Invariant: `_progress` has the jobs that run or are suspended, and nobody else."""
@@ -43,6 +50,7 @@ class Slurmctld(Records):
         self._pass_planned = False
         self._backfill_planned = False
         self._changed = asyncio.Event()
+        self.accounting: Accounting = _account_nothing
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -119,6 +127,7 @@ class Slurmctld(Records):
         job.start_time_s, job.end_time_s = self.now_s, None
         job.run += 1
         job.starts.append((self.now_s, shares))
+        self.accounting("START", job)
         run = job.run
         self.after(self.delays.launch_s, lambda: self._launched(job, run))
 
@@ -205,6 +214,7 @@ class Slurmctld(Records):
         job.phase, job.state, job.allocated = Phase.ENDED, verdict, ()
         job.end_time_s = self.now_s if job.end_time_s is None else job.end_time_s
         self.outcomes[job.job_id] = verdict
+        self.accounting(verdict, job)
         ended_s = self.now_s
         self.after(self.delays.min_job_age_s, lambda: self._forget(job, ended_s))
         self.kick()
@@ -217,6 +227,7 @@ class Slurmctld(Records):
     def back_into_queue(self, job: Job) -> None:
         """Pending again, under its old request and with a begin time in the future."""
         held = job.after is Requeue.HELD
+        self.accounting("REQUEUED", job)
         self.outcomes.pop(job.job_id, None)
         job.run += 1
         begin_s = float(int(self.now_s)) + self.delays.requeue_s + 1.0

@@ -502,3 +502,10 @@ def test_a_hold_is_kept_until_nothing_is_left_to_do(record, left):
 def test_a_hold_of_another_job_with_the_same_id_does_not_count(since_s, restarts, theirs):
     record = replace(HELD, restarts=restarts)
     assert is_held_by_user(record, {"7": HELD.key.submit_time_s + since_s}) == theirs
+
+
+def test_a_hold_of_one_job_says_nothing_of_a_requeued_one():
+    """A requeued job may have holds of any age: but only its own."""
+    requeued = job("15", submit=1000, restarts=1)
+    assert not is_held_by_user(requeued, {"7": 999.0})
+    assert is_held_by_user(requeued, {"15": 1.0})

@@ -1,0 +1,100 @@
+"""`python -m tests.campaign --runs N --seed S`: play stories, print what was broken, and keep the shortened stories."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+from tests.campaign.defects import DEFECTS
+from tests.campaign.generate import make_story
+from tests.campaign.many import Tally, be_quiet, run
+from tests.campaign.model import Promise
+from tests.campaign.play import play
+from tests.campaign.shrink import shrink
+from tests.campaign.story import Story, read_story
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command. Returns 1 when a promise was broken."""
+    options = _parser().parse_args(arguments)
+    if options.story is not None:
+        return _one(read_story(options.story), options.defect)
+    tally = run(range(options.seed, options.seed + options.runs), options.processes, options.defect, quiet=options.json)
+    if options.json:
+        print(json.dumps(_record(tally)))
+    else:
+        _print(tally)
+    if tally.violations and options.keep is not None:
+        _keep(tally, options.keep)
+    return 1 if tally.violations else 0
+
+
+def _one(story: Story, defect: str) -> int:
+    be_quiet()
+    with DEFECTS[defect]() if defect else nullcontext():
+        played = play(story)
+    for violation in played.violations:
+        print(violation)
+    print(f"{len(story.steps)} steps, {played.jobs} jobs, {len(played.violations)} violations")
+    return 1 if played.violations else 0
+
+
+def _record(tally: Tally) -> dict[str, object]:
+    return {
+        "runs": tally.runs,
+        "operations": tally.operations,
+        "jobs": tally.jobs,
+        "starts": tally.starts,
+        "virtual_hours": round(tally.virtual_s / 3600, 1),
+        "faults": dict(sorted(tally.faults.items())),
+        "violations": [{"seed": seed, "text": text} for seed, text in tally.violations],
+    }
+
+
+def _print(tally: Tally) -> None:
+    print(f"\n{tally.runs} stories, {tally.operations} operations, {tally.jobs} jobs, {tally.starts} starts, "
+          f"{tally.virtual_s / 3600:.0f} hours of virtual time")  # fmt: skip
+    for name, count in sorted(tally.faults.items()):
+        print(f"  {name:28} {count:7}")
+    print(f"{len(tally.violations)} violations")
+    for seed, text in tally.violations[:50]:
+        print(f"  seed {seed}: {text[:600]}")
+
+
+def _keep(tally: Tally, folder: Path) -> None:
+    """Shorten the first story of each promise that was broken, and write it down."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done: set[str] = set()
+    for seed, text in tally.violations:
+        name = text[1 : text.index("]")]
+        if name in done:
+            continue
+        done.add(name)
+        path = folder / f"{name.lower()}-{seed}.json"
+        short = shrink(make_story(seed), Promise[name])
+        short.write(path)
+        print(f"{path}: {len(short.steps)} steps; play it by `python -m tests.campaign --story {path}`")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
+    parser.add_argument("--runs", type=int, default=100, metavar="N", help="number of stories (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="seed of the first story; the next has the next number"
+    )
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="stories at a time")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="write the shortened story of each broken promise there"
+    )
+    parser.add_argument("--story", type=Path, metavar="FILE", help="play this story instead")
+    parser.add_argument("--defect", choices=sorted(DEFECTS), default="", help="put a known defect back first")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,367 @@
+"""The world of one story: an embedded Slurm, a whole controller and a watchdog as processes, agents, users and a model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+
+from controller.base.config import ControllerSettings
+from controller.base.errors import PolicyUnavailableError
+from controller.base.lease import Lease, is_stale, read_lease
+from controller.cycle.decide import Decider, PolicyEndpoint
+from controller.daemon.daemon import Controller
+from controller.daemon.wake_pipe import WakePipe
+from controller.daemon.watchdog import Watchdog
+from controller.preempt.service import drive_preemptions
+from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob, SlurmSnapshot
+from controller.slurm.embedded import (
+    ClusterDescription,
+    EmbeddedSlurm,
+    NodeDescription,
+    PartitionDescription,
+    Submission,
+    sbatch_request,
+)
+from controller.slurm.embedded.ctld.job import Job
+from controller.slurm.user_holds import HoldFolder
+from controller.state.journal import Journal
+from controller.state.journal_salvage import read_originals
+from policies.api import load_policy
+from policies.serving.runtime.sdnotify import Notifier
+from tests.campaign.fleet import Fleet
+from tests.campaign.model import Model, Promise
+from tests.campaign.policy import StoryEndpoint
+from tests.campaign.processes import Process
+from tests.campaign.story import JobSpec, Story
+from tests.campaign.virtual_loop import LoopClock, VirtualLoop
+
+_RETURN_S = 0.003
+"""The way of an answer from slurmctld: a process that is killed meanwhile never hears what was done."""
+_WATCHDOG_EVERY_S = 10.0
+STALE_AFTER_S = 15.0
+
+
+class _Client:
+    """The client of one process: every answer takes a moment, and the model hears of what it is about to do."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._client = cluster.slurm.client
+
+    def __getattr__(self, name: str) -> Any:
+        verb: Callable[..., Any] = getattr(self._client, name)
+
+        async def call(*arguments: Any) -> Any:
+            before = getattr(self._cluster, f"before_{name}", None)
+            if before is not None:
+                before(arguments[0])
+            answer = await verb(*arguments)
+            await asyncio.sleep(_RETURN_S)
+            return answer
+
+        return call
+
+
+class Cluster:
+    """Everything of a story that is not a step. Made within the story's event loop."""
+
+    def __init__(self, story: Story, folder: Path, loop: VirtualLoop) -> None:
+        self.story, self.folder, self.loop = story, folder, loop
+        self.slurm_clock, self.clock = LoopClock(loop), LoopClock(loop)
+        names = [f"n{number}" for number in range(1, story.nodes + 1)]
+        self.model = Model(self.slurm_clock.monotonic)
+        self.model.features = {name: frozenset({"fast"} if name in {"n1", "n2"} else set()) for name in names}
+        self.settings = ControllerSettings(
+            partitions=("dl",),
+            runtime_dir=folder,
+            state_dir=folder / "state",
+            stale_after_s=STALE_AFTER_S,
+            start_grace_s=5.0,
+            preemption="automatic" if story.preemption else "off",
+            preemption_within_s=10.0,
+            preemption_still_s=20.0,
+            preemption_min_run_s=5.0,
+            preemption_cooldown_s=10.0,
+        )
+        self.settings.state_dir.mkdir()
+        self.holds = HoldFolder(self.settings.holds_path)
+        self.holds.make()
+        self._wake_fd: int | None = None
+        self.slurm = EmbeddedSlurm(
+            _description(story, names),
+            self.slurm_clock,
+            lease=self._lease,
+            wake=self._wake,
+            holds=self.holds,
+            accounting=self._account,
+        )
+        self.fleet = Fleet(names, self.slurm_clock.monotonic, self.slurm_clock.now)
+        self.endpoints = {name: StoryEndpoint(name) for name in (story.policy, "srtf", "fifo-skip")}
+        self.current_policy = story.policy
+        self.ids: dict[int, list[str]] = {}
+        """Label → ids of its jobs."""
+        self.process = Process("controller")
+        self.process.alive = False
+        self.controller: Controller | None = None
+        self.watchdog = Process("watchdog")
+        self._dead: list[Process] = []
+        """Kept, so that Python does not close their coroutines, which would carry out their `finally`."""
+        self._restart_at_s = 0.0
+        self.exits: list[BaseException] = []
+        """Errors with which the controller has ended by itself."""
+
+    # --- processes
+
+    def start_controller(self) -> None:
+        """As systemd would, unless it runs."""
+        if self.process.alive and not self.process.ended:
+            return
+        self._dead.append(self.process)
+        self.process = Process("controller")
+        self.process.on_death(self._controller_died)
+        self.process.start(self._run_controller(self.process))
+
+    async def supervise(self) -> None:
+        """What systemd does: the controller is started again when it has died or ended, for ever."""
+        while True:
+            await asyncio.sleep(0.25)
+            gone = not self.process.alive or self.process.ended
+            if gone and self.clock.monotonic() >= self._restart_at_s:
+                self.note_exit()
+                self.start_controller()
+
+    def note_exit(self) -> None:
+        """Remember the error with which the controller ended, if it did."""
+        main = self.process.main
+        if self.process.ended and main is not None and not main.cancelled() and (error := main.exception()) is not None:
+            self.exits.append(error)
+
+    def restart_in(self, seconds: float) -> None:
+        """Not before so many seconds from now is a controller that has gone started again."""
+        self._restart_at_s = self.clock.monotonic() + seconds
+
+    def limit_journal(self, *, full: bool) -> None:
+        """Whether nothing can be added to the journal: the controller's disk is full. A process that starts has no limit."""
+        journal: Journal | None = next(iter(self.process.resources), None)
+        if journal is not None and self.process.alive and not self.process.ended:
+            with suppress(sqlite3.Error):
+                pages = journal._file.db.execute("PRAGMA page_count").fetchone()[0]
+                journal._file.db.execute(f"PRAGMA max_page_count = {pages if full else 1 << 30}")
+
+    def set_journal_version(self, version: int) -> None:
+        """As another version of Headway would have left it. Only while no controller runs."""
+        with suppress(sqlite3.Error), closing(sqlite3.connect(self.settings.journal_path)) as db:
+            db.execute(f"PRAGMA user_version = {version}")
+
+    def start_watchdog(self) -> None:
+        """As its timer would."""
+        self._dead.append(self.watchdog)
+        self.watchdog = Process("watchdog")
+        self.watchdog.start(self._run_watchdog())
+
+    async def _run_controller(self, process: Process) -> None:
+        async with AsyncExitStack() as stack:
+            journal = Journal(self.settings.journal_path)
+            stack.callback(journal.close)
+            wake = WakePipe(self.settings.wake_path)
+            stack.callback(wake.close)
+            process.resources = (journal, wake)
+            decider = Decider(
+                self.endpoints[self.current_policy],
+                load_policy("fifo-skip"),
+                self.settings.policy_deadline_s,
+                self.clock,
+            )
+            client: Any = _Client(self)
+            controller = Controller(self.settings, client, decider, journal, self.clock, connect=self._connect)
+            controller.preempting._monotonic = self.clock.monotonic
+            reports: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+            await stack.enter_async_context(drive_preemptions(controller.preempting, None, controller.tasks))
+            await stack.enter_async_context(controller.tasks.running("reports", lambda: _take_in(reports)))
+            controller.preempting.serve(self.fleet)
+            manager = controller.preempting
+            self.fleet.attach(
+                lambda node, report: reports.put_nowait(lambda: manager.on_report(node, report)),
+                lambda node: reports.put_nowait(lambda: manager.on_connected(node)),
+            )
+            stack.callback(self.fleet.detach)
+            self.controller = controller
+            await controller.run(wake, Notifier({}))
+
+    def _controller_died(self) -> None:
+        """What the kernel does for a process that is killed."""
+        self.fleet.detach()
+        self.controller = None
+        if self.process.resources:
+            journal, wake = self.process.resources
+            with suppress(Exception):
+                journal._file.db.close()
+                if journal._file._lock is not None:
+                    journal._file._lock()
+            wake.close()
+            wake._fds.clear()  # the numbers may be others' files by the time that Python closes what is left of the process
+        self._close_wake()
+
+    async def _run_watchdog(self) -> None:
+        client: Any = _Client(self)
+        while True:
+            await asyncio.sleep(_WATCHDOG_EVERY_S)
+            watchdog = Watchdog(
+                client,
+                self.settings.lease_path,
+                lambda: read_originals(self.settings.journal_path),
+                self.clock,
+                confirm_s=3.0,
+                holds=self.holds,
+            )
+            with suppress(Exception):
+                await watchdog.look()
+
+    def _connect(self, address: str) -> PolicyEndpoint:
+        name = address.removeprefix("story:")
+        if name not in self.endpoints:
+            raise PolicyUnavailableError(f"{address}: unreachable")
+        return self.endpoints[name]
+
+    # --- what Slurm does
+
+    def _lease(self) -> Lease | None:
+        return read_lease(self.settings.lease_path)
+
+    @property
+    def lease_is_fresh(self) -> bool:
+        """Whether Slurm's plugin takes the controller for alive."""
+        return not is_stale(self._lease(), self.slurm_clock.now())
+
+    def _wake(self, line: str) -> None:
+        if self._wake_fd is None:
+            with suppress(OSError):
+                self._wake_fd = os.open(self.settings.wake_path, os.O_WRONLY | os.O_NONBLOCK)
+        if self._wake_fd is not None:
+            try:
+                os.write(self._wake_fd, f"{line}\n".encode())
+            except OSError:
+                self._close_wake()
+
+    def _close_wake(self) -> None:
+        if self._wake_fd is not None:
+            os.close(self._wake_fd)
+            self._wake_fd = None
+
+    def _account(self, what: str, job: Job) -> None:
+        self.model.account(what, job)
+        if what == "START":
+            expected = self.model.jobs.get(job.job_id)
+            if expected is not None and expected.spec.trains:
+                self.fleet.started(job)
+
+    # --- what Headway is about to do, for the model
+
+    def before_release(self, keys: Sequence[JobKey]) -> None:
+        """A hold that comes from now on may come too late."""
+        for key in keys:
+            expected = self.model.jobs.get(key.job_id)
+            if expected is not None:
+                expected.releasing_since_s = self.model.time_s
+
+    def before_requeue_hold(self, keys: Sequence[JobKey]) -> None:
+        """Headway stops jobs: only those that it was asked to stop, and only where they have saved."""
+        for key in keys:
+            found = self.find(key.job_id)
+            expected = self.model.jobs.get(key.job_id)
+            if found is None or expected is None or not found.phase.holds_nodes:
+                continue
+            expected.requeues += 1
+            row = self._preemption_of(found)
+            if row is None:
+                self.model.broken(Promise.RUNS_ONCE, key.job_id, "is stopped, though no preemption of it is open")
+            elif not row.force and self.fleet.standing(key.job_id) is False and found.phase is Phase.RUNNING:
+                self.model.broken(Promise.STOPPED_SAVED, key.job_id, "is stopped while it trains on")
+
+    def _preemption_of(self, job: Job) -> Any:
+        if self.controller is None or job.raw_id is None:
+            return None
+        return self.controller.preempting.open.get(job.raw_id)
+
+    # --- what users and operators see
+
+    def find(self, job_id: str) -> Job | None:
+        """slurmctld's record."""
+        with suppress(Exception):
+            return self.slurm.job(job_id)
+        return None
+
+    def snapshot_job(self, job_id: str) -> SlurmJob | None:
+        """The job as the controller's last snapshot has it."""
+        last: SlurmSnapshot | None = None if self.controller is None else self.controller.newest_snapshot
+        if last is None:
+            return None
+        found = [job for job in last.jobs if job.key.job_id == job_id]
+        return max(found, key=lambda job: job.key.submit_time_s, default=None)
+
+    def submit(self, spec: JobSpec) -> None:
+        """sbatch. Raises SlurmError."""
+        keys = self.slurm.submit_all(submission_of(spec, self.ids, self.slurm_clock.now()))
+        self.ids[spec.label] = [key.job_id for key in keys]
+        for key in keys:
+            self.model.submitted(key.job_id, spec)
+
+    def jobs_of(self, label: int) -> list[str]:
+        """Ids of the jobs of a submission that the model knows."""
+        return [job_id for job_id in self.ids.get(label, ()) if job_id in self.model.jobs]
+
+
+async def _take_in(reports: asyncio.Queue[Callable[[], None]]) -> None:
+    while True:
+        (await reports.get())()
+
+
+def submission_of(spec: JobSpec, ids: Mapping[int, list[str]], now_s: float) -> Submission:
+    """The sbatch of a step."""
+    if spec.gpus_in_all is not None:
+        asked = sbatch_request(gpus=spec.gpus_in_all, nodes=(spec.nodes, spec.most_nodes or spec.nodes))
+    else:
+        asked = sbatch_request(gpus_per_node=spec.gpus_per_node, nodes=spec.nodes)
+    after = [f"{kind}:{ids[label][0].split('_')[0]}" for kind, label in spec.after if label in ids]
+    traps = {"TERM"} if spec.ignores_term else set()
+    return Submission(
+        request=asked,
+        duration_s=spec.duration_s,
+        user=spec.user,
+        partition="dl" if spec.managed else "other",
+        time_limit_s=spec.time_limit_s,
+        hold=spec.hold,
+        begin_time_s=None if spec.begin_in_s is None else now_s + spec.begin_in_s,
+        dependency=",".join(after),
+        array=tuple(range(spec.array)),
+        throttle=spec.throttle,
+        features=spec.feature,
+        requeue=spec.requeue,
+        exit_code=spec.exit_code,
+        comment="headway=preemptible" if spec.preemptible else "",
+        traps=frozenset(traps | ({"USR1"} if spec.preemptible else set())),
+        unfit_nodes=frozenset(spec.unfit),
+        free_choice_only=spec.free_choice_only,
+    )
+
+
+def _description(story: Story, names: list[str]) -> ClusterDescription:
+    fast, others = names[:2], names[2:]
+    kinds = [NodeDescription(names=",".join(fast), gpus=story.gpus, features=("fast",))]
+    if others:
+        kinds.append(NodeDescription(names=",".join(others), gpus=story.gpus))
+    return ClusterDescription(
+        nodes=tuple(kinds),
+        partitions=(PartitionDescription(name="dl"), PartitionDescription(name="other")),
+        delays={"call_s": 0.01, "requeue_s": 5.0, "min_job_age_s": 60.0},  # type: ignore[arg-type]
+    )
+
+
+def gpus_of(request: ResourceRequest) -> int:
+    """GPUs of a request, all nodes together."""
+    return (request.gpus_per_job or 0) + (request.gpus_per_node or 0) * request.min_nodes

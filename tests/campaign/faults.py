@@ -1,0 +1,151 @@
+"""What breaks in a story. Each is a step's verb; `mend` undoes them all."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from tests.campaign.cluster import Cluster
+
+Fault = Callable[..., None]
+
+
+def kill_controller(cluster: Cluster, awaits: int, back_in_s: float) -> None:
+    """kill -9 at the await of that number from now on; systemd starts another one."""
+    cluster.process.kill_after(awaits)
+    cluster.restart_in(back_in_s)
+
+
+def stop_controller(cluster: Cluster, seconds: float) -> None:
+    """SIGSTOP, and SIGCONT after a while."""
+    process = cluster.process
+    process.stop()
+    asyncio.get_running_loop().call_later(seconds, process.cont)
+
+
+def kill_watchdog(cluster: Cluster, awaits: int) -> None:
+    """kill -9 of the watchdog; its timer starts another one."""
+    dying = cluster.watchdog
+    dying.on_death(cluster.start_watchdog)
+    dying.kill_after(awaits)
+
+
+def machine_sleeps(cluster: Cluster, seconds: float) -> None:
+    """Everything stands still, and time has passed."""
+    cluster.loop.pass_over(seconds)
+
+
+def slurmctld_away(cluster: Cluster, seconds: float) -> None:
+    """slurmctld answers nobody for a while."""
+    away = cluster.slurm.faults.unavailable()
+    away.__enter__()
+    asyncio.get_running_loop().call_later(seconds, lambda: away.__exit__(None, None, None))
+
+
+def slurmctld_crashes(cluster: Cluster, lose_newest: int, away_s: float) -> None:
+    """kill -9 of slurmctld, which has lost its newest jobs when it is back."""
+    for key in cluster.slurm.crash_slurmctld(lose_newest, away_s):
+        cluster.model.forgotten(key.job_id)
+        for ids in cluster.ids.values():
+            if key.job_id in ids:
+                ids.remove(key.job_id)
+
+
+def request_lost(cluster: Cluster, verb: str) -> None:
+    """The next request of that verb does not reach slurmctld."""
+    cluster.slurm.faults.lose_request(verb)
+
+
+def reply_lost(cluster: Cluster, verb: str) -> None:
+    """The next answer to that verb is lost."""
+    cluster.slurm.faults.lose_reply(verb)
+
+
+def cut_short(cluster: Cluster, verb: str, jobs: int) -> None:
+    """The next request of that verb is carried out for its first jobs only."""
+    cluster.slurm.faults.cut_short(verb, jobs)
+
+
+def refused(cluster: Cluster, verb: str) -> None:
+    """The next request of that verb is refused."""
+    cluster.slurm.faults.refuse_next(verb, "Unable to contact slurm controller (connect failure)")
+
+
+def slow(cluster: Cluster, verb: str, seconds: float, lasts_s: float) -> None:
+    """That verb takes long for a while."""
+    cluster.slurm.faults.slow(verb, seconds)
+    asyncio.get_running_loop().call_later(lasts_s, lambda: cluster.slurm.faults.slow(verb, 0.0))
+
+
+def policy_fails(cluster: Cluster, mood: str, seconds: float) -> None:
+    """The policy server is away, slow, sick, or answers rubbish for a while."""
+    endpoint = cluster.endpoints[cluster.current_policy]
+    endpoint.mood = mood
+
+    def again() -> None:
+        endpoint.mood = "well"
+        endpoint.connection += 1
+
+    asyncio.get_running_loop().call_later(seconds, again)
+
+
+def agent_killed(cluster: Cluster, node: str, seconds: float) -> None:
+    """The agent of a node is away for a while."""
+    cluster.fleet.leave(node)
+    asyncio.get_running_loop().call_later(seconds, lambda: cluster.fleet.come(node))
+
+
+def node_crashes(cluster: Cluster, node: str, seconds: float) -> None:
+    """A node is gone, with its jobs, for a while."""
+    for expected in cluster.model.jobs.values():
+        if expected.running and node in expected.nodes:
+            expected.requeues += 1
+    cluster.slurm.node_down(node)
+    asyncio.get_running_loop().call_later(seconds, lambda: cluster.slurm.node_resume(node))
+
+
+def clock_jumps(cluster: Cluster, seconds: float, lasts_s: float) -> None:
+    """The clock of the controller's machine is set wrong, and set right after a while."""
+    cluster.clock.offset_s += seconds
+
+    def right() -> None:
+        cluster.clock.offset_s -= seconds
+
+    asyncio.get_running_loop().call_later(lasts_s, right)
+
+
+def disk_full(cluster: Cluster, seconds: float) -> None:
+    """Nothing can be added to the journal for a while: SQLite's own limit says so."""
+    cluster.limit_journal(full=True)
+    asyncio.get_running_loop().call_later(seconds, lambda: cluster.limit_journal(full=False))
+
+
+def journal_damaged(cluster: Cluster, seed: int, back_in_s: float) -> None:
+    """The controller is killed, and bytes of its journal are overwritten before it starts again."""
+    cluster.process.kill()
+    chance = random.Random(seed)
+    for path in sorted(cluster.settings.state_dir.glob("journal.sqlite*")):
+        data = bytearray(path.read_bytes())
+        if data and path.name in {"journal.sqlite", "journal.sqlite-wal"}:
+            for _ in range(20):
+                data[chance.randrange(len(data))] = chance.randrange(256)
+            path.write_bytes(bytes(data))
+    cluster.restart_in(back_in_s)
+
+
+def journal_of_another_version(cluster: Cluster, version: int, back_in_s: float) -> None:
+    """The controller is killed, and its journal says that it is of another version."""
+    cluster.process.kill()
+    cluster.set_journal_version(version)
+    cluster.restart_in(back_in_s)
+
+
+FAULTS: dict[str, Fault] = {
+    call.__name__: call
+    for call in (
+        kill_controller, stop_controller, kill_watchdog, machine_sleeps, slurmctld_away, slurmctld_crashes, request_lost,
+        reply_lost, cut_short, refused, slow, policy_fails, agent_killed, node_crashes, clock_jumps, disk_full, journal_damaged,
+        journal_of_another_version,
+    )
+}  # fmt: skip

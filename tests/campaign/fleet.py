@@ -1,0 +1,186 @@
+"""The agents of a story, and the ranks that train in its jobs. Deterministic; they outlive the controller that they talk to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from controller.agents.server import NodeStatus
+from controller.slurm.client import Phase
+from controller.slurm.embedded.ctld.job import Job
+from protos.headway.v1 import agent_pb2
+
+NS = 1_000_000_000
+REPORT_EVERY_S = 5.0
+_ANSWER_AFTER_S = 0.2
+_STEPS_PER_S = 1.0
+
+Deliver = Callable[[str, agent_pb2.AgentReport], None]
+
+
+@dataclass(slots=True)
+class Training:
+    """One run of a job whose ranks save when they are asked. Invariant: while it stands, its steps are those that it has saved."""
+
+    job: Job
+    restart: int
+    began_s: float
+    began_step: int
+    stands_at: int | None = None
+    stands_until_s: float = 0.0
+    saved: int | None = None
+    asked: dict[str, set[str]] = field(default_factory=dict)
+    """Save id → nodes that have heard of it."""
+
+    def steps(self, now_s: float) -> int:
+        """Steps done."""
+        if self.stands_at is not None and now_s < self.stands_until_s:
+            return self.stands_at
+        if self.stands_at is not None:
+            self.train_on(self.stands_until_s)
+        return self.began_step + int((now_s - self.began_s) * _STEPS_PER_S)
+
+    def stand(self, now_s: float, still_s: float) -> int:
+        """Save, and stand still so long at the most; the step."""
+        self.stands_at = self.saved = self.steps(now_s)
+        self.stands_until_s = now_s + still_s
+        return self.stands_at
+
+    def train_on(self, now_s: float) -> None:
+        """Nobody waits for it any more."""
+        if self.stands_at is not None:
+            self.began_step, self.began_s, self.stands_at = self.stands_at, now_s, None
+
+
+class Fleet:
+    """Keeps the protocol that preemptions ask for (`controller.preempt`): who is connected, and a way to tell them something."""
+
+    def __init__(self, nodes: list[str], monotonic: Callable[[], float], now: Callable[[], float]) -> None:
+        self.monotonic, self._now = monotonic, now
+        self._connected = dict.fromkeys(nodes, True)
+        self.runs: dict[str, Training] = {}
+        self._deliver: Deliver | None = None
+        self._greet: Callable[[str], None] | None = None
+
+    # --- towards the controller
+
+    @property
+    def nodes(self) -> Mapping[str, NodeStatus]:
+        """Every node that was heard of."""
+        now_s = self._now()
+        return {
+            node: NodeStatus(node, there, now_s, now_s, "1", "boot", "run", 0.0)
+            for node, there in self._connected.items()
+        }
+
+    def tell(self, node: str, command: agent_pb2.AgentCommand) -> bool:
+        """As a stream to the node's agent would carry it."""
+        if not self._connected.get(node):
+            return False
+        asyncio.get_running_loop().call_later(_ANSWER_AFTER_S, self._heard, node, command)
+        return True
+
+    def attach(self, deliver: Deliver, greet: Callable[[str], None]) -> None:
+        """The controller that agents talk to from now on."""
+        self._deliver, self._greet = deliver, greet
+        for node, there in self._connected.items():
+            if there:
+                greet(node)
+
+    def detach(self) -> None:
+        """The controller has gone."""
+        self._deliver = self._greet = None
+
+    # --- what happens to agents and jobs
+
+    def leave(self, node: str) -> None:
+        """The agent of the node is killed."""
+        self._connected[node] = False
+
+    def come(self, node: str) -> None:
+        """It is back."""
+        self._connected[node] = True
+        if self._greet is not None:
+            self._greet(node)
+
+    def started(self, job: Job) -> None:
+        """A run of a job that trains has begun: where the newest checkpoint is."""
+        before = self.runs.get(job.job_id)
+        step = 0 if before is None or before.saved is None else before.saved
+        saved = None if before is None else before.saved
+        self.runs[job.job_id] = Training(job, job.restarts, self.monotonic(), step, saved=saved)
+
+    def standing(self, job_id: str) -> bool | None:
+        """Whether the job stands still at the step that it saved; None: it does not train."""
+        run = self.runs.get(job_id)
+        if run is None:
+            return None
+        now_s = self.monotonic()
+        return run.steps(now_s) == run.saved and run.stands_at is not None
+
+    async def report(self) -> None:
+        """What agents say every few seconds, for ever."""
+        while True:
+            await asyncio.sleep(REPORT_EVERY_S)
+            for run in list(self.runs.values()):
+                self._report(run)
+
+    def _report(self, run: Training) -> None:
+        job = run.job
+        if job.phase is not Phase.RUNNING or job.restarts != run.restart:
+            return
+        first, now_s = 0, self.monotonic()
+        size = sum(share.gpus for share in job.allocated)
+        for share in job.allocated:
+            ranks = range(first, first + share.gpus)
+            first += share.gpus
+            told = agent_pb2.JobReport(
+                job=agent_pb2.JobName(job_id=job.raw_id or 0, uid=1000, restart=run.restart),
+                ranks=ranks,
+                world_size=size,
+                monotonic_ns=int((1000 + now_s) * NS),
+            )
+            told.checkpoint.ranks.extend(ranks)
+            if run.began_step:
+                told.checkpoint.restored_step = run.began_step
+            if run.saved is not None:
+                told.checkpoint.saved_step = run.saved
+            if run.steps(now_s) > run.began_step:
+                told.steps = run.steps(now_s)
+                told.first_step_ns = int((1000 + run.began_s + 1) * NS)
+            self._say(share.node, agent_pb2.AgentReport(time_s=self._now(), job=told))
+
+    def _heard(self, node: str, command: agent_pb2.AgentCommand) -> None:
+        if not self._connected.get(node):
+            return
+        run = next((each for each in self.runs.values() if each.job.raw_id == command.job.job_id), None)
+        here = {share.node for share in run.job.allocated} if run is not None else set()
+        if run is None or run.restart != command.job.restart or node not in here or run.job.phase is not Phase.RUNNING:
+            problem = agent_pb2.CommandAnswer(
+                id=command.id, problem="no process trains here", reason=agent_pb2.ANSWER_REASON_NO_TRAINERS
+            )
+            self._say(node, agent_pb2.AgentReport(time_s=self._now(), answer=problem))
+        elif command.WhichOneof("what") == "go_on":
+            run.train_on(self.monotonic())
+        elif command.WhichOneof("what") == "save":
+            self._save(run, here, node, command)
+
+    def _save(self, run: Training, here: set[str], node: str, command: agent_pb2.AgentCommand) -> None:
+        heard = run.asked.setdefault(command.id, set())
+        heard.add(node)
+        if heard != here:
+            return
+        step = run.stand(self.monotonic(), command.save.still_s)
+        first = 0
+        size = sum(share.gpus for share in run.job.allocated)
+        for share in run.job.allocated:
+            ranks = range(first, first + share.gpus)
+            first += share.gpus
+            saved = agent_pb2.SavedRanks(ranks=ranks, world_size=size, step=step)
+            answer = agent_pb2.CommandAnswer(id=command.id, accepted=True, saved=saved)
+            self._say(share.node, agent_pb2.AgentReport(time_s=self._now(), answer=answer))
+
+    def _say(self, node: str, report: agent_pb2.AgentReport) -> None:
+        if self._deliver is not None and self._connected.get(node):
+            self._deliver(node, report)

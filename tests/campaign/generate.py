@@ -1,0 +1,177 @@
+"""Makes stories from seeds: at least 50 operations and 5 faults each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from tests.campaign.faults import FAULTS
+from tests.campaign.story import JobSpec, Step, Story
+
+OPERATIONS_AT_LEAST = 50
+FAULTS_AT_LEAST = 5
+_POLICIES = ("fifo-skip", "fifo", "sjf", "las", "srtf", "backfill")
+_VERBS = ("snapshot", "read", "hold", "unmark", "mark", "pin", "unpin", "release", "requeue_hold", "set_begin_time")
+_MOODS = ("away", "slow", "sick", "raises", "unknown job", "unknown node", "too much")
+
+
+def make_story(seed: int) -> Story:
+    """The story of a seed."""
+    chance = random.Random(f"headway story {seed}")
+    nodes, gpus = chance.randint(2, 5), chance.choice((2, 4, 8))
+    preemption = chance.random() < 0.6
+    policy = "srtf" if preemption and chance.random() < 0.3 else chance.choice(_POLICIES)
+    maker = _Maker(chance, nodes, gpus)
+    operations = chance.randint(OPERATIONS_AT_LEAST, OPERATIONS_AT_LEAST + 25)
+    faults = chance.randint(FAULTS_AT_LEAST, FAULTS_AT_LEAST + 7)
+    kinds = ["operation"] * operations + ["fault"] * faults
+    middle = kinds[4:]
+    chance.shuffle(middle)
+    steps = [maker.submit() for _ in range(4)]
+    steps += [maker.operation() if kind == "operation" else maker.fault() for kind in middle]
+    return Story(seed, nodes, gpus, policy, preemption, tuple(steps))
+
+
+class _Maker:
+    """Makes one step after the other."""
+
+    def __init__(self, chance: random.Random, nodes: int, gpus: int) -> None:
+        self._chance, self._nodes, self._gpus = chance, nodes, gpus
+        self._labels = 0
+
+    def operation(self) -> Step:
+        """Something that a user or an operator does."""
+        makers: list[tuple[float, Callable[[], Step]]] = [
+            (14, self.submit),
+            (5, lambda: self._of_job("user_hold")),
+            (4, lambda: self._of_job("user_release")),
+            (3, lambda: self._of_job("cancel")),
+            (1.5, lambda: self._of_job("requeue")),
+            (0.7, lambda: self._of_job("suspend")),
+            (0.7, lambda: self._of_job("resume")),
+            (4, self._preempt),
+            (0.7, self._policy_use),
+            (0.7, self._reload),
+            (0.7, lambda: self._step("drain", node=self._node())),
+            (1.2, lambda: self._step("undrain", node=self._node())),
+            (0.3, lambda: self._step("partition_down")),
+            (0.6, lambda: self._step("partition_up")),
+            (0.7, lambda: self._step("restart_controller")),
+        ]
+        weights, calls = zip(*makers, strict=True)
+        return self._chance.choices(calls, weights)[0]()
+
+    def submit(self) -> Step:
+        """sbatch, of every kind."""
+        chance = self._chance
+        label, self._labels = self._labels, self._labels + 1
+        spec: dict[str, Any] = {
+            "label": label,
+            "duration_s": round(chance.choice((2, 5, 10, 20, 40)) * chance.uniform(0.5, 1.5), 1),
+        }
+        kind = chance.random()
+        if kind < 0.25:
+            most = chance.randint(1, self._nodes)
+            spec |= {"gpus_in_all": chance.choice((1, 2, self._gpus)) * most, "nodes": 1, "most_nodes": most}
+            spec["gpus_in_all"] = min(spec["gpus_in_all"], most * self._gpus)
+        else:
+            spec |= {"gpus_per_node": chance.randint(1, self._gpus), "nodes": chance.randint(1, min(self._nodes, 3))}
+        if chance.random() < 0.12:
+            spec |= {"array": chance.randint(2, 4), "throttle": chance.choice((0, 0, 1, 2))}
+        elif chance.random() < 0.4:
+            spec["trains"] = True
+        elif chance.random() < 0.15:
+            spec["preemptible"] = True
+        if label and chance.random() < 0.1:
+            spec["after"] = ((chance.choice(("afterok", "afterany")), chance.randrange(max(label - 4, 0), label)),)
+        options: list[tuple[float, dict[str, Any]]] = [
+            (0.06, {"hold": True}),
+            (0.05, {"begin_in_s": round(chance.uniform(1, 60))}),
+            (0.05, {"exit_code": 1}),
+            (0.05, {"ignores_term": True}),
+            (0.05, {"managed": False}),
+            (0.04, {"requeue": False}),
+            (0.05, {"free_choice_only": True}),
+            (0.04, {"time_limit_s": 30.0}),
+        ]
+        for share, more in options:
+            if chance.random() < share:
+                spec |= more
+        if chance.random() < 0.06 and spec.get("nodes", 1) <= 2 and spec.get("most_nodes", 1) <= 2:
+            spec["feature"] = "fast"
+        elif chance.random() < 0.05 and spec.get("nodes", 1) < self._nodes and "gpus_in_all" not in spec:
+            spec["unfit"] = (self._node(),)
+        return Step(self._pause(), "submit", asdict(JobSpec(**spec)))
+
+    def fault(self) -> Step:
+        """Something that breaks."""
+        chance = self._chance
+        verb = chance.choices(list(_ARGUMENTS), [_WEIGHTS.get(name, 1.0) for name in _ARGUMENTS])[0]
+        return Step(self._pause(), verb, _ARGUMENTS[verb](self, chance))
+
+    def _preempt(self) -> Step:
+        chance = self._chance
+        how: dict[str, Any] = {}
+        if chance.random() < 0.4:
+            how["avoid"] = (self._node(),)
+        if chance.random() < 0.1:
+            how["force"] = True
+        return self._of_job("preempt", **how)
+
+    def _policy_use(self) -> Step:
+        return self._step("policy_use", name=self._chance.choice(("srtf", "fifo-skip", "nowhere")))
+
+    def _reload(self) -> Step:
+        return self._step("reload_settings", poll_interval_s=float(self._chance.randint(2, 20)))
+
+    def _of_job(self, verb: str, **more: Any) -> Step:
+        newest = self._chance.random() < 0.5
+        first = max(self._labels - 6, 0) if newest else 0
+        label = self._chance.randrange(first, self._labels)
+        return self._step(verb, label=label, task=self._chance.randint(-1, 3), **more)
+
+    def _step(self, verb: str, **args: Any) -> Step:
+        return Step(self._pause(), verb, args)
+
+    def _pause(self) -> float:
+        chance = self._chance
+        kind = chance.random()
+        if kind < 0.35:
+            return round(chance.uniform(0.0, 0.1), 4)
+        return round(chance.uniform(0.1, 2.0), 3) if kind < 0.8 else round(chance.uniform(2.0, 12.0), 2)
+
+    def _node(self) -> str:
+        return f"n{self._chance.randint(1, self._nodes)}"
+
+
+def _seconds(chance: random.Random, most: float) -> float:
+    return round(chance.uniform(0.2, most), 2)
+
+
+_ARGUMENTS: dict[str, Callable[[_Maker, random.Random], dict[str, Any]]] = {
+    "kill_controller": lambda _, c: {
+        "awaits": c.choice((1, 5, 20, 60, 200)) + c.randrange(40),
+        "back_in_s": _seconds(c, 40),
+    },
+    "stop_controller": lambda _, c: {"seconds": _seconds(c, 60)},
+    "kill_watchdog": lambda _, c: {"awaits": 1 + c.randrange(30)},
+    "machine_sleeps": lambda _, c: {"seconds": _seconds(c, 120)},
+    "slurmctld_away": lambda _, c: {"seconds": _seconds(c, 40)},
+    "slurmctld_crashes": lambda _, c: {"lose_newest": c.choice((0, 0, 1, 3)), "away_s": _seconds(c, 20)},
+    "request_lost": lambda _, c: {"verb": c.choice(_VERBS)},
+    "reply_lost": lambda _, c: {"verb": c.choice(_VERBS)},
+    "cut_short": lambda _, c: {"verb": c.choice(_VERBS), "jobs": c.randrange(3)},
+    "refused": lambda _, c: {"verb": c.choice(_VERBS[2:])},
+    "slow": lambda _, c: {"verb": c.choice(_VERBS), "seconds": _seconds(c, 8), "lasts_s": _seconds(c, 60)},
+    "policy_fails": lambda _, c: {"mood": c.choice(_MOODS), "seconds": _seconds(c, 60)},
+    "agent_killed": lambda m, c: {"node": m._node(), "seconds": _seconds(c, 40)},
+    "node_crashes": lambda m, c: {"node": m._node(), "seconds": _seconds(c, 40)},
+    "clock_jumps": lambda _, c: {"seconds": c.choice((-3600.0, -20.0, 20.0, 3600.0)), "lasts_s": _seconds(c, 60)},
+    "disk_full": lambda _, c: {"seconds": _seconds(c, 40)},
+    "journal_damaged": lambda _, c: {"seed": c.randrange(1 << 30), "back_in_s": _seconds(c, 20)},
+    "journal_of_another_version": lambda _, c: {"version": c.choice((1, 2, 3, 999)), "back_in_s": _seconds(c, 20)},
+}
+_WEIGHTS = {"kill_controller": 5.0, "stop_controller": 2.0, "reply_lost": 2.0, "cut_short": 2.0}
+assert _ARGUMENTS.keys() == FAULTS.keys()

@@ -1,0 +1,69 @@
+"""Plays many stories, several at a time, and adds up what came of them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+import warnings
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+from tests.campaign.defects import DEFECTS
+from tests.campaign.generate import make_story
+from tests.campaign.play import Played, play
+
+_STORIES_PER_PROCESS = 200
+
+
+@dataclass(slots=True)
+class Tally:
+    """What all stories so far came to."""
+
+    runs: int = 0
+    operations: int = 0
+    jobs: int = 0
+    starts: int = 0
+    virtual_s: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    violations: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, seed: int, played: Played) -> None:
+        """Count one story."""
+        self.runs += 1
+        self.operations += played.operations
+        self.jobs += played.jobs
+        self.starts += played.starts
+        self.virtual_s += played.virtual_s
+        self.faults.update(played.faults)
+        self.violations += [(seed, str(violation)) for violation in played.violations]
+
+
+def run(seeds: range, processes: int, defect: str = "", *, quiet: bool = True) -> Tally:
+    """Play the stories of these seeds, several at a time."""
+    tally, begun_s = Tally(), time.monotonic()
+    with ProcessPoolExecutor(processes, max_tasks_per_child=_STORIES_PER_PROCESS) as pool:
+        waiting = {pool.submit(_play_seed, seed, defect): seed for seed in seeds}
+        for future in as_completed(waiting):
+            tally.add(waiting[future], future.result())
+            if not quiet and sys.stderr.isatty():
+                left_s = (time.monotonic() - begun_s) / tally.runs * (len(seeds) - tally.runs)
+                print(
+                    f"\r{tally.runs}/{len(seeds)} stories, {len(tally.violations)} violations, {left_s:.0f} s left ",
+                    end="",
+                    file=sys.stderr,
+                )
+    return tally
+
+
+def _play_seed(seed: int, defect: str) -> Played:
+    be_quiet()
+    with DEFECTS[defect]() if defect else nullcontext():
+        return play(make_story(seed))
+
+
+def be_quiet() -> None:
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")

@@ -1,0 +1,168 @@
+"""What users and operators do in a story. Each is a step's verb; what Slurm or Headway refuses is no violation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from controller.base.errors import HeadwayError, SlurmError
+from controller.slurm.client import Phase
+from controller.state.preemption import Cause, Elsewhere
+from tests.campaign.cluster import Cluster
+from tests.campaign.story import spec_of
+
+Operation = Callable[..., None]
+
+
+def submit(cluster: Cluster, **args: Any) -> None:
+    """sbatch."""
+    with suppress(SlurmError):
+        cluster.submit(spec_of(args))
+
+
+def user_hold(cluster: Cluster, label: int, task: int = 0) -> None:
+    """The job's user: scontrol hold."""
+    for job_id in _some(cluster, label, task):
+        expected = cluster.model.jobs[job_id]
+        if expected.ended:
+            continue
+        before, expected.held_by_user_s = expected.held_by_user_s, cluster.model.time_s
+        try:
+            cluster.slurm.user_hold(job_id)
+        except SlurmError:
+            expected.held_by_user_s = before
+
+
+def user_release(cluster: Cluster, label: int, task: int = 0) -> None:
+    """The job's user: scontrol release."""
+    for job_id in _some(cluster, label, task):
+        with suppress(SlurmError):
+            cluster.slurm.user_release(job_id)
+            cluster.model.released(job_id)
+
+
+def cancel(cluster: Cluster, label: int, task: int = 0) -> None:
+    """scancel."""
+    for job_id in _some(cluster, label, task):
+        expected = cluster.model.jobs[job_id]
+        if expected.ended:
+            continue
+        before, expected.cancelled_s = expected.cancelled_s, cluster.model.time_s
+        try:
+            cluster.slurm.cancel(job_id)
+        except SlurmError:
+            expected.cancelled_s = before
+
+
+def requeue(cluster: Cluster, label: int, task: int = 0) -> None:
+    """root: scontrol requeue, of a job that runs."""
+    for job_id in _some(cluster, label, task):
+        job = cluster.find(job_id)
+        if job is None or job.phase is Phase.ENDED:
+            continue  # an ended one would start over: that is what root would have asked for
+        cluster.model.may_requeue(job_id)
+        try:
+            cluster.slurm.requeue(job_id)
+        except SlurmError:
+            cluster.model.jobs[job_id].requeues -= 1
+
+
+def suspend(cluster: Cluster, label: int, task: int = 0) -> None:
+    """root: scontrol suspend."""
+    for job_id in _some(cluster, label, task):
+        with suppress(SlurmError):
+            cluster.slurm.suspend(job_id)
+
+
+def resume(cluster: Cluster, label: int, task: int = 0) -> None:
+    """root: scontrol resume."""
+    for job_id in _some(cluster, label, task):
+        with suppress(SlurmError):
+            cluster.slurm.resume(job_id)
+
+
+def preempt(cluster: Cluster, label: int, task: int = 0, **how: Any) -> None:
+    """headway preempt, move and resize."""
+    controller = cluster.controller
+    if controller is None or not cluster.process.alive or cluster.process.stopped:
+        return
+    for job_id in _some(cluster, label, task):
+        job = cluster.snapshot_job(job_id)
+        if job is None:
+            continue
+        elsewhere = Elsewhere(avoid=frozenset(how.get("avoid", ())), gpus=how.get("gpus"))
+        with suppress(HeadwayError):
+            controller.preempting.begin(job, Cause.OPERATOR, "by hand", elsewhere, force=bool(how.get("force")))
+            if elsewhere.gpus is not None:
+                cluster.model.jobs[job_id].gpus.add(elsewhere.gpus)
+
+
+def policy_use(cluster: Cluster, name: str) -> None:
+    """headway policy use."""
+    controller = cluster.controller
+    if controller is None or not cluster.process.alive or cluster.process.ended:
+        return
+
+    async def swap() -> None:
+        with suppress(HeadwayError):
+            await controller.use_policy(f"story:{name}")
+            cluster.current_policy = name
+
+    cluster.process.spawn(swap())
+
+
+def reload_settings(cluster: Cluster, **changes: Any) -> None:
+    """systemctl reload headway-controller."""
+    cluster.settings = cluster.settings.model_copy(update=changes)
+    if cluster.controller is not None and cluster.process.alive and not cluster.process.stopped:
+        cluster.controller.reload(cluster.settings)
+
+
+def drain(cluster: Cluster, node: str) -> None:
+    """scontrol update nodename=NODE state=drain."""
+    cluster.slurm.node_drain(node)
+
+
+def undrain(cluster: Cluster, node: str) -> None:
+    """scontrol update nodename=NODE state=resume."""
+    cluster.slurm.node_resume(node)
+
+
+def partition_down(cluster: Cluster) -> None:
+    """scontrol update partitionname=dl state=down."""
+    cluster.slurm.set_partition("dl", up=False)
+
+
+def partition_up(cluster: Cluster) -> None:
+    """scontrol update partitionname=dl state=up."""
+    cluster.slurm.set_partition("dl", up=True)
+
+
+def restart_controller(cluster: Cluster) -> None:
+    """systemctl restart headway-controller."""
+    controller, process = cluster.controller, cluster.process
+    if controller is not None and process.alive:
+        process.cont()
+        controller.stop()
+
+
+def wait(cluster: Cluster) -> None:
+    """Nothing: time passes."""
+
+
+def _some(cluster: Cluster, label: int, task: int) -> list[str]:
+    """One task of an array, or the job; all tasks for a negative number."""
+    found = cluster.jobs_of(label)
+    if task < 0:
+        return found
+    return found[task % len(found) : task % len(found) + 1] if found else []
+
+
+OPERATIONS: dict[str, Operation] = {
+    call.__name__: call
+    for call in (
+        submit, user_hold, user_release, cancel, requeue, suspend, resume, preempt, policy_use, reload_settings, drain, undrain,
+        partition_down, partition_up, restart_controller, wait,
+    )
+}  # fmt: skip

@@ -1,0 +1,246 @@
+"""Plays one story, and says what was broken."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from controller.base.errors import HeadwayError, SlurmError
+from controller.slurm.client import Phase
+from controller.state.journal import Journal
+from tests.campaign.cluster import STALE_AFTER_S, Cluster
+from tests.campaign.faults import FAULTS
+from tests.campaign.model import Expected, Promise, Violation
+from tests.campaign.operations import OPERATIONS
+from tests.campaign.processes import Process
+from tests.campaign.story import Story
+from tests.campaign.virtual_loop import VirtualLoop
+
+_CALM_S = 60.0
+"""After everything is mended: for leases, agents and schedulers to come back."""
+_PATIENCE_S = 600.0
+"""A queue in which nothing has changed for so long stands still."""
+_LOOK_EVERY_S = 20.0
+
+
+@dataclass(slots=True)
+class Played:
+    """What came of a story."""
+
+    violations: list[Violation]
+    operations: int
+    faults: Counter[str]
+    jobs: int
+    virtual_s: float
+    awaits: int
+    """Awaits of controllers, all incarnations."""
+    starts: int
+    preemptions: int = 0
+    log: list[str] = field(default_factory=list)
+
+
+def play(story: Story) -> Played:
+    """Play it on an event loop of its own. The same story always comes out the same."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="headway-story-", dir=memory if memory.is_dir() else None) as folder:
+        loop = VirtualLoop()
+        loop.set_task_factory(Process.factory)
+        with _captured() as errors, _quiet():
+            try:
+                asyncio.set_event_loop(loop)
+                return loop.run_until_complete(_play(story, Path(folder), loop, errors))
+            finally:
+                _clear(loop)
+                asyncio.set_event_loop(None)
+                loop.close()
+                gc.collect()  # here, where what the dead would still say is kept quiet
+
+
+async def _play(story: Story, folder: Path, loop: VirtualLoop, errors: list[str]) -> Played:
+    cluster = Cluster(story, folder, loop)
+    background = [
+        asyncio.create_task(work) for work in (cluster.slurm.run(), cluster.fleet.report(), cluster.supervise())
+    ]
+    cluster.start_controller()
+    cluster.start_watchdog()
+    faults: Counter[str] = Counter()
+    operations = 0
+    await asyncio.sleep(2.0)
+    for step in story.steps:
+        await asyncio.sleep(step.after_s)
+        if step.verb in FAULTS:
+            faults[step.verb] += 1
+            FAULTS[step.verb](cluster, **step.args)
+        else:
+            operations += 1
+            OPERATIONS[step.verb](cluster, **step.args)
+    await _end(cluster)
+    for task in background:
+        task.cancel()
+    await asyncio.gather(*background, return_exceptions=True)
+    model = cluster.model
+    for text in dict.fromkeys(errors):
+        model.broken(Promise.NO_BUG, "", text)
+    for error in cluster.exits:
+        if not isinstance(error, HeadwayError):
+            model.broken(Promise.NO_BUG, "", "the controller ended: " + "".join(traceback.format_exception(error)))
+    return Played(
+        violations=model.violations,
+        operations=operations,
+        faults=faults,
+        jobs=len(model.jobs) + len(model.lost),
+        virtual_s=model.time_s,
+        awaits=cluster.process.awaits,
+        starts=sum(job.runs for job in model.jobs.values()),
+    )
+
+
+async def _end(cluster: Cluster) -> None:
+    """Mend everything, let users release what they hold, and see every job end."""
+    await asyncio.sleep(_CALM_S)
+    _mend(cluster)
+    await asyncio.sleep(_CALM_S)
+    if not cluster.lease_is_fresh:
+        cluster.model.broken(
+            Promise.LEASE, "", f"the lease is older than {STALE_AFTER_S:g} s, {_CALM_S:g} s after the mends"
+        )
+    await _until_still(cluster, lambda job: job.held_by_user_s is None)
+    for job_id in list(cluster.model.jobs):
+        _give_back(cluster, job_id)
+    await _until_still(cluster, lambda job: True)
+    for job in cluster.model.jobs.values():
+        if job.ended:
+            cluster.model.check_end(job)
+        elif not job.never:
+            found = cluster.find(job.job_id)
+            state = (
+                "is gone from Slurm" if found is None else f"is {found.state} ({found.reason}, {found.admin_comment!r})"
+            )
+            cluster.model.broken(Promise.NOT_HELD_FOR_EVER, job.job_id, state)
+    await _check_journal(cluster)
+
+
+def _mend(cluster: Cluster) -> None:
+    cluster.process.cont()
+    cluster.limit_journal(full=False)
+    cluster.restart_in(0.0)
+    for endpoint in cluster.endpoints.values():
+        endpoint.mood = "well"
+    cluster.slurm.set_partition("dl", up=True)
+    for node in cluster.fleet.nodes:
+        cluster.slurm.node_resume(node)
+    for job in cluster.model.jobs.values():
+        with suppress(SlurmError):
+            cluster.slurm.resume(job.job_id)
+        _note_never(cluster, job)
+
+
+def _note_never(cluster: Cluster, job: Expected) -> None:
+    """A dependency that has failed is never fulfilled: Slurm leaves the job pending (DependencyNeverSatisfied)."""
+    for kind, label in job.spec.after:
+        for job_id in cluster.jobs_of(label):
+            on = cluster.model.jobs[job_id]
+            bad = on.cancelled_s is not None or on.spec.exit_code or on.spec.time_limit_s is not None or on.never
+            if kind == "afterok" and (bad or not on.spec.requeue or on.spec.preemptible):
+                job.never = True
+        if not cluster.jobs_of(label):
+            job.never = True
+
+
+def _give_back(cluster: Cluster, job_id: str) -> None:
+    """The job's user releases it; what Slurm itself or an operator holds, the operator releases."""
+    expected = cluster.model.jobs[job_id]
+    found = cluster.find(job_id)
+    if expected.ended or found is None or found.phase is not Phase.PENDING:
+        return
+    if expected.held_by_user_s is not None:
+        try:
+            cluster.slurm.user_release(job_id)
+            cluster.model.released(job_id)
+        except SlurmError as error:
+            cluster.model.broken(Promise.NOT_HELD_FOR_EVER, job_id, f"its user cannot release it: {error}")
+    elif found.held and "headway:" not in found.admin_comment:
+        with suppress(SlurmError):
+            cluster.slurm.admin_release(job_id)
+
+
+async def _until_still(cluster: Cluster, concerns: Any) -> None:
+    """Until all jobs that this concerns have ended, or nothing has changed for long."""
+    last_s, before = cluster.model.time_s, -1
+    while cluster.model.time_s - last_s < _PATIENCE_S:
+        left = [job for job in cluster.model.jobs.values() if not job.ended and not job.never and concerns(job)]
+        if not left:
+            return
+        done = sum(job.runs + (1 if job.ended else 0) for job in cluster.model.jobs.values())
+        if done != before or any(job.running for job in left):
+            before, last_s = done, cluster.model.time_s
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def _check_journal(cluster: Cluster) -> None:
+    """A controller that is stopped leaves a journal that the next one opens as it is."""
+    controller = cluster.controller
+    if controller is None:
+        return
+    cluster.restart_in(1e9)
+    controller.stop()
+    main = cluster.process.main
+    if main is not None:
+        await asyncio.wait({main}, timeout=60.0)
+        if not main.done():
+            cluster.model.broken(Promise.NO_BUG, "", "the controller did not end within 60 s of SIGTERM")
+            return
+    cluster.note_exit()
+    journal = Journal(cluster.settings.journal_path)
+    if journal._file.notices:
+        cluster.model.broken(Promise.JOURNAL, "", "; ".join(journal._file.notices))
+    journal.close()
+
+
+@contextmanager
+def _captured() -> Iterator[list[str]]:
+    """Errors that Headway logs with a traceback: defects of its own."""
+    found: list[str] = []
+
+    def capture(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
+        info = event.get("exc_info")
+        if info:
+            error = sys.exc_info()[1] if info is True else info
+            trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else str(error)
+            found.append(f"{event.get('event')}: {trace}")
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[capture], cache_logger_on_first_use=False)
+    try:
+        yield found
+    finally:
+        structlog.configure(**before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What Python says of coroutines that were never resumed is no news here."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _clear(loop: VirtualLoop) -> None:
+    """End what is left of the processes, without carrying out any of it."""
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]

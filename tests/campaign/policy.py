@@ -1,0 +1,65 @@
+"""Policy servers of a story, in this process: they decide, are away, take too long, or answer rubbish."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from policies.api import Decision, Policy, PolicySpec, load_policy
+from policies.errors import PolicyFault, PolicyServerError
+from policies.model import Placement
+
+
+class StoryEndpoint:
+    """Keeps `controller.cycle.decide.PolicyEndpoint`. `mood`: well, away, slow, sick, raises, or a kind of rubbish."""
+
+    def __init__(self, name: str) -> None:
+        self.address = f"story:{name}"
+        self.mood = "well"
+        self.connection = 1
+        self._policy: Policy = load_policy(name)
+
+    @property
+    def connected(self) -> bool:
+        """Whether it can be reached."""
+        return self.mood != "away"
+
+    async def describe(self, deadline_s: float) -> PolicySpec:
+        """What the policy does and needs."""
+        await self._answer(deadline_s)
+        return self._policy.spec
+
+    async def healthy(self, deadline_s: float) -> bool:
+        """Whether it says that it serves."""
+        await asyncio.sleep(0.001)
+        return self.mood != "sick"
+
+    async def decide(self, state: object, deadline_s: float) -> Decision:
+        """The policy's decision, or rubbish."""
+        await self._answer(deadline_s)
+        if self.mood == "raises":
+            raise PolicyServerError(PolicyFault.FAILED, self.address, "a defect of the policy")
+        decision = self._policy.decide(state)  # type: ignore[arg-type]
+        if self.mood == "unknown job":
+            return Decision({**decision.allocation, 10**6: Placement((0,), (1,))})
+        if self.mood == "unknown node":
+            return Decision({row: Placement((10**6,), (1,)) for row in decision.allocation})
+        if self.mood == "too much":
+            return Decision({row: Placement((0,), (99,)) for row in decision.allocation})
+        return decision
+
+    async def learn(self, outcomes: Iterable[object]) -> int:
+        """How many outcomes were read."""
+        await self._answer(1.0)
+        return len(list(outcomes))
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    async def _answer(self, deadline_s: float) -> None:
+        await asyncio.sleep(0.002)
+        if self.mood == "away":
+            raise PolicyServerError(PolicyFault.UNREACHABLE, self.address, "nobody listens")
+        if self.mood == "slow":
+            await asyncio.sleep(deadline_s)
+            raise PolicyServerError(PolicyFault.DEADLINE, self.address, "no answer in time")

@@ -1,0 +1,140 @@
+"""Processes of a story: each is a family of asyncio tasks that can be killed or stopped at any await, as by a signal.
+
+A killed process does not unwind: no `finally`, no `except` and no context manager of it runs, as after SIGKILL. Its coroutines
+are kept until the story is over, so that Python does not close them before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+_CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class Process:
+    """Tasks that live and die together. Invariant: after `kill` not one instruction of them is carried out."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.awaits = 0
+        """How often one of its tasks was resumed, since the start."""
+        self.main: asyncio.Task[Any] | None = None
+        self._dies_at: int | None = None
+        self._on_death: Callable[[], None] = lambda: None
+        self._continue: asyncio.Event | None = None
+        self._kept: list[Any] = []
+        self.resources: tuple[Any, ...] = ()
+        """What the kernel closes for it when it is killed."""
+
+    def start(self, main: Coroutine[Any, Any, Any]) -> None:
+        """Run `main` as the process; the tasks that it creates belong to it."""
+        context = contextvars.copy_context()
+        context.run(_CURRENT.set, self)
+        self.main = asyncio.get_running_loop().create_task(main, name=self.name, context=context)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Another task of the process, as a request that it serves."""
+        context = contextvars.copy_context()
+        context.run(_CURRENT.set, self)
+        return asyncio.get_running_loop().create_task(work, context=context)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it ended by itself."""
+        return self.alive and self.main is not None and self.main.done()
+
+    def on_death(self, call: Callable[[], None]) -> None:
+        """Call this at the moment of `kill`, before anything else runs."""
+        self._on_death = call
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.alive:
+            self.alive = False
+            self._on_death()
+
+    def kill_after(self, awaits: int) -> None:
+        """SIGKILL when so many more awaits of it have been resumed."""
+        self._dies_at = self.awaits + awaits
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        if self._continue is None:
+            self._continue = asyncio.Event()
+
+    def cont(self) -> None:
+        """SIGCONT."""
+        if self._continue is not None:
+            self._continue.set()
+            self._continue = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was stopped, and not continued."""
+        return self._continue is not None
+
+    def _resume(self) -> bool:
+        """Count an await; whether the process still lives."""
+        self.awaits += 1
+        if self.alive and self._dies_at is not None and self.awaits >= self._dies_at:
+            self._dies_at = None
+            self.kill()
+        return self.alive
+
+    @staticmethod
+    def factory(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        """Task factory of the loop of a story: tasks created within a process belong to it."""
+        context = options.get("context")
+        process = context.get(_CURRENT) if context is not None else _CURRENT.get()
+        if process is not None:
+            coro = _run_within(process, coro)
+        return asyncio.Task(coro, loop=loop, **options)
+
+
+async def _run_within(process: Process, coro: Any) -> Any:
+    """Run a coroutine of the process, one await after the other."""
+    return await _Steps(process, coro)
+
+
+class _Steps:
+    """Awaitable that resumes a coroutine only while its process lives and is not stopped."""
+
+    def __init__(self, process: Process, coro: Any) -> None:
+        self._process, self._coro = process, coro
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        process, inner = self._process, self._coro.__await__() if hasattr(self._coro, "__await__") else self._coro
+        error: BaseException | None = None
+        while True:
+            while process._continue is not None:  # stopped: what has arrived meanwhile waits
+                try:
+                    yield from process._continue.wait().__await__()
+                except BaseException as late:  # noqa: BLE001 - a cancellation reaches it when it goes on
+                    error = late
+                    if not process.alive:
+                        break
+            if not process._resume():
+                process._kept.append(inner)
+                yield from _never()
+            try:
+                waited = inner.send(None) if error is None else inner.throw(error)
+            except StopIteration as end:
+                return end.value
+            error = None
+            try:
+                yield waited
+            except BaseException as thrown:  # noqa: BLE001 - it is the coroutine's own
+                error = thrown
+
+
+def _never() -> Generator[Any, Any, None]:
+    """Wait for ever, whatever is thrown in, except for the end of the story (GeneratorExit)."""
+    while True:
+        try:
+            yield from asyncio.get_running_loop().create_future().__await__()
+        except asyncio.CancelledError:
+            continue

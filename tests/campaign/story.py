@@ -1,0 +1,89 @@
+"""Stories as data: what happens and when. They are written to JSON, read back, and shortened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One submission, in the words of sbatch."""
+
+    label: int
+    """Number of the submission in its story: steps name jobs by it."""
+    duration_s: float
+    gpus_per_node: int = 1
+    nodes: int = 1
+    gpus_in_all: int | None = None
+    """--gpus instead of GPUs for each node."""
+    most_nodes: int | None = None
+    array: int = 0
+    """Tasks; 0 = no array."""
+    throttle: int = 0
+    after: tuple[tuple[str, int], ...] = ()
+    """Dependencies: ("afterok", label of an earlier submission)."""
+    begin_in_s: float | None = None
+    hold: bool = False
+    feature: str = ""
+    time_limit_s: float | None = None
+    requeue: bool = True
+    exit_code: int = 0
+    ignores_term: bool = False
+    trains: bool = False
+    """Its ranks save when they are asked."""
+    preemptible: bool = False
+    """It saves and requeues itself on USR1, as its comment says."""
+    managed: bool = True
+    """It is in a partition of Headway's."""
+    unfit: tuple[str, ...] = ()
+    """Nodes on which Slurm refuses it, whatever is free there."""
+    free_choice_only: bool = False
+    user: str = "alice"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happens, so long after the step before."""
+
+    after_s: float
+    verb: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A cluster, and what happens there."""
+
+    seed: int
+    nodes: int
+    gpus: int
+    policy: str
+    preemption: bool
+    steps: tuple[Step, ...]
+
+    def with_steps(self, steps: tuple[Step, ...]) -> Story:
+        """The same story with other steps."""
+        return replace(self, steps=steps)
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON."""
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+
+def read_story(path: Path) -> Story:
+    """Read a story that `write` has written."""
+    data = json.loads(path.read_text())
+    steps = tuple(Step(step["after_s"], step["verb"], step["args"]) for step in data.pop("steps"))
+    return Story(**data, steps=steps)
+
+
+def spec_of(args: Mapping[str, Any]) -> JobSpec:
+    """The submission that a step of verb "submit" makes."""
+    values = dict(args)
+    values["after"] = tuple((kind, label) for kind, label in values.get("after", ()))
+    values["unfit"] = tuple(values.get("unfit", ()))
+    return JobSpec(**values)
