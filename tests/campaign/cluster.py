@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.base.config import ControllerSettings
-from controller.base.errors import PolicyUnavailableError
+from controller.base.errors import PolicyUnavailableError, SlurmError
 from controller.base.lease import Lease, is_stale, read_lease
 from controller.cycle.decide import Decider, PolicyEndpoint
 from controller.daemon.daemon import Controller
@@ -22,6 +22,7 @@ from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob, Sl
 from controller.slurm.embedded import (
     ClusterDescription,
     EmbeddedSlurm,
+    GpuLimit,
     NodeDescription,
     PartitionDescription,
     Submission,
@@ -42,7 +43,6 @@ from tests.campaign.virtual_loop import LoopClock, VirtualLoop
 
 _RETURN_S = 0.003
 """The way of an answer from slurmctld: a process that is killed meanwhile never hears what was done."""
-_WATCHDOG_EVERY_S = 10.0
 STALE_AFTER_S = 15.0
 
 
@@ -70,30 +70,35 @@ class _Client:
 class Cluster:
     """Everything of a story that is not a step. Made within the story's event loop."""
 
-    def __init__(self, story: Story, folder: Path, loop: VirtualLoop) -> None:
+    def __init__(
+        self, story: Story, folder: Path, loop: VirtualLoop, limits: Mapping[str, int] | None = None, **settings: Any
+    ) -> None:
+        """`limits`: most GPUs of some users; `settings`: of the controller, beside those of every story."""
         self.story, self.folder, self.loop = story, folder, loop
         self.slurm_clock, self.clock = LoopClock(loop), LoopClock(loop)
         names = [f"n{number}" for number in range(1, story.nodes + 1)]
         self.model = Model(self.slurm_clock.monotonic)
         self.model.features = {name: frozenset({"fast"} if name in {"n1", "n2"} else set()) for name in names}
-        self.settings = ControllerSettings(
-            partitions=("dl",),
-            runtime_dir=folder,
-            state_dir=folder / "state",
-            stale_after_s=STALE_AFTER_S,
-            start_grace_s=5.0,
-            preemption="automatic" if story.preemption else "off",
-            preemption_within_s=10.0,
-            preemption_still_s=20.0,
-            preemption_min_run_s=5.0,
-            preemption_cooldown_s=10.0,
-        )
+        values: dict[str, Any] = {
+            "partitions": ("dl",),
+            "runtime_dir": folder,
+            "state_dir": folder / "state",
+            "stale_after_s": STALE_AFTER_S,
+            "start_grace_s": 5.0,
+            "preemption": "automatic" if story.preemption else "off",
+            "preemption_within_s": 10.0,
+            "preemption_still_s": 20.0,
+            "preemption_min_run_s": 5.0,
+            "preemption_cooldown_s": 10.0,
+        }
+        self.settings = ControllerSettings(**{**values, **settings})
         self.settings.state_dir.mkdir()
         self.holds = HoldFolder(self.settings.holds_path)
         self.holds.make()
         self._wake_fd: int | None = None
+        self.watchdog_every_s = 10.0
         self.slurm = EmbeddedSlurm(
-            _description(story, names),
+            _description(story, names, limits or {}),
             self.slurm_clock,
             lease=self._lease,
             wake=self._wake,
@@ -210,7 +215,7 @@ class Cluster:
     async def _run_watchdog(self) -> None:
         client: Any = _Client(self)
         while True:
-            await asyncio.sleep(_WATCHDOG_EVERY_S)
+            await asyncio.sleep(self.watchdog_every_s)
             watchdog = Watchdog(
                 client,
                 self.settings.lease_path,
@@ -219,8 +224,12 @@ class Cluster:
                 confirm_s=3.0,
                 holds=self.holds,
             )
-            with suppress(Exception):
+            try:
                 await watchdog.look()
+            except SlurmError:
+                continue
+            except Exception as error:  # noqa: BLE001 - it is reported
+                self.model.broken(Promise.NO_BUG, "", f"the watchdog's look failed: {error!r}")
 
     def _connect(self, address: str) -> PolicyEndpoint:
         name = address.removeprefix("story:")
@@ -350,7 +359,7 @@ def submission_of(spec: JobSpec, ids: Mapping[int, list[str]], now_s: float) -> 
     )
 
 
-def _description(story: Story, names: list[str]) -> ClusterDescription:
+def _description(story: Story, names: list[str], limits: Mapping[str, int]) -> ClusterDescription:
     fast, others = names[:2], names[2:]
     kinds = [NodeDescription(names=",".join(fast), gpus=story.gpus, features=("fast",))]
     if others:
@@ -358,6 +367,7 @@ def _description(story: Story, names: list[str]) -> ClusterDescription:
     return ClusterDescription(
         nodes=tuple(kinds),
         partitions=(PartitionDescription(name="dl"), PartitionDescription(name="other")),
+        limits=tuple(GpuLimit(user=user, gpus=gpus) for user, gpus in limits.items()),
         delays={"call_s": 0.01, "requeue_s": 5.0, "min_job_age_s": 60.0},  # type: ignore[arg-type]
     )
 

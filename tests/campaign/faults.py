@@ -82,12 +82,7 @@ def policy_fails(cluster: Cluster, mood: str, seconds: float) -> None:
     """The policy server is away, slow, sick, or answers rubbish for a while."""
     endpoint = cluster.endpoints[cluster.current_policy]
     endpoint.mood = mood
-
-    def again() -> None:
-        endpoint.mood = "well"
-        endpoint.connection += 1
-
-    asyncio.get_running_loop().call_later(seconds, again)
+    asyncio.get_running_loop().call_later(seconds, endpoint.recover)
 
 
 def agent_killed(cluster: Cluster, node: str, seconds: float) -> None:

@@ -12,7 +12,6 @@ from controller.slurm.embedded.ctld.job import Job
 from protos.headway.v1 import agent_pb2
 
 NS = 1_000_000_000
-REPORT_EVERY_S = 5.0
 _ANSWER_AFTER_S = 0.2
 _STEPS_PER_S = 1.0
 
@@ -60,6 +59,7 @@ class Fleet:
         self.monotonic, self._now = monotonic, now
         self._connected = dict.fromkeys(nodes, True)
         self.runs: dict[str, Training] = {}
+        self.report_every_s = 5.0
         self._deliver: Deliver | None = None
         self._greet: Callable[[str], None] | None = None
 
@@ -104,6 +104,10 @@ class Fleet:
         if self._greet is not None:
             self._greet(node)
 
+    def forget(self, job_id: str) -> None:
+        """The job is over."""
+        self.runs.pop(job_id, None)
+
     def started(self, job: Job) -> None:
         """A run of a job that trains has begun: where the newest checkpoint is."""
         before = self.runs.get(job.job_id)
@@ -122,7 +126,7 @@ class Fleet:
     async def report(self) -> None:
         """What agents say every few seconds, for ever."""
         while True:
-            await asyncio.sleep(REPORT_EVERY_S)
+            await asyncio.sleep(self.report_every_s)
             for run in list(self.runs.values()):
                 self._report(run)
 

@@ -56,12 +56,12 @@ def play(story: Story) -> Played:
     with tempfile.TemporaryDirectory(prefix="headway-story-", dir=memory if memory.is_dir() else None) as folder:
         loop = VirtualLoop()
         loop.set_task_factory(Process.factory)
-        with _captured() as errors, _quiet():
+        with captured_errors() as errors, quiet():
             try:
                 asyncio.set_event_loop(loop)
                 return loop.run_until_complete(_play(story, Path(folder), loop, errors))
             finally:
-                _clear(loop)
+                clear(loop)
                 asyncio.set_event_loop(None)
                 loop.close()
                 gc.collect()  # here, where what the dead would still say is kept quiet
@@ -209,7 +209,7 @@ async def _check_journal(cluster: Cluster) -> None:
 
 
 @contextmanager
-def _captured() -> Iterator[list[str]]:
+def captured_errors() -> Iterator[list[str]]:
     """Errors that Headway logs with a traceback: defects of its own."""
     found: list[str] = []
 
@@ -230,7 +230,7 @@ def _captured() -> Iterator[list[str]]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """What Python says of coroutines that were never resumed is no news here."""
     before = sys.unraisablehook
     sys.unraisablehook = lambda _: None
@@ -240,7 +240,7 @@ def _quiet() -> Iterator[None]:
         sys.unraisablehook = before
 
 
-def _clear(loop: VirtualLoop) -> None:
+def clear(loop: VirtualLoop) -> None:
     """End what is left of the processes, without carrying out any of it."""
     for task in asyncio.all_tasks(loop):
         task._log_destroy_pending = False  # type: ignore[attr-defined]

@@ -56,6 +56,11 @@ class StoryEndpoint:
     async def close(self) -> None:
         """Nothing to let go of."""
 
+    def recover(self) -> None:
+        """It was started again, and is well."""
+        self.mood = "well"
+        self.connection += 1
+
     async def _answer(self, deadline_s: float) -> None:
         await asyncio.sleep(0.002)
         if self.mood == "away":
