@@ -116,6 +116,8 @@ class Cluster:
         self.watchdog = Process("watchdog")
         self._dead: list[Process] = []
         """Kept, so that Python does not close their coroutines, which would carry out their `finally`."""
+        self._gone = asyncio.Event()
+        """The controller has died or ended."""
         self._restart_at_s = 0.0
         self.exits: list[BaseException] = []
         """Errors with which the controller has ended by itself."""
@@ -130,13 +132,16 @@ class Cluster:
         self.process = Process("controller")
         self.process.on_death(self._controller_died)
         self.process.start(self._run_controller(self.process))
+        if self.process.main is not None:
+            self.process.main.add_done_callback(lambda _: self._gone.set())
 
     async def supervise(self) -> None:
         """What systemd does: the controller is started again when it has died or ended, for ever."""
         while True:
-            await asyncio.sleep(0.25)
-            gone = not self.process.alive or self.process.ended
-            if gone and self.clock.monotonic() >= self._restart_at_s:
+            await self._gone.wait()
+            await asyncio.sleep(max(self._restart_at_s - self.clock.monotonic(), 0.25))
+            if self.clock.monotonic() >= self._restart_at_s:
+                self._gone.clear()
                 self.note_exit()
                 self.start_controller()
 
@@ -200,6 +205,7 @@ class Cluster:
 
     def _controller_died(self) -> None:
         """What the kernel does for a process that is killed."""
+        self._gone.set()
         self.fleet.detach()
         self.controller = None
         if self.process.resources:
@@ -336,7 +342,7 @@ def submission_of(spec: JobSpec, ids: Mapping[int, list[str]], now_s: float) -> 
         asked = sbatch_request(gpus=spec.gpus_in_all, nodes=(spec.nodes, spec.most_nodes or spec.nodes))
     else:
         asked = sbatch_request(gpus_per_node=spec.gpus_per_node, nodes=spec.nodes)
-    after = [f"{kind}:{ids[label][0].split('_')[0]}" for kind, label in spec.after if label in ids]
+    after = [f"{kind}:{ids[label][0].split('_')[0]}" for kind, label in spec.after if ids.get(label)]
     traps = {"TERM"} if spec.ignores_term else set()
     return Submission(
         request=asked,

@@ -1,8 +1,306 @@
-"""Defects that were mended, and can be put back: a campaign that does not find them is not worth its time."""
+"""Defects that were mended, and can be put back: a campaign that does not find them is not worth its time.
+
+Each function puts one of them back for as long as its context lasts. What they do is told as the reviews told it; times are
+scaled down where a defect needed days.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import contextlib
+import json
+import math
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
-DEFECTS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+from controller.base.backoff import Backoff
+from controller.base.errors import JournalError
+from controller.cycle.settling import Settling
+from controller.cycle.steps.hand_over import HandOver
+from controller.cycle.steps.own_requests import OwnRequests
+from controller.daemon.heartbeat import Heartbeat
+from controller.observe import role
+from controller.preempt.attempt import PreemptionAttempt
+from controller.slurm import user_holds
+from controller.slurm.client import HOLD_MARK, SlurmJob
+from controller.slurm.embedded.client import EmbeddedClient
+from controller.slurm.embedded.ctld import commands
+from controller.slurm.embedded.ctld.plugin import SubmitPlugin
+from controller.state.journal_file import JournalFile
+from controller.state.ledger import Refusal
+from policies.serving.runtime.supervise import Tasks
+
+Defect = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def _patched(*patches: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for each in patches:
+            stack.enter_context(each)
+        yield
+
+
+def exponent_overflows() -> AbstractContextManager[None]:
+    """The pause of a refused job is a power that overflows (after 3.6 days; here after five refusals)."""
+
+    def pause_s(self: Backoff, doublings: int) -> float:
+        if self.longest_s >= role.LAST_RETRY_S and doublings >= 5:
+            raise OverflowError(34, "Numerical result out of range")
+        return min(self.first_s * 2.0**doublings, self.longest_s)
+
+    return _patched(patch.object(Backoff, "pause_s", pause_s))
+
+
+def swap_ends_the_controller() -> AbstractContextManager[None]:
+    """`headway policy use` cancels the call under way, and the controller takes that for its own end."""
+    return _patched(
+        patch("controller.daemon.daemon.cancelled_by_others", lambda: False),
+        patch("controller.cycle.decision.decider.cancelled_by_others", lambda: False, create=True),
+    )
+
+
+def mark_fails_hold_forgotten() -> AbstractContextManager[None]:
+    """A user's hold is forgotten once it has been read, whether the job was marked or not."""
+    real = HandOver.hand_over
+
+    async def hand_over(self: HandOver, jobs: Any) -> Any:
+        found = list(jobs)
+        try:
+            return await real(self, found)
+        finally:
+            self._holds.remove(list(self._holds.read()))
+
+    return _patched(patch.object(HandOver, "hand_over", hand_over))
+
+
+def hold_while_placed_dropped() -> AbstractContextManager[None]:
+    """A hold that comes while jobs are placed is not looked for before the release, nor after."""
+
+    async def release(self: HandOver, jobs: Any, why: Any) -> Any:
+        return await self._verbs.release(why), set()
+
+    return _patched(patch.object(HandOver, "release", release))
+
+
+def hold_only_wakes() -> AbstractContextManager[None]:
+    """The plugin says a user's hold through the wake pipe alone: without a reader it is gone."""
+    real = SubmitPlugin.__init__
+
+    def init(self: SubmitPlugin, lease: Any, wake: Any = None, holds: Any = None) -> None:
+        del holds
+        real(self, lease, wake, None)
+
+    return _patched(patch.object(SubmitPlugin, "__init__", init))
+
+
+def adopt_overwrites_hold() -> AbstractContextManager[None]:
+    """Jobs are taken into the queue although a hold of a user's may have come that nobody has written down."""
+    return _patched(patch.object(Settling, "_may_adopt", lambda self: True, create=True))
+
+
+def every_hold_is_of_requeued_jobs() -> AbstractContextManager[None]:
+    """Any hold file counts as a hold of every job that was requeued."""
+
+    def is_held_by_user(job: SlurmJob, holds: Mapping[str, float]) -> bool:
+        oldest_s = job.key.submit_time_s - 2.0 if job.restarts == 0 else 0.0
+        return bool(holds) and any(holds.get(name, 0.0) >= oldest_s for name in user_holds._names(job))
+
+    return _patched(
+        patch.object(user_holds, "is_held_by_user", is_held_by_user),
+        patch("controller.cycle.steps.hand_over.is_held_by_user", is_held_by_user),
+    )
+
+
+def users_cannot_release() -> AbstractContextManager[None]:
+    """Headway holds as an operator does, so that a user's hold on top of it can never be taken off again."""
+
+    def hold(self: EmbeddedClient, job: Any) -> str | None:
+        if job.phase.value != "pending":
+            return commands.NOT_PENDING
+        return commands.hold(job) or self._comment(job, f"{job.admin_comment} {HOLD_MARK}".strip())
+
+    return _patched(patch.object(EmbeddedClient, "_hold", hold))
+
+
+def both_marks_left() -> AbstractContextManager[None]:
+    """A job whose hand-over to its user was interrupted keeps both marks."""
+
+    async def finish(self: HandOver, keys: Any) -> None:
+        return None
+
+    return _patched(patch.object(HandOver, "finish", finish))
+
+
+def unmarked_holds_are_ours() -> AbstractContextManager[None]:
+    """A held job without a mark is taken for one of Headway's."""
+    real = role._held
+
+    def held(job: SlurmJob, *, may_begin: bool) -> Any:
+        if user_holds.USER_HOLD_MARK in job.marks or HOLD_MARK in job.marks:
+            return real(job, may_begin=may_begin)
+        return role.WAITING if may_begin else None
+
+    return _patched(patch.object(role, "_held", held))
+
+
+def journal_of_another_version_ends_it() -> AbstractContextManager[None]:
+    """A journal of another version ends the controller, again and again."""
+    from controller.state.journal_schema import SCHEMA_VERSION
+
+    real = JournalFile._open
+
+    def open_(self: JournalFile) -> sqlite3.Connection:
+        if self.path.exists():
+            with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self.path)) as db:
+                (version,) = db.execute("PRAGMA user_version").fetchone()
+                if version not in {0, SCHEMA_VERSION}:
+                    raise JournalError(f"{self.path} is of version {version}")
+        return real(self)
+
+    return _patched(patch.object(JournalFile, "_open", open_))
+
+
+def damaged_journal_ends_it() -> AbstractContextManager[None]:
+    """A damaged journal ends the controller, again and again."""
+
+    def refuse(*_arguments: Any) -> Any:
+        raise JournalError("the journal is damaged")
+
+    return _patched(patch.object(JournalFile, "_replaced", refuse))
+
+
+def damaged_journal_ends_watchdog() -> AbstractContextManager[None]:
+    """The watchdog needs a journal that it can read."""
+    from controller.daemon.watchdog import Watchdog
+
+    def originals(path: Path) -> dict[Any, Any]:
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            for _, _, original in db.execute("SELECT job_id, submit_time_s, original FROM job").fetchall():
+                if original is not None:
+                    json.loads(original)
+        return {}
+
+    return _patched(
+        patch("tests.campaign.cluster.read_originals", originals),
+        patch.object(Watchdog, "_known_originals", lambda self: self._originals()),
+    )
+
+
+def watchdog_frees_users_jobs() -> AbstractContextManager[None]:
+    """The watchdog releases every held job with a mark of ours, its users' own too."""
+
+    def held(job: SlurmJob) -> bool:
+        return job.phase.value == "pending" and job.held and "headway:" in job.admin_comment
+
+    return _patched(patch("controller.daemon.watchdog.is_held_by_headway", held))
+
+
+def unfit_node_for_ever() -> AbstractContextManager[None]:
+    """A job is placed on the node that Slurm has just refused it on, and never given to Slurm."""
+    return _patched(
+        patch.object(Refusal, "unfit_nodes", lambda self, now_s: frozenset()),
+        patch("controller.cycle.refusals.MOST_PLACES", 10**9),
+    )
+
+
+def impossible_where_placed() -> AbstractContextManager[None]:
+    """A job that Slurm finds impossible on the nodes that Headway chose stays so (BadConstraints)."""
+    return _patched(patch.object(SlurmJob, "is_impossible", property(lambda self: False)))
+
+
+def own_request_not_restored() -> AbstractContextManager[None]:
+    """A job that is given to Slurm still asks for the nodes that Headway chose."""
+
+    async def restore(self: OwnRequests, keys: Any) -> Any:
+        for key in keys:
+            self._ledger.originals.pop(key, None)
+        return {}
+
+    return _patched(patch.object(OwnRequests, "restore", restore))
+
+
+def stopped_before_it_has_saved() -> AbstractContextManager[None]:
+    """A job is stopped as soon as it has been asked to save."""
+    return _patched(patch.object(PreemptionAttempt, "to_stop", lambda self, now: self.row.stopped_s is None))
+
+
+def stopped_twice() -> AbstractContextManager[None]:
+    """Where slurmctld did not answer to a stop, the job is stopped again, whatever has become of it."""
+
+    def requeue_hold(self: EmbeddedClient, job: Any) -> str | None:
+        job.requeue = True
+        comment = f"{job.admin_comment} {HOLD_MARK}".strip()
+        return commands.requeue(self._ctld, job, held=True) or self._comment(job, comment)
+
+    return _patched(patch.object(EmbeddedClient, "_requeue_hold", requeue_hold))
+
+
+def requests_by_id_alone() -> AbstractContextManager[None]:
+    """A change is made to whatever job has the id now: the one that it was meant for may be gone."""
+
+    def find(self: EmbeddedClient, key: Any) -> Any:
+        return self._ctld.jobs.get(key.job_id)
+
+    return _patched(patch.object(EmbeddedClient, "_find", find))
+
+
+def tasks_die_silently() -> AbstractContextManager[None]:
+    """A background task that fails is not begun again."""
+    real = Tasks._keep
+
+    async def keep(self: Tasks, name: str, work: Any, **how: Any) -> None:
+        with contextlib.suppress(Exception):
+            if name == "lease":
+                await real(self, name, work, **how)
+            else:
+                await work()
+
+    return _patched(patch.object(Tasks, "_keep", keep))
+
+
+def clock_set_back_keeps_pauses() -> AbstractContextManager[None]:
+    """After the clock was set back, a refused job waits until the time that was written down before."""
+    return _patched(patch.object(role, "_is_true", lambda refusal, now_s: True))
+
+
+def lease_by_the_wall_clock() -> AbstractContextManager[None]:
+    """The lease is renewed for as long as the process lives, whatever its cycles do."""
+    real = Heartbeat.run
+
+    async def run(self: Heartbeat, wake: Any, notifier: Any) -> None:
+        self._health.good_at_s = math.inf
+        await real(self, wake, notifier)
+
+    return _patched(patch.object(Heartbeat, "run", run))
+
+
+_ALL: Sequence[Defect] = (
+    exponent_overflows,
+    swap_ends_the_controller,
+    mark_fails_hold_forgotten,
+    hold_while_placed_dropped,
+    hold_only_wakes,
+    adopt_overwrites_hold,
+    every_hold_is_of_requeued_jobs,
+    users_cannot_release,
+    both_marks_left,
+    unmarked_holds_are_ours,
+    journal_of_another_version_ends_it,
+    damaged_journal_ends_it,
+    damaged_journal_ends_watchdog,
+    watchdog_frees_users_jobs,
+    unfit_node_for_ever,
+    impossible_where_placed,
+    own_request_not_restored,
+    stopped_before_it_has_saved,
+    stopped_twice,
+    requests_by_id_alone,
+    tasks_die_silently,
+    clock_set_back_keeps_pauses,
+)
+DEFECTS: Mapping[str, Defect] = {defect.__name__.replace("_", "-"): defect for defect in _ALL}
+"""Name on the command line → what puts the defect back."""

@@ -151,8 +151,8 @@ def _note_never(cluster: Cluster, job: Expected) -> None:
     for kind, label in job.spec.after:
         for job_id in cluster.jobs_of(label):
             on = cluster.model.jobs[job_id]
-            bad = on.cancelled_s is not None or on.spec.exit_code or on.spec.time_limit_s is not None or on.never
-            if kind == "afterok" and (bad or not on.spec.requeue or on.spec.preemptible):
+            bad = on.cancelled_s is not None or on.spec.exit_code or on.spec.time_limit_s is not None
+            if on.never or (kind == "afterok" and (bad or not on.spec.requeue or on.spec.preemptible)):
                 job.never = True
         if not cluster.jobs_of(label):
             job.never = True

@@ -18,6 +18,7 @@ class StoryEndpoint:
         self.mood = "well"
         self.connection = 1
         self._policy: Policy = load_policy(name)
+        self._calls: set[asyncio.Future[None]] = set()
 
     @property
     def connected(self) -> bool:
@@ -54,7 +55,9 @@ class StoryEndpoint:
         return len(list(outcomes))
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Let go of the connection: calls under way are cancelled, as grpc.aio does it."""
+        for call in list(self._calls):
+            call.cancel()
 
     def recover(self) -> None:
         """It was started again, and is well."""
@@ -62,9 +65,21 @@ class StoryEndpoint:
         self.connection += 1
 
     async def _answer(self, deadline_s: float) -> None:
-        await asyncio.sleep(0.002)
+        await self._wait(0.002)
         if self.mood == "away":
             raise PolicyServerError(PolicyFault.UNREACHABLE, self.address, "nobody listens")
         if self.mood == "slow":
-            await asyncio.sleep(deadline_s)
+            await self._wait(deadline_s)
             raise PolicyServerError(PolicyFault.DEADLINE, self.address, "no answer in time")
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for the server; cancelled when the connection is closed."""
+        loop = asyncio.get_running_loop()
+        answered = loop.create_future()
+        timer = loop.call_later(seconds, lambda: answered.done() or answered.set_result(None))
+        self._calls.add(answered)
+        try:
+            await answered
+        finally:
+            timer.cancel()
+            self._calls.discard(answered)

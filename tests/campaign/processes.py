@@ -52,8 +52,8 @@ class Process:
         self._on_death = call
 
     def kill(self) -> None:
-        """SIGKILL."""
-        if self.alive:
+        """SIGKILL. One that has ended already is not there to be killed."""
+        if self.alive and not self.ended:
             self.alive = False
             self._on_death()
 
