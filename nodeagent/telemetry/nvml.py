@@ -17,7 +17,7 @@ from typing import Protocol
 import structlog
 
 from nodeagent.errors import TelemetryError
-from nodeagent.telemetry.nvml_rows import parse_answer, parse_gpus
+from nodeagent.telemetry.nvml_rows import parse_gpus, parse_greeting
 from nodeagent.wire.report import GpuReading
 
 log = structlog.get_logger(__name__)
@@ -97,14 +97,14 @@ class NvmlReader:
             async with asyncio.timeout(max(0.0, deadline_s - self._clock())):
                 assert child.stdin is not None and child.stdout is not None, "both are pipes"
                 child.stdin.write(b"read\n")
-                answer = parse_gpus(parse_answer(await child.stdout.readline()))
+                gpus = parse_gpus(await child.stdout.readline())
         except TimeoutError:
             self._fail(child, f"no answer within {self._deadline_s:g} s")
         except (TelemetryError, OSError, ValueError) as error:  # ValueError: a line beyond every limit
             self._fail(child, str(error))
         else:
             self.failures = 0
-            return answer
+            return gpus
         return None
 
     async def close(self) -> None:
@@ -142,7 +142,7 @@ class NvmlReader:
         try:
             async with asyncio.timeout(self._start_deadline_s):
                 assert child.stdout is not None, "a pipe"
-                answer = parse_answer(await child.stdout.readline())
+                absent = parse_greeting(await child.stdout.readline())
         except TimeoutError:
             self._fail(child, f"not ready within {self._start_deadline_s:g} s")
         except (TelemetryError, OSError, ValueError) as error:
@@ -151,16 +151,16 @@ class NvmlReader:
             self._end(child)
             raise
         else:
-            self._greeted(child, answer.get("absent"))
+            self._greeted(child, absent)
 
-    def _greeted(self, child: Process, absent: object) -> None:
+    def _greeted(self, child: Process, absent: str | None) -> None:
         if absent is None:
             self.absent = ""
             self._child = child
             return
         if not self.absent:  # once
-            log.info("no_gpus", reason=str(absent))
-        self.absent = str(absent) or "no reason given"
+            log.info("no_gpus", reason=absent)
+        self.absent = absent or "no reason given"
         self._not_before_s = self._clock() + _ABSENT_PAUSE_S
         self._end(child)
 

@@ -6,9 +6,16 @@ Times in `_ns` are CLOCK_MONOTONIC nanoseconds of this node; times in `_s` that 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+from nodeagent.wire.bounds import MAX_NUMBER
 from nodeagent.wire.frames import Model, Profile
+
+_Count = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
+_Amount = Annotated[float, Meta(ge=0, le=1e15)]
+_Percent = Annotated[float, Meta(ge=0, le=100)]
 
 ProcessState = Literal["connected", "ended", "lost"]
 """`ended` said bye; `lost` went away without a word."""
@@ -127,8 +134,8 @@ class JobReport:
 class GpuProcess:
     """A process that holds a context on a GPU."""
 
-    pid: int
-    memory_bytes: int | None
+    pid: _Count
+    memory_bytes: _Count | None
     job_id: int | None = None
     """Its Slurm job; None = none, or not known."""
 
@@ -138,10 +145,10 @@ class MigReading:
     """One MIG instance of a GPU."""
 
     uuid: str
-    gpu_instance: int | None
-    compute_instance: int | None
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
+    gpu_instance: _Count | None
+    compute_instance: _Count | None
+    memory_used_bytes: _Count | None
+    memory_total_bytes: _Count | None
     processes: tuple[GpuProcess, ...] | None
 
 
@@ -149,27 +156,27 @@ class MigReading:
 class GpuReading:
     """One GPU at one moment."""
 
-    index: int
+    index: _Count
     """N of /dev/nvidiaN, which is how Slurm counts."""
     uuid: str | None
     name: str | None
     pci_address: str | None
     """As sysfs writes it: 0000:3b:00.0."""
-    busy_percent: float | None
+    busy_percent: _Percent | None
     """Share of the last sample period in which any kernel ran."""
-    sm_percent: float | None
+    sm_percent: _Percent | None
     """Share of the multiprocessors that processes used, added up."""
-    sm_clock_mhz: int | None
-    memory_busy_percent: float | None
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
-    power_w: float | None
-    pcie_tx_bytes_per_s: float | None
+    sm_clock_mhz: _Count | None
+    memory_busy_percent: _Percent | None
+    memory_used_bytes: _Count | None
+    memory_total_bytes: _Count | None
+    power_w: _Amount | None
+    pcie_tx_bytes_per_s: _Amount | None
     """Sent by the GPU over PCIe, in a sample of 20 ms."""
-    pcie_rx_bytes_per_s: float | None
-    nvlink_tx_bytes: int | None
+    pcie_rx_bytes_per_s: _Amount | None
+    nvlink_tx_bytes: _Count | None
     """Counter over all links since the driver was loaded."""
-    nvlink_rx_bytes: int | None
+    nvlink_rx_bytes: _Count | None
     processes: tuple[GpuProcess, ...] | None
     mig: tuple[MigReading, ...] = ()
 

@@ -11,7 +11,7 @@ import pytest
 
 from nodeagent.errors import TelemetryError
 from nodeagent.telemetry.nvml import CHILD, NoGpus, NvmlReader
-from nodeagent.telemetry.nvml_rows import parse_answer, parse_gpus
+from nodeagent.telemetry.nvml_rows import parse_gpus
 from nodeagent.wire.report import GpuProcess, MigReading
 from tests.unit.nodeagent.fake_nvml import pynvml as fake_pynvml
 
@@ -243,7 +243,7 @@ async def test_switched_off():
 )
 def test_answers_that_are_none(line):
     with pytest.raises(TelemetryError):
-        parse_gpus(parse_answer(line))
+        parse_gpus(line)
 
 
 def test_python_is_the_agent_s_own():
