@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from policies.serving.runtime.token_bucket import TokenBucket
+
 _CONNECTS_PER_S = 50.0
 _USER_FRAMES_PER_S = 1000.0
 _USER_FRAMES_BURST = 4000.0
@@ -19,25 +21,6 @@ class Limits:
     connections_per_user: int = 256
     frames_per_s: float = 50.0
     frames_burst: int = 100
-
-
-class TokenBucket:
-    """At most `burst` at once and `per_s` a second for long."""
-
-    __slots__ = ("_at_s", "_burst", "_left", "_per_s")
-
-    def __init__(self, per_s: float, burst: float, now_s: float) -> None:
-        self._per_s, self._burst, self._left, self._at_s = per_s, burst, burst, now_s
-
-    def take(self, now_s: float, amount: float = 1.0) -> bool:
-        """Whether that much is left; then it is taken."""
-        left = self._left
-        if now_s > self._at_s:
-            left = min(self._burst, left + (now_s - self._at_s) * self._per_s)
-            self._at_s = now_s
-        taken = left >= amount
-        self._left = left - amount if taken else left
-        return taken
 
 
 @dataclass(slots=True)

@@ -27,10 +27,11 @@ import structlog
 from nodeagent.errors import FrameError, IdentityError
 from nodeagent.identity.peer import JobProcess, Peer, open_pidfd, peer_of
 from nodeagent.jobsocket.listener_path import Door
-from nodeagent.jobsocket.rate_limit import Admission, Limits, TokenBucket
+from nodeagent.jobsocket.rate_limit import Admission, Limits
 from nodeagent.wire import frames
 from nodeagent.wire.frames import Frame, Hello, Unknown
 from nodeagent.wire.report import SocketCounters
+from policies.serving.runtime.token_bucket import TokenBucket
 
 log = structlog.get_logger(__name__)
 

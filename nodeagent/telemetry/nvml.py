@@ -19,6 +19,7 @@ import structlog
 from nodeagent.errors import TelemetryError
 from nodeagent.telemetry.nvml_rows import parse_gpus, parse_greeting
 from nodeagent.wire.report import GpuReading
+from policies.serving.runtime.backoff import Backoff, Retries
 
 log = structlog.get_logger(__name__)
 
@@ -26,8 +27,7 @@ CHILD = (sys.executable, "-P", "-m", "nodeagent.telemetry.nvml_worker")
 _LINE_LIMIT = 4 * 1024 * 1024
 _START_DEADLINE_S = 30.0
 """nvmlInit takes seconds on nodes with many GPUs and no persistence daemon."""
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
+_PAUSES = Backoff(first_s=1.0, longest_s=60.0)
 _ABSENT_PAUSE_S = 600.0
 """A driver may be loaded after the agent has started."""
 _CLOSE_WITHIN_S = 2.0
@@ -75,8 +75,6 @@ class NvmlReader:
         start_deadline_s: float = _START_DEADLINE_S,
     ) -> None:
         self.absent = ""
-        self.failures = 0
-        """Children in a row that had to be ended, or died."""
         self._deadline_s = deadline_s
         self._start_deadline_s = start_deadline_s
         self._argv = tuple(child)
@@ -86,6 +84,12 @@ class NvmlReader:
         self._starting: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[int] | None = None
         self._not_before_s = 0.0
+        self._retries = Retries(_PAUSES)
+
+    @property
+    def failures(self) -> int:
+        """Children in a row that had to be ended, or died."""
+        return self._retries.failures
 
     async def read(self) -> tuple[GpuReading, ...] | None:
         """Within the deadline: a row per GPU, or None."""
@@ -103,7 +107,7 @@ class NvmlReader:
         except (TelemetryError, OSError, ValueError) as error:  # ValueError: a line beyond every limit
             self._fail(child, str(error))
         else:
-            self.failures = 0
+            self._retries.reset()
             return gpus
         return None
 
@@ -169,8 +173,7 @@ class NvmlReader:
         self._put_off(problem)
 
     def _put_off(self, problem: str) -> None:
-        self.failures += 1
-        pause_s = min(_FIRST_PAUSE_S * 2 ** min(self.failures - 1, 10), _LONGEST_PAUSE_S)
+        pause_s = self._retries.next_s()
         self._not_before_s = self._clock() + pause_s
         log.warning("gpu_child_failed", problem=problem, failures=self.failures, again_in_s=pause_s)
 

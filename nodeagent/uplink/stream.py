@@ -26,6 +26,7 @@ from nodeagent.uplink.endpoint import parse_endpoint, require_local
 from nodeagent.uplink.munge import Seal
 from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.session import KEY_BYTES, METADATA_KEY, Direction, Signer, Verifier, make_ticket
+from policies.serving.runtime.backoff import Backoff, Retries
 from protos.headway.v1 import agent_pb2, agent_pb2_grpc
 
 if TYPE_CHECKING:  # the class is generic in the type stubs only
@@ -69,26 +70,6 @@ class LinkSettings:
     """A stream that lasted so long makes the next pause the first again."""
 
 
-class Backoff:
-    """How long to wait before dialling again. Invariant: between a half and the whole of first * 2^failures, capped."""
-
-    def __init__(self, first_s: float, longest_s: float, rng: random.Random) -> None:
-        self._first_s = first_s
-        self._longest_s = longest_s
-        self._rng = rng
-        self._failures = 0
-
-    def next_s(self) -> float:
-        """The next pause."""
-        whole_s = min(self._first_s * 2 ** min(self._failures, 30), self._longest_s)
-        self._failures += 1
-        return float(whole_s * self._rng.uniform(0.5, 1.0))
-
-    def reset(self) -> None:
-        """It went well."""
-        self._failures = 0
-
-
 @dataclass(slots=True)
 class LinkStatus:
     """How the link is."""
@@ -130,7 +111,7 @@ class Link:
         self._seal = seal
         self._now = now
         rng = random.Random() if rng is None else rng  # noqa: S311 - spreads dials, keeps no secret
-        self._backoff = Backoff(settings.first_pause_s, settings.longest_pause_s, rng)
+        self._retries = Retries(Backoff(settings.first_pause_s, settings.longest_pause_s), rng)
         self.status = LinkStatus()
 
     async def run(self) -> None:
@@ -146,8 +127,8 @@ class Link:
                 self.status.connected = False
             self._note(_reason(stream))
             if time.monotonic() - begun_s > self._settings.steady_s:
-                self._backoff.reset()
-            await asyncio.sleep(self._backoff.next_s())
+                self._retries.reset()
+            await asyncio.sleep(self._retries.next_s())
 
     def _note(self, reason: str) -> None:
         if reason != self.status.last_error:

@@ -14,9 +14,10 @@ import pytest
 from nodeagent.errors import SocketError
 from nodeagent.identity.peer import peer_of
 from nodeagent.jobsocket import server as job_socket
-from nodeagent.jobsocket.rate_limit import Limits, TokenBucket
+from nodeagent.jobsocket.rate_limit import Limits
 from nodeagent.jobsocket.server import JobSocket
 from nodeagent.wire.frames import Bye, Hello, Steps
+from policies.serving.runtime.token_bucket import TokenBucket
 from tests.unit.nodeagent.packets import packet
 from tests.unit.nodeagent.peers import InJob, Job, Remembered, close_all, until
 
@@ -400,15 +401,6 @@ async def test_out_of_files_it_waits_and_goes_on(serve, monkeypatch):
     job = Job(server.path)
     assert await job.hear() is not None
     assert server._door.sock.tries >= 3
-
-
-def test_a_bucket_gives_a_burst_and_then_its_rate():
-    bucket = TokenBucket(10.0, 3, 0.0)
-    assert [bucket.take(0.0) for _ in range(4)] == [True, True, True, False]
-    assert bucket.take(0.1)
-    assert not bucket.take(0.1)
-    assert [bucket.take(100.0) for _ in range(4)] == [True, True, True, False]
-    assert not bucket.take(50.0)  # a clock that goes back gives nothing
 
 
 def test_a_socket_pair_is_what_seqpacket_means():
