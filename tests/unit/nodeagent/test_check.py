@@ -20,7 +20,7 @@ from nodeagent.config import AgentSettings
 from nodeagent.telemetry.network import interfaces
 from nodeagent.telemetry.nvml import NoGpus
 from nodeagent.wire.report import GpuReading
-from tests.unit.nodeagent.munged import running_munged
+from tests.unit.nodeagent.uplink.munged import running_munged
 
 
 @pytest.fixture(autouse=True)

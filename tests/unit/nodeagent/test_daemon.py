@@ -16,7 +16,7 @@ from nodeagent.errors import SocketError, TelemetryError
 from nodeagent.telemetry.nvml import NoGpus
 from nodeagent.uplink.reporter import FileReporter
 from policies.serving.runtime.sdnotify import Notifier
-from tests.unit.nodeagent.peers import InJob, Job, close_all, until
+from tests.unit.nodeagent.jobsocket.peers import InJob, Job, close_all, until
 from tests.unit.nodeagent.telemetry.test_slurm_jobs import gpu
 
 

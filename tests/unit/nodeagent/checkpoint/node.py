@@ -17,7 +17,7 @@ from nodeagent.saves.coordinator import Post, SaveAnswer, SaveOrder
 from nodeagent.wire.report import CheckpointReport, JobReport, NodeReport
 from policies.serving.runtime.sdnotify import Notifier
 from tests.unit.nodeagent.checkpoint.conftest import Started
-from tests.unit.nodeagent.peers import InJob
+from tests.unit.nodeagent.jobsocket.peers import InJob
 
 JOB = 7
 PATIENCE_S = 60.0

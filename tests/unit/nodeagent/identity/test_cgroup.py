@@ -8,7 +8,7 @@ import pytest
 from nodeagent.identity.cgroup import JobCgroups, StepProcesses
 from nodeagent.identity.procfs import ProcFiles
 from nodeagent.wire.report import JobUsage
-from tests.unit.nodeagent.trees import plant, process
+from tests.unit.nodeagent.identity.trees import plant, process
 
 V1 = "slurm_n1/uid_1000/job_7"
 V2 = "system.slice/slurmstepd.scope/job_7"

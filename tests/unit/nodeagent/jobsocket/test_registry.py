@@ -16,7 +16,7 @@ from nodeagent.jobsocket.throughput import StepPace
 from nodeagent.wire.bounds import MAX_STEPS
 from nodeagent.wire.frames import Steps, parse
 from nodeagent.wire.report import CheckpointReport
-from tests.unit.nodeagent.packets import packet
+from tests.unit.nodeagent.wire.packets import packet
 
 S = 1_000_000_000
 

@@ -18,8 +18,8 @@ from nodeagent.jobsocket.rate_limit import Limits
 from nodeagent.jobsocket.server import JobSocket
 from nodeagent.wire.frames import Bye, Hello, Steps
 from policies.serving.runtime.token_bucket import TokenBucket
-from tests.unit.nodeagent.packets import packet
-from tests.unit.nodeagent.peers import InJob, Job, Remembered, close_all, until
+from tests.unit.nodeagent.jobsocket.peers import InJob, Job, Remembered, close_all, until
+from tests.unit.nodeagent.wire.packets import packet
 
 
 @pytest.fixture

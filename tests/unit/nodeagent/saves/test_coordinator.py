@@ -9,7 +9,7 @@ from nodeagent.jobsocket.registry import Jobs
 from nodeagent.saves.coordinator import SaveAnswer, SaveOrder, Saves
 from nodeagent.wire.frames import parse
 from nodeagent.wire.reasons import Reason
-from tests.unit.nodeagent.packets import packet
+from tests.unit.nodeagent.wire.packets import packet
 
 S = 1_000_000_000
 JOB = 7

@@ -8,7 +8,7 @@ import pytest
 
 from nodeagent.saves.coordinator import SaveAnswer, SaveOrder
 from tests.unit.nodeagent.checkpoint.node import JOB, Node
-from tests.unit.nodeagent.peers import InJob, Job, close_all, until
+from tests.unit.nodeagent.jobsocket.peers import InJob, Job, close_all, until
 
 RANKS = 64
 

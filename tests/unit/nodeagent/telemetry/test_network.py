@@ -7,7 +7,7 @@ import pytest
 
 from nodeagent.telemetry.network import NicCounters, interfaces, rate
 from nodeagent.wire.report import NicReading
-from tests.unit.nodeagent.trees import nic, plant, port
+from tests.unit.nodeagent.identity.trees import nic, plant, port
 
 S = 1_000_000_000
 

@@ -13,9 +13,9 @@ from nodeagent.errors import TelemetryError
 from nodeagent.telemetry.nvml import CHILD, NoGpus, NvmlReader
 from nodeagent.telemetry.nvml_rows import parse_gpus
 from nodeagent.wire.report import GpuProcess, MigReading
-from tests.unit.nodeagent.fake_nvml import pynvml as fake_pynvml
+from tests.unit.nodeagent.telemetry.fake_nvml import pynvml as fake_pynvml
 
-FAKE = Path(__file__).parents[1] / "fake_nvml"
+FAKE = Path(__file__).parent / "fake_nvml"
 
 
 class Clock:

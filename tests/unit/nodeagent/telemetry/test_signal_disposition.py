@@ -9,7 +9,7 @@ import pytest
 from nodeagent.identity.procfs import ProcFiles, masks, name
 from nodeagent.telemetry.signal_disposition import usr1
 from nodeagent.wire.report import Usr1Report
-from tests.unit.nodeagent.trees import plant, process
+from tests.unit.nodeagent.identity.trees import plant, process
 
 USR1 = 1 << (signal.SIGUSR1 - 1)
 OTHERS = 0x7FFFFFFF & ~USR1

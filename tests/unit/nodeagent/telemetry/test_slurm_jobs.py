@@ -15,8 +15,8 @@ from nodeagent.telemetry.nvml import NoGpus
 from nodeagent.telemetry.sampler import Meter
 from nodeagent.telemetry.slurm_jobs import NodeJob, NodeJobs, idle_gpus, step_gpus, with_jobs
 from nodeagent.wire.report import GpuProcess, GpuReading, MigReading, Usr1Report
+from tests.unit.nodeagent.identity.trees import plant, process, stat
 from tests.unit.nodeagent.jobsocket.test_registry import Node
-from tests.unit.nodeagent.trees import plant, process, stat
 
 S = 1_000_000_000
 

@@ -7,7 +7,7 @@ import pytest
 from nodeagent.telemetry.sysfs import cpu_list
 from nodeagent.telemetry.topology import read_topology
 from nodeagent.wire.report import GpuPlace, NicPlace, NumaNode
-from tests.unit.nodeagent.trees import nic, plant, port
+from tests.unit.nodeagent.identity.trees import nic, plant, port
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"

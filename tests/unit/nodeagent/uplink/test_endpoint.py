@@ -9,7 +9,7 @@ import pytest
 from nodeagent.uplink import munge
 from nodeagent.uplink.endpoint import EndpointError, open_seal, parse_endpoint
 from nodeagent.uplink.munge import Munge, MungeError
-from tests.unit.nodeagent.munged import skip_without_munge
+from tests.unit.nodeagent.uplink.munged import skip_without_munge
 
 
 @pytest.mark.parametrize(

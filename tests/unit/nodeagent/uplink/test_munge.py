@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.uplink.munge import MAX_CREDENTIAL_CHARS, Munge, MungeError, MungeFault
-from tests.unit.nodeagent.munged import running_munged, skip_without_munge
+from tests.unit.nodeagent.uplink.munged import running_munged, skip_without_munge
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from nodeagent.wire.frames import (
     profile_request,
     welcome,
 )
-from tests.unit.nodeagent.packets import SIGNATURE, fields, packet
+from tests.unit.nodeagent.wire.packets import SIGNATURE, fields, packet
 
 
 def test_every_type_is_read():

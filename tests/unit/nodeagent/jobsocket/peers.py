@@ -13,7 +13,7 @@ import msgpack
 from nodeagent.errors import IdentityError
 from nodeagent.identity.peer import JobProcess, Peer
 from nodeagent.wire.frames import Frame
-from tests.unit.nodeagent.packets import packet
+from tests.unit.nodeagent.wire.packets import packet
 
 
 class Remembered:

@@ -18,8 +18,8 @@ from nodeagent.uplink.controller_reporter import LinkReporter
 from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.stream import LinkSettings
 from nodeagent.wire.frames import Frame, parse
-from tests.unit.nodeagent.packets import fields
 from tests.unit.nodeagent.uplink.test_encode import node as report_of
+from tests.unit.nodeagent.wire.packets import fields
 
 KINDS = ("hello", "model", "steps", "profile", "checkpoint", "saved", "bye")
 NUMBERS = (0, -1, 1, 2, 2**17, 2**17 + 1, 2**31 - 1, 2**40, 2**53, 2**63 - 1, 2**63, 2**64 - 1)
