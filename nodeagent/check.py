@@ -23,8 +23,8 @@ from nodeagent.identity import peer as identity
 from nodeagent.telemetry import network as nic
 from nodeagent.telemetry import sysfs
 from nodeagent.telemetry.nvml import GpuReader, NoGpus, NvmlReader
-from nodeagent.uplink.endpoint import EndpointError, open_seal, parse_endpoint
-from nodeagent.uplink.munge import MungeError, Seal
+from nodeagent.uplink.endpoint import EndpointError, open_credential_codec, parse_endpoint
+from nodeagent.uplink.munge import CredentialCodec, MungeError
 from nodeagent.wire.report import GpuReading
 
 JOB_SIDE = Path(__file__).with_name("jobside")
@@ -55,7 +55,7 @@ class Finding:
     """What to do; empty when nothing is to be done."""
 
 
-async def look(settings: AgentSettings, sys: Path = Path("/sys"), gpus: GpuReader | None = None) -> list[Finding]:
+async def run_checks(settings: AgentSettings, sys: Path = Path("/sys"), gpus: GpuReader | None = None) -> list[Finding]:
     """Everything, in the order in which it is told."""
     if gpus is None:
         gpus = NoGpus() if settings.gpus == "off" else NvmlReader(settings.gpu_deadline_s)
@@ -83,25 +83,25 @@ def _user() -> Iterable[Finding]:
 async def _controller(settings: AgentSettings) -> Iterable[Finding]:
     try:
         endpoint = parse_endpoint(settings.controller_address)
-        seal = open_seal(endpoint, settings.munge, settings.munge_socket)
+        codec = open_credential_codec(endpoint, settings.munge, settings.munge_socket)
     except EndpointError as error:
         return [Finding("controller", Level.ERROR, f"controller_address: {error}", "correct it in agent.toml")]
     except MungeError as error:
         return [
             Finding("munge", Level.ERROR, str(error), "mend MUNGE; agents need it beyond Unix sockets and loopback")
         ]
-    return [await _munge(seal), await _dial(settings)]
+    return [await _munge(codec), await _dial(settings)]
 
 
-async def _munge(seal: Seal | None) -> Finding:
+async def _munge(codec: CredentialCodec | None) -> Finding:
     """Make a credential for ourselves, and read it."""
-    if seal is None:
+    if codec is None:
         return Finding(
             "munge", Level.OK, "not used at this address: nobody beyond this machine can be at the other end"
         )
     word = os.urandom(16)
     try:
-        found = await seal.decode(await seal.encode(word, os.geteuid()))
+        found = await codec.decode(await codec.encode(word, os.geteuid()))
     except MungeError as error:
         return Finding("munge", Level.ERROR, str(error), "systemctl status munge; see munge_socket in agent.toml")
     if found.payload != word or found.uid != os.geteuid():

@@ -53,14 +53,14 @@ def check(
     """
     import asyncio
 
-    from nodeagent.check import Level, look
+    from nodeagent.check import Level, run_checks
     from nodeagent.config import load_settings
     from policies.serving.runtime.logs import set_up_logging
 
     def tell() -> None:
         settings = load_settings(config)
         set_up_logging("error", "console")
-        found = asyncio.run(look(settings))
+        found = asyncio.run(run_checks(settings))
         typer.echo(_json(found) if as_json else _text(found))
         raise typer.Exit(any(finding.level is Level.ERROR for finding in found))
 

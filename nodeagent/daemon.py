@@ -26,14 +26,14 @@ from nodeagent.identity.cgroup import JobCgroups
 from nodeagent.identity.peer import Identifier
 from nodeagent.identity.procfs import ProcFiles
 from nodeagent.jobsocket.rate_limit import Limits
-from nodeagent.jobsocket.registry import Jobs
+from nodeagent.jobsocket.registry import JobRegistry
 from nodeagent.jobsocket.server import JobSocket, Listeners
-from nodeagent.saves.coordinator import SaveOrder
-from nodeagent.saves.service import Attendant
+from nodeagent.saves.coordinator import SaveRequest
+from nodeagent.saves.service import SaveService
 from nodeagent.telemetry.network import NicCounters
 from nodeagent.telemetry.nvml import GpuReader, NoGpus, NvmlReader
-from nodeagent.telemetry.sampler import Meter
-from nodeagent.telemetry.slurm_jobs import NodeJobs
+from nodeagent.telemetry.sampler import Sampler
+from nodeagent.telemetry.slurm_jobs import SlurmJobs
 from nodeagent.uplink.reporter import Reporter
 from nodeagent.wire.report import GpuReading, JobReport, NodeReport
 from policies.serving.runtime.sdnotify import Notifier
@@ -89,10 +89,10 @@ class Agent:
 
     settings: AgentSettings
     """As read, with what the controller has changed."""
-    jobs: Jobs
+    jobs: JobRegistry
     job_socket: JobSocket
-    meter: Meter
-    attendant: Attendant
+    sampler: Sampler
+    save_service: SaveService
     clock: Clock = field(default_factory=RealClock)
     health: AgentHealth = field(default_factory=AgentHealth)
     tasks: Tasks = field(default_factory=Tasks)
@@ -126,13 +126,13 @@ class Agent:
         sent = sum(self.job_socket.request_profile(connection, steps) for connection in ranks)
         return "" if sent == len(ranks) else f"job {job_id}: only {sent} of {len(ranks)} ranks took the request"
 
-    def request_save(self, order: SaveOrder) -> str:
+    def request_save(self, order: SaveRequest) -> str:
         """Have a job save and stand still; why not, or empty: then the reporter is told what came of it."""
-        return self.attendant.request_save(order)
+        return self.save_service.request_save(order)
 
     def request_go_on(self, save_id: str, job_id: int, restart: int) -> None:
         """Have a job train on that stands still for that save, or would."""
-        self.attendant.request_go_on(save_id, job_id, restart)
+        self.save_service.request_go_on(save_id, job_id, restart)
 
     # ---- running
 
@@ -140,12 +140,12 @@ class Agent:
         """Cycle until `stop`. Raises SocketError and TelemetryError when it cannot begin."""
         _raise_file_limit(self.settings.max_connections + _SPARE_FILES)
         self.job_socket.open()
-        hasten = functools.partial(self._hasten, reporter)
+        report_early = functools.partial(self._hasten, reporter)
         try:
             async with (
                 self.tasks.running("reporter", reporter.run, may_end=True),
                 self.tasks.running("beat", lambda: self._beat(notifier)),
-                self.tasks.running("attending", lambda: self.attendant.run(reporter.answer, hasten)),
+                self.tasks.running("attending", lambda: self.save_service.run(reporter.answer, report_early)),
             ):
                 try:
                     await self._require_gpus()
@@ -158,15 +158,15 @@ class Agent:
                     notifier.stopping()
                     self.job_socket.close()
         finally:
-            await self.meter.gpus.close()
+            await self.sampler.gpus.close()
 
     async def _require_gpus(self) -> None:
         if self.settings.gpus != "required":
             return
-        await self.meter.gpus.read()
-        if self.meter.gpus.absent:
+        await self.sampler.gpus.read()
+        if self.sampler.gpus.absent:
             raise TelemetryError(
-                f'no GPUs can be read: {self.meter.gpus.absent}; install the NVIDIA driver, or set gpus = "automatic"'
+                f'no GPUs can be read: {self.sampler.gpus.absent}; install the NVIDIA driver, or set gpus = "automatic"'
             )
 
     async def _one_cycle(self, reporter: Reporter) -> None:
@@ -189,11 +189,11 @@ class Agent:
             log.exception("sweep_failed")
 
     def _hasten(self, reporter: Reporter, rows: tuple[JobReport, ...]) -> None:
-        reporter.hasten(self._report(rows, self.clock.monotonic_ns(), interval_s=None))
+        reporter.report_early(self._report(rows, self.clock.monotonic_ns(), interval_s=None))
 
     async def _read_gpus(self) -> tuple[GpuReading, ...] | None:
         """Until told to stop: a hung driver does not hold that up."""
-        reading = asyncio.create_task(self.meter.gpus.read(), name="gpus")
+        reading = asyncio.create_task(self.sampler.gpus.read(), name="gpus")
         stopped = asyncio.create_task(self._stop.wait(), name="stopped")
         try:
             await asyncio.wait({reading, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -205,8 +205,8 @@ class Agent:
 
     def _measure(self, gpus: tuple[GpuReading, ...] | None) -> NodeReport:
         now_ns = self.clock.monotonic_ns()
-        reading = self.meter.read(gpus, now_ns)
-        self.attendant.measured(reading.jobs)
+        reading = self.sampler.read(gpus, now_ns)
+        self.save_service.measured(reading.jobs)
         before_ns, self._reported_ns = self._reported_ns, now_ns
         report = self._report(reading.jobs, now_ns, None if before_ns is None else (now_ns - before_ns) / 1e9)
         return replace(report, gpus=reading.gpus, nics=reading.nics)
@@ -237,11 +237,11 @@ class Agent:
                 notifier.watchdog()
 
 
-def assemble(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Agent:
+def build_agent(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Agent:
     """The agent of this machine."""
     processes = ProcFiles(proc)
     cgroups = JobCgroups(processes, sys / "fs/cgroup")
-    jobs = Jobs(settings.throughput_window_s, settings.steps_interval_s)
+    jobs = JobRegistry(settings.throughput_window_s, settings.steps_interval_s)
     limits = Limits(
         settings.max_connections,
         settings.max_connections_per_user,
@@ -258,11 +258,11 @@ def assemble(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Path =
         profile_steps=settings.profile_steps,
     )
     gpus: GpuReader = NoGpus() if settings.gpus == "off" else NvmlReader(settings.gpu_deadline_s)
-    meter = Meter(jobs, cgroups, NodeJobs(cgroups, processes), gpus, NicCounters(settings.nics, sys))
-    attendant = Attendant(jobs, job_socket, time.monotonic_ns)
-    listeners.add(attendant.saves)
-    jobs.changed = attendant.changed
-    return Agent(settings, jobs, job_socket, meter, attendant)
+    sampler = Sampler(jobs, cgroups, SlurmJobs(cgroups, processes), gpus, NicCounters(settings.nics, sys))
+    save_service = SaveService(jobs, job_socket, time.monotonic_ns)
+    listeners.add(save_service.saves)
+    jobs.changed = save_service.changed
+    return Agent(settings, jobs, job_socket, sampler, save_service)
 
 
 @contextmanager

@@ -10,11 +10,11 @@ from pathlib import Path
 import structlog
 
 from nodeagent.config import AgentSettings, load_settings
-from nodeagent.daemon import Agent, assemble, stop_signals
+from nodeagent.daemon import Agent, build_agent, stop_signals
 from nodeagent.telemetry.topology import read_topology
-from nodeagent.uplink.controller_reporter import LinkReporter
-from nodeagent.uplink.endpoint import open_seal, parse_endpoint
-from nodeagent.uplink.stream import LinkSettings
+from nodeagent.uplink.controller_reporter import ControllerReporter
+from nodeagent.uplink.endpoint import open_credential_codec, parse_endpoint
+from nodeagent.uplink.stream import StreamSettings
 from policies.serving.runtime.logs import set_up_logging
 from policies.serving.runtime.sdnotify import Notifier
 
@@ -25,8 +25,8 @@ async def run_agent(path: Path) -> None:
     """Run until SIGTERM. Raises AgentError when the agent cannot start; a controller that is away does not keep it from that."""
     settings = named(load_settings(path))
     set_up_logging(settings.log_level, settings.log_format)
-    agent = assemble(settings)
-    reporter = link_reporter(settings, agent)
+    agent = build_agent(settings)
+    reporter = controller_reporter(settings, agent)
     with stop_signals(agent):
         log.info("started", node=settings.node_name, controller=settings.controller_address)
         await agent.run(reporter, Notifier())
@@ -38,9 +38,9 @@ def named(settings: AgentSettings) -> AgentSettings:
     return settings.model_copy(update={"node_name": settings.node_name or socket.gethostname().partition(".")[0]})
 
 
-def link_reporter(settings: AgentSettings, agent: Agent) -> LinkReporter:
+def controller_reporter(settings: AgentSettings, agent: Agent) -> ControllerReporter:
     """What carries the agent's reports to the controller. Raises AgentError."""
-    seal = open_seal(parse_endpoint(settings.controller_address), settings.munge, settings.munge_socket)
-    link = LinkSettings(settings.controller_address, controller_uid=settings.controller_uid, ca_file=settings.ca_file)
+    codec = open_credential_codec(parse_endpoint(settings.controller_address), settings.munge, settings.munge_socket)
+    link = StreamSettings(settings.controller_address, controller_uid=settings.controller_uid, ca_file=settings.ca_file)
     topology = functools.partial(read_topology, nics=settings.nics)
-    return LinkReporter(link, settings.node_name, version("headway-scheduler"), topology, agent, seal)
+    return ControllerReporter(link, settings.node_name, version("headway-scheduler"), topology, agent, codec)

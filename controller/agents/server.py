@@ -38,7 +38,7 @@ from controller.profiles.store import ProfileStore, ProfileStoreError
 from controller.profiles.windows import SlurmRun
 from nodeagent.errors import AgentError
 from nodeagent.uplink.endpoint import Endpoint, parse_endpoint, require_local
-from nodeagent.uplink.munge import Seal
+from nodeagent.uplink.munge import CredentialCodec
 from nodeagent.uplink.stream import MAX_MESSAGE_BYTES
 from policies.errors import ListenError
 from policies.serving.runtime.listen import make_way, remove, umask
@@ -142,7 +142,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         self,
         settings: AgentsSettings,
         store: ProfileStore,
-        seal: Seal | None,
+        seal: CredentialCodec | None,
         listener: Listener = lambda _node, _report: None,
         knows: Callable[[str], bool] = lambda _: True,
         allocated: Allocated | None = None,

@@ -19,11 +19,11 @@ _SLOW_PER_S = 0.02
 """And for long, in each second."""
 
 
-class NotReadError(TimeoutError):
+class ReadDeferredError(TimeoutError):
     """Nothing was read, and that is no fault of what was to be read: ask again later."""
 
 
-class Aside:
+class BoundedReader:
     """Invariant: a call returns within `within_s`; slow ones of one user take `slow_s` at once and a fiftieth of the time for
     long, together; and at most one thread for each user, and `most_hung` in all, wait for what may never come.
 
@@ -54,10 +54,10 @@ class Aside:
         if uid in self._hung:
             raise TimeoutError(f"a reading of uid {uid} hangs")
         if len(self._hung) >= self._most_hung:
-            raise NotReadError(f"readings of {len(self._hung)} users hang")
+            raise ReadDeferredError(f"readings of {len(self._hung)} users hang")
         begun_s = self._monotonic()
         if self._taken_s(uid, begun_s) >= self._slow_s:
-            raise NotReadError(f"readings of uid {uid} have taken too long lately")
+            raise ReadDeferredError(f"readings of uid {uid} have taken too long lately")
         try:
             return self._in_a_thread(uid, work)
         finally:

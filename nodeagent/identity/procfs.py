@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from nodeagent.identity.bounded_read import Aside
+from nodeagent.identity.bounded_read import BoundedReader
 
 _MAX_ENVIRONMENT_BYTES = 1 << 20
 _PIECE = 8192
@@ -53,7 +53,7 @@ class ProcFiles:
 
     def __init__(self, root: Path = Path("/proc")) -> None:
         self.root = root
-        self._aside = Aside()
+        self._aside = BoundedReader()
 
     def cgroup(self, pid: int) -> str:
         """/proc/PID/cgroup."""

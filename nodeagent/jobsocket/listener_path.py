@@ -19,7 +19,7 @@ _BACKLOG = 1024
 
 
 @dataclass(slots=True)
-class Door:
+class ListeningSocket:
     """The listening socket and its place in the file system.
 
     Invariant: who holds the lock beside the socket is the one agent of that path; the kernel lets go of it when the agent dies.
@@ -30,7 +30,7 @@ class Door:
     lock: int
 
     @classmethod
-    def open(cls, path: Path) -> Door:
+    def open(cls, path: Path) -> ListeningSocket:
         """Make the folder if need be, replace the socket of a dead agent, listen. Raises SocketError."""
         _require_folder(path.parent)
         lock = _lock(path)

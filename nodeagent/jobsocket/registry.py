@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.identity.peer import JobProcess
 from nodeagent.identity.procfs import started_ns
-from nodeagent.jobsocket.throughput import StepPace
+from nodeagent.jobsocket.throughput import StepThroughput
 from nodeagent.wire.bounds import MAX_STEPS
 from nodeagent.wire.frames import Bye, Checkpoint, Frame, Hello, Model, Profile, Steps
 from nodeagent.wire.guarded_rows import RowGuard
@@ -23,7 +23,7 @@ _NOT_KNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Trainer:
+class TrainingProcess:
     """A connected process that trains."""
 
     connection: int
@@ -40,7 +40,7 @@ class _Process:
     """One connection."""
 
     process: JobProcess
-    pace: StepPace
+    pace: StepThroughput
     opened_ns: int
     hello: Hello | None = None
     model: Model | None = None
@@ -90,7 +90,7 @@ class _Run:
     """When the last connection closed; 0 = there are some."""
 
 
-class Jobs:
+class JobRegistry:
     """All jobs of this node that have a process connected, or had within the last window."""
 
     def __init__(self, window_s: float = 60.0, interval_s: float = 1.0) -> None:
@@ -110,7 +110,7 @@ class Jobs:
 
     def opened(self, connection: int, process: JobProcess, now_ns: int) -> None:
         """A process has connected."""
-        self._waiting[connection] = _Process(process, StepPace(self._window_s, self._interval_s), now_ns)
+        self._waiting[connection] = _Process(process, StepThroughput(self._window_s, self._interval_s), now_ns)
 
     def received(self, connection: int, frame: Frame, now_ns: int) -> None:
         """A frame of a connection that is open."""
@@ -160,13 +160,13 @@ class Jobs:
         run = self._runs.get(job_id)
         return None if run is None else self._row(run, now_ns)
 
-    def trainers(self, job_id: int, restart: int) -> tuple[Trainer, ...]:
+    def trainers(self, job_id: int, restart: int) -> tuple[TrainingProcess, ...]:
         """Of that run of the job, by rank."""
         run = self._runs.get(job_id)
         if run is None or run.restart != restart:
             return ()
         found = [
-            Trainer(
+            TrainingProcess(
                 connection,
                 process.key,
                 process.rank if process.checkpoint is None else process.checkpoint.rank,

@@ -26,7 +26,7 @@ import structlog
 
 from nodeagent.errors import FrameError, IdentityError
 from nodeagent.identity.peer import JobProcess, Peer, open_pidfd, peer_of
-from nodeagent.jobsocket.listener_path import Door
+from nodeagent.jobsocket.listener_path import ListeningSocket
 from nodeagent.jobsocket.rate_limit import Admission, Limits
 from nodeagent.wire import frames
 from nodeagent.wire.frames import Frame, Hello, Unknown
@@ -156,14 +156,14 @@ class JobSocket:
         self._numbers = itertools.count(1)
         self._counters = _Counters()
         self._buffer = bytearray(frames.MAX_FRAME_BYTES + 1)
-        self._door: Door | None = None
+        self._door: ListeningSocket | None = None
         self._told_ns = 0
         self._refusals = TokenBucket(_REFUSALS_PER_S, _REFUSALS_BURST, clock_ns() / 1e9)
         self._paused: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
         """Listen, in the running event loop. Raises SocketError."""
-        self._door = Door.open(self.path)
+        self._door = ListeningSocket.open(self.path)
         self._poll = select.epoll()
         asyncio.get_running_loop().add_reader(self._door.sock, self._accept)
         asyncio.get_running_loop().add_reader(self._poll.fileno(), self._wake)

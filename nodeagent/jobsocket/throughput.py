@@ -7,7 +7,7 @@ from collections import deque
 from nodeagent.wire.frames import Steps
 
 
-class StepPace:
+class StepThroughput:
     """The points (end of the newest step, steps so far) that a process told, as far back as the window.
 
     Invariant: points rise in both; there are at most as many as seconds in the window, plus two.

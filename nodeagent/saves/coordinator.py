@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from nodeagent.identity.peer import JobProcess
-from nodeagent.jobsocket.registry import Jobs, Trainer
+from nodeagent.jobsocket.registry import JobRegistry, TrainingProcess
 from nodeagent.wire.frames import Checkpoint, Frame, Saved
 from nodeagent.wire.guarded_rows import RowGuard
 from nodeagent.wire.reasons import Reason
@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class SaveOrder:
+class SaveRequest:
     """What the controller asks for."""
 
     id: str
@@ -57,7 +57,7 @@ class SaveAnswer:
     """Of the problem."""
 
 
-class Post(Protocol):
+class JobRequests(Protocol):
     """Carries frames to jobs; False: it did not go out."""
 
     def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
@@ -87,25 +87,25 @@ class _Rank:
 class _Save:
     """One save under way. Ranks by process: they may connect anew."""
 
-    order: SaveOrder
+    order: SaveRequest
     deadline_ns: int
     ranks: dict[tuple[int, int], _Rank] = field(default_factory=dict)
     failed_ns: int = 0
     """When the first rank said that it has not saved; 0 = none has."""
 
 
-class Saves:
+class SaveCoordinator:
     """Invariants: every order is answered once for each time that it was asked, within its time; there is one save of a job at
     a time; ranks of a save that failed or was called off are told to go on, also those that connect anew."""
 
-    def __init__(self, jobs: Jobs, post: Post, answer: Callable[[SaveAnswer], None], now_ns: int) -> None:
+    def __init__(self, jobs: JobRegistry, post: JobRequests, answer: Callable[[SaveAnswer], None], now_ns: int) -> None:
         """`jobs` is told of everything first."""
         self._jobs = jobs
         self._post = post
         self._answer = answer
         self._begun_ns = now_ns
         self._open: dict[str, _Save] = {}
-        self._over: OrderedDict[str, tuple[SaveOrder, SaveAnswer]] = OrderedDict()
+        self._over: OrderedDict[str, tuple[SaveRequest, SaveAnswer]] = OrderedDict()
         self._called_off: OrderedDict[str, int] = OrderedDict()
         """Id → job."""
         self._guard = RowGuard("saves of jobs")
@@ -119,7 +119,7 @@ class Saves:
 
     # ---- by the controller
 
-    def ask(self, order: SaveOrder, now_ns: int) -> None:
+    def ask(self, order: SaveRequest, now_ns: int) -> None:
         """Begin, or say again how it ended."""
         if order.id in self._called_off:
             self._answer(SaveAnswer(order.id, "it was called off", reason=Reason.CALLED_OFF))
@@ -194,7 +194,7 @@ class Saves:
         else:
             self._end_if_all(save, settled=settled)
 
-    def _ask_rank(self, save: _Save, trainer: Trainer, now_ns: int) -> Reason | None:
+    def _ask_rank(self, save: _Save, trainer: TrainingProcess, now_ns: int) -> Reason | None:
         """Ask it where it is to be asked now; why it will not save, as far as the agent sees. What ends once it was asked says
         so itself."""
         rank, checkpoint = save.ranks.get(trainer.key), trainer.checkpoint
@@ -253,7 +253,7 @@ class Saves:
                     self._post.request_go_on(trainer.connection, save.order.id)
         self._answer(answer)
 
-    def _again(self, answer: SaveAnswer, order: SaveOrder) -> SaveAnswer:
+    def _again(self, answer: SaveAnswer, order: SaveRequest) -> SaveAnswer:
         """The same answer, as long as it is true."""
         trainers = self._jobs.trainers(order.job_id, order.restart)
         still = {one.checkpoint.rank for one in trainers if one.checkpoint is not None and one.checkpoint.saving}

@@ -9,7 +9,7 @@ _BURST = 4.0
 _FORGET_AFTER_S = 60.0
 
 
-class Haste:
+class ReportThrottle:
     """Invariant: what a job does costs at most _BURST rows at once, and _PER_S a second for long; a row that has to wait is
     not forgotten."""
 

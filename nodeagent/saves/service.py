@@ -9,9 +9,9 @@ from typing import Protocol
 
 import structlog
 
-from nodeagent.jobsocket.registry import Jobs
-from nodeagent.saves.coordinator import Post, SaveAnswer, SaveOrder, Saves
-from nodeagent.saves.report_throttle import Haste
+from nodeagent.jobsocket.registry import JobRegistry
+from nodeagent.saves.coordinator import JobRequests, SaveAnswer, SaveCoordinator, SaveRequest
+from nodeagent.saves.report_throttle import ReportThrottle
 from nodeagent.wire.guarded_rows import RowGuard
 from nodeagent.wire.report import JobReport
 
@@ -23,7 +23,7 @@ _ATTEND_S = 0.05
 """News of several ranks that come together are one row."""
 
 
-class Mail(Post, Protocol):
+class JobChannel(JobRequests, Protocol):
     """The job socket, as far as it is used here."""
 
     def read_now(self) -> None:
@@ -31,21 +31,21 @@ class Mail(Post, Protocol):
         ...
 
 
-class Attendant:
+class SaveService:
     """Invariant: an answer goes out when it is known, and news of a job a moment after they came, within Haste's limits."""
 
-    def __init__(self, jobs: Jobs, mail: Mail, clock_ns: Callable[[], int]) -> None:
-        self.saves = Saves(jobs, mail, self._answered, clock_ns())
+    def __init__(self, jobs: JobRegistry, mail: JobChannel, clock_ns: Callable[[], int]) -> None:
+        self.saves = SaveCoordinator(jobs, mail, self._answered, clock_ns())
         self._jobs = jobs
         self._mail = mail
         self._clock_ns = clock_ns
-        self._haste = Haste()
+        self._haste = ReportThrottle()
         self._news = asyncio.Event()
         self._answer: Callable[[SaveAnswer], None] = lambda _answer: None
         self._measured: dict[int, JobReport] = {}
         self._guard = RowGuard("news of jobs")
 
-    def request_save(self, order: SaveOrder) -> str:
+    def request_save(self, order: SaveRequest) -> str:
         """Have a job save and stand still; why not, or empty: then what came of it is answered later."""
         if not 0 < len(order.id) <= _MAX_ID:
             return f"an id of {len(order.id)} characters: must be 1 to {_MAX_ID}"
@@ -68,7 +68,9 @@ class Attendant:
         """All rows of a report: what only the kernel and devices tell of a job is taken from them until the next."""
         self._measured = {row.job_id: row for row in rows}
 
-    async def run(self, answer: Callable[[SaveAnswer], None], hasten: Callable[[tuple[JobReport, ...]], None]) -> None:
+    async def run(
+        self, answer: Callable[[SaveAnswer], None], report_early: Callable[[tuple[JobReport, ...]], None]
+    ) -> None:
         """Until cancelled. Neither may wait or raise."""
         self._answer = answer
         while True:
@@ -80,7 +82,7 @@ class Attendant:
                 now_ns = self._clock_ns()
                 self.saves.tick(now_ns)
                 if due := self._haste.take(now_ns / 1e9):
-                    hasten(self._rows(due, now_ns))
+                    report_early(self._rows(due, now_ns))
             except Exception:  # a bug must cost an answer, not the agent
                 log.exception("attending_failed")
             if not (self.saves.open or self._haste.waiting):

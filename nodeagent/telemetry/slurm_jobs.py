@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from nodeagent.identity.bounded_read import NotReadError
+from nodeagent.identity.bounded_read import ReadDeferredError
 from nodeagent.identity.cgroup import Folders, JobCgroups
 from nodeagent.identity.peer import JobProcess
 from nodeagent.identity.procfs import Processes
@@ -26,7 +26,7 @@ _BATCH = "batch"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeJob:
+class SlurmJob:
     """One job that has processes here."""
 
     job_id: int
@@ -55,7 +55,7 @@ _Seen = dict[tuple[int, str, int], _Started | int]
 
 
 @dataclass(slots=True)
-class NodeJobs:
+class SlurmJobs:
     """Lists jobs. What a process was started with does not change, and is read once per process; in vain, a few times:
     for a moment a new process of a step is still slurmstepd's own.
 
@@ -69,7 +69,7 @@ class NodeJobs:
     """Environments that may still be read in this turn."""
     _guard: RowGuard = field(default_factory=lambda: RowGuard("jobs of this node"))
 
-    def read(self, connected: Iterable[JobProcess]) -> dict[int, NodeJob]:
+    def read(self, connected: Iterable[JobProcess]) -> dict[int, SlurmJob]:
         """Job id → job: by cgroups, and by the processes that are connected where there are none."""
         self._reads = _READS
         steps: dict[int, dict[str, list[int]]] = {}
@@ -92,14 +92,14 @@ class NodeJobs:
         folders: Folders,
         steps: Mapping[str, list[int]],
         seen: _Seen,
-    ) -> NodeJob | None:
+    ) -> SlurmJob | None:
         pids = frozenset(pid for own in steps.values() for pid in own)
         started = [found for step, own in steps.items() if (found := self._first(job_id, step, own, seen))]
         uid = started[0].uid if started else self._owner(job_id, steps, seen)
         if uid is None:
             return None
         gpus = [found.gpus for found in started if found.gpus is not None]
-        return NodeJob(
+        return SlurmJob(
             job_id=job_id,
             uid=uid,
             restart=max((found.restart for found in started), default=0),
@@ -124,7 +124,7 @@ class NodeJobs:
             key = (job_id, step, pid)
             found = self._started.get(key, 0)
             if isinstance(found, int) and found < _LOOKS and self._reads > 0:
-                with suppress(NotReadError):
+                with suppress(ReadDeferredError):
                     found = self._read(job_id, step, pid) or found + 1
                     self._reads -= 1
             seen[key] = found
@@ -142,7 +142,7 @@ class NodeJobs:
                 restarts = environment.get("SLURM_RESTART_COUNT", "0")
                 restart = int(restarts) if restarts.isdecimal() and len(restarts) < _MAX_DIGITS else 0
                 return _Started(owner, restart, step_gpus(step, environment))
-        except NotReadError:
+        except ReadDeferredError:
             raise
         except OSError:  # ended meanwhile, not ours to read, or kept back
             pass
@@ -164,7 +164,7 @@ def step_gpus(step: str, environment: Mapping[str, str]) -> frozenset[int] | Non
         return None
 
 
-def with_jobs(gpus: Iterable[GpuReading], jobs: Mapping[int, NodeJob]) -> tuple[GpuReading, ...]:
+def with_jobs(gpus: Iterable[GpuReading], jobs: Mapping[int, SlurmJob]) -> tuple[GpuReading, ...]:
     """The readings, their processes with the jobs that they belong to."""
     owner = {pid: job.job_id for job in jobs.values() for pid in job.pids}
     return tuple(_owned(gpu, owner) for gpu in gpus)
@@ -178,7 +178,7 @@ def _owned(gpu: GpuReading, owner: Mapping[int, int]) -> GpuReading:
     return replace(gpu, processes=named(gpu.processes), mig=mig)
 
 
-def idle_gpus(job: NodeJob, gpus: Iterable[GpuReading] | None) -> tuple[int, ...] | None:
+def idle_gpus(job: SlurmJob, gpus: Iterable[GpuReading] | None) -> tuple[int, ...] | None:
     """GPUs of the job on which none of its processes holds a context; None = not known.
 
     A GPU with a process that no job could be found for is not called idle: the process may be this job's.

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from nodeagent.saves.coordinator import SaveAnswer, SaveOrder
+from nodeagent.saves.coordinator import SaveAnswer, SaveRequest
 from nodeagent.uplink.encode import (
     JobHistory,
     answer_message,
@@ -18,9 +18,9 @@ from nodeagent.uplink.encode import (
     telemetry_message,
     topology_message,
 )
-from nodeagent.uplink.munge import Seal
+from nodeagent.uplink.munge import CredentialCodec
 from nodeagent.uplink.outbox import Outbox
-from nodeagent.uplink.stream import Link, LinkSettings, LinkStatus
+from nodeagent.uplink.stream import ControllerStream, StreamSettings, StreamStatus
 from nodeagent.wire.guarded_rows import RowGuard
 from nodeagent.wire.reasons import Reason
 from nodeagent.wire.report import NodeReport, Topology
@@ -30,7 +30,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 log = structlog.get_logger(__name__)
 
 
-class Told(Protocol):
+class AgentCommands(Protocol):
     """What the controller's words do to an agent."""
 
     def change(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
@@ -39,24 +39,24 @@ class Told(Protocol):
     def request_profile(self, job_id: int, steps: int) -> str:
         """Profile a job now; why not, or empty."""
 
-    def request_save(self, order: SaveOrder) -> str:
+    def request_save(self, order: SaveRequest) -> str:
         """Have a job save and stand still; why not, or empty: then what comes of it is answered later."""
 
     def request_go_on(self, save_id: str, job_id: int, restart: int) -> None:
         """Have a job train on."""
 
 
-class LinkReporter:
+class ControllerReporter:
     """A Reporter that sends to the controller. Invariant: `report` never waits; what must not be lost is put in to be kept."""
 
     def __init__(
         self,
-        settings: LinkSettings,
+        settings: StreamSettings,
         node: str,
         version: str,
         topology: Callable[[], Topology],
-        agent: Told,
-        seal: Seal | None,
+        agent: AgentCommands,
+        codec: CredentialCodec | None,
         outbox: Outbox | None = None,
     ) -> None:
         """`topology` is asked at every dial. Raises EndpointError where the address may not be used."""
@@ -67,22 +67,22 @@ class LinkReporter:
         self._rows = RowGuard("rows of jobs for the controller")
         self._history = JobHistory(self._rows)
         self._outbox = Outbox() if outbox is None else outbox
-        self._link = Link(settings, self._hello, self._outbox, self._command, self._settings, seal)
+        self._stream = ControllerStream(settings, self._hello, self._outbox, self._command, self._settings, codec)
 
     @property
-    def status(self) -> LinkStatus:
+    def status(self) -> StreamStatus:
         """How the link is."""
-        return self._link.status
+        return self._stream.status
 
     def report(self, report: NodeReport) -> None:
         """Put it into the outbox: telemetry and jobs may be given up for want of room, profiles and ends are kept."""
         for message in self._history.news(report):
             if not self._outbox.put(message, keep=True):
                 log.error("profile_lost", reason="the outbox is full of what must be kept")
-        self.hasten(report)
+        self.report_early(report)
         self._outbox.put(telemetry_message(report))
 
-    def hasten(self, report: NodeReport) -> None:
+    def report_early(self, report: NodeReport) -> None:
         """Put its jobs into the outbox: they may be given up like all rows of jobs."""
         for _, message in self._rows.each(report.jobs, lambda job: job_message(job, report)):
             self._outbox.put(message)
@@ -93,7 +93,7 @@ class LinkReporter:
 
     async def run(self) -> None:
         """Keep the link up until cancelled."""
-        await self._link.run()
+        await self._stream.run()
 
     def _hello(self) -> agent_pb2.AgentHello:
         return agent_pb2.AgentHello(
@@ -117,7 +117,7 @@ class LinkReporter:
                 problem = self._agent.request_profile(job.job_id, command.profile.steps)
             case "save":
                 save = command.save
-                order = SaveOrder(command.id, job.job_id, job.restart, save.within_s, save.still_s)
+                order = SaveRequest(command.id, job.job_id, job.restart, save.within_s, save.still_s)
                 if not (problem := self._agent.request_save(order)):
                     return  # answered when it is known what came of it
             case "go_on":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from nodeagent.errors import AgentError
-from nodeagent.uplink.munge import Munge, MungeError, MungeFault, Seal
+from nodeagent.uplink.munge import CredentialCodec, Munge, MungeError, MungeFault
 
 MAX_SOCKET_PATH = 107
 """Bytes that the kernel takes for the path of a Unix socket."""
@@ -71,7 +71,7 @@ def parse_endpoint(text: str) -> Endpoint:
     return Endpoint(host=bare, port=int(port))
 
 
-def open_seal(endpoint: Endpoint, mode: MungeMode, socket: Path | None = None) -> Seal | None:
+def open_credential_codec(endpoint: Endpoint, mode: MungeMode, socket: Path | None = None) -> CredentialCodec | None:
     """What makes the credentials for that address; None: it goes without. Both sides follow this rule, so that they agree.
 
     `automatic` goes without on Unix sockets, and on loopback addresses where MUNGE is not installed. Raises EndpointError and

@@ -100,7 +100,7 @@ class Credential:
     """By the clock of the machine that made it, seconds since the Unix epoch."""
 
 
-class Seal(Protocol):
+class CredentialCodec(Protocol):
     """Makes and reads credentials."""
 
     async def encode(self, payload: bytes, only_uid: int | None = None) -> str:

@@ -18,7 +18,7 @@ class Reporter(Protocol):
         """Take one: it must not wait, and must not raise."""
         ...
 
-    def hasten(self, report: NodeReport) -> None:
+    def report_early(self, report: NodeReport) -> None:
         """Take rows of some jobs before the next report: nothing else of this one counts. As above."""
         ...
 
@@ -41,7 +41,7 @@ class FileReporter:
         """Write one line."""
         self._write(asdict(report))
 
-    def hasten(self, report: NodeReport) -> None:
+    def report_early(self, report: NodeReport) -> None:
         """The next line tells it."""
 
     def answer(self, answer: SaveAnswer) -> None:

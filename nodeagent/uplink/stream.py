@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 
 from nodeagent.errors import AgentError
 from nodeagent.uplink.endpoint import parse_endpoint, require_local
-from nodeagent.uplink.munge import Seal
+from nodeagent.uplink.munge import CredentialCodec
 from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.session import KEY_BYTES, METADATA_KEY, Direction, Signer, Verifier, make_ticket
 from policies.serving.runtime.backoff import Backoff, Retries
@@ -43,12 +43,12 @@ _CHANNEL_OPTIONS = (
 log = structlog.get_logger(__name__)
 
 
-class LinkError(AgentError):
+class StreamError(AgentError):
     """The stream ended, or did not begin; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class LinkSettings:
+class StreamSettings:
     """How the controller is dialled."""
 
     address: str
@@ -71,7 +71,7 @@ class LinkSettings:
 
 
 @dataclass(slots=True)
-class LinkStatus:
+class StreamStatus:
     """How the link is."""
 
     connected: bool = False
@@ -82,17 +82,17 @@ class LinkStatus:
     """Why the last stream ended, or did not begin."""
 
 
-class Link:
+class ControllerStream:
     """One agent's link. Invariant: at most one stream at a time, and on each every report that is not acknowledged."""
 
     def __init__(
         self,
-        settings: LinkSettings,
+        settings: StreamSettings,
         hello: Callable[[], agent_pb2.AgentHello],
         outbox: Outbox,
         on_command: Callable[[agent_pb2.AgentCommand], None],
         on_settings: Callable[[agent_pb2.AgentSettings], None] = lambda _: None,
-        seal: Seal | None = None,
+        codec: CredentialCodec | None = None,
         rng: random.Random | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -102,17 +102,17 @@ class Link:
         """
         self._settings = settings
         self._endpoint = parse_endpoint(settings.address)
-        if seal is None:
+        if codec is None:
             require_local(self._endpoint)
         self._hello = hello
         self._outbox = outbox
         self._on_command = on_command
         self._on_settings = on_settings
-        self._seal = seal
+        self._codec = codec
         self._now = now
         rng = random.Random() if rng is None else rng  # noqa: S311 - spreads dials, keeps no secret
         self._retries = Retries(Backoff(settings.first_pause_s, settings.longest_pause_s), rng)
-        self.status = LinkStatus()
+        self.status = StreamStatus()
 
     async def run(self) -> None:
         """Keep a stream up until cancelled."""
@@ -147,7 +147,7 @@ class Link:
                 await _write(call, signer, body)
                 first = await _read(call, verifier)
             if first.WhichOneof("kind") != "welcome" or first.welcome.acknowledged > self._outbox.last:
-                raise LinkError("the controller did not welcome this run of the agent")
+                raise StreamError("the controller did not welcome this run of the agent")
             self._outbox.acknowledge(first.welcome.acknowledged)
             self._on_settings(first.welcome.settings)
             self.status.connected = True
@@ -157,11 +157,11 @@ class Link:
 
     async def _credential(self, body: bytes, time_s: float) -> tuple[bytes | None, tuple[tuple[str, str], ...]]:
         """The stream's key, and the metadata that carries it."""
-        if self._seal is None:
+        if self._codec is None:
             return None, ()
         key = secrets.token_bytes(KEY_BYTES)
         ticket = make_ticket(body, time_s, key).pack()
-        return key, ((METADATA_KEY, await self._seal.encode(ticket, self._settings.controller_uid)),)
+        return key, ((METADATA_KEY, await self._codec.encode(ticket, self._settings.controller_uid)),)
 
     @asynccontextmanager
     async def _dialled(self, metadata: tuple[tuple[str, str], ...]) -> AsyncIterator[_Call]:
@@ -199,7 +199,7 @@ class Link:
                 async with asyncio.timeout(self._settings.silence_s):
                     body = await _read(call, verifier)
             except TimeoutError:
-                raise LinkError(f"nothing heard for {self._settings.silence_s:g} s") from None
+                raise StreamError(f"nothing heard for {self._settings.silence_s:g} s") from None
             match body.WhichOneof("kind"):
                 case "acknowledgement":
                     self._outbox.acknowledge(body.acknowledgement.number)
@@ -221,12 +221,12 @@ async def _read(call: _Call, verifier: Verifier) -> agent_pb2.ControllerBody:
     message = await call.read()
     if not isinstance(message, agent_pb2.ControllerMessage):  # the end of the stream
         code, details = await call.code(), await call.details()
-        raise LinkError(f"the controller ended the stream: {code.name}: {(details or '')[:500]}")
+        raise StreamError(f"the controller ended the stream: {code.name}: {(details or '')[:500]}")
     verifier.take(message.number, message.body, message.mac)
     try:
         return agent_pb2.ControllerBody.FromString(message.body)
     except DecodeError as error:
-        raise LinkError("the controller sent what is no message") from error
+        raise StreamError("the controller sent what is no message") from error
 
 
 async def _first_of(*work: Awaitable[None]) -> None:
@@ -239,7 +239,7 @@ async def _first_of(*work: Awaitable[None]) -> None:
             await _ended(task)
     for task in done:
         if task.cancelled():
-            raise LinkError("the controller cancelled the stream")
+            raise StreamError("the controller cancelled the stream")
         if (error := task.exception()) is not None:
             raise error
 

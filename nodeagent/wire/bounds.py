@@ -17,7 +17,7 @@ MAX_SIZE = 2**53
 MAX_BATCH = 2**40
 """Examples of one rank and step."""
 MAX_SECONDS = 1e9
-LEAST_STEP_S = 1 / MAX_STEPS_PER_S
+MIN_STEP_S = 1 / MAX_STEPS_PER_S
 """Duration of a profiled step, at the least: its inverse is a rate."""
 MAX_RESTART = 1_000_000
 MAX_NUMBER = 2**63 - 1

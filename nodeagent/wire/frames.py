@@ -16,7 +16,6 @@ from msgspec import Meta
 
 from nodeagent.errors import FrameError
 from nodeagent.wire.bounds import (
-    LEAST_STEP_S,
     MAX_BATCH,
     MAX_GROUPS,
     MAX_NUMBER,
@@ -26,6 +25,7 @@ from nodeagent.wire.bounds import (
     MAX_SIZE,
     MAX_STEPS,
     MAX_TEXT,
+    MIN_STEP_S,
 )
 from nodeagent.wire.strict_msgpack import unpack_map
 
@@ -126,7 +126,7 @@ class Profile:
 
     seq: _Number
     steps: _SomeSteps
-    step_s: Annotated[float, Meta(ge=LEAST_STEP_S, le=MAX_SECONDS)]
+    step_s: Annotated[float, Meta(ge=MIN_STEP_S, le=MAX_SECONDS)]
     compute_s: _Seconds
     comm_exposed_s: _Seconds
     comm_hidden_s: _Seconds

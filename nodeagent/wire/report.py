@@ -204,7 +204,7 @@ class NumaNode:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuPlace:
+class GpuDevice:
     """Where a GPU sits."""
 
     pci_address: str
@@ -214,7 +214,7 @@ class GpuPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class NicPlace:
+class NicDevice:
     """Where a network interface sits, and how fast it is."""
 
     name: str
@@ -230,8 +230,8 @@ class Topology:
     sockets: int | None
     cpus: int | None
     numa_nodes: tuple[NumaNode, ...]
-    gpus: tuple[GpuPlace, ...]
-    nics: tuple[NicPlace, ...]
+    gpus: tuple[GpuDevice, ...]
+    nics: tuple[NicDevice, ...]
 
 
 @dataclass(frozen=True, slots=True)

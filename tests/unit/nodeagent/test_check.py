@@ -39,7 +39,7 @@ def found(name: str, findings: list[Finding]) -> Finding:
 
 
 async def looked(sys: Path, **values: Any) -> list[Finding]:
-    return await check.look(settings(**values), sys)
+    return await check.run_checks(settings(**values), sys)
 
 
 # --- the controller and MUNGE

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from nodeagent.config import AgentSettings
-from nodeagent.daemon import _raise_file_limit, assemble, stop_signals
+from nodeagent.daemon import _raise_file_limit, build_agent, stop_signals
 from nodeagent.errors import SocketError, TelemetryError
 from nodeagent.telemetry.nvml import NoGpus
 from nodeagent.uplink.reporter import FileReporter
@@ -55,7 +55,7 @@ class Place:
             "gpus": "off",
             "node_name": "n1",
         }
-        agent = assemble(AgentSettings(**values | settings))
+        agent = build_agent(AgentSettings(**values | settings))
         agent.job_socket._identify = InJob(job_id)
         return agent
 
@@ -141,19 +141,19 @@ async def agent_is_late(place, agent):
 
 async def test_a_signal_ends_it_cleanly(place):
     agent = place.agent()
-    agent.meter.gpus = ToldGpus(())
+    agent.sampler.gpus = ToldGpus(())
     with stop_signals(agent):
         async with place.running(agent) as task:
             os.kill(os.getpid(), signal.SIGTERM)
             await until(task.done)
     assert not agent.job_socket.path.exists()
-    assert agent.meter.gpus.closed
+    assert agent.sampler.gpus.closed
 
 
 async def test_it_ends_although_the_driver_hangs(place):
     agent = place.agent()
     async with place.running(agent) as task:
-        agent.meter.gpus = ToldGpus(asyncio.Event())
+        agent.sampler.gpus = ToldGpus(asyncio.Event())
         await asyncio.sleep(0.15)
         agent.stop()
         await until(task.done)
@@ -162,10 +162,10 @@ async def test_it_ends_although_the_driver_hangs(place):
 async def test_a_cycle_that_fails_is_followed_by_another(place):
     agent = place.agent()
     async with place.running(agent):
-        agent.meter.gpus = ToldGpus(RuntimeError("a bug"))
+        agent.sampler.gpus = ToldGpus(RuntimeError("a bug"))
         await until(lambda: agent.health.failed_cycles > 1)
         assert agent.health.last_error == "RuntimeError: a bug"
-        agent.meter.gpus = ToldGpus((gpu(0), gpu(1)))
+        agent.sampler.gpus = ToldGpus((gpu(0), gpu(1)))
         await until(lambda: place.reports[-1]["gpus"])
         assert [row["index"] for row in place.reports[-1]["gpus"]] == [0, 1]
 
@@ -174,7 +174,7 @@ async def test_a_cycle_that_fails_sweeps_the_socket_all_the_same(place, monkeypa
     agent, swept = place.agent(), []
     monkeypatch.setattr(agent.job_socket, "sweep", lambda: swept.append(agent.health.failed_cycles))
     async with place.running(agent):
-        agent.meter.gpus = ToldGpus(RuntimeError("broken"))
+        agent.sampler.gpus = ToldGpus(RuntimeError("broken"))
         await until(lambda: agent.health.failed_cycles > 2 and swept[-1] > 1)
 
 
@@ -202,8 +202,8 @@ async def test_a_task_beside_the_cycle_that_is_killed_once_is_begun_again(place,
 
 async def test_required_gpus_that_are_not_there_are_an_error(place):
     agent = place.agent(gpus="required")
-    agent.meter.gpus = ToldGpus(None)
-    agent.meter.gpus.absent = "no library"
+    agent.sampler.gpus = ToldGpus(None)
+    agent.sampler.gpus.absent = "no library"
     with pytest.raises(TelemetryError, match=r'no library; install the NVIDIA driver, or set gpus = "automatic"'):
         async with place.running(agent):
             pass
@@ -252,7 +252,7 @@ async def test_a_process_outside_any_job_is_refused_on_this_machine(place):
     if "SLURM_JOB_ID" in os.environ:
         pytest.skip("these tests run in a Slurm job")
     agent = place.agent()
-    agent.job_socket._identify = assemble(agent.settings).job_socket._identify
+    agent.job_socket._identify = build_agent(agent.settings).job_socket._identify
     async with place.running(agent):
         assert await Job(agent.job_socket.path).hear() is None
         assert agent.job_socket.counters().refused == 1

@@ -28,7 +28,7 @@ from nodeagent.uplink.endpoint import EndpointError
 from nodeagent.uplink.munge import Credential, MungeError, MungeFault
 from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.session import METADATA_KEY, Direction, Signer, make_ticket
-from nodeagent.uplink.stream import Link, LinkSettings
+from nodeagent.uplink.stream import ControllerStream, StreamSettings
 from protos.headway.v1 import agent_pb2, agent_pb2_grpc
 from tests.unit.controller.reports import Training
 from tests.unit.policies.processes import eventually
@@ -98,8 +98,8 @@ class Agent:
         self.commands: list[agent_pb2.AgentCommand] = []
         self.told: list[agent_pb2.AgentSettings] = []
         self.node = node
-        self.link = Link(
-            LinkSettings(address, **{**QUICK, **settings}), self.hello, self.outbox, self.heed, self.told.append, seal,
+        self.link = ControllerStream(
+            StreamSettings(address, **{**QUICK, **settings}), self.hello, self.outbox, self.heed, self.told.append, seal,
             random.Random(1),
         )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeagent.identity.bounded_read import Aside
+from nodeagent.identity.bounded_read import BoundedReader
 
 
 class Clock:
@@ -21,7 +21,7 @@ class Clock:
         return seconds
 
 
-def read_often(aside: Aside, clock: Clock, uid: int, takes_s: float, times: int = 64) -> int:
+def read_often(aside: BoundedReader, clock: Clock, uid: int, takes_s: float, times: int = 64) -> int:
     """How many of the readings were made."""
     made = 0
     for _ in range(times):
@@ -35,7 +35,7 @@ def read_often(aside: Aside, clock: Clock, uid: int, takes_s: float, times: int 
 
 def test_a_user_whose_readings_all_answer_just_in_time_holds_the_agent_up_for_a_moment_only() -> None:
     clock = Clock()
-    aside = Aside(monotonic=clock)
+    aside = BoundedReader(monotonic=clock)
     begun_s = clock.now_s
     # when every reading of one user takes just less than is allowed
     made = read_often(aside, clock, 1000, 0.099)
@@ -51,13 +51,13 @@ def test_a_user_whose_readings_all_answer_just_in_time_holds_the_agent_up_for_a_
 
 def test_quick_readings_are_never_too_many() -> None:
     clock = Clock()
-    aside = Aside(monotonic=clock)
+    aside = BoundedReader(monotonic=clock)
     assert read_often(aside, clock, 1000, 0.009, times=1000) == 1000
 
 
 def test_a_user_is_forgiven_in_time() -> None:
     clock = Clock()
-    aside = Aside(monotonic=clock)
+    aside = BoundedReader(monotonic=clock)
     read_often(aside, clock, 1000, 0.099)
     clock.now_s += 60.0
     assert read_often(aside, clock, 1000, 0.0002) == 64

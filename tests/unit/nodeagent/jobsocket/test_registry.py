@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from nodeagent.identity.peer import JobProcess
 from nodeagent.identity.procfs import start_ticks, started_ns
-from nodeagent.jobsocket.registry import Jobs
-from nodeagent.jobsocket.throughput import StepPace
+from nodeagent.jobsocket.registry import JobRegistry
+from nodeagent.jobsocket.throughput import StepThroughput
 from nodeagent.wire.bounds import MAX_STEPS
 from nodeagent.wire.frames import Steps, parse
 from nodeagent.wire.report import CheckpointReport
@@ -25,7 +25,7 @@ class Node:
     """Jobs, and short words for what happens to them. Time is in seconds."""
 
     def __init__(self, window_s=60.0):
-        self.jobs = Jobs(window_s)
+        self.jobs = JobRegistry(window_s)
         self.now_s = 1000.0
         self.connections = 0
         self.told = {}
@@ -132,7 +132,7 @@ def test_a_job_that_stands_still_falls_to_nothing(node):
 
 
 def test_silence_between_frames_that_come_seldom_means_nothing():
-    pace = StepPace(60, interval_s=20)
+    pace = StepThroughput(60, interval_s=20)
     assert pace.told(Steps(0, 100, 0, 10 * S, 100, 10.0))
     assert pace.steps_per_s(29 * S) == pytest.approx(9.9)
     assert pace.steps_per_s(60 * S) < 9.9
@@ -420,7 +420,7 @@ def test_who_trains(node):
 )
 def test_a_pace_is_never_negative_and_never_fails(frames, now_ns):
     """Whatever a job tells of its times."""
-    pace = StepPace(60)
+    pace = StepThroughput(60)
     for last_ns, steps, window_steps, window_s in frames:
         pace.told(Steps(0, steps, 0, last_ns, window_steps, window_s))
         found = pace.steps_per_s(now_ns)

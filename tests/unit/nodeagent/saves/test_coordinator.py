@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.identity.peer import JobProcess
-from nodeagent.jobsocket.registry import Jobs
-from nodeagent.saves.coordinator import SaveAnswer, SaveOrder, Saves
+from nodeagent.jobsocket.registry import JobRegistry
+from nodeagent.saves.coordinator import SaveAnswer, SaveCoordinator, SaveRequest
 from nodeagent.wire.frames import parse
 from nodeagent.wire.reasons import Reason
 from tests.unit.nodeagent.wire.packets import packet
@@ -20,7 +20,7 @@ class Desk:
 
     def __init__(self):
         self.now_s = 1000.0
-        self.jobs = Jobs()
+        self.jobs = JobRegistry()
         self.posted = []
         self.answers = []
         self.ranks = {}
@@ -29,8 +29,8 @@ class Desk:
         self.start_agent(ago_s=100.0)
 
     def start_agent(self, ago_s=0.0):
-        self.jobs = Jobs()
-        self.saves = Saves(self.jobs, self, self.answers.append, round((self.now_s - ago_s) * S))
+        self.jobs = JobRegistry()
+        self.saves = SaveCoordinator(self.jobs, self, self.answers.append, round((self.now_s - ago_s) * S))
 
     def request_save(self, connection, save_id, still_s):
         self.posted.append(("save", connection, save_id))
@@ -73,7 +73,7 @@ class Desk:
         self.say(self.ranks[rank], "saved", id=save_id, step=step, complete=not problem, problem=problem)
 
     def ask(self, save_id="p1.1", job=JOB, restart=0, within_s=60.0):
-        self.saves.ask(SaveOrder(save_id, job, restart, within_s, 120.0), round(self.now_s * S))
+        self.saves.ask(SaveRequest(save_id, job, restart, within_s, 120.0), round(self.now_s * S))
 
     def wait(self, seconds):
         for _ in range(round(seconds * 10)):

@@ -1,10 +1,10 @@
 """Rows before their time, within limits."""
 
-from nodeagent.saves.report_throttle import Haste
+from nodeagent.saves.report_throttle import ReportThrottle
 
 
 def test_news_that_come_together_are_one_row():
-    haste = Haste()
+    haste = ReportThrottle()
     for _ in range(64):
         haste.want(7)
     haste.want(8)
@@ -15,7 +15,7 @@ def test_news_that_come_together_are_one_row():
 
 
 def test_a_job_with_news_all_the_time_has_a_few_at_once_then_one_a_second_and_costs_others_nothing():
-    haste = Haste()
+    haste = ReportThrottle()
     taken = []
     for tick in range(200):
         haste.want(7)
@@ -29,7 +29,7 @@ def test_a_job_with_news_all_the_time_has_a_few_at_once_then_one_a_second_and_co
 
 
 def test_jobs_that_have_been_quiet_are_forgotten():
-    haste = Haste()
+    haste = ReportThrottle()
     haste.want(7)
     haste.take(100.0)
     haste.want(8)

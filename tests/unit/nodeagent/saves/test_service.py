@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.saves.coordinator import SaveAnswer, SaveOrder
+from nodeagent.saves.coordinator import SaveAnswer, SaveRequest
 from tests.unit.nodeagent.checkpoint.node import JOB, Node
 from tests.unit.nodeagent.jobsocket.peers import InJob, Job, close_all, until
 
@@ -67,7 +67,7 @@ async def test_sixty_four_ranks_are_one_answer_and_few_rows(node, monkeypatch):
 async def test_a_job_that_lies_answers_for_nobody_else(node):
     honest = await rank_of(node, 0, 1)
     liar = await rank_of(node, 0, 1, job=8)
-    saves = node.agent.attendant.saves
+    saves = node.agent.save_service.saves
     await until(lambda: len(node.agent.jobs.trainers(8, 0)) == 1 and node.trainers())
 
     honest.say("saved", id="p9.9")  # which nobody has asked
@@ -110,5 +110,5 @@ async def test_a_job_that_has_news_all_the_time_costs_few_rows(node):
 )
 async def test_what_cannot_be_asked_is_refused(node, change, why):
     order = {"id": "p1.1", "job_id": JOB, "restart": 0, "within_s": 60.0, "still_s": 120.0} | change
-    assert why in node.agent.request_save(SaveOrder(**order))
-    assert not node.agent.attendant.saves.open
+    assert why in node.agent.request_save(SaveRequest(**order))
+    assert not node.agent.save_service.saves.open

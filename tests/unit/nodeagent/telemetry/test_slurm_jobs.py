@@ -5,15 +5,15 @@ import threading
 
 import pytest
 
-from nodeagent.identity.bounded_read import Aside
+from nodeagent.identity.bounded_read import BoundedReader
 from nodeagent.identity.cgroup import JobCgroups
 from nodeagent.identity.peer import JobProcess
 from nodeagent.identity.procfs import ProcFiles
-from nodeagent.jobsocket.registry import Jobs
+from nodeagent.jobsocket.registry import JobRegistry
 from nodeagent.telemetry.network import NicCounters
 from nodeagent.telemetry.nvml import NoGpus
-from nodeagent.telemetry.sampler import Meter
-from nodeagent.telemetry.slurm_jobs import NodeJob, NodeJobs, idle_gpus, step_gpus, with_jobs
+from nodeagent.telemetry.sampler import Sampler
+from nodeagent.telemetry.slurm_jobs import SlurmJob, SlurmJobs, idle_gpus, step_gpus, with_jobs
 from nodeagent.wire.report import GpuProcess, GpuReading, MigReading, Usr1Report
 from tests.unit.nodeagent.identity.trees import plant, process, stat
 from tests.unit.nodeagent.jobsocket.test_registry import Node
@@ -28,7 +28,7 @@ def gpu(index, processes=(), mig=()):
 
 
 def job(pids, gpus, job_id=7):
-    return NodeJob(job_id, 1000, 0, (), frozenset(pids), gpus)
+    return SlurmJob(job_id, 1000, 0, (), frozenset(pids), gpus)
 
 
 class World:
@@ -40,8 +40,8 @@ class World:
         processes = ProcFiles(root / "proc")
         self.node = Node()
         cgroups = JobCgroups(processes, root / "cgroup")
-        self.node_jobs = NodeJobs(cgroups, processes)
-        self.meter = Meter(self.node.jobs, cgroups, self.node_jobs, NoGpus(), NicCounters(root=root / "sys"))
+        self.slurm_jobs = SlurmJobs(cgroups, processes)
+        self.sampler = Sampler(self.node.jobs, cgroups, self.slurm_jobs, NoGpus(), NicCounters(root=root / "sys"))
 
     def start(self, job_id, pid, step="batch", environment=None, **told):
         environment = {"SLURM_JOB_ID": str(job_id)} | told | (environment or {})
@@ -57,10 +57,10 @@ class World:
         (self.root / f"cgroup/freezer/slurm/uid_1000/job_{job_id}").rmdir()
 
     def read(self):
-        return self.node_jobs.read(self.node.jobs.processes())
+        return self.slurm_jobs.read(self.node.jobs.processes())
 
     def measure(self, gpus=None):
-        return self.meter.read(gpus, self.node.now_ns).jobs
+        return self.sampler.read(gpus, self.node.now_ns).jobs
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_in_one_turn_so_many_environments_are_read_and_the_others_in_the_next(wo
 
 def test_a_process_that_keeps_its_environment_back_stops_nobody(world):
     """As one does whose memory is on a file system that does not answer; here a pipe that nobody writes to."""
-    files = world.node_jobs.processes
+    files = world.slurm_jobs.processes
     for pid in range(50, 60):
         world.start(7, pid)
         (world.root / f"proc/{pid}/environ").unlink()
@@ -162,8 +162,8 @@ def test_a_process_that_keeps_its_environment_back_stops_nobody(world):
 def test_a_look_that_the_agent_spares_itself_is_not_counted(world, monkeypatch):
     """On a node whose CPUs are busy for a while every reading is slow, which is no user's doing."""
     clock, takes_s, asked = [1000.0], [0.012], []
-    files = world.node_jobs.processes
-    monkeypatch.setattr(files, "_aside", Aside(monotonic=lambda: clock[0]))
+    files = world.slurm_jobs.processes
+    monkeypatch.setattr(files, "_aside", BoundedReader(monotonic=lambda: clock[0]))
     real = files._slurms
 
     def slow(pid):
@@ -194,8 +194,8 @@ def test_a_look_that_the_agent_spares_itself_is_not_counted(world, monkeypatch):
 
 
 def test_looks_at_jobs_of_one_user_wait_while_the_readings_of_many_others_hang(world, monkeypatch):
-    aside = Aside(most_hung=2)
-    monkeypatch.setattr(world.node_jobs.processes, "_aside", aside)
+    aside = BoundedReader(most_hung=2)
+    monkeypatch.setattr(world.slurm_jobs.processes, "_aside", aside)
     aside._hung |= {1, 2}
     world.start(7, 50, SLURM_RESTART_COUNT="1")
     assert [world.read() for _ in range(5)] == [{}] * 5
@@ -235,7 +235,7 @@ def test_a_process_that_has_just_been_forked_is_looked_at_again(world):
 
 def test_jobs_without_cgroups_are_those_that_are_connected(world):
     plant(world.root / "proc", process(80, environment={"SLURM_JOB_ID": "9", "SLURM_STEP_GPUS": "4"}))
-    found = world.node_jobs.read([JobProcess(80, 1000, 1, 9, "0", "ancestry")])
+    found = world.slurm_jobs.read([JobProcess(80, 1000, 1, 9, "0", "ancestry")])
     assert (found[9].gpus, found[9].pids, found[9].folders) == ((4,), {80}, ())
 
 
@@ -331,4 +331,4 @@ def test_a_job_found_by_ancestry_is_kept_for_a_window(world):
 
 
 def test_an_empty_node():
-    assert Jobs().snapshot(0) == ()
+    assert JobRegistry().snapshot(0) == ()

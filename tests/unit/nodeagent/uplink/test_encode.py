@@ -9,7 +9,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from nodeagent.saves.coordinator import SaveAnswer
-from nodeagent.uplink.controller_reporter import LinkReporter
+from nodeagent.uplink.controller_reporter import ControllerReporter
 from nodeagent.uplink.encode import (
     JobHistory,
     answer_message,
@@ -19,18 +19,18 @@ from nodeagent.uplink.encode import (
     topology_message,
 )
 from nodeagent.uplink.outbox import Outbox
-from nodeagent.uplink.stream import LinkSettings
+from nodeagent.uplink.stream import StreamSettings
 from nodeagent.wire.frames import Collective, Group, Model, Profile
 from nodeagent.wire.reasons import Reason
 from nodeagent.wire.report import (
     CheckpointReport,
-    GpuPlace,
+    GpuDevice,
     GpuProcess,
     GpuReading,
     JobReport,
     JobUsage,
     MigReading,
-    NicPlace,
+    NicDevice,
     NicReading,
     NodeReport,
     NumaNode,
@@ -184,8 +184,8 @@ def test_topology() -> None:
             sockets=2,
             cpus=None,
             numa_nodes=(NumaNode(0, (0, 2), 5), NumaNode(1, (1, 3), None)),
-            gpus=(GpuPlace("0000:3b:00.0", 0, 1), GpuPlace("0000:af:00.0", None, None)),
-            nics=(NicPlace("eth0", "ethernet", 10**9, None),),
+            gpus=(GpuDevice("0000:3b:00.0", 0, 1), GpuDevice("0000:af:00.0", None, None)),
+            nics=(NicDevice("eth0", "ethernet", 10**9, None),),
         )
     )
     assert (found.sockets, found.HasField("cpus"), list(found.numa_nodes[1].cpus)) == (2, False, [1, 3])
@@ -224,8 +224,8 @@ def test_a_job_of_which_no_message_can_be_made_takes_nobody_s_with_it() -> None:
     claims = replace(PROFILE, steps=2**64)
     rows = (job(job_id=6, profile=PROFILE), job(job_id=7, steps=2**64, profile=claims), job(job_id=8, profile=PROFILE))
     outbox = Outbox()
-    reporter = LinkReporter(
-        LinkSettings("127.0.0.1:1"),
+    reporter = ControllerReporter(
+        StreamSettings("127.0.0.1:1"),
         "n1",
         "1",
         lambda: None,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.uplink import munge
-from nodeagent.uplink.endpoint import EndpointError, open_seal, parse_endpoint
+from nodeagent.uplink.endpoint import EndpointError, open_credential_codec, parse_endpoint
 from nodeagent.uplink.munge import Munge, MungeError
 from tests.unit.nodeagent.uplink.munged import skip_without_munge
 
@@ -43,27 +43,27 @@ def test_what_is_no_address_is_refused_with_the_mend(text: str) -> None:
 
 
 def test_without_munge_only_this_machine() -> None:
-    assert open_seal(parse_endpoint("unix:///x"), "off") is None
-    assert open_seal(parse_endpoint("127.0.0.1:1"), "off") is None
+    assert open_credential_codec(parse_endpoint("unix:///x"), "off") is None
+    assert open_credential_codec(parse_endpoint("127.0.0.1:1"), "off") is None
     with pytest.raises(EndpointError, match="MUNGE"):
-        open_seal(parse_endpoint("head:1"), "off")
+        open_credential_codec(parse_endpoint("head:1"), "off")
 
 
 def test_automatic_takes_munge_wherever_others_could_come() -> None:
     skip_without_munge()
-    assert open_seal(parse_endpoint("unix:///x"), "automatic") is None
-    assert isinstance(open_seal(parse_endpoint("127.0.0.1:1"), "automatic"), Munge)
-    assert isinstance(open_seal(parse_endpoint("head:1"), "automatic"), Munge)
-    assert isinstance(open_seal(parse_endpoint("unix:///x"), "required"), Munge)
+    assert open_credential_codec(parse_endpoint("unix:///x"), "automatic") is None
+    assert isinstance(open_credential_codec(parse_endpoint("127.0.0.1:1"), "automatic"), Munge)
+    assert isinstance(open_credential_codec(parse_endpoint("head:1"), "automatic"), Munge)
+    assert isinstance(open_credential_codec(parse_endpoint("unix:///x"), "required"), Munge)
 
 
 def test_where_munge_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     munge._library.cache_clear()
     monkeypatch.setattr(munge, "LIBRARY", "libnone.so.0")
     try:
-        assert open_seal(parse_endpoint("127.0.0.1:1"), "automatic", Path("/x")) is None
+        assert open_credential_codec(parse_endpoint("127.0.0.1:1"), "automatic", Path("/x")) is None
         for text, mode in (("head:1", "automatic"), ("127.0.0.1:1", "required")):
             with pytest.raises(MungeError):
-                open_seal(parse_endpoint(text), mode)  # type: ignore[arg-type]
+                open_credential_codec(parse_endpoint(text), mode)  # type: ignore[arg-type]
     finally:
         munge._library.cache_clear()

@@ -10,13 +10,13 @@ import msgpack
 
 from nodeagent.errors import FrameError
 from nodeagent.identity.peer import JobProcess
-from nodeagent.jobsocket.registry import Jobs
+from nodeagent.jobsocket.registry import JobRegistry
 from nodeagent.jobsocket.server import Listeners
-from nodeagent.saves.coordinator import SaveOrder
-from nodeagent.saves.service import Attendant
-from nodeagent.uplink.controller_reporter import LinkReporter
+from nodeagent.saves.coordinator import SaveRequest
+from nodeagent.saves.service import SaveService
+from nodeagent.uplink.controller_reporter import ControllerReporter
 from nodeagent.uplink.outbox import Outbox
-from nodeagent.uplink.stream import LinkSettings
+from nodeagent.uplink.stream import StreamSettings
 from nodeagent.wire.frames import Frame, parse
 from tests.unit.nodeagent.uplink.test_encode import node as report_of
 from tests.unit.nodeagent.wire.packets import fields
@@ -66,12 +66,12 @@ def mutated(dice: random.Random, now_ns: int) -> bytes:
 
 def test_mutated_frames_are_frames_or_frame_errors_and_fill_nothing() -> None:
     dice, now_ns = random.Random(20261123), 1000 * S
-    jobs, outbox = Jobs(), Outbox()
-    attendant = Attendant(jobs, Nobody(), lambda: now_ns)
-    heard = Listeners(jobs, attendant.saves)
-    jobs.changed = attendant.changed
-    reporter = LinkReporter(
-        LinkSettings("127.0.0.1:1"),
+    jobs, outbox = JobRegistry(), Outbox()
+    save_service = SaveService(jobs, Nobody(), lambda: now_ns)
+    heard = Listeners(jobs, save_service.saves)
+    jobs.changed = save_service.changed
+    reporter = ControllerReporter(
+        StreamSettings("127.0.0.1:1"),
         "n1",
         "1",
         lambda: None,
@@ -99,15 +99,15 @@ def test_mutated_frames_are_frames_or_frame_errors_and_fill_nothing() -> None:
         taken += 1
         heard.received(connection, frame, now_ns)
         if turn % 50 == 0:
-            save = SaveOrder(f"p{turn}.1", dice.randint(1, 5), 0, 5.0, 60.0)
-            attendant.request_save(save)
-            attendant.saves.tick(now_ns)
+            save = SaveRequest(f"p{turn}.1", dice.randint(1, 5), 0, 5.0, 60.0)
+            save_service.request_save(save)
+            save_service.saves.tick(now_ns)
             reporter.report(report_of(*jobs.snapshot(now_ns), monotonic_ns=now_ns))
             outbox.acknowledge(outbox.last)
     # then many of both were tried, nothing that was taken could not be sent, and nothing has been kept
     assert taken > 1500
     assert refused > 1500
-    assert reporter._rows.dropped == jobs._guard.dropped == attendant.saves._guard.dropped == 0
+    assert reporter._rows.dropped == jobs._guard.dropped == save_service.saves._guard.dropped == 0
     assert len(jobs.snapshot(now_ns)) <= 5
     for connection in open_now:
         heard.closed(connection, now_ns)
