@@ -25,9 +25,10 @@ from nodeagent.errors import TelemetryError
 from nodeagent.identity.cgroup import JobCgroups
 from nodeagent.identity.peer import Identifier
 from nodeagent.identity.procfs import ProcFiles
+from nodeagent.jobsocket.listener import Listeners
 from nodeagent.jobsocket.rate_limit import Limits
 from nodeagent.jobsocket.registry import JobRegistry
-from nodeagent.jobsocket.server import JobSocket, Listeners
+from nodeagent.jobsocket.server import JobSocket
 from nodeagent.saves.coordinator import SaveRequest
 from nodeagent.saves.service import SaveService
 from nodeagent.telemetry.network import NicCounters

@@ -95,7 +95,7 @@ class Node:
         agent.job_socket._identify = InJob(JOB)
         agent.save_service.saves._post = Deaf(agent.job_socket, agent.jobs, self.deaf)
         running = asyncio.create_task(agent.run(self.heard, Notifier({})))
-        await until(lambda: agent.job_socket._door is not None, "the agent listens")
+        await until(lambda: agent.job_socket.listening, "the agent listens")
         try:
             yield agent
         finally:

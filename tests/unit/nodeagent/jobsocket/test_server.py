@@ -245,9 +245,9 @@ async def test_who_knocks_for_ever_is_answered_so_often(serve):
     """With the clock standing still: what may be refused at once is refused, then one at a time with rests between."""
     rests = []
     server = serve(InJob(None), clock_ns=lambda: 0)
-    server._refusals = TokenBucket(1.0, 5, 0.0)
-    pause = server._pause
-    server._pause = lambda seconds: rests.append(server.counters().refused) or pause(seconds)
+    server._acceptor._refusals = TokenBucket(1.0, 5, 0.0)
+    pause = server._acceptor._pause
+    server._acceptor._pause = lambda seconds: rests.append(server.counters().refused) or pause(seconds)
     jobs = [Job(server.path) for _ in range(9)]
     assert [await job.hear() for job in jobs] == [None] * 9
     assert rests == [6, 7, 8, 9]  # one each time that it looks
@@ -356,16 +356,16 @@ async def test_places_where_it_cannot_be(serve, tmp_path):
     open_folder = tmp_path / "open"
     open_folder.mkdir()
     open_folder.chmod(0o777)
-    with pytest.raises(SocketError, match="others could put a socket"):
+    with pytest.raises(SocketError, match="other users could put their own socket"):
         serve(path=open_folder / "job.sock")
     (tmp_path / "file").write_text("")
-    with pytest.raises(SocketError, match="not a folder"):
+    with pytest.raises(SocketError, match="is not a folder"):
         serve(path=tmp_path / "file" / "job.sock")
-    with pytest.raises(SocketError, match="cannot be made"):
+    with pytest.raises(SocketError, match="cannot be created"):
         serve(path=tmp_path / "no" / "such" / "job.sock")
     (tmp_path / "run").mkdir(mode=0o755)
     (tmp_path / "run" / "job.sock").write_text("precious")
-    with pytest.raises(SocketError, match="it is no socket"):
+    with pytest.raises(SocketError, match="it is not a socket"):
         serve()
     assert (tmp_path / "run" / "job.sock").read_text() == "precious"
     (tmp_path / "run" / "job.sock.lock").unlink()
@@ -379,8 +379,8 @@ async def test_places_where_it_cannot_be(serve, tmp_path):
 
 async def test_out_of_files_it_waits_and_goes_on(serve, monkeypatch):
     server = serve()
-    monkeypatch.setattr("nodeagent.jobsocket.server._OUT_OF_FILES_PAUSE_S", 0.02)
-    door = server._door.sock
+    monkeypatch.setattr("nodeagent.jobsocket.acceptor._OUT_OF_FILES_PAUSE_S", 0.02)
+    door = server._acceptor.listening.sock
 
     class Exhausted:
         tries = 0
@@ -397,10 +397,10 @@ async def test_out_of_files_it_waits_and_goes_on(serve, monkeypatch):
         def close(self):
             door.close()
 
-    server._door.sock = Exhausted()
+    server._acceptor.listening.sock = Exhausted()
     job = Job(server.path)
     assert await job.hear() is not None
-    assert server._door.sock.tries >= 3
+    assert server._acceptor.listening.sock.tries >= 3
 
 
 def test_a_socket_pair_is_what_seqpacket_means():

@@ -10,8 +10,8 @@ import msgpack
 
 from nodeagent.errors import FrameError
 from nodeagent.identity.peer import JobProcess
+from nodeagent.jobsocket.listener import Listeners
 from nodeagent.jobsocket.registry import JobRegistry
-from nodeagent.jobsocket.server import Listeners
 from nodeagent.saves.coordinator import SaveRequest
 from nodeagent.saves.service import SaveService
 from nodeagent.uplink.controller_reporter import ControllerReporter
