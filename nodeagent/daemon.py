@@ -262,7 +262,7 @@ def build_agent(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Pat
     sampler = Sampler(jobs, cgroups, SlurmJobs(cgroups, processes), gpus, NicCounters(settings.nics, sys))
     save_service = SaveService(jobs, job_socket, time.monotonic_ns)
     listeners.add(save_service.saves)
-    jobs.changed = save_service.changed
+    jobs.on_change = save_service.job_changed
     return Agent(settings, jobs, job_socket, sampler, save_service)
 
 

@@ -143,7 +143,7 @@ class SaveCoordinator:
         save = self._open.get(save_id)
         if save is not None:
             self._end(save, SaveAnswer(save_id, "it was called off", reason=Reason.CALLED_OFF), go_on=False)
-        for trainer in self._jobs.trainers(job_id, restart):
+        for trainer in self._jobs.training_processes(job_id, restart):
             if trainer.checkpoint is not None:
                 self._post.request_go_on(trainer.connection, save_id)
 
@@ -172,7 +172,7 @@ class SaveCoordinator:
     def _look(self, save: _Save, now_ns: int) -> None:
         """Ask who has to be asked; end the save where it is known how it ends."""
         order = save.order
-        trainers = self._jobs.trainers(order.job_id, order.restart)
+        trainers = self._jobs.training_processes(order.job_id, order.restart)
         settled = now_ns - self._begun_ns >= _SETTLED_NS
         for trainer in trainers:
             if (reason := self._ask_rank(save, trainer, now_ns)) is not None:
@@ -248,14 +248,14 @@ class SaveCoordinator:
         del self._open[save.order.id]
         _remember(self._over, save.order.id, (save.order, answer))
         if go_on:
-            for trainer in self._jobs.trainers(save.order.job_id, save.order.restart):
+            for trainer in self._jobs.training_processes(save.order.job_id, save.order.restart):
                 if trainer.checkpoint is not None:
                     self._post.request_go_on(trainer.connection, save.order.id)
         self._answer(answer)
 
     def _again(self, answer: SaveAnswer, order: SaveRequest) -> SaveAnswer:
         """The same answer, as long as it is true."""
-        trainers = self._jobs.trainers(order.job_id, order.restart)
+        trainers = self._jobs.training_processes(order.job_id, order.restart)
         still = {one.checkpoint.rank for one in trainers if one.checkpoint is not None and one.checkpoint.saving}
         if answer.problem or still >= set(answer.ranks):
             return answer

@@ -59,7 +59,7 @@ class SaveService:
         """Have a job train on that stands still for that save, or would."""
         self.saves.go_on(save_id, job_id, restart)
 
-    def changed(self, job_id: int) -> None:
+    def job_changed(self, job_id: int) -> None:
         """There is news of a job: its row goes out at once."""
         self._haste.want(job_id)
         self._news.set()

@@ -61,7 +61,7 @@ class Deaf:
         self._ranks = ranks
 
     def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
-        [rank] = [one.rank for one in self._jobs.trainers(JOB, 0) if one.connection == connection]
+        [rank] = [one.rank for one in self._jobs.training_processes(JOB, 0) if one.connection == connection]
         return rank not in self._ranks and self._post.request_save(connection, save_id, still_s)
 
     def request_go_on(self, connection: int, save_id: str) -> bool:
@@ -124,7 +124,7 @@ class Node:
 
     def trainers(self) -> tuple[TrainingProcess, ...]:
         """Processes of the job that the agent knows."""
-        return self.agent.jobs.trainers(JOB, 0)
+        return self.agent.jobs.training_processes(JOB, 0)
 
     async def trains(self, started: Started, steps: int) -> None:
         """Until every rank has made so many steps, and the agent knows it can come back."""

@@ -133,7 +133,7 @@ def test_a_job_that_stands_still_falls_to_nothing(node):
 
 def test_silence_between_frames_that_come_seldom_means_nothing():
     pace = StepThroughput(60, interval_s=20)
-    assert pace.told(Steps(0, 100, 0, 10 * S, 100, 10.0))
+    assert pace.add(Steps(0, 100, 0, 10 * S, 100, 10.0))
     assert pace.steps_per_s(29 * S) == pytest.approx(9.9)
     assert pace.steps_per_s(60 * S) < 9.9
 
@@ -343,7 +343,7 @@ def test_frames_of_nobody(node):
 
 def test_how_a_job_can_come_back(node):
     told = []
-    node.jobs.changed = told.append
+    node.jobs.on_change = told.append
     ranks = [node.connect(rank=1, start=300), node.connect(rank=0, start=200)]
     assert node.row().checkpoint is None
     assert (node.row().started_ns, told) == (None, [])
@@ -367,7 +367,7 @@ def test_how_a_job_can_come_back(node):
 
 def test_when_a_run_began(node):
     told = []
-    node.jobs.changed = told.append
+    node.jobs.on_change = told.append
     launcher = node.connect(start=1)
     ranks = [node.connect(rank=n, start=200 + n, loaded_ns=(5 + n) * S) for n in (0, 1)]
     node.step(ranks[1], 1)
@@ -401,14 +401,14 @@ def test_who_trains(node):
     helper, rank, bare = node.connect(), node.connect(rank=1), node.connect(rank=0)
     node.say(rank, "checkpoint", rank=1)
     node.say(bare, "steps")
-    assert [(one.connection, one.rank, one.checkpoint is not None) for one in node.jobs.trainers(7, 0)] == [
+    assert [(one.connection, one.rank, one.checkpoint is not None) for one in node.jobs.training_processes(7, 0)] == [
         (bare, 0, False),
         (rank, 1, True),
     ]
-    assert node.jobs.trainers(7, 1) == node.jobs.trainers(8, 0) == ()
+    assert node.jobs.training_processes(7, 1) == node.jobs.training_processes(8, 0) == ()
     assert (node.jobs.job_of(helper), node.jobs.job_of(99)) == (7, None)
     node.close(rank)
-    assert len(node.jobs.trainers(7, 0)) == 1
+    assert len(node.jobs.training_processes(7, 0)) == 1
 
 
 @given(
@@ -422,7 +422,7 @@ def test_a_pace_is_never_negative_and_never_fails(frames, now_ns):
     """Whatever a job tells of its times."""
     pace = StepThroughput(60)
     for last_ns, steps, window_steps, window_s in frames:
-        pace.told(Steps(0, steps, 0, last_ns, window_steps, window_s))
+        pace.add(Steps(0, steps, 0, last_ns, window_steps, window_s))
         found = pace.steps_per_s(now_ns)
         assert found is None or found >= 0
 

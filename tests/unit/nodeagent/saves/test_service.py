@@ -68,7 +68,7 @@ async def test_a_job_that_lies_answers_for_nobody_else(node):
     honest = await rank_of(node, 0, 1)
     liar = await rank_of(node, 0, 1, job=8)
     saves = node.agent.save_service.saves
-    await until(lambda: len(node.agent.jobs.trainers(8, 0)) == 1 and node.trainers())
+    await until(lambda: len(node.agent.jobs.training_processes(8, 0)) == 1 and node.trainers())
 
     honest.say("saved", id="p9.9")  # which nobody has asked
     await until(lambda: saves.ignored == 1)

@@ -69,7 +69,7 @@ def test_mutated_frames_are_frames_or_frame_errors_and_fill_nothing() -> None:
     jobs, outbox = JobRegistry(), Outbox()
     save_service = SaveService(jobs, Nobody(), lambda: now_ns)
     heard = Listeners(jobs, save_service.saves)
-    jobs.changed = save_service.changed
+    jobs.on_change = save_service.job_changed
     reporter = ControllerReporter(
         StreamSettings("127.0.0.1:1"),
         "n1",
