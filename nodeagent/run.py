@@ -1,4 +1,4 @@
-"""Puts the agent together from its settings, link included, and runs it."""
+"""Builds the agent and its stream to the controller from the settings, and runs it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ log = structlog.get_logger(__name__)
 
 
 async def run_agent(path: Path) -> None:
-    """Run until SIGTERM. Raises AgentError when the agent cannot start; a controller that is away does not keep it from that."""
-    settings = named(load_settings(path))
+    """Run until SIGTERM. Raises AgentError when the agent cannot start. It starts also while the controller is down."""
+    settings = with_node_name(load_settings(path))
     set_up_logging(settings.log_level, settings.log_format)
     agent = build_agent(settings)
     reporter = controller_reporter(settings, agent)
@@ -33,13 +33,13 @@ async def run_agent(path: Path) -> None:
     log.info("stopped")
 
 
-def named(settings: AgentSettings) -> AgentSettings:
-    """With this node's name, where the file gives none: the host name up to its first dot, as slurmd has it."""
+def with_node_name(settings: AgentSettings) -> AgentSettings:
+    """Fill in the name of this node if the file gives none: the host name up to its first dot, as slurmd does."""
     return settings.model_copy(update={"node_name": settings.node_name or socket.gethostname().partition(".")[0]})
 
 
 def controller_reporter(settings: AgentSettings, agent: Agent) -> ControllerReporter:
-    """What carries the agent's reports to the controller. Raises AgentError."""
+    """Build the reporter that sends to the controller. Raises AgentError."""
     codec = open_credential_codec(parse_endpoint(settings.controller_address), settings.munge, settings.munge_socket)
     link = StreamSettings(settings.controller_address, controller_uid=settings.controller_uid, ca_file=settings.ca_file)
     topology = functools.partial(read_topology, nics=settings.nics)

@@ -145,7 +145,9 @@ class JobRun:
         if self.started_ns is None:
             self.started_ns = started_ns(process.process.start_ticks)
             loaded_ns = process.hello.loaded_ns if process.hello is not None else 0
-            self.loaded_ns = loaded_ns if self.started_ns <= loaded_ns <= process.opened_ns else None  # then it connected
+            self.loaded_ns = (
+                loaded_ns if self.started_ns <= loaded_ns <= process.opened_ns else None
+            )  # then it connected
 
     def count_steps(self) -> int | None:
         """Return the steps of the slowest rank, over all programs of the run; None = no step yet. A lost row costs nothing."""

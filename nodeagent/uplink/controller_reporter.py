@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 class AgentCommands(Protocol):
     """What the controller's words do to an agent."""
 
-    def change(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
+    def apply_settings(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
         """Settings for all agents."""
 
     def request_profile(self, job_id: int, steps: int) -> str:
@@ -105,7 +105,7 @@ class ControllerReporter:
         )
 
     def _settings(self, settings: agent_pb2.AgentSettings) -> None:
-        self._agent.change(
+        self._agent.apply_settings(
             report_interval_s=settings.report_interval_s or None,
             profile_steps=settings.profile_steps,
         )

@@ -124,7 +124,7 @@ async def test_systemd_is_told(place):
         told = []
         await until(lambda: told.extend(place.states()) or "WATCHDOG=1" in told)
         assert told[0] == "READY=1"
-        agent.change(report_interval_s=100.0)
+        agent.apply_settings(report_interval_s=100.0)
         await agent_is_late(place, agent)
     assert place.states()[-1] == "STOPPING=1"
 
@@ -178,7 +178,7 @@ async def test_a_cycle_that_fails_sweeps_the_socket_all_the_same(place, monkeypa
         await until(lambda: agent.health.failed_cycles > 2 and swept[-1] > 1)
 
 
-@pytest.mark.parametrize("name", ["reporter", "beat", "attending"])
+@pytest.mark.parametrize("name", ["reporter", "watchdog", "saves"])
 async def test_a_task_beside_the_cycle_that_is_killed_once_is_begun_again(place, name, monkeypatch):
     monkeypatch.setattr("policies.serving.runtime.supervise.FIRST_PAUSE_S", 0.01)
     agent = place.agent()
@@ -197,7 +197,7 @@ async def test_a_task_beside_the_cycle_that_is_killed_once_is_begun_again(place,
     agent.tasks.running = killed_once
     async with place.running(agent):
         await until(lambda: begun.count(name) == 2)
-        assert agent.tasks.failures == {"reporter": 0, "beat": 0, "attending": 0} | {name: 1}
+        assert agent.tasks.failures == {"reporter": 0, "watchdog": 0, "saves": 0} | {name: 1}
 
 
 async def test_required_gpus_that_are_not_there_are_an_error(place):
@@ -226,7 +226,7 @@ async def test_profiles_on_request(place):
             await rank.hear()
             rank.say("hello", rank=number, pid=100 + number)
         await until(lambda: len(agent.jobs.connected(7)) == 2)
-        assert agent.request_profile(7, 10) == "job 7: no process of it has stepped on this node"
+        assert agent.request_profile(7, 10) == "job 7: none of its processes on this node has made an optimizer step"
         assert "must be 1 to 1000" in agent.request_profile(7, 0)
         for rank in ranks:
             rank.say("steps")
@@ -238,12 +238,12 @@ async def test_profiles_on_request(place):
 async def test_settings_of_the_controller(place):
     agent = place.agent()
     async with place.running(agent):
-        agent.change(report_interval_s=0.2, profile_steps=5)
+        agent.apply_settings(report_interval_s=0.2, profile_steps=5)
         assert (await Job(agent.job_socket.path).hear())["profile_steps"] == 5
-        agent.change(report_interval_s=0.0)
-        agent.change(profile_steps=10**9)
+        agent.apply_settings(report_interval_s=0.0)
+        agent.apply_settings(profile_steps=10**9)
         assert (agent.settings.report_interval_s, agent.job_socket.profile_steps) == (0.2, 5)
-        agent.change(profile_steps=0)
+        agent.apply_settings(profile_steps=0)
         assert (agent.settings.report_interval_s, agent.job_socket.profile_steps) == (0.2, 0)
 
 

@@ -36,7 +36,7 @@ class Agent:
         self.saves: list[SaveRequest] = []
         self.gone_on: list[tuple[str, int, int]] = []
 
-    def change(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
+    def apply_settings(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
         self.changes.append((report_interval_s, profile_steps))
 
     def request_profile(self, job_id: int, steps: int) -> str:

@@ -148,7 +148,7 @@ def test_the_agents_own_reasons_are_understood() -> None:
     # given the answer of an agent that knows of no process of the job
     said: list[SaveAnswer] = []
     saves = SaveCoordinator(JobRegistry(), _Nobody(), said.append, 0)
-    saves.ask(SaveRequest("p1.1", 5, 0, 60.0, 120.0), 10_000_000_000)
+    saves.start(SaveRequest("p1.1", 5, 0, 60.0, 120.0), 10_000_000_000)
     (none,) = said
     nobody = answer_message(none, 1.0).answer
     assert nobody_trains(nobody)

@@ -93,7 +93,7 @@ class Node:
         }
         self.agent = agent = build_agent(AgentSettings(**values))
         agent.job_socket._identify = InJob(JOB)
-        agent.save_service.saves._post = Deaf(agent.job_socket, agent.jobs, self.deaf)
+        agent.save_service.saves._requests = Deaf(agent.job_socket, agent.jobs, self.deaf)
         running = asyncio.create_task(agent.run(self.heard, Notifier({})))
         await until(lambda: agent.job_socket.listening, "the agent listens")
         try:

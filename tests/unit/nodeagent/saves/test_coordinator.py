@@ -73,7 +73,7 @@ class Desk:
         self.say(self.ranks[rank], "saved", id=save_id, step=step, complete=not problem, problem=problem)
 
     def ask(self, save_id="p1.1", job=JOB, restart=0, within_s=60.0):
-        self.saves.ask(SaveRequest(save_id, job, restart, within_s, 120.0), round(self.now_s * S))
+        self.saves.start(SaveRequest(save_id, job, restart, within_s, 120.0), round(self.now_s * S))
 
     def wait(self, seconds):
         for _ in range(round(seconds * 10)):
@@ -210,7 +210,7 @@ def test_a_rank_that_says_one_thing_and_then_the_other(two):
 
 def test_who_cannot_save(desk):
     desk.ask("p1.1")
-    assert desk.problem == "nobody of job 7 trains here"
+    assert desk.problem == "no process of job 7 trains on this node"
     desk.answers.clear()
 
     desk.connect(0)
@@ -228,7 +228,7 @@ def test_who_cannot_save(desk):
 
 def test_another_run_of_the_job_is_not_meant(two):
     two.ask("p1.1", restart=1)
-    assert two.problem == "nobody of job 7 trains here"
+    assert two.problem == "no process of job 7 trains on this node"
     assert two.take() == []
     two.saves.go_on("p1.2", JOB, 1)
     assert two.take() == []
@@ -267,7 +267,7 @@ def test_a_job_answers_for_itself_alone(two):
     two.saved(1)
     assert two.answers == [DONE]
     two.ask("p1.1", job=8)
-    assert two.answers[1].problem == "that id is of a save of job 7, run 0"
+    assert two.answers[1].problem == "this id belongs to a save of job 7, run 0"
 
 
 def test_called_off_the_ranks_train_on(two):
@@ -308,7 +308,7 @@ def test_another_id_takes_the_place_of_the_first(two):
     two.ask("p1.1")
     two.take()
     two.ask("p1.2")
-    assert two.problem == "p1.2 was asked for instead"
+    assert two.problem == "p1.2 was requested instead"
     assert two.take() == [("save", two.ranks[0], "p1.2"), ("save", two.ranks[1], "p1.2")]
     two.saved(0, save_id="p1.2")
     two.saved(1, save_id="p1.2")
