@@ -167,7 +167,7 @@ async def test_a_node_without_a_driver(mode: str, level: Level) -> None:
 
 
 async def test_a_driver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "_GPU_PATIENCE_S", 0.0)
+    monkeypatch.setattr(check, "_GPU_TIMEOUT_S", 0.0)
 
     finding = await check.gpu_findings(settings(gpus="automatic"), Gpus(None))
 

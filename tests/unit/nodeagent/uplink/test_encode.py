@@ -110,7 +110,12 @@ def test_a_job() -> None:
 
 def test_every_message_tells_when_it_was_made_on_a_clock_that_nobody_sets() -> None:
     history, row = JobHistory(), job(profile=PROFILE)
-    made = [telemetry_message(node()), job_message(row, node()), *history.news(node(row)), *history.news(node())]
+    made = [
+        telemetry_message(node()),
+        job_message(row, node()),
+        *history.new_messages(node(row)),
+        *history.new_messages(node()),
+    ]
     assert [message.WhichOneof("kind") for message in made] == ["telemetry", "job", "profile", "ended"]
     assert {message.monotonic_ns for message in made} == {99}
 
@@ -194,13 +199,13 @@ def test_topology() -> None:
 
 
 def kinds(history: JobHistory, report: NodeReport) -> list[str]:
-    return [message.WhichOneof("kind") or "" for message in history.news(report)]
+    return [message.WhichOneof("kind") or "" for message in history.new_messages(report)]
 
 
 def test_a_profile_is_told_once_and_a_new_one_again() -> None:
     history = JobHistory()
     with_profile = job(profile=PROFILE, ranks=(rank(0), rank(1, profile=PROFILE)))
-    (message,) = history.news(node(with_profile))
+    (message,) = history.new_messages(node(with_profile))
     told = message.profile
     assert (told.rank, told.step_s, told.comm_hidden_s, told.kinds[0].bytes, told.steps) == (1, 0.3, 0.05, 4e6, 2**40)
     assert told.busy_s == 0.09
@@ -214,7 +219,7 @@ def test_a_profile_is_told_once_and_a_new_one_again() -> None:
 def test_the_end_of_a_run_is_told_once() -> None:
     history = JobHistory()
     assert kinds(history, node(job(), blank(job_id=8))) == []
-    (message,) = history.news(node(job()))
+    (message,) = history.new_messages(node(job()))
     assert message.ended.job.job_id == 8
     assert kinds(history, node(job())) == []
 

@@ -38,7 +38,7 @@ def test_addresses(text: str, target: str, local: bool) -> None:
     ["", "head", "head:", "head:x", "head:65536", ":9", "-x:9", "a b:9", "unix:run", "unix://x", f"unix:///{'x' * 107}", "http://h:1"],
 )  # fmt: skip
 def test_what_is_no_address_is_refused_with_the_mend(text: str) -> None:
-    with pytest.raises(EndpointError, match=r"give|takes"):
+    with pytest.raises(EndpointError, match=r"give|allows"):
         parse_endpoint(text)
 
 
