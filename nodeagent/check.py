@@ -195,7 +195,8 @@ def usage(cgroups: Path) -> Finding:
         lacking = {name for name in ("cpuacct", "memory") if not any((cgroups / name).glob("slurm*"))}
         version = "v1"
     if lacking:
-        what = f"cgroup {version} without {' and '.join(sorted(lacking))} of jobs: their use is added up over their processes instead"
+        missing = " and ".join(sorted(lacking))
+        what = f"cgroup {version} without {missing} of jobs: their use is added up over their processes instead"
         return Finding("usage", Level.WARNING, what, mend)
     return Finding("usage", Level.OK, f"CPU time and memory of jobs by cgroup {version}")
 

@@ -206,7 +206,7 @@ class Agent:
 
     def _measure(self, gpus: tuple[GpuReading, ...] | None) -> NodeReport:
         now_ns = self.clock.monotonic_ns()
-        reading = self.sampler.read(gpus, now_ns)
+        reading = self.sampler.sample(gpus, now_ns)
         self.save_service.take_measurements(reading.jobs)
         before_ns, self._reported_ns = self._reported_ns, now_ns
         report = self._report(reading.jobs, now_ns, None if before_ns is None else (now_ns - before_ns) / 1e9)

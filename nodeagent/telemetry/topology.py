@@ -1,4 +1,4 @@
-"""What a node is made of, read from /sys once at the start."""
+"""The hardware of a node, read from /sys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 
 
 def read_topology(root: Path = Path("/"), nics: Sequence[str] = ()) -> Topology:
-    """Sockets, memory nodes, GPUs and interfaces below that root. What cannot be read is None or missing."""
+    """Read sockets, NUMA nodes, GPUs and interfaces below `root`. What cannot be read is None or missing."""
     system = root / "sys/devices/system"
     cpus = _online(system / "cpu/online")
     return Topology(
@@ -57,11 +57,11 @@ def _memory_bytes(path: Path) -> int | None:
 
 
 def _gpus(root: Path) -> tuple[GpuDevice, ...]:
-    """NVIDIA's display and 3D controllers, by address on the bus, which is the order of the driver."""
+    """Return the display and 3D controllers of NVIDIA by bus address, which is also the order of the driver."""
     found = []
     for device in sysfs.folders(root / "sys/bus/pci/devices"):
         if sysfs.text(device / "vendor") == _NVIDIA and (sysfs.text(device / "class") or "").startswith(_DISPLAY_CLASS):
-            told = sysfs.text(root / "proc/driver/nvidia/gpus" / device.name / "information") or ""
-            minor = _MINOR.search(told)
+            information = sysfs.text(root / "proc/driver/nvidia/gpus" / device.name / "information") or ""
+            minor = _MINOR.search(information)
             found.append(GpuDevice(device.name, int(minor[1]) if minor else None, sysfs.numa_node(device)))
     return tuple(found)

@@ -25,9 +25,18 @@ class TokenBucket:
 
     def delay_s(self, now_s: float) -> float:
         """Take one token, on credit when none is left, and return the seconds until the credit is paid back; 0 = none."""
-        self._refill(now_s)
-        self._left -= 1.0
+        self.spend(now_s, 1.0)
         return max(-self._left / self._per_s, 0.0)
+
+    def left(self, now_s: float) -> float:
+        """Return the number of tokens; below 0 = taken on credit."""
+        self._refill(now_s)
+        return self._left
+
+    def spend(self, now_s: float, amount: float) -> None:
+        """Take that many tokens, on credit when fewer are left."""
+        self._refill(now_s)
+        self._left -= amount
 
     def _refill(self, now_s: float) -> None:
         if now_s > self._at_s:

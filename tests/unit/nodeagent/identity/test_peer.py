@@ -239,9 +239,9 @@ def test_ancestry_where_slurm_makes_no_cgroups(alive, tmp_path):
 def test_ancestry_is_not_believed_where_slurm_makes_cgroups(alive, tmp_path):
     (tmp_path / "freezer/slurm_n1").mkdir(parents=True)
     assert has_job_cgroups(tmp_path)
-    with pytest.raises(IdentityError, match="no Slurm job's cgroup"):
+    with pytest.raises(IdentityError, match="not in the cgroup of a Slurm job"):
         Identifier(under_slurmstepd(), cgroup_root=tmp_path).identify(Peer(50, 1000, 1), alive)
-    with pytest.raises(IdentityError, match="no Slurm job's cgroup"):
+    with pytest.raises(IdentityError, match="not in the cgroup of a Slurm job"):
         Identifier(under_slurmstepd(), "cgroup", tmp_path / "none").identify(Peer(50, 1000, 1), alive)
 
 
@@ -270,7 +270,7 @@ def test_the_outermost_slurmstepd_counts(alive, tmp_path):
 
 
 def test_an_ancestor_that_began_later_is_not_one(alive, tmp_path):
-    with pytest.raises(IdentityError, match="a later one"):
+    with pytest.raises(IdentityError, match="the pid was reused"):
         Identifier(under_slurmstepd(starts={40: [60]}), cgroup_root=tmp_path).identify(Peer(50, 1000, 1), alive)
 
 

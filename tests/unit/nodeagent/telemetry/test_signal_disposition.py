@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from nodeagent.identity.procfs import ProcFiles, masks, name
-from nodeagent.telemetry.signal_disposition import usr1
+from nodeagent.telemetry.signal_disposition import usr1_effect
 from nodeagent.wire.report import Usr1Report
 from tests.unit.nodeagent.identity.trees import plant, process
 
@@ -21,7 +21,7 @@ def seen(root, steps, **processes):
     plant(root, process(STEPD, name="slurmstepd", caught=0, blocked=0))
     for word, kind in processes.items():
         plant(root, process(int(word[1:]), **{"parent": STEPD, **kind}))
-    return usr1(ProcFiles(root), steps)
+    return usr1_effect(ProcFiles(root), steps)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_all_steps_count_but_the_one_that_holds_the_job(tmp_path):
 
 
 def test_very_many_are_not_looked_at(tmp_path):
-    assert usr1(ProcFiles(tmp_path), {"0": range(2000), "1": range(2000)}) is None
+    assert usr1_effect(ProcFiles(tmp_path), {"0": range(2000), "1": range(2000)}) is None
 
 
 def test_the_kernel_writes_the_masks_where_they_are_looked_for():

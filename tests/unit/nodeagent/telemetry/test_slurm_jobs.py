@@ -60,7 +60,7 @@ class World:
         return self.slurm_jobs.read(self.node.jobs.processes())
 
     def measure(self, gpus=None):
-        return self.sampler.read(gpus, self.node.now_ns).jobs
+        return self.sampler.sample(gpus, self.node.now_ns).jobs
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_a_process_that_keeps_its_environment_back_stops_nobody(world):
     for pid in range(50, 54):
         with pytest.raises(TimeoutError, match="uid 1000"):
             files.environment(pid)
-    (held,) = [thread for thread in threading.enumerate() if thread.name == "aside"]
+    (held,) = [thread for thread in threading.enumerate() if thread.name == "bounded-read"]
     assert files.environment(70)["SLURM_JOB_ID"] == "8"
     # until it is let go
     (world.root / "proc/50/environ").open("w").close()
@@ -163,15 +163,15 @@ def test_a_look_that_the_agent_spares_itself_is_not_counted(world, monkeypatch):
     """On a node whose CPUs are busy for a while every reading is slow, which is no user's doing."""
     clock, takes_s, asked = [1000.0], [0.012], []
     files = world.slurm_jobs.processes
-    monkeypatch.setattr(files, "_aside", BoundedReader(monotonic=lambda: clock[0]))
-    real = files._slurms
+    monkeypatch.setattr(files, "_bounded", BoundedReader(monotonic=lambda: clock[0]))
+    real = files._slurm_variables
 
     def slow(pid):
         asked.append(pid)
         clock[0] += takes_s[0]
         return real(pid)
 
-    monkeypatch.setattr(files, "_slurms", slow)
+    monkeypatch.setattr(files, "_slurm_variables", slow)
     for pid in range(100, 164):
         world.start(pid, pid, SLURM_RESTART_COUNT="1")
     world.start(200, 200)
@@ -194,12 +194,12 @@ def test_a_look_that_the_agent_spares_itself_is_not_counted(world, monkeypatch):
 
 
 def test_looks_at_jobs_of_one_user_wait_while_the_readings_of_many_others_hang(world, monkeypatch):
-    aside = BoundedReader(most_hung=2)
-    monkeypatch.setattr(world.slurm_jobs.processes, "_aside", aside)
-    aside._hung |= {1, 2}
+    bounded = BoundedReader(max_hung=2)
+    monkeypatch.setattr(world.slurm_jobs.processes, "_bounded", bounded)
+    bounded._hung |= {1, 2}
     world.start(7, 50, SLURM_RESTART_COUNT="1")
     assert [world.read() for _ in range(5)] == [{}] * 5
-    aside._hung.clear()
+    bounded._hung.clear()
     assert world.read()[7].restart == 1
 
 
