@@ -52,7 +52,7 @@ class Finding:
     level: Level
     what: str
     mend: str = ""
-    """What to do; empty when nothing is to be done."""
+    """Advice to the operator; empty = nothing to do."""
 
 
 async def run_checks(settings: AgentSettings, sys: Path = Path("/sys"), gpus: GpuReader | None = None) -> list[Finding]:

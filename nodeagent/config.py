@@ -37,7 +37,7 @@ class AgentSettings(BaseModel):
     job_socket: Path = Path("/run/headway-agent/job.sock")
     """Socket on which the jobs of this node report; every user may connect. Its folder belongs to the agent's user, mode 0755."""
     identity: Literal["automatic", "cgroup", "ancestry"] = "automatic"
-    """How the job of a process is identified: by its cgroup, or, if Slurm runs proctrack/linuxproc, by the slurmstepd above it.
+    """Method to identify the job of a process: by its cgroup, or, if Slurm runs proctrack/linuxproc, by the slurmstepd above it.
     `automatic` uses the cgroup, and ancestry only if Slurm creates no cgroups on this node."""
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = 4096
     """Maximum number of connected processes of jobs."""

@@ -83,7 +83,7 @@ class JobRun:
     restart: int
     first_seen_ns: int
     processes: dict[int, ReportingProcess] = field(default_factory=dict)
-    """By connection."""
+    """Connection → process."""
     gone: Counter[ProcessState] = field(default_factory=Counter)
     claims: set[str] = field(default_factory=set)
     """Other job ids that its processes claimed."""

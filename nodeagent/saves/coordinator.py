@@ -92,7 +92,7 @@ class _OpenSave:
     request: SaveRequest
     deadline_ns: int
     ranks: dict[tuple[int, int], _Rank] = field(default_factory=dict)
-    """By process, which may connect again."""
+    """Process → rank; a process may connect again."""
     failed_ns: int = 0
     """Time at which the first rank answered that it could not save; 0 = none has."""
 
@@ -158,7 +158,7 @@ class SaveCoordinator:
     # ---- events of jobs: a Listener
 
     def opened(self, connection: int, process: JobProcess, now_ns: int) -> None:
-        """Nothing to do: the process has not sent a frame."""
+        """Do nothing: the process has not sent a frame."""
 
     def received(self, connection: int, frame: Frame, now_ns: int) -> None:
         """Take an answer to a request, and the state of a process's checkpoints."""
@@ -168,7 +168,7 @@ class SaveCoordinator:
             self._release(connection)
 
     def closed(self, connection: int, now_ns: int) -> None:
-        """Nothing to do: `tick` notices when the process does not connect again."""
+        """Do nothing: `tick` notices when the process does not connect again."""
 
     def tick(self, now_ns: int) -> None:
         """Advance every open save. To be called a few times a second while `open`."""

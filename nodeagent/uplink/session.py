@@ -37,7 +37,7 @@ class SessionFault(Enum):
     """The reason why a stream or a message is refused."""
 
     MALFORMED = "malformed"
-    """Not a credential of Headway, or a mac of the wrong length."""
+    """The bytes are not a credential of Headway, or a mac has the wrong length."""
     OTHER_METHOD = "other method"
     OTHER_HELLO = "other hello"
     """The credential belongs to another first message."""

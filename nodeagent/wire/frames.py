@@ -66,7 +66,7 @@ class Hello:
     """The id in the job's environment; only a cross-check."""
     hook_version: _Text
     loaded_ns: _Number = 0
-    """When torch had loaded; 0 = not known."""
+    """Time at which torch had loaded; 0 = not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How the time of a step is spent: means over a window of steps."""
+    """The parts of a step's time: means over a window of steps."""
 
     seq: _Number
     steps: _SomeSteps
