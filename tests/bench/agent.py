@@ -1,4 +1,4 @@
-"""What an agent takes of its node: while a job trains there, in profile windows and out of them, and while nothing does."""
+"""CPU and memory of an agent: while a job trains, inside and outside of profile windows, and while no job runs."""
 
 from __future__ import annotations
 

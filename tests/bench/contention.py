@@ -49,7 +49,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "powers": {"racks": 1, "mix": "normal", "demands": (1, 2, 4, 8, 16, 32)},
     "four-normal": {"racks": 4, "mix": "normal"},
 }
-"""Settings that nobody was trained for."""
+"""Settings that no policy was trained for."""
 OURS = (GREEDY, HEADWAY)
 
 
@@ -83,7 +83,7 @@ def trace(setting: str, seed: int, jobs: int) -> Trace:
 
 
 def jcts_s(setting: str, policy: str, seed: int, jobs: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Of every job, queueing included."""
+    """Return the JCT of every job, in seconds, queueing included."""
     where, profiles = cluster(parts(setting)["racks"]), paper_profiles()
     models = build(["link-sharing"], topology=where.topology, profiles=profiles)
     made = load_policy(*parse_policy(policy))
@@ -143,7 +143,7 @@ def busy_state(nodes: int, waiting: int, seed: int) -> ClusterState:
 
 
 def _without(state: ClusterState, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> ClusterState:
-    """That state, those of its running jobs waiting once more."""
+    """Return the state in which these running jobs wait again."""
     jobs = state.jobs
     held = np.diff(jobs.placement_offset)
     keep = np.repeat(~np.isin(np.arange(len(jobs)), rows), held)
@@ -172,7 +172,7 @@ class Timed:
         self.taken_ms: list[tuple[float, float]] = []
 
     def decide(self, state: ClusterState) -> Decision:
-        """As the policy does."""
+        """Return the policy's decision, and measure its time."""
         begun_s, begun_cpu_s = time.perf_counter(), time.thread_time()
         decision = self._policy.decide(state)
         self.taken_ms.append((1e3 * (time.perf_counter() - begun_s), 1e3 * (time.thread_time() - begun_cpu_s)))

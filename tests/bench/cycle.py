@@ -45,7 +45,7 @@ _DEADLINE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What the cluster is like."""
+    """Size and state of the cluster."""
 
     name: str
     running: int
@@ -166,7 +166,7 @@ class _Cluster:
         self._gone += CHURN
 
     def answers(self) -> dict[str, bytes]:
-        """What scontrol says now, by question."""
+        """Return the present output of scontrol, by question."""
         # Only the running ones tick: writing ten thousand equal lines anew each time would take most of the benchmark.
         running = ScontrolText(
             self._text.clock, pending=0, nodes=self._text.nodes, running=self._scenario.running, now_s=self._text.now_s

@@ -1,4 +1,4 @@
-"""What a benchmark gives back: figures with their targets, and the samples behind them."""
+"""Results of a benchmark: figures with their targets, and the samples behind them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None without one."""
+        """True if the target is met; None = there is no target."""
         return None if self.at_most is None else self.value <= self.at_most
 
     def as_json(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def spread(values: Sequence[float], scale: float = 1.0) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were made on, as far as it matters to them."""
+    """Return the properties of this machine that influence the figures."""
     version = subprocess.run(
         ["slurmctld", "-V"], capture_output=True, text=True, timeout=10, check=False
     ).stdout.strip()

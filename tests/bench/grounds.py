@@ -64,7 +64,7 @@ class Side:
         return self.cluster.layout.work / "stamp.sh"
 
     def new_stamp(self) -> Path:
-        """Where the next job's stamps go; ".one" or the index of the array task is appended."""
+        """Return the path of the next job's stamps; ".one" or the index of the array task is appended."""
         return self.cluster.layout.work / f"stamp-{next(self._stamps)}"
 
     def sbatch_argv(self, stamp: Path, *options: str) -> list[str]:
@@ -96,7 +96,7 @@ class Side:
             )
 
     def bulk_queries(self) -> int:
-        """How often slurmctld has been asked for all jobs, since its start."""
+        """Return the number of requests for all jobs that slurmctld has served since its start."""
         found = _BULK.search(self.cluster.run("sdiag").stdout)
         return int(found[1]) if found else 0
 

@@ -1,4 +1,4 @@
-"""What headway_job costs the training that it watches: models of about 1.5 ms a step, the hardest case, and of about 15 ms.
+"""The cost of headway_job in a training: for models of about 1.5 ms a step, the hardest case, and of about 15 ms.
 
 One process, its training thread's CPU time, which the machine's other work disturbs less than the clock; blocks of steps in
 turns, with and without and without and with, so that a machine that grows slower favours neither. The median of the ratios.
@@ -126,7 +126,7 @@ class _Model(NamedTuple):
     width: int
     rows: int
     pairs: int
-    """Of blocks with windows, in a whole run."""
+    """Number of pairs of blocks with windows in a whole run."""
 
 
 _SMALL, _LARGER = _Model(64, 32, 100), _Model(256, 512, 15)
@@ -174,7 +174,7 @@ def _add(findings: Findings, name: str, target: float, rows: list[tuple[float, f
 
 
 def _import(findings: Findings, path: str, pairs: int) -> None:
-    """What torch's import waits for; the rest is imported beside it. Not compiled, as where the folder cannot be written."""
+    """Measure by how much the import of torch takes longer. Nothing is compiled, as in a folder that cannot be written."""
     added = [_run(_IMPORT, path, switch="0") * 1e3 for _ in range(pairs)]
     findings.add("import of torch, longer by", median(added), "ms", note=spread(added))
 

@@ -27,9 +27,9 @@ class Sample:
     submitted_s: float
     """Just before sbatch was started."""
     accepted_s: float
-    """sbatch had ended."""
+    """Time at which sbatch had ended."""
     stamped_s: float
-    """By the first line of the batch script."""
+    """Time of the first line of the batch script."""
 
 
 def run(*, quick: bool) -> Findings:
@@ -70,10 +70,10 @@ class _Delays:
 
     accepted: list[float]
     running: list[float]
-    """By Slurm's own account."""
+    """Start times of Slurm's accounting."""
     stamped: list[float]
     released: list[float]
-    """Headway had released it; empty without Headway."""
+    """Times at which Headway had released the jobs; empty without Headway."""
 
     @classmethod
     def of(cls, samples: list[Sample], side: Side) -> _Delays:

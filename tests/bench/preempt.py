@@ -38,12 +38,12 @@ class Move:
     """One move. Times in seconds since the Unix epoch."""
 
     row: dict[str, Any]
-    """Of `headway preemptions --json`."""
+    """Row of `headway preemptions --json`."""
     slurm: SlurmStates
     released_s: float
-    """Headway had taken its hold off."""
+    """Time at which Headway had released the job."""
     starts: list[Start]
-    """Of all ranks, in the run that followed."""
+    """Starts of all ranks in the next run."""
 
     @property
     def start_up_s(self) -> float:
@@ -57,11 +57,11 @@ class Move:
 
     @property
     def asked_s(self) -> float:
-        """When the controller was asked."""
+        """Time of the request to the controller."""
         return float(self.row["asked_s"])
 
     def last(self, point: str) -> float:
-        """When the last rank had come so far."""
+        """Time at which the last rank had reached that point."""
         return max(float(getattr(start, point)) for start in self.starts)
 
     def between(self, begin: str, end: str) -> float:

@@ -1,4 +1,4 @@
-"""How much longer sbatch takes with the plugin: with a fresh lease (the job is held) and a stale one (it passes through)."""
+"""Time that the plugin adds to sbatch: with a fresh lease (the job is held) and with a stale one (the job passes through)."""
 
 from __future__ import annotations
 

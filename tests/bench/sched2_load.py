@@ -1,4 +1,4 @@
-"""How long SCHED2's baselines wait, by the mean gap between two submits: `python -m tests.bench.sched2_load [--seeds N] ...`.
+"""Waiting times of SCHED2's baselines by the mean gap between submits: `python -m tests.bench.sched2_load [--seeds N] ...`.
 
 The paper gives the mean gap (172 s) and what its baselines wait (19,075 s), but neither durations nor sizes; with those that the
 generator chooses both cannot hold. This looks for the gap at which baselines wait as in the paper, with both readings of what

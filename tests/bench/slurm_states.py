@@ -42,14 +42,14 @@ class SlurmStates:
         self._thread.join()
 
     def began_s(self, state: str) -> float:
-        """When it was first seen in that state after another one. Raises NotThereError."""
+        """Return the time at which it was first seen in that state after another one. Raises NotThereError."""
         for at_s, found in self.seen[1:]:
             if found == state:
                 return at_s
         raise NotThereError(f"job {self.job_id} was never seen {state}: {self.seen}")
 
     def lasted_s(self, state: str) -> float:
-        """How long it was seen in that state after another one; 0: never, as it was over between two looks."""
+        """Return the time for which it was seen in that state after another one; 0 = it was over between two polls."""
         times = [at_s for at_s, _ in self.seen]
         for (began_s, found), ended_s in zip(self.seen[1:], times[2:], strict=False):
             if found == state:

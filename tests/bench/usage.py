@@ -16,11 +16,11 @@ class CpuTime:
 
     own_s: float
     children_s: float
-    """Of children that have ended and were waited for: every scontrol."""
+    """CPU time of children that have ended and were waited for: every scontrol."""
 
 
 def cpu_time(pid: int) -> CpuTime:
-    """Of one process. The kernel counts in hundredths of a second."""
+    """Return the CPU time of one process. The kernel counts in hundredths of a second."""
     # The name, in parentheses, may hold anything; what follows it does not.
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     user, system, children_user, children_system = (int(word) * _TICK_S for word in words[11:15])

@@ -111,14 +111,14 @@ class Ground:
         return f"it said: {said}\n{self.headway.log('controller')[-1500:]}"
 
     def ended(self, job: Job, name: str) -> Ended:
-        """What became of a job that is done."""
+        """Return the times of a job that has ended."""
         times, job_id = self._times(), self._ids[name]
         runs = len(self._said(name)) - 1
         return Ended(name, job.called, times.submitted[job_id], times.ended[job_id], runs)
 
     @contextmanager
     def decided_by(self, policy: str) -> Iterator[None]:
-        """That policy decides. Raises ContestError afterwards if another decided in its place."""
+        """Let this policy decide in the block. Raises ContestError at its end if the fallback decided instead."""
         begun_s = time.time()
         address = self.headway.runtime_dir / f"policy-{next(_numbers)}.sock"
         argv = [*program("headway-policy"), "serve", "--policy", policy, "--listen", f"unix://{address}"]
@@ -156,7 +156,7 @@ def ground(rate: str, says: Callable[[str], None], **settings: Any) -> Iterator[
             "policy_deadline_s": 10.0,
             "agents_report_interval_s": 1.0,
             "agents_window_s": _WINDOW_S,
-            # Who comes later in turn is not to know more of how long jobs take.
+            # A later policy must not know more about the durations of jobs than an earlier one.
             "history_min_runs": 1000,
         }
         headway.configure(cluster, **usual | settings)

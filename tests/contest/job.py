@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def tell(rank: int, name: str, word: str) -> None:
-    """Rank 0's word for whoever watches."""
+    """Write a word of rank 0 into the file that the contest reads."""
     if rank == 0:
         with Path(f"{name}.runs").open("a") as runs:
             runs.write(f"{word}\n")

@@ -53,14 +53,14 @@ class Job:
 
     @property
     def called(self) -> str:
-        """Its job name in Slurm, as users have it who train a model again and again on so many nodes."""
+        """Job name in Slurm: the same for every training of this model on so many nodes."""
         return f"{self.kind.name}-{self.nodes}n"
 
 
 def arrivals(jobs: int, seed: int, bytes_per_s: float, length_s: tuple[float, float], load: float) -> tuple[Job, ...]:
-    """So many jobs at such a load of 4 nodes of 8 GPUs. The same for a seed, always.
+    """Return a number of jobs that load 4 nodes of 8 GPUs. The same seed always gives the same jobs.
 
-    How long they take alone is anywhere between two lengths, as likely to be in one octave as in another.
+    Their durations alone are log-uniform between two lengths.
     """
     draw = random.Random(seed)
     shortest_s, longest_s = length_s

@@ -6,7 +6,7 @@ MaxTime of `SHORT_MAX_TIME_S`; slurmctld with batch_sched_delay=0; no other jobs
 themselves (`Order.hold`), so no submit plugin is needed, and none may be active.
 
 On a real cluster `submit` is sbatch of a script that sleeps for `duration_s`, traps the signals named, and exits with the
-exit code; `user_*` are done as the user who submitted.
+exit code; the methods `user_*` act as the user who submitted the job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MATLAB_LICENSES = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a user types after sbatch. None, empty and False mean: the option is not given."""
+    """The options of an sbatch command. None, empty and False = the option is not given."""
 
     duration_s: float = 60.0
     """The script sleeps so long. Jobs that tests stop themselves may ask for long."""
@@ -87,7 +87,7 @@ class Order:
     traps: frozenset[str] = frozenset()
     """Signals that the script survives."""
     exit_code: int = 0
-    """What the script ends with."""
+    """Exit code of the script."""
 
 
 Condition = Callable[[SlurmSnapshot], bool]
@@ -110,7 +110,7 @@ class SlurmBench(Protocol):
 
     @property
     def offers(self) -> frozenset[str]:
-        """What this bench can do beyond the least: "licenses", "gpu-limit", "reservations", "het", "interactive"."""
+        """The optional abilities of this bench: "licenses", "gpu-limit", "reservations", "het", "interactive"."""
 
     async def submit(self, order: Order) -> JobKey:
         """sbatch; returns as soon as Slurm has accepted it. For an array: the key of its first task."""
@@ -122,7 +122,7 @@ class SlurmBench(Protocol):
         """srun or salloc with one GPU, running for at least 30 s; its job id."""
 
     async def submit_over_limit(self) -> JobKey:
-        """A held job with GPUs of a user who may hold none (association, QOS or cap)."""
+        """Submit a held job with GPUs of a user who may hold none (association, QOS or cap)."""
 
     async def user_hold(self, key: JobKey) -> None:
         """scontrol hold, as the job's user."""

@@ -37,7 +37,7 @@ async def requeued(bench: SlurmBench, before: SlurmJob) -> SlurmJob:
 
 
 def ended(snapshot: SlurmSnapshot, key: JobKey) -> bool:
-    """Whether the job has ended."""
+    """Return True if the job has ended."""
     return job_of(snapshot, key.job_id).phase is Phase.ENDED
 
 

@@ -68,7 +68,7 @@ def _parse() -> argparse.Namespace:
 
 
 def nic_bytes_s(rate: str) -> float:
-    """Of a rate as tc writes it."""
+    """Return the bytes per second of a rate in the form of tc."""
     return parse_rate(rate) / 8
 
 

@@ -1,4 +1,4 @@
-"""How far predictions are from what was measured."""
+"""Errors of the predictions against the measurements."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PolicyError:
 
     @property
     def error(self) -> float:
-        """Of the average JCT, signed."""
+        """Relative error of the average JCT, signed."""
         return self.predicted_s / self.measured_s - 1
 
     @property

@@ -13,13 +13,13 @@ from tests.fidelity.records import Isolated
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What a job does when nobody is near. Times in seconds."""
+    """The behaviour of a job without neighbours. Times in seconds."""
 
     latency_s: float
     """From submission to its nodes, on an idle cluster."""
     run_s: float
     profile: Profile
-    """Of the job, not only of its model: what does not grow with steps is spread over its own steps."""
+    """Profile of the job, not only of its model: constant time is spread over the job's own steps."""
 
 
 class Fit:
@@ -31,7 +31,7 @@ class Fit:
         self.latency_s = fmean(row.run.start_s - row.run.submit_s for row in isolated)
 
     def alone(self, job: TrainingJob) -> Alone:
-        """That job."""
+        """Return the fitted behaviour of this job."""
         row = self._rows[job.kind.name, job.nodes]
         run_s = row.run.fixed_s + job.steps * row.run.step_s
         return Alone(self.latency_s, run_s, self._profile(row, job.steps))

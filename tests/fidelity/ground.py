@@ -58,7 +58,7 @@ class Ground:
     headway: Installation
     cluster: MiniCluster
     folder: Path
-    """Of the jobs: scripts, plans, logs and reports."""
+    """Folder of the jobs: scripts, plans, logs and reports."""
     _jobs: dict[str, str] = field(default_factory=dict)
     """Name of a job that was submitted → its id."""
 
@@ -85,7 +85,7 @@ class Ground:
         (self.folder / name).write_text(text)
 
     def times(self) -> Times:
-        """What slurmctld's log says so far."""
+        """Return the times in slurmctld's log so far."""
         return times_of((self.cluster.layout.log / "slurmctld.log").read_text(errors="replace"))
 
     def wait(self, names: Sequence[str], timeout_s: float) -> None:
@@ -97,7 +97,7 @@ class Ground:
             time.sleep(0.5)
 
     def run_of(self, name: str) -> Run:
-        """What became of a job that has ended. Raises FidelityError when it has not trained to its end."""
+        """Return the run of a job that has ended. Raises FidelityError if it has not trained to its end."""
         job_id, times = self._jobs[name], self.times()
         path = self.folder / f"{name}.report"
         if not path.exists():
@@ -143,7 +143,7 @@ class Ground:
             raise FidelityError(f"{policy} was passed over {len(problems)} times, first because {problems[0]}")
 
     def _passed_over(self, since_s: float) -> list[str]:
-        """Why a fallback decided, as often as it did."""
+        """Return the reasons for which the fallback decided, one for each decision."""
         with closing(sqlite3.connect(f"file:{self.headway.folder}/state/journal.sqlite?mode=ro", uri=True)) as journal:
             asked = "SELECT problem FROM decision WHERE time_s >= ? AND problem != '' ORDER BY time_s"
             return [problem for (problem,) in journal.execute(asked, (since_s,))]
@@ -165,7 +165,7 @@ def ground(rate: str) -> Iterator[Ground]:
 
 
 def _folder(cluster: MiniCluster) -> Path:
-    """Where the jobs' user keeps them."""
+    """Create the folder of the jobs' user."""
     folder = cluster.layout.work / "fidelity"
     folder.mkdir(mode=0o755)
     for source in _JOB_FILES.glob("*.py"):

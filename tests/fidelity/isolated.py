@@ -70,7 +70,7 @@ def bytes_per_step(run: Run, looks: Sequence[Look]) -> float:
 
 
 def isolated(kind: str, nodes: int, run: Run, looks: Sequence[Look]) -> Isolated:
-    """What a run by itself tells; the looks cover all of it. What one node says to the others of Slurm is nothing to speak of."""
+    """Return the measurements of an isolated run; the samples cover all of it. Slurm's own traffic between nodes is negligible."""
     if nodes == 1:
         return Isolated(kind, nodes, run, 0.0, 0.0)
     each = bytes_per_step(run, looks)

@@ -1,4 +1,4 @@
-"""What is measured, and how it is kept: everything that a prediction or a report needs, as one JSON file."""
+"""The measurements and their file: one JSON file with everything that a prediction or a report needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Run:
     times_s: tuple[float, ...]
     """Before the first step, and after each."""
     forward_s: float
-    """Of a step, mean."""
+    """Mean time of a step's forward pass."""
 
     @property
     def jct_s(self) -> float:
@@ -37,7 +37,7 @@ class Run:
 
     @property
     def run_s(self) -> float:
-        """How long it held its nodes."""
+        """Time for which the job held its nodes."""
         return self.end_s - self.start_s
 
     @property
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def fixed_s(self) -> float:
-        """Of its run what does not grow with its steps: start-up, the slower first steps, and the end."""
+        """Time of the run that does not grow with its steps: start-up, the slower first steps, and the end."""
         return self.run_s - (len(self.times_s) - 1) * self.step_s
 
 
@@ -89,7 +89,7 @@ class Measured:
     jobs: int
     lengths: Lengths
     rate: str
-    """Of every NIC, as tc writes it."""
+    """Rate of every NIC in the form of tc."""
     machine: Mapping[str, Any]
     isolated: tuple[Isolated, ...]
     replays: tuple[Replay, ...]

@@ -16,7 +16,7 @@ from tests.fidelity.records import Isolated
 
 
 def tables(fit: Fit, isolated: Sequence[Isolated], errors: Sequence[PolicyError]) -> Group:
-    """What was measured of jobs alone, and how well that predicts replays."""
+    """Tables of the jobs alone, and of how well they predict replays."""
     return Group(_isolated(fit, isolated), _policies(errors), _verdict(errors))
 
 

@@ -1,4 +1,4 @@
-"""When what happened, by slurmctld's own log: it has milliseconds where `scontrol` has seconds."""
+"""Times of events in slurmctld's log, which has milliseconds where `scontrol` has seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Times:
 
     submitted: Mapping[str, float]
     started: Mapping[str, float]
-    """When they are given their nodes."""
+    """Times at which the jobs received their nodes."""
     ended: Mapping[str, float]
 
 

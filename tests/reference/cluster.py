@@ -28,7 +28,7 @@ class Cluster:
         return free
 
     def place(self, gpus: int, held: Iterable[Nodes]) -> Nodes | None:
-        """Where a job of that many GPUs goes beside those; None if nowhere."""
+        """Return the nodes for a job of that many GPUs beside those held; None = it does not fit."""
         free = self.free(held)
         nodes = consolidated(gpus, free, self.gpus_per_node)
         if nodes is None and self.placement == "any":
@@ -51,9 +51,9 @@ class Cluster:
 
 
 def consolidated(gpus: int, free: list[int], gpus_per_node: int) -> Nodes | None:
-    """As many whole empty nodes as the job fills, lowest indices; what remains goes to its best fit on another node.
+    """Place the job on as many empty nodes as it fills, lowest indices first, and the rest on the node of best fit.
 
-    A job of at most one node is no special case: it is all remainder, or exactly one whole node, whose best fit is the
+    A job of at most one node is not a special case: it is all rest, or exactly one whole node, whose best fit is the
     empty node with the lowest index.
     """
     whole, remainder = divmod(gpus, gpus_per_node)

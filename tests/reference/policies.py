@@ -35,7 +35,7 @@ WITH_ROUNDS = ("las", "las-count", "tiresias")
 
 
 def decide(policy: str, jobs: Sequence[Active], cluster: Cluster, now: Fraction) -> dict[int, Nodes]:
-    """What that policy wants every active job to hold from now on; jobs that are left out wait."""
+    """Return the allocation that the policy wants from now on; jobs that are left out wait."""
     key = (NEVER_STOP | MAY_STOP)[policy]
     order = sorted(jobs, key=lambda active: (key(active), active.index))
     if policy == "backfill":

@@ -54,5 +54,5 @@ class Replay:
 
     @property
     def nodes(self) -> dict[str, dict[int, int]]:
-        """What each held when it finished."""
+        """The nodes that each job held when it finished."""
         return {name: each.last_nodes for name, each in self.results.items()}

@@ -1,4 +1,4 @@
-"""What must hold for the reference simulator on random traces, by arguments that know nothing of how it works."""
+"""Laws that the reference simulator must obey on random traces, derived without knowledge of its code."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_backfilling_does_not_change_when_the_first_blocked_head_starts(seed: in
     strict = simulate(jobs, nodes, gpus_per_node, "fifo")
     easy = simulate(jobs, nodes, gpus_per_node, "backfill")
     first = next((job for job in order_of_submission(jobs) if strict[job.id].first_start > job.submit), None)
-    assert first is not None, "this trace makes nobody wait: it checks nothing"
+    assert first is not None, "no job waits in this trace: it checks nothing"
     assert easy[first.id].first_start == strict[first.id].first_start
 
 

@@ -30,7 +30,7 @@ def script(
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How one rank of one run came to its first step. Times in seconds since the Unix epoch."""
+    """The start of one rank in one run, up to its first step. Times in seconds since the Unix epoch."""
 
     rank: int
     first: int
@@ -40,18 +40,18 @@ class Start:
     imported_s: float
     """torch and headway_job are imported."""
     joined_s: float
-    """The process group is there."""
+    """The process group is initialized."""
     made_s: float
-    """So are model and optimizer."""
+    """Model and optimizer are created."""
     restored_s: float
-    """And what was saved is in them."""
+    """The checkpoint is restored."""
     stepped_s: float
     """The first step is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What jobs have written so far into the folder in which they run."""
+    """The records that jobs have written into their working folder."""
 
     folder: Path
 
@@ -74,7 +74,7 @@ class Records:
         return sorted(json.loads(path.read_text())["step"] for path in found)
 
     def starts(self, name: str) -> list[Start]:
-        """Of every rank that has done its first step, over all runs."""
+        """Return the start of every rank that has made its first step, over all runs."""
         return [Start(**json.loads(line)) for line in self._lines(f"{name}.starts")]
 
     def _lines(self, file: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What srun runs: asks the node's warm process for this task's rank, and waits for it: `rank.py FOLDER PLAN.json`."""
+"""The program started by srun: it requests this task's rank from the node's warm process and waits: `rank.py FOLDER PLAN.json`."""
 
 from __future__ import annotations
 

@@ -37,14 +37,14 @@ class Plan:
     layers: int
     """Each is reduced by itself, as one of DDP's buckets."""
     width: int
-    """Of a layer: width x width weights of 4 bytes."""
+    """Width of a layer: width x width weights of 4 bytes."""
     forward_s: float
     """Kernels of one step's forward pass, mean."""
     backward_s: float
-    """Of its backward pass."""
+    """Kernels of one step's backward pass, mean."""
     steps: int
     seed: int
-    """Of weights, batches and the time that kernels take."""
+    """Seed of weights, batches and kernel times."""
     report: str
     """File that rank 0 writes at the end."""
 

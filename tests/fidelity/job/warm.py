@@ -1,4 +1,4 @@
-"""A process on each node that has torch loaded, and forks a rank for whoever asks: `warm.py SOCKET`.
+"""A process on each node that has loaded torch, and forks a rank for each request: `warm.py SOCKET`.
 
 Loading torch costs some seconds of a core, and the nodes share a few cores: dozens of ranks that load it would slow each
 other down, which the GPU machines they stand for would not. A rank is a process of its own all the same, in the node's namespaces,
@@ -32,7 +32,7 @@ def main() -> None:
         os._exit(0)
     os.setsid()
     _redirect(Path(path).with_suffix(".log"))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ranks that have ended are nobody's
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps ranks that have ended
     gc.freeze()
     while True:
         asked, _ = listener.accept()

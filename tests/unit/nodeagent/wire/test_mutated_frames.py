@@ -1,9 +1,8 @@
-"""Thousands of mutated frames, from a fixed seed, against the decoder and all that stands behind it in the agent."""
+"""Thousands of mutated frames from a fixed seed, against the decoder and all parts of the agent behind it."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -17,7 +16,7 @@ from nodeagent.saves.service import SaveService
 from nodeagent.uplink.controller_reporter import ControllerReporter
 from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.stream import StreamSettings
-from nodeagent.wire.frames import Frame, parse
+from nodeagent.wire.frames import parse
 from tests.unit.nodeagent.uplink.test_encode import node as report_of
 from tests.unit.nodeagent.wire.packets import fields
 
@@ -31,7 +30,7 @@ S = 1_000_000_000
 
 
 class Nobody:
-    """Carries frames to no job."""
+    """Sends requests to no process."""
 
     def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
         return True
@@ -40,7 +39,7 @@ class Nobody:
         return True
 
     def read_now(self) -> None:
-        """Nothing comes."""
+        """Do nothing: no frame arrives."""
 
 
 def mutated(dice: random.Random, now_ns: int) -> bytes:
@@ -64,11 +63,58 @@ def mutated(dice: random.Random, now_ns: int) -> bytes:
     return bytes(packet)
 
 
+class Clock:
+    """Stands still unless moved; nanoseconds."""
+
+    now_ns = 1000 * S
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class Traffic:
+    """Up to twenty connections of five jobs, which send mutated frames to everything behind the decoder."""
+
+    def __init__(self, dice: random.Random, heard: Listeners, clock: Clock) -> None:
+        self.dice, self.heard, self.clock = dice, heard, clock
+        self.taken = self.refused = self._number = 0
+        self.open_now: dict[int, int] = {}
+
+    def turn(self) -> None:
+        """Send one mutated frame, perhaps on a new connection."""
+        self.clock.now_ns += S // 10
+        if not self.open_now or (len(self.open_now) < 20 and self.dice.random() < 0.1):
+            self._connect()
+        connection = self.dice.choice(sorted(self.open_now))
+        try:
+            frame = parse(mutated(self.dice, self.clock()))
+        except FrameError:
+            self.refused += 1
+            if self.dice.random() < 0.1:
+                self.heard.closed(connection, self.clock())
+                del self.open_now[connection]
+            return
+        self.taken += 1
+        self.heard.received(connection, frame, self.clock())
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self.open_now:
+            self.heard.closed(connection, self.clock())
+
+    def _connect(self) -> None:
+        self._number += 1
+        job_id = self.open_now[self._number] = self.dice.randint(1, 5)
+        process = JobProcess(100 + self._number, 1000, 1, job_id, "0", "cgroup")
+        self.heard.opened(self._number, process, self.clock())
+        hello = parse(msgpack.packb(fields("hello", rank=self._number % 4)))
+        self.heard.received(self._number, hello, self.clock())
+
+
 def test_mutated_frames_are_frames_or_frame_errors_and_fill_nothing() -> None:
-    dice, now_ns = random.Random(20261123), 1000 * S
-    jobs, outbox = JobRegistry(), Outbox()
-    save_service = SaveService(jobs, Nobody(), lambda: now_ns)
-    heard = Listeners(jobs, save_service.saves)
+    # Given an agent without sockets
+    dice, clock, jobs, outbox = random.Random(20261123), Clock(), JobRegistry(), Outbox()
+    save_service = SaveService(jobs, Nobody(), clock)
     jobs.on_change = save_service.job_changed
     reporter = ControllerReporter(
         StreamSettings("127.0.0.1:1"),
@@ -79,41 +125,21 @@ def test_mutated_frames_are_frames_or_frame_errors_and_fill_nothing() -> None:
         None,
         outbox,  # type: ignore[arg-type, return-value]
     )
-    taken, refused, number, open_now = 0, 0, 0, dict[int, int]()
+    traffic = Traffic(dice, Listeners(jobs, save_service.saves), clock)
+    # When thousands of mutated frames arrive, with saves and reports between
     for turn in range(6000):
-        now_ns += S // 10
-        if not open_now or (len(open_now) < 20 and dice.random() < 0.1):
-            number += 1
-            open_now[number] = dice.randint(1, 5)
-            heard.opened(number, JobProcess(100 + number, 1000, 1, open_now[number], "0", "cgroup"), now_ns)
-            say(heard.received, number, msgpack.packb(fields("hello", rank=number % 4)), now_ns)
-        connection = dice.choice(sorted(open_now))
-        try:
-            frame = parse(mutated(dice, now_ns))
-        except FrameError:
-            refused += 1
-            if dice.random() < 0.1:
-                heard.closed(connection, now_ns)
-                del open_now[connection]
-            continue
-        taken += 1
-        heard.received(connection, frame, now_ns)
-        if turn % 50 == 0:
-            save = SaveRequest(f"p{turn}.1", dice.randint(1, 5), 0, 5.0, 60.0)
-            save_service.request_save(save)
-            save_service.saves.tick(now_ns)
-            reporter.report(report_of(*jobs.snapshot(now_ns), monotonic_ns=now_ns))
+        taken = traffic.taken
+        traffic.turn()
+        if turn % 50 == 0 and traffic.taken > taken:
+            save_service.request_save(SaveRequest(f"p{turn}.1", dice.randint(1, 5), 0, 5.0, 60.0))
+            save_service.saves.tick(clock.now_ns)
+            reporter.report(report_of(*jobs.snapshot(clock.now_ns), monotonic_ns=clock.now_ns))
             outbox.acknowledge(outbox.last)
-    # then many of both were tried, nothing that was taken could not be sent, and nothing has been kept
-    assert taken > 1500
-    assert refused > 1500
+    # Then many were accepted and many refused, every accepted one could be reported, and nothing is kept
+    assert traffic.taken > 1500
+    assert traffic.refused > 1500
     assert reporter._rows.dropped == jobs._guard.dropped == save_service.saves._guard.dropped == 0
-    assert len(jobs.snapshot(now_ns)) <= 5
-    for connection in open_now:
-        heard.closed(connection, now_ns)
-    assert jobs.snapshot(now_ns + 1000 * S) == ()
+    assert len(jobs.snapshot(clock.now_ns)) <= 5
+    traffic.close()
+    assert jobs.snapshot(clock.now_ns + 1000 * S) == ()
     assert (jobs._runs, jobs._of, jobs._waiting) == ({}, {}, {})
-
-
-def say(received: Callable[[int, Frame, int], None], connection: int, packet: bytes, now_ns: int) -> None:
-    received(connection, parse(packet), now_ns)
