@@ -92,3 +92,7 @@ async def until(condition: Any, turns: int = 30_000) -> Any:
             return found
         await asyncio.sleep(0.001)
     raise AssertionError("it did not come true")
+
+
+def heard(server):
+    return server._listener
