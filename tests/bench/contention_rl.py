@@ -2,10 +2,10 @@
 
 Environment steps a second with learning, as `headway-policy train contention-rl` does it: episodes of 256 jobs, each step a
 decision with a choice; rounds without a choice are skipped, and counted separately. The first stage warms up;
-of the others the fastest counts, as whatever else runs on the machine only adds, and the median stands beside it.
+of the others the fastest counts, since other programs can only add time; the median is printed too.
 
 `--random STARTS` plays that environment by uniformly random possible actions, and by the action that gains most reward at once, on
-test seeds: what an agent has to beat, and what equation 2 prefers.
+test seeds: the baseline of an agent, and the preference of equation 2.
 
 `--paper` has the paper's own figures, means and 90th percentiles of running time, on the normal mix of test seeds, and JCT with
 queueing. `--pairs shared_thp_ratio.csv` takes the authors' table of measured pairs, `--slowdown pair-table:single=no` their code's
@@ -136,12 +136,12 @@ def speed(recipe: Recipe, stages: int, workers: int) -> Speed:
 
 
 def uniform(env: ContentionEnv, rng: np.random.Generator) -> int:
-    """Any possible action, waiting among them."""
+    """Return any possible action, including to wait."""
     return int(rng.choice(np.flatnonzero(env.action_masks())))
 
 
 def greedy(env: ContentionEnv, _rng: np.random.Generator) -> int:
-    """The action after which the reward of a round is highest; the first of equals, and to wait only where that is better."""
+    """Return the action after which the reward of a round is highest: the first of equals, and to wait only if that is better."""
     best, action = -float("inf"), 0
     if env.loop.running:
         best, action = rate_after(env, []), 0
@@ -157,7 +157,7 @@ def greedy(env: ContentionEnv, _rng: np.random.Generator) -> int:
 
 
 def rate_after(env: ContentionEnv, more: list[tuple[str, frozenset[int], int]]) -> float:
-    """Equation 2 for the jobs that run and these, by the pair table (`simulator.slowdown.pair_table`)."""
+    """Return equation 2 for the running jobs and `more`, by the pair table (`simulator.slowdown.pair_table`)."""
     ratios = Ratios(env.options.profiles.pairs)
     running = [
         (f"{key_of(env.trace.model[job.index])},{job.gpus},{len(job.nodes)}", frozenset(job.nodes), job.held)
@@ -197,7 +197,7 @@ def played(starts: str, branch: str, seeds: Sequence[int]) -> dict[str, dict[str
 
 
 def measured(path: Path) -> Profiles:
-    """The paper's profiles with pairs as its authors measured them."""
+    """Return the paper's profiles with the measured pairs of its authors."""
     with path.open(encoding="utf-8") as file:
         _, *others = next(lines := csv.reader(file))
         rows = [
@@ -209,7 +209,7 @@ def measured(path: Path) -> Profiles:
 
 
 def running_times(policy: str, seeds: Sequence[int], profiles: Profiles, slowdown: str) -> tuple[float, float, float]:
-    """Mean and 90th percentile of the time that jobs run, which the paper calls JCT, and JCT with queueing; in seconds."""
+    """Return mean and 90th percentile of running times, which the paper calls JCT, and mean JCT with queueing; in seconds."""
     cluster = parse_cluster(NODES)
     rows = []
     for seed in seeds:
@@ -225,7 +225,7 @@ def running_times(policy: str, seeds: Sequence[int], profiles: Profiles, slowdow
 
 
 def busy_states(count: int) -> list[ClusterState]:
-    """Moments of a run in which jobs wait and something has just finished."""
+    """Return states of a run in which jobs wait and one has just finished."""
     profiles = paper_profiles("contention-rl")
     cluster = parse_cluster(NODES)
     models = build(["pair-table"], topology=cluster.topology, profiles=profiles)
@@ -248,7 +248,7 @@ def agent() -> Agent:
 
 
 def latencies_ms(decisions: int) -> dict[str, list[tuple[float, float]]]:
-    """Wall and CPU time of single decisions. On a machine with other work only the latter tells much."""
+    """Return wall and CPU times of single decisions. On a busy machine only CPU time is meaningful."""
     torch.set_num_threads(1)
     states = busy_states(100)
     taken: dict[str, list[tuple[float, float]]] = {}
@@ -264,7 +264,7 @@ def latencies_ms(decisions: int) -> dict[str, list[tuple[float, float]]]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.contention_rl", description=__doc__)
     parser.add_argument("--stages", type=int, default=6)
     parser.add_argument("--workers", type=int, default=2, help="processes of environments; 0: all in one process")

@@ -21,7 +21,7 @@ class Figure:
     value: float
     unit: str
     at_most: float | None = None
-    """The target, in the same unit; None: told for information."""
+    """The target, in the same unit; None = for information only."""
     note: str = ""
 
     @property
@@ -30,7 +30,7 @@ class Figure:
         return None if self.at_most is None else self.value <= self.at_most
 
     def as_json(self) -> dict[str, Any]:
-        """For the file in bench-results/."""
+        """Return the figure for the file in bench-results/."""
         return {
             "benchmark": self.benchmark,
             "name": self.name,
@@ -51,16 +51,16 @@ class Findings:
     samples: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, name: str, value: float, unit: str, at_most: float | None = None, note: str = "") -> None:
-        """One more line of the table."""
+        """Add a line to the table."""
         self.figures.append(Figure(self.benchmark, name, value, unit, at_most, note))
 
     def keep(self, name: str, values: Sequence[float]) -> None:
-        """The samples behind figures, for the file."""
+        """Add the samples behind figures, for the file."""
         self.samples[name] = [round(value, 6) for value in values]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest sample that at least so many percent of the samples do not exceed (nearest rank): never interpolated."""
+    """Return the percentile by nearest rank, without interpolation."""
     if not values:
         raise ValueError("no samples")
     rank = math.ceil(percent / 100 * len(values))

@@ -48,7 +48,7 @@ SHOWN = {FIRST_TEN: FIRST, WHOLE: WIDEST}
 OURS = "sched2"
 PATIENCES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 SENSITIVE = 2.0
-"""Slower by more than that on two servers."""
+"""A job is sensitive if it is slower by more than this on two servers."""
 FIGURES = {"avg_jct_s": "lower", "effectiveness": "higher", "makespan_s": "lower"}
 _CONFIDENT = 1.96
 _BINS = 60
@@ -90,13 +90,13 @@ class Ground:
         self._timeline = timeline
 
     def baseline(self, name: str, trace: Trace, window: int, **options: float) -> dict[str, Any]:
-        """A baseline or control."""
+        """Return a baseline or control."""
         models = build(["locality"], topology=self.cluster.topology, profiles=self.profiles)
         run = Baseline(name, trace, self.cluster, models, window, record=True, **options).run()
         return self._figures(run, name)
 
     def served(self, policy: Policy, trace: Trace) -> dict[str, Any]:
-        """A policy as it is served."""
+        """Return a policy as it is served."""
         models = build(["locality"], topology=self.cluster.topology, profiles=self.profiles)
         run = Simulation(trace, self.cluster, policy, Settings(record=True), models, self.profiles)
         run.run()
@@ -110,7 +110,7 @@ class Ground:
 
 
 def table(gap_s: float, seeds: Sequence[int], weights: str, timeline: bool) -> dict[str, list[dict[str, Any]]]:
-    """For each reading a row for every policy."""
+    """Return a row for every policy, for each reading."""
     ground = Ground(timeline)
     runs: dict[tuple[str, str], Callable[[Trace], dict[str, Any]]] = {}
     for reading, window in WINDOWS.items():
@@ -195,7 +195,7 @@ def shown(gap_s: float, tables: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def tuned(seeds: int) -> list[dict[str, Any]]:
-    """Delay scheduling by its patience, on training traces."""
+    """Return rows of delay scheduling by its patience, on training traces."""
     ground = Ground()
     traces = [generate(Workload(seed=seed, mean_gap_s=GAP_S)) for seed in TRAINING_SEEDS[:seeds]]
     rows = []
@@ -233,7 +233,7 @@ def latency(policy: Policy) -> dict[str, float]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.sched2", description=__doc__)
     parser.add_argument("--gap", type=float, action="append", help=f"seconds, several times; {GAP_S:g} by default")
     parser.add_argument("--seeds", type=int, default=10, help="test traces (training traces with --tune), at most 30")

@@ -1,4 +1,4 @@
-"""The states of a job by Slurm's own records, as they follow each other while something is done to it."""
+"""The sequence of a job's states in Slurm's own records during an operation."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Self
 from tests.bench.grounds import NotThereError, Side
 
 EVERY_S = 0.05
-"""So much later a state may be seen than it began, and what scontrol takes besides."""
+"""Interval of the polls; a state may be seen later by this, plus the time of scontrol."""
 
 
 @dataclass(slots=True)
 class SlurmStates:
-    """Asks scontrol from the begin of the context to its end.
+    """Polls scontrol from the begin of the context to its end.
 
     Invariant of `seen`: (seconds since the Unix epoch when scontrol had said so, state), no state twice in a row.
     """

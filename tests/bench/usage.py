@@ -12,7 +12,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class CpuTime:
-    """Seconds of CPU since the process began."""
+    """Seconds of CPU since the process started."""
 
     own_s: float
     children_s: float
@@ -28,7 +28,7 @@ def cpu_time(pid: int) -> CpuTime:
 
 
 def memory_mib(pid: int) -> tuple[float, float]:
-    """Resident memory now, and at its peak."""
+    """Return the resident memory now, and at its peak."""
     status = Path(f"/proc/{pid}/status").read_text()
     values = {
         line.split(":")[0]: line.split()[1] for line in status.splitlines() if line.startswith(("VmRSS", "VmHWM"))
@@ -38,14 +38,14 @@ def memory_mib(pid: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Share of one core, in percent."""
+    """Mean use of one core, in percent."""
 
     own: float
     children: float
 
 
 def load(pids: dict[str, int], seconds: float) -> dict[str, Load]:
-    """Watch processes for so long."""
+    """Measure processes for so long."""
     begun_s = time.monotonic()
     before = {name: cpu_time(pid) for name, pid in pids.items()}
     time.sleep(seconds)

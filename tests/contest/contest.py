@@ -1,4 +1,4 @@
-"""The whole contest: profiles first, then every policy on the same arrivals, in turns; and what came of it."""
+"""The whole contest and its results: first the profiles, then every policy on the same arrivals, in turns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Plan:
     length_s: tuple[float, float] = (8.0, 90.0)
     """Shortest and longest duration of jobs that run alone."""
     alone_s: float = 25.0
-    """For so long every kind trains by itself first, so that agents know it."""
+    """Time for which every kind first trains alone, so that the agents have a profile of it."""
     preemption: str = "off"
 
 
@@ -45,7 +45,7 @@ class Turn:
     repeat: int
     jobs: Sequence[Ended]
     cpu_busy: float
-    """Share of the machine's cores that was busy."""
+    """Busy share of the machine's cores."""
 
     @property
     def avg_jct_s(self) -> float:
@@ -54,7 +54,7 @@ class Turn:
 
     @property
     def p90_jct_s(self) -> float:
-        """Linear between jobs."""
+        """90th percentile, interpolated linearly between jobs."""
         return float(np.quantile([job.jct_s for job in self.jobs], 0.9))
 
     @property
@@ -64,8 +64,8 @@ class Turn:
 
 
 def hold(plan: Plan, says: Says, keep: Callable[[Sequence[Turn]], None]) -> list[Turn]:
-    """Everything that needs a cluster: some minutes for each policy and repeat. `keep` is told all turns so far after each, since
-    they took long. Raises ContestError.
+    """Run everything that needs a cluster: some minutes for each policy and repeat. `keep` receives all turns so far after
+    each, since they take long. Raises ContestError.
     """
     speed = parse_rate(plan.rate) / 8
     turns: list[Turn] = []

@@ -1,4 +1,4 @@
-"""From measurements of jobs alone to what the simulator is told. Nothing here has seen a replay."""
+"""Parameters of the simulator, fitted from jobs that ran alone. No replay is used here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Alone:
     """The behaviour of a job without neighbours. Times in seconds."""
 
     latency_s: float
-    """From submission to its nodes, on an idle cluster."""
+    """Time from submission until it has its nodes, on an idle cluster."""
     run_s: float
     profile: Profile
     """Profile of the job, not only of its model: constant time is spread over the job's own steps."""
@@ -37,7 +37,7 @@ class Fit:
         return Alone(self.latency_s, run_s, self._profile(row, job.steps))
 
     def overlap(self, row: Isolated) -> tuple[float, float]:
-        """Seconds of a step that communicating takes, and the share of what could be hidden behind the backward pass that is."""
+        """Return the seconds of communication in a step, and the reached share of its possible overlap with the backward pass."""
         if row.nodes == 1:
             return 0.0, 0.0
         compute = self._rows[row.kind, 1].run

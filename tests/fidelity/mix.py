@@ -26,12 +26,12 @@ KINDS = (
     Kind("language", layers=3, forward_s=0.12, backward_s=0.18),
     Kind("ranking", layers=4, forward_s=0.05, backward_s=0.05),
 )
-"""At 100 Mbit/s a step of theirs on two nodes computes for 0.35, 0.30 and 0.10 s, and communicates for 0.17, 0.25 and 0.34 s."""
+"""At 100 Mbit/s on two nodes a step computes for 0.35, 0.30 and 0.10 s, and communicates for 0.17, 0.25 and 0.34 s."""
 SHAPES = (1, 2, 4)
 """Nodes of a job."""
 _SHARES = (0.25, 0.45, 0.30)
 _GPUS = {1: (2, 4, 8), 2: (2, 4, 8), 4: (2, 4)}
-"""GPUs on each of so many nodes; with less than 8 there is room for others, and the NIC is shared."""
+"""Number of nodes → GPUs on each; with less than 8, other jobs can run there and share the NIC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class TrainingJob:
     gpus_per_node: int
     steps: int
     limit_min: int
-    """The user's time limit, which is what policies know of its length."""
+    """The user's time limit: policies know no other duration."""
     submit_s: float
     """Seconds after the replay's start."""
     seed: int
 
     @property
     def gpus(self) -> int:
-        """On all nodes."""
+        """GPUs on all nodes."""
         return self.nodes * self.gpus_per_node
 
 

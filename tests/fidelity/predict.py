@@ -34,7 +34,7 @@ class Predicted:
 
 
 class AsSubmitted:
-    """A policy that is shown every job as its user has divided it among nodes, as the controller shows it.
+    """A policy that receives every job as its user has divided it among nodes, like from the controller.
 
     A trace says how many GPUs a job wants; a live job also says on how many nodes.
     """
@@ -95,7 +95,7 @@ def predict(
 
 
 def _results(run: Simulation, trace: Trace, latency_s: Sequence[float]) -> list[Predicted]:
-    """In the order of the trace."""
+    """Return the predictions in the order of the trace."""
     log = run.finished
     found: dict[int, Predicted] = {}
     for at, row in enumerate(log.index):

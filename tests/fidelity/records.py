@@ -10,23 +10,23 @@ from typing import Any
 from tests.fidelity.mix import Lengths
 
 WARM_UP_STEPS = 2
-"""DDP arranges its buckets anew after the first step."""
+"""DDP rearranges its buckets after the first step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One job as Slurm and the job itself saw it. Times in seconds since the Unix epoch."""
+    """One job by the records of Slurm and of the job itself. Times in seconds since the Unix epoch."""
 
     name: str
     submit_s: float
     start_s: float
-    """Its nodes are given to it."""
+    """Time at which it received its nodes."""
     end_s: float
     nodes: tuple[str, ...]
     begun_s: float
-    """Rank 0 exists."""
+    """Time at which rank 0 started."""
     times_s: tuple[float, ...]
-    """Before the first step, and after each."""
+    """Times before the first step, and after each."""
     forward_s: float
     """Mean time of a step's forward pass."""
 
@@ -42,7 +42,7 @@ class Run:
 
     @property
     def step_s(self) -> float:
-        """Mean, without the first steps."""
+        """Mean duration of a step, without the first ones."""
         return (self.times_s[-1] - self.times_s[WARM_UP_STEPS]) / (len(self.times_s) - 1 - WARM_UP_STEPS)
 
     @property
@@ -59,9 +59,9 @@ class Isolated:
     nodes: int
     run: Run
     bytes_per_step: float
-    """Over the busiest NIC in its busier direction, headers and all."""
+    """Bytes of a step over the busiest NIC in its busier direction, headers included."""
     fixed_bytes: float
-    """The same of the whole run, beyond its steps: replicas are made equal at the start."""
+    """Bytes of the whole run outside its steps: the replicas are made equal at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class Replay:
     policy: str
     began_s: float
     runs: tuple[Run, ...]
-    """In the order of the trace."""
+    """Runs in the order of the trace."""
     cpu_busy: float
-    """Share of the machine's cores that was busy."""
+    """Busy share of the machine's cores."""
 
     @property
     def avg_jct_s(self) -> float:
@@ -96,7 +96,7 @@ class Measured:
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> Measured:
-        """From what `dataclasses.asdict` and JSON have made of it."""
+        """Restore the records from the JSON form of `dataclasses.asdict`."""
         isolated = tuple(Isolated(**{**row, "run": _run(row["run"])}) for row in table["isolated"])
         replays = tuple(Replay(**{**row, "runs": tuple(_run(run) for run in row["runs"])}) for row in table["replays"])
         lengths = Lengths(**table["lengths"])

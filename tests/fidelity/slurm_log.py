@@ -15,7 +15,7 @@ _ENDED = re.compile(_STAMP + r"_job_complete: JobId=(?P<job>\d+) done")
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Moments of jobs by id, seconds since the Unix epoch; those that have not come are not there."""
+    """Times of jobs by id, seconds since the Unix epoch; events that have not happened are missing."""
 
     submitted: Mapping[str, float]
     started: Mapping[str, float]
@@ -24,7 +24,7 @@ class Times:
 
 
 def times_of(text: str) -> Times:
-    """All that a slurmctld.log says."""
+    """Return the times in the text of a slurmctld.log."""
     return Times(_found(_SUBMITTED, text), _found(_STARTED, text), _found(_ENDED, text))
 
 

@@ -1,4 +1,4 @@
-"""From jobs alone to predictions, without a cluster."""
+"""Predictions from jobs alone, without a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement: where a job goes, given what the others hold."""
+"""Placement of a job, given the GPUs that other jobs hold."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ PLACEMENTS = ("consolidated", "any")
 
 @dataclass(frozen=True)
 class Cluster:
-    """Equal nodes, and the placement rule in force. It does not know what is held: callers say so."""
+    """Equal nodes, and the placement rule. The held GPUs are an argument of each method."""
 
     nodes: int
     gpus_per_node: int
     placement: str
 
     def free(self, held: Iterable[Nodes]) -> list[int]:
-        """Free GPUs by node when exactly these are held."""
+        """Return the free GPUs by node if exactly these are held."""
         free = [self.gpus_per_node] * self.nodes
         for nodes in held:
             for node, gpus in nodes.items():
@@ -36,7 +36,7 @@ class Cluster:
         return nodes
 
     def lay_out(self, selection: Sequence[Active]) -> dict[int, Nodes] | None:
-        """Places of these jobs (by index) when they have the cluster to themselves; None if one finds no place.
+        """Return the nodes of these jobs (by index) if no others are on the cluster; None if one does not fit.
 
         Running ones stay where they are; then the others are placed one after the other, in the order given.
         """
@@ -70,7 +70,7 @@ def consolidated(gpus: int, free: list[int], gpus_per_node: int) -> Nodes | None
 
 
 def freest_first(gpus: int, free: list[int]) -> Nodes | None:
-    """All that the freest node has, then all of the next, until the job has enough; lowest index on ties."""
+    """Take all free GPUs of the freest node, then of the next, until the job has enough; lowest index on ties."""
     if sum(free) < gpus:
         return None
     nodes: Nodes = {}

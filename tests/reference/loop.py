@@ -1,4 +1,4 @@
-"""The clock: from one instant at which something happens to the next."""
+"""The clock: it advances from one event to the next."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def check(
     placement: str,
     preempt_cost: Fraction | int,
 ) -> None:
-    """Raise ValueError for what has no meaning."""
+    """Raise ValueError for arguments without a meaning."""
     if nodes < 1 or gpus_per_node < 1:
         raise ValueError(f"a cluster of {nodes}x{gpus_per_node} has no GPUs")
     if policy not in POLICIES:

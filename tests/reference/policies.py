@@ -12,7 +12,7 @@ from tests.reference.model import Active, Nodes
 Key = Callable[[Active], Fraction | int]
 
 TIRESIAS_THRESHOLD = 3200
-"""Attained GPU-seconds from which on a job is in the second queue."""
+"""Attained GPU-seconds from which a job is in the second queue."""
 
 # Orders, least first. Ties go by place in the order of submission.
 NEVER_STOP: dict[str, Key] = {

@@ -1,4 +1,4 @@
-"""The batch script of a job that can come back, and what the job wrote, run by run, by its own account."""
+"""The batch script of a job that can resume, and the records that the job writes in each run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000)) GLOO_SOCKET_IFNAME=eth0
 {srun} {python} returning_job.py {name} {steps} {pause_s}
 """
 STAMPED_PYTHON = """bash -c 'BEGUN_S=$EPOCHREALTIME exec python "$@"' bash"""
-"""Tells the program when python began. What the kernel has is when srun's helper forked, and that runs prologs first."""
+"""Gives the program the start time of python. The kernel's start time is that of srun's helper, which runs prologs first."""
 
 
 def script(
     name: str, *, steps: int, pause_s: float, before: str = "", srun: str = "srun", python: str = "python"
 ) -> str:
-    """The batch script of a job of two ranks on two nodes. With `STAMPED_PYTHON` the job tells when each run came how far."""
+    """Return the batch script of a job of two ranks on two nodes. With `STAMPED_PYTHON` the job records the times of each run."""
     return _SCRIPT.format(name=name, steps=steps, pause_s=pause_s, before=before, srun=srun, python=python)
 
 
@@ -34,9 +34,9 @@ class Start:
 
     rank: int
     first: int
-    """The run's first step."""
+    """Number of the run's first step."""
     begun_s: float
-    """python was started."""
+    """Time at which python was started; the next fields are times too."""
     imported_s: float
     """torch and headway_job are imported."""
     joined_s: float
@@ -56,20 +56,20 @@ class Records:
     folder: Path
 
     def prepare(self) -> None:
-        """Put the program there."""
+        """Copy the program into the folder."""
         shutil.copy(_PROGRAM, self.folder)
 
     def losses(self, name: str) -> list[tuple[int, float]]:
-        """Step and loss, as the job wrote them, over all its runs."""
+        """Return step and loss of every step, over all runs of the job."""
         pairs = (line.split() for line in self._lines(f"{name}.losses"))
         return [(int(step), float(loss)) for step, loss in pairs]
 
     def began(self, name: str) -> list[int]:
-        """First step of each run."""
+        """Return the first step of each run."""
         return [int(line) for line in self._lines(f"{name}.began")]
 
     def saved_steps(self, name: str) -> list[int]:
-        """Steps of which there is a complete checkpoint."""
+        """Return the steps with a complete checkpoint."""
         found = self.folder.glob(f"checkpoints/*-{name}/step-*/manifest.json")
         return sorted(json.loads(path.read_text())["step"] for path in found)
 
@@ -78,7 +78,7 @@ class Records:
         return [Start(**json.loads(line)) for line in self._lines(f"{name}.starts")]
 
     def _lines(self, file: str) -> list[str]:
-        """Whole lines only: the last may be just being written."""
+        """Return the complete lines: the last one may be half written."""
         path = self.folder / file
         text = path.read_text(errors="replace") if path.exists() else ""
         return text[: text.rfind("\n") + 1].splitlines()

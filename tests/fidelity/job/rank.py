@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """0 when the rank has trained to its end."""
+    """Exit status: 0 = the rank has trained to its end."""
     folder, plan = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
     place = {
         "rank": int(os.environ["SLURM_PROCID"]),

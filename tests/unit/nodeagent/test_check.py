@@ -1,4 +1,4 @@
-"""What `headway-agent check` concludes, and that it disturbs nobody."""
+"""The findings of `headway-agent check`, which must not disturb a running agent."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_the_command_tells_all_and_fails_when_something_is_wrong(
 ) -> None:
     monkeypatch.setattr(check, "_DIAL_S", 0.2)
     config = tmp_path / "agent.toml"
-    config.write_text(f'controller_address = "unix://{tmp_path}/nobody.sock"\ngpus = "off"\n')
+    config.write_text(f'controller_address = "unix://{tmp_path}/none.sock"\ngpus = "off"\n')
 
     told = invoke("check", "--config", str(config), "--json")
 

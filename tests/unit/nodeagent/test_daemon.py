@@ -65,7 +65,7 @@ class Place:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def states(self):
-        """What systemd was told."""
+        """The messages to systemd."""
         found = []
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Readings that users make slow: they cost the agent a bounded time, and the others nothing."""
+"""Reads that users make slow: they cost the agent a bounded time, and other users nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nodeagent.identity.bounded_read import BoundedReader
 
 
 class Clock:
-    """Each reading of a slow user takes `takes_s` by it."""
+    """A clock that a slow read advances."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -22,7 +22,7 @@ class Clock:
 
 
 def read_often(reader: BoundedReader, clock: Clock, uid: int, takes_s: float, times: int = 64) -> int:
-    """How many of the readings were made."""
+    """Try many reads, and return the number of those that were made."""
     made = 0
     for _ in range(times):
         try:

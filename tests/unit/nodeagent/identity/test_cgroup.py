@@ -1,4 +1,4 @@
-"""Cgroups of jobs: which there are, who is in them, what they use."""
+"""Cgroups of jobs: their processes, and their use of CPU and memory."""
 
 import os
 import resource
@@ -63,7 +63,7 @@ def test_v1_where_one_hierarchy_has_two_names(read, tmp_path):
 
 
 def test_v1_without_accounting_adds_up_the_processes(read):
-    """As on a cluster whose TaskPlugin constrains devices only: proctrack's freezer is all there is."""
+    """On a cluster whose TaskPlugin constrains devices only, proctrack's freezer is the only hierarchy."""
     cgroups = read(
         {f"freezer/{V1}/step_0/cgroup.procs": "50\n51\n52"},
         [process(50, ticks=3 * TICKS, pages=10), process(51, ticks=TICKS, pages=5)],  # 52 has just ended

@@ -9,13 +9,13 @@ S = 1_000_000_000
 
 
 class Node:
-    """Jobs, and short words for what happens to them. Time is in seconds."""
+    """A registry of jobs, with short methods for events. Times are in seconds."""
 
     def __init__(self, window_s=60.0):
         self.jobs = JobRegistry(window_s)
         self.now_s = 1000.0
         self.connections = 0
-        self.told = {}
+        self.sent = {}
 
     @property
     def now_ns(self):
@@ -32,10 +32,10 @@ class Node:
         self.jobs.received(connection, parse(packet(kind, **fields)), self.now_ns)
 
     def step(self, connection, steps):
-        """A steps frame: its newest step ends now. The first tells of a second's steps, evenly spread."""
-        first_s = self.told.setdefault((connection, "first"), self.now_s - 1 + 1 / steps)
-        before_steps, before_s = self.told.get(connection, (0, self.now_s - 1))
-        self.told[connection] = steps, self.now_s
+        """Send a steps frame whose newest step ends now. The first frame covers the evenly spread steps of a second."""
+        first_s = self.sent.setdefault((connection, "first"), self.now_s - 1 + 1 / steps)
+        before_steps, before_s = self.sent.get(connection, (0, self.now_s - 1))
+        self.sent[connection] = steps, self.now_s
         self.say(
             connection,
             "steps",
@@ -47,11 +47,11 @@ class Node:
         )
 
     def train(self, connections, per_s, seconds):
-        """Every second a frame of each."""
+        """Send a frame of each connection every second."""
         for _ in range(seconds):
             self.now_s += 1
             for connection in connections:
-                self.step(connection, self.told.get(connection, (0, 0))[0] + per_s)
+                self.step(connection, self.sent.get(connection, (0, 0))[0] + per_s)
 
     def close(self, connection, *, bye=False):
         if bye:

@@ -1,4 +1,4 @@
-"""Both ends of the job socket, for tests: a listener that remembers, and a job that speaks."""
+"""Both ends of the job socket, for tests: a listener that remembers events, and a job that sends frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.nodeagent.wire.packets import packet
 
 
 class Remembered:
-    """A Listener that keeps all it is told."""
+    """A Listener that keeps all events."""
 
     def __init__(self) -> None:
         self.opened_by: dict[int, JobProcess] = {}
@@ -36,7 +36,7 @@ class Remembered:
 
 
 class InJob:
-    """Says that every process belongs to one job, or to none."""
+    """Identifies every process as one of the same job, or of none."""
 
     def __init__(self, job_id: int | None = 7) -> None:
         self.job_id = job_id
@@ -95,4 +95,5 @@ async def until(condition: Any, turns: int = 30_000) -> Any:
 
 
 def heard(server):
+    """Return the listener of a server that the fixture `serve` has opened."""
     return server._listener

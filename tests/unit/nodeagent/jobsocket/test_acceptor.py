@@ -15,7 +15,7 @@ from tests.unit.nodeagent.wire.packets import packet
 
 
 async def test_who_knocks_for_ever_is_answered_so_often(serve):
-    """With the clock standing still: what may be refused at once is refused, then one at a time with rests between."""
+    """While the clock stands still, the burst is refused at once, then one connection at a time with pauses between."""
     rests = []
     server = serve(InJob(None), clock_ns=lambda: 0)
     server._acceptor._refusals = TokenBucket(1.0, 5, 0.0)
@@ -42,13 +42,13 @@ while True:
 
 
 async def test_a_flood_starves_nobody(serve, tmp_path, monkeypatch):
-    """Given a user's processes that connect, and send the costliest rubbish, as fast as they can, another's job is heard."""
+    """While processes of one user connect and send expensive nonsense as fast as they can, another user's job is served."""
     monkeypatch.setattr(job_socket, "peer_of", lambda sock: as_another(peer_of(sock)))
     server = serve(gather_s=0.05)
     hostile = [hostile_process(server, tmp_path, packet("bye", x=[{}] * 65_000))]
     try:
         await until(lambda: server.counters().closed_for_cause > 10)
-        hostile.append(hostile_process(server, tmp_path, b""))  # which soon takes all attempts that the user has
+        hostile.append(hostile_process(server, tmp_path, b""))  # it soon uses all attempts of the user
         await until(lambda: server.counters().refused > 100)
         good = await asyncio.to_thread(connect_somehow, server)
         assert good is not None
@@ -79,7 +79,7 @@ def hostile_process(server, tmp_path, packet):
 
 
 def connect_somehow(server):
-    """As jobs do: wait a moment at the door, and try again when turned away."""
+    """Connect as jobs do: wait a moment, and try again after a refusal."""
     for _ in range(100):
         try:
             job = Job(server.path, wait_s=0.2)

@@ -166,7 +166,7 @@ async def test_an_error_of_the_agent_s_own_costs_one_connection_and_the_others_a
 
     def stumble(connection, frame, now_ns):
         if connection == first:
-            raise OverflowError("a number that nobody foresaw")
+            raise OverflowError("an unforeseen number")
         received(connection, frame, now_ns)
 
     monkeypatch.setattr(heard(server), "received", stumble)

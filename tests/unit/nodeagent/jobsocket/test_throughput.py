@@ -82,7 +82,7 @@ def test_one_step_is_no_pace(node):
 
 
 def test_a_long_run_met_in_the_middle_has_its_pace_at_once(node):
-    """As after a restart of the agent: the first frame tells of hours, and of its own last second."""
+    """After a restart of the agent the first frame covers hours, and its own last second."""
     rank = node.connect(rank=0)
     node.say(
         rank,
@@ -111,7 +111,7 @@ def test_steps_of_the_future_say_nothing(node):
     st.integers(0, 200 * S),
 )
 def test_a_pace_is_never_negative_and_never_fails(frames, now_ns):
-    """Whatever a job tells of its times."""
+    """Times and steps of a job may be any numbers."""
     pace = StepThroughput(60)
     for last_ns, steps, window_steps, window_s in frames:
         pace.add(Steps(0, steps, 0, last_ns, window_steps, window_s))

@@ -1,4 +1,4 @@
-"""Saves that the controller asks for, as the agent carries them out: told by frames with their times."""
+"""Saves that the controller requests, carried out by the agent, from frames with their times."""
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ class Desk:
         return True
 
     def take(self):
-        """What was posted since."""
+        """Return the requests that were sent since the last call."""
         posted, self.posted = self.posted, []
         return posted
 

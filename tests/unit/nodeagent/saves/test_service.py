@@ -32,7 +32,7 @@ async def rank_of(node, rank, world, job=JOB):
 
 
 async def obey(peer, rank, world, **saved):
-    """As a rank does: saves and stands still; returns what it heard."""
+    """Act as a rank: save and pause. Return the requests that it received."""
     heard = []
     while (frame := await peer.hear()) is not None:
         heard.append((frame["type"], frame["id"]))
@@ -70,7 +70,7 @@ async def test_a_job_that_lies_answers_for_nobody_else(node):
     saves = node.agent.save_service.saves
     await until(lambda: len(node.agent.jobs.training_processes(8, 0)) == 1 and node.trainers())
 
-    honest.say("saved", id="p9.9")  # which nobody has asked
+    honest.say("saved", id="p9.9")  # which was not requested to save
     await until(lambda: saves.ignored == 1)
     save = node.ask()
     assert (await honest.hear())["id"] == save

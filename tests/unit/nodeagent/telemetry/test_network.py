@@ -37,7 +37,7 @@ def test_an_infiniband_counter_of_32_bits_wraps(tmp_path):
     ("before", "now", "speed", "found"),
     [
         (2**32 - 1_000, 1_000, 10**9, 1_000.0),  # wrapped, in 2 s
-        (2**32 - 1_000, 1_000, None, None),  # who knows
+        (2**32 - 1_000, 1_000, None, None),  # not known
         (1_000_000, 1_000, 10**9, None),  # 4 GB over 1 Gbit/s in 2 s: it began anew
         (2**40, 5, 10**9, None),  # was wider than 32 bits
         (None, 5, 10**9, None),

@@ -1,4 +1,4 @@
-"""What SIGUSR1 would do to a job's processes, by their lines in /proc."""
+"""The effect of SIGUSR1 on a job's processes, from their lines in /proc."""
 
 import signal
 import subprocess
@@ -17,7 +17,7 @@ STEPD = 40
 
 
 def seen(root, steps, **processes):
-    """What is found of processes p50, p51, ...: what sets them off from one that slurmstepd has started."""
+    """Return the effect on processes p50, p51, ..., given by their differences from one that slurmstepd has started."""
     plant(root, process(STEPD, name="slurmstepd", caught=0, blocked=0))
     for word, kind in processes.items():
         plant(root, process(int(word[1:]), **{"parent": STEPD, **kind}))
@@ -41,7 +41,7 @@ def test_a_process_that_slurm_started_heeds_it_or_dies_of_it(tmp_path, kind, cau
 
 
 def test_what_these_have_started_does_not_end_with_it(tmp_path):
-    """Under a launcher nobody gets it; in the batch script all do, but its shell goes on when a helper ends."""
+    """Processes below a launcher do not receive it; in the batch script all do, but its shell continues when a child ends."""
     child = {"parent": 50}
     assert seen(tmp_path, {"0": [50, 51]}, p50={"ignored": USR1}, p51={**child, "caught": USR1}) == Usr1Report(0, 0)
     assert seen(tmp_path, {"batch": [50, 51]}, p50={"ignored": USR1}, p51={**child, "caught": USR1}) == Usr1Report(1, 0)

@@ -1,4 +1,4 @@
-"""Jobs by kernel facts, their GPUs, and which of these nobody uses."""
+"""Jobs by kernel facts, their GPUs, and those GPUs that no process uses."""
 
 import os
 import threading
@@ -136,7 +136,7 @@ def test_in_one_turn_so_many_environments_are_read_and_the_others_in_the_next(wo
 
 
 def test_a_process_that_keeps_its_environment_back_stops_nobody(world):
-    """As one does whose memory is on a file system that does not answer; here a pipe that nobody writes to."""
+    """Its memory may be mapped from a file system that does not answer; the test uses a pipe without a writer."""
     files = world.slurm_jobs.processes
     for pid in range(50, 60):
         world.start(7, pid)
@@ -145,7 +145,7 @@ def test_a_process_that_keeps_its_environment_back_stops_nobody(world):
     world.start(8, 70)
     plant(world.root / "proc", {"70/status": "Uid:\t1001\t1001\t1001\t1001"})
     assert set(world.read()) == {8}
-    # and who does so again and again holds one thread
+    # and repeated attempts of a user block one thread only
     for pid in range(50, 54):
         with pytest.raises(TimeoutError, match="uid 1000"):
             files.environment(pid)
@@ -160,7 +160,7 @@ def test_a_process_that_keeps_its_environment_back_stops_nobody(world):
 
 
 def test_a_look_that_the_agent_spares_itself_is_not_counted(world, monkeypatch):
-    """On a node whose CPUs are busy for a while every reading is slow, which is no user's doing."""
+    """While the CPUs of a node are busy every read is slow, for which no user is responsible."""
     clock, takes_s, asked = [1000.0], [0.012], []
     files = world.slurm_jobs.processes
     monkeypatch.setattr(files, "_bounded", BoundedReader(monotonic=lambda: clock[0]))
@@ -212,7 +212,7 @@ def test_a_setuid_program_in_a_job_does_not_tell_whose_the_job_is(world, told):
 
 
 def test_another_user_s_process_in_a_job_s_cgroup_does_not_speak_for_the_job(world):
-    """By sudo, say: of v2 the path does not tell whose the job is."""
+    """It may be there by sudo: a path of v2 does not name the owner of the job."""
     world.start(7, 101)
     world.node.jobs.opened(99, JobProcess(102, 0, 1, 7, "0", "cgroup"), world.node.now_ns)
     world.node.say(99, "hello")

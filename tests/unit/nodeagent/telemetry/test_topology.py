@@ -1,4 +1,4 @@
-"""What a node is made of."""
+"""The hardware of a node."""
 
 import os
 

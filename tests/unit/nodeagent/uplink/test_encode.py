@@ -210,7 +210,7 @@ def test_a_profile_is_told_once_and_a_new_one_again() -> None:
     assert (told.rank, told.step_s, told.comm_hidden_s, told.kinds[0].bytes, told.steps) == (1, 0.3, 0.05, 4e6, 2**40)
     assert told.busy_s == 0.09
     assert kinds(history, node(with_profile)) == []
-    assert kinds(history, node(job())) == []  # nobody tells it any more
+    assert kinds(history, node(job())) == []  # no rank reports it any more
     assert kinds(history, node(with_profile)) == []
     assert kinds(history, node(replace(with_profile, profile=replace(PROFILE, seq=9)))) == ["profile"]
     assert kinds(history, node(replace(with_profile, restart=2))) == ["profile", "ended"]

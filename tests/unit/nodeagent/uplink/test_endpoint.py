@@ -1,4 +1,4 @@
-"""Which addresses may be used, and which only with credentials."""
+"""Addresses, and those that need credentials."""
 
 from __future__ import annotations
 

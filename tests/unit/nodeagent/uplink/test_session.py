@@ -1,4 +1,4 @@
-"""Whatever happens to messages on their way, only the ones that were sent are taken, whole, in order, once."""
+"""A receiver accepts only messages that were sent: whole, in order and once, whatever happens to them on their way."""
 
 from __future__ import annotations
 

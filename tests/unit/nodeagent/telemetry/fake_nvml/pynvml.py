@@ -23,7 +23,7 @@ BEHAVIOUR = os.environ.get("FAKE_NVML", "good")
 
 
 class NVMLError(Exception):
-    """As the library's."""
+    """The same exception as in the library."""
 
 
 def _count_starts():
