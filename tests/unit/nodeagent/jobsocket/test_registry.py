@@ -144,8 +144,8 @@ def test_a_process_that_connects_anew_goes_on_where_it_was(node):
     node.close(rank)
     assert node.row().num_lost == 1
     again = node.connect(rank=0, pid=300)
-    node.told[again] = node.told[rank]
-    node.told[again, "first"] = node.told[rank, "first"]
+    node.sent[again] = node.sent[rank]
+    node.sent[again, "first"] = node.sent[rank, "first"]
     node.train([again], 5, 20)
     row = node.row()
     assert (row.steps, row.num_lost, len(row.ranks)) == (200, 0, 1)
@@ -218,7 +218,7 @@ def test_when_a_run_began(node):
     node.step(ranks[0], 3)
     node.step(ranks[1], 3)
     row = node.row()
-    assert (row.loaded_ns, row.first_step_ns) == (6 * S, round(node.told[ranks[1], "first"] * S))
+    assert (row.loaded_ns, row.first_step_ns) == (6 * S, round(node.sent[ranks[1], "first"] * S))
     assert told == [7]
     node.close(launcher)
 
@@ -295,7 +295,7 @@ def test_steps_never_fall_within_a_run_and_counts_are_of_what_is_there(events):
                 node.close(number)
                 open_now.discard(number)
             elif kind == "steps":
-                node.step(number, node.told.get(number, (0, 0))[0] + more)
+                node.step(number, node.sent.get(number, (0, 0))[0] + more)
             else:
                 node.say(number, kind)
         for row in node.rows():

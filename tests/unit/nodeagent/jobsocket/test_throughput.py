@@ -25,7 +25,7 @@ def test_the_slowest_rank_is_the_job_s_pace(node):
     fast, slow = node.connect(rank=0), node.connect(rank=1)
     for _ in range(30):
         node.train([fast], 10, 1)
-        node.step(slow, node.told[fast][0] * 8 // 10)
+        node.step(slow, node.sent[fast][0] * 8 // 10)
     row = node.row()
     assert row.steps_per_s == pytest.approx(8.0)
     assert row.steps == 240
