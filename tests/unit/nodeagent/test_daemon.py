@@ -20,8 +20,8 @@ from tests.unit.nodeagent.jobsocket.peers import InJob, Job, close_all, until
 from tests.unit.nodeagent.telemetry.test_slurm_jobs import gpu
 
 
-class ToldGpus(NoGpus):
-    """Answers what it is told to; an exception is raised, an Event waited for."""
+class GivenGpus(NoGpus):
+    """Returns the given readings; raises a given exception, and waits for a given Event."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -39,7 +39,7 @@ class ToldGpus(NoGpus):
 
 
 class Place:
-    """An agent of this machine with its files in a folder of the test's."""
+    """An agent of this machine with its files in a temporary folder."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -130,7 +130,7 @@ async def test_systemd_is_told(place):
 
 
 async def agent_is_late(place, agent):
-    """With its last cycle long ago, no sign of life goes out."""
+    """The watchdog is not served while the last cycle ended long ago."""
     before = agent.health.cycles
     await until(lambda: agent.health.cycles > before)  # the next one is far
     agent.health.last_end_s -= 1000
@@ -141,7 +141,7 @@ async def agent_is_late(place, agent):
 
 async def test_a_signal_ends_it_cleanly(place):
     agent = place.agent()
-    agent.sampler.gpus = ToldGpus(())
+    agent.sampler.gpus = GivenGpus(())
     with stop_signals(agent):
         async with place.running(agent) as task:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -153,7 +153,7 @@ async def test_a_signal_ends_it_cleanly(place):
 async def test_it_ends_although_the_driver_hangs(place):
     agent = place.agent()
     async with place.running(agent) as task:
-        agent.sampler.gpus = ToldGpus(asyncio.Event())
+        agent.sampler.gpus = GivenGpus(asyncio.Event())
         await asyncio.sleep(0.15)
         agent.stop()
         await until(task.done)
@@ -162,10 +162,10 @@ async def test_it_ends_although_the_driver_hangs(place):
 async def test_a_cycle_that_fails_is_followed_by_another(place):
     agent = place.agent()
     async with place.running(agent):
-        agent.sampler.gpus = ToldGpus(RuntimeError("a bug"))
+        agent.sampler.gpus = GivenGpus(RuntimeError("a bug"))
         await until(lambda: agent.health.failed_cycles > 1)
         assert agent.health.last_error == "RuntimeError: a bug"
-        agent.sampler.gpus = ToldGpus((gpu(0), gpu(1)))
+        agent.sampler.gpus = GivenGpus((gpu(0), gpu(1)))
         await until(lambda: place.reports[-1]["gpus"])
         assert [row["index"] for row in place.reports[-1]["gpus"]] == [0, 1]
 
@@ -174,7 +174,7 @@ async def test_a_cycle_that_fails_sweeps_the_socket_all_the_same(place, monkeypa
     agent, swept = place.agent(), []
     monkeypatch.setattr(agent.job_socket, "sweep", lambda: swept.append(agent.health.failed_cycles))
     async with place.running(agent):
-        agent.sampler.gpus = ToldGpus(RuntimeError("broken"))
+        agent.sampler.gpus = GivenGpus(RuntimeError("broken"))
         await until(lambda: agent.health.failed_cycles > 2 and swept[-1] > 1)
 
 
@@ -202,7 +202,7 @@ async def test_a_task_beside_the_cycle_that_is_killed_once_is_begun_again(place,
 
 async def test_required_gpus_that_are_not_there_are_an_error(place):
     agent = place.agent(gpus="required")
-    agent.sampler.gpus = ToldGpus(None)
+    agent.sampler.gpus = GivenGpus(None)
     agent.sampler.gpus.absent = "no library"
     with pytest.raises(TelemetryError, match=r'no library; install the NVIDIA driver, or set gpus = "automatic"'):
         async with place.running(agent):
@@ -248,7 +248,7 @@ async def test_settings_of_the_controller(place):
 
 
 async def test_a_process_outside_any_job_is_refused_on_this_machine(place):
-    """With the identity that is used live: pytest runs in no Slurm job."""
+    """Use the real identification: pytest does not run in a Slurm job."""
     if "SLURM_JOB_ID" in os.environ:
         pytest.skip("these tests run in a Slurm job")
     agent = place.agent()

@@ -43,7 +43,7 @@ def test_a_user_whose_readings_all_answer_just_in_time_holds_the_agent_up_for_a_
     assert made == 3
     assert clock.now_s - begun_s == pytest.approx(0.297)
     assert read_often(reader, clock, 1001, 0.0002) == 64
-    # and each turn of five seconds after it takes one at the most
+    # and each later turn of five seconds takes at most one
     for _ in range(10):
         clock.now_s += 5.0
         assert read_often(reader, clock, 1000, 0.099) <= 1

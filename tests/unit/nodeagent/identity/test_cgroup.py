@@ -122,7 +122,7 @@ def test_a_job_of_very_many_processes_is_not_added_up(read):
 
 
 def test_the_real_machine():
-    """CPU and memory of this process, against what the kernel tells the process itself."""
+    """Compare CPU and memory of this process with the kernel's own values."""
     usage = JobCgroups(ProcFiles()).usage((), [os.getpid()])
     own = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""Job sockets and jobs of a node."""
+"""Fixtures: job sockets, and the jobs of a node."""
 
 import pytest
 

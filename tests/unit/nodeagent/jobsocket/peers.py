@@ -52,13 +52,13 @@ _open: set[socket.socket] = set()
 
 
 def close_all() -> None:
-    """Close every job's end that a test has left open."""
+    """Close the ends of jobs that a test has left open."""
     while _open:
         _open.pop().close()
 
 
 class Job:
-    """A process of a job, at its end of the socket. `wait_s`: how long it waits for a place in the queue at the door."""
+    """A process of a job, at its end of the socket. `wait_s`: time to wait for a place in the kernel's queue."""
 
     def __init__(self, path: Path, *, wait_s: float = 0.0) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -74,7 +74,7 @@ class Job:
         self.seq += 1
 
     async def hear(self) -> dict[str, Any] | None:
-        """The agent's next frame; None = it has closed."""
+        """Return the agent's next frame; None = it has closed the connection."""
         try:
             data = await asyncio.get_running_loop().sock_recv(self.sock, 70_000)
         except ConnectionResetError:
@@ -86,7 +86,7 @@ class Job:
 
 
 async def until(condition: Any, turns: int = 30_000) -> Any:
-    """Let the loop turn until something is true."""
+    """Run the event loop until the condition is true, and return its value."""
     for _ in range(turns):
         if found := condition():
             return found

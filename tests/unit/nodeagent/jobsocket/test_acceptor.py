@@ -23,7 +23,7 @@ async def test_who_knocks_for_ever_is_answered_so_often(serve):
     server._acceptor._pause = lambda seconds: rests.append(server.counters().refused) or pause(seconds)
     jobs = [Job(server.path) for _ in range(9)]
     assert [await job.hear() for job in jobs] == [None] * 9
-    assert rests == [6, 7, 8, 9]  # one each time that it looks
+    assert rests == [6, 7, 8, 9]  # one in each turn
 
 
 HOSTILE = """
@@ -66,12 +66,12 @@ async def test_a_flood_starves_nobody(serve, tmp_path, monkeypatch):
 
 
 def as_another(peer):
-    """This process plays another user's."""
+    """Return the peer as a process of another user."""
     return replace(peer, uid=4242) if peer.pid == os.getpid() else peer
 
 
 def hostile_process(server, tmp_path, packet):
-    """Connects for ever, and sends that packet each time."""
+    """Start a process that connects for ever, and sends that packet each time."""
     path = tmp_path / f"packet-{len(packet)}"
     path.write_text(packet.hex())
     with path.open() as given:

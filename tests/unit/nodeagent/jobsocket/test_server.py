@@ -130,7 +130,7 @@ async def test_who_says_nothing_for_half_a_minute_is_closed(serve):
 
 
 async def test_frames_are_gathered(serve):
-    """The first is read at once; those that come in the moment after it together, and none is lost or late for ever."""
+    """The first frame is read at once; those that arrive shortly after it are read together, and none is lost."""
     server = serve(gather_s=0.2)
     jobs = [Job(server.path) for _ in range(3)]
     for job in jobs:
@@ -149,7 +149,7 @@ async def test_frames_are_gathered(serve):
 
 
 def test_a_socket_pair_is_what_seqpacket_means():
-    """The kernel keeps packets apart, which the protocol rests on."""
+    """The protocol requires that the kernel keeps packets apart."""
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with left, right:
         left.send(b"one")

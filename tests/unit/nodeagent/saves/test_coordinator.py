@@ -16,7 +16,7 @@ JOB = 7
 
 
 class Desk:
-    """The state of an agent that has run for long; what it posts and answers. Time is in seconds."""
+    """The coordinator of an agent that has run for long, with its requests and answers. Times are in seconds."""
 
     def __init__(self):
         self.now_s = 1000.0
@@ -184,7 +184,7 @@ def test_a_rank_that_is_late(two):
     two.wait(1.0)
     assert two.problem == "rank 0 did not save within 10 s"
     assert two.take()[-2:] == [("go on", two.ranks[0], "p1.1"), ("go on", two.ranks[1], "p1.1")]
-    two.saved(0)  # too late: it hears again that it is to go on
+    two.saved(0)  # too late: it receives the request to train on again
     assert ("go on", two.ranks[0], "p1.1") in two.take()
     assert len(two.answers) == 1
 
@@ -324,7 +324,7 @@ def test_an_agent_that_was_just_started_waits_for_its_ranks(desk):
     desk.wait(0.1)
     desk.saved(0, world=3)
     desk.saved(1, world=3)
-    assert desk.answers == []  # the third may be here too
+    assert desk.answers == []  # the third may be on this node too
     desk.wait(3.0)
     assert desk.answers == [SaveAnswer("p1.1", "", (0, 1), 3, 40)]
 

@@ -22,7 +22,7 @@ async def node(tmp_path):
 
 
 async def rank_of(node, rank, world, job=JOB):
-    """A process that can come back."""
+    """Return a process that has called headway_job.checkpoint."""
     node.agent.job_socket._identify = InJob(job)
     peer = Job(node.socket)
     assert (await peer.hear())["type"] == "welcome"

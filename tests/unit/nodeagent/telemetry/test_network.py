@@ -38,7 +38,7 @@ def test_an_infiniband_counter_of_32_bits_wraps(tmp_path):
     [
         (2**32 - 1_000, 1_000, 10**9, 1_000.0),  # wrapped, in 2 s
         (2**32 - 1_000, 1_000, None, None),  # not known
-        (1_000_000, 1_000, 10**9, None),  # 4 GB over 1 Gbit/s in 2 s: it began anew
+        (1_000_000, 1_000, 10**9, None),  # 4 GB over 1 Gbit/s in 2 s: the counter was reset
         (2**40, 5, 10**9, None),  # was wider than 32 bits
         (None, 5, 10**9, None),
         (5, None, 10**9, None),

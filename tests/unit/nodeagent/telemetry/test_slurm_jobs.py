@@ -83,7 +83,7 @@ def test_what_usr1_would_do_is_told_of_jobs_in_cgroups(world):
 
 
 def test_gpus_of_all_steps_come_together(world):
-    """A step that srun started inherits the batch script's SLURM_JOB_GPUS, perhaps another node's: it does not count."""
+    """A step started by srun inherits the batch script's SLURM_JOB_GPUS, which may belong to another node: it is not used."""
     world.start(7, 60, "0", SLURM_JOB_GPUS="6,7", SLURM_STEP_GPUS="1")
     world.start(7, 61, "1", SLURM_JOB_GPUS="6,7", SLURM_STEP_GPUS="2")
     assert world.read()[7].gpus == (1, 2)
@@ -151,7 +151,7 @@ def test_a_process_that_keeps_its_environment_back_stops_nobody(world):
             files.environment(pid)
     (held,) = [thread for thread in threading.enumerate() if thread.name == "bounded-read"]
     assert files.environment(70)["SLURM_JOB_ID"] == "8"
-    # until it is let go
+    # until its read ends
     (world.root / "proc/50/environ").open("w").close()
     held.join()
     (world.root / "proc/51/environ").unlink()
@@ -179,7 +179,7 @@ def test_a_look_that_the_agent_spares_itself_is_not_counted(world, monkeypatch):
     # when the budget of a user with many jobs is used up
     first = world.read()
     assert 20 < len(first) == len(asked) < 30
-    # then another user's jobs are looked at in the same turn
+    # then another user's jobs are read in the same turn
     assert 200 in first
     for _ in range(10):
         clock[0] += 1.0
@@ -226,7 +226,7 @@ def test_another_user_s_process_in_a_job_s_cgroup_does_not_speak_for_the_job(wor
 
 
 def test_a_process_that_has_just_been_forked_is_looked_at_again(world):
-    """Between fork and exec it has slurmstepd's environment, and is root's."""
+    """Between fork and exec a process has slurmstepd's environment, and belongs to root."""
     world.start(7, 50, environment={"SLURM_JOB_ID": ""})
     assert world.read() == {}
     plant(world.root / "proc", process(50, environment={"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "3"}))
@@ -249,7 +249,7 @@ def test_jobs_without_cgroups_are_those_that_are_connected(world):
         ([gpu(0, [50]), gpu(1, [51])], ()),
         ([gpu(0, []), gpu(1, [])], (0, 1)),
         ([gpu(0, [50]), gpu(1, [90])], (1,)),  # another job's process is there
-        ([gpu(0, [50]), gpu(1, [12345])], ()),  # whose that is, is not known: perhaps this job's
+        ([gpu(0, [50]), gpu(1, [12345])], ()),  # its owner is not known: perhaps this job
         ([gpu(0, [50]), gpu(1, None)], ()),
         ([gpu(0, [50])], ()),  # the other one fell off the bus
         ([gpu(0, []), gpu(1, [], [MigReading("", 1, 0, None, None, (GpuProcess(51, None),))])], (0,)),

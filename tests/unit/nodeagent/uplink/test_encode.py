@@ -1,4 +1,4 @@
-"""The agent's rows as messages: nothing invented, nothing lost, each profile and each end told once."""
+"""The agent's rows as messages: nothing is invented or lost, and each profile and each end is sent once."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def node(*jobs: JobReport, **more: Any) -> NodeReport:
 
 
 def blank(**more: Any) -> JobReport:
-    """A job that has said nothing."""
+    """A job of which no process reports."""
     row = JobReport(
         job_id=7, uid=1000, restart=0, first_seen_ns=5, steps=None, steps_per_s=None, last_step_ns=None, world_size=None,
         device=None, torch=None, script=None, model=None, profile=None, ranks=(), num_connected=0, num_ended=0, num_lost=0,
@@ -242,7 +242,7 @@ def test_a_job_of_which_no_message_can_be_made_takes_nobody_s_with_it() -> None:
     with capture_logs() as logs:
         reporter.report(node(*rows))
         reporter.report(node(*rows))
-    # then the others' rows and profiles, and the telemetry, are on their way, and no run is said to have ended
+    # then the others' rows and profiles, and the telemetry, are on their way, and no run is reported as ended
     sent = []
     while (report := outbox.after(sent[-1].number if sent else 0)) is not None:
         sent.append(report)

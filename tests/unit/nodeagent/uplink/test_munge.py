@@ -105,7 +105,7 @@ async def test_a_hung_munged_costs_the_deadline_and_no_more() -> None:
         # given calls that wait behind one that hangs
         faults = await asyncio.gather(*(fault_of(munge.encode(b"")) for _ in range(3)))
         assert set(faults) == {MungeFault.TIMEOUT}
-        # when munged goes on, so do we
+        # when munged continues, so do the calls
         process.send_signal(signal.SIGCONT)
         for _ in range(100):
             try:

@@ -43,7 +43,7 @@ def fault_of(verifier: Verifier, message: Message) -> SessionFault | None:
 
 
 def after(messages: list[Message], key: bytes | None = KEY) -> Verifier:
-    """A verifier that has taken these."""
+    """Return a verifier that has accepted these messages."""
     verifier = Verifier(key, AGENT)
     for message in messages:
         assert fault_of(verifier, message) is None

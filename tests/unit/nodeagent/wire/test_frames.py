@@ -108,7 +108,7 @@ def nested(depth: int) -> bytes:
         msgpack.packb({1: 2}),
         msgpack.packb({b"v": 1, b"type": b"bye", b"seq": 0}),
         b"\x82\xa1v\x01\xa1v\x01",  # the key v twice
-        b"\x81\xa1v\x81\xa1a\x81\xa1b\x82\xa1c\x01\xa1c\x01",  # twice, further down
+        b"\x81\xa1v\x81\xa1a\x81\xa1b\x82\xa1c\x01\xa1c\x01",  # twice, in an inner map
         b"\x81\xa1v" + nested(60_000),
         b"\x81\xa1v" + b"\x81\xa1v" * 20_000 + b"\xc0",
         b"\xdf\xff\xff\xff\xff",  # a map of four billion entries
@@ -148,7 +148,7 @@ def nested(depth: int) -> bytes:
         packet("model", signature="ab" * 32 + "\n"),
         packet("model", more=[{"a": 1}] * 600),
         packet("bye") + packet("bye"),
-        b"\x85" + packet("bye")[1:] + b"\xa1z\x81\x01\x01\xa1y\xa1\xff",  # in values that no row has
+        b"\x85" + packet("bye")[1:] + b"\xa1z\x81\x01\x01\xa1y\xa1\xff",  # in fields that are not read
         b"\x84" + packet("bye")[1:] + b"\xa1z\xa1\xff",
         b"\x84" + packet("bye")[1:] + b"\xa1z\xc7\x01\x05\x00",
         b"\x84" + packet("bye")[1:] + b"\xa3seq\x01",

@@ -64,7 +64,7 @@ def mutated(dice: random.Random, now_ns: int) -> bytes:
 
 
 class Clock:
-    """Stands still unless moved; nanoseconds."""
+    """A clock that stands still unless moved, in nanoseconds."""
 
     now_ns = 1000 * S
 
