@@ -1,1 +1,1 @@
-"""The node agent: measures jobs where they run."""
+"""The node agent: it measures the jobs of a compute node and reports to the controller. Imports `policies` and `protos`."""

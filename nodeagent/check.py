@@ -1,6 +1,6 @@
-"""`headway-agent check`: what the agent would measure on this node, what it would not, each with the mend.
+"""`headway-agent check`: what the agent can measure on this node, what it cannot, and what to do about it.
 
-It looks and asks; it neither listens nor says hello, so an agent that runs here is not disturbed.
+The check neither listens on the job socket nor sends a hello, so it does not disturb an agent that runs.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from nodeagent.identity import peer as identity
 from nodeagent.telemetry import network as nic
 from nodeagent.telemetry import sysfs
 from nodeagent.telemetry.nvml import GpuReader, NoGpus, NvmlReader
-from nodeagent.uplink.endpoint import EndpointError, open_seal, parse_endpoint
-from nodeagent.uplink.munge import MungeError, Seal
+from nodeagent.uplink.endpoint import EndpointError, open_credential_codec, parse_endpoint
+from nodeagent.uplink.munge import CredentialCodec, MungeError
 from nodeagent.wire.report import GpuReading
 
 JOB_SIDE = Path(__file__).with_name("jobside")
 _DIAL_S = 5.0
-_GPU_PATIENCE_S = 30.0
-"""A driver that must first wake its GPUs takes so long."""
+_GPU_TIMEOUT_S = 30.0
+"""A driver that must wake its GPUs first may take so long."""
 
 
 class Level(Enum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
-    """The agent runs, and measures less than it could."""
+    """The agent runs, but measures less than it could."""
     ERROR = "error"
-    """The agent does not start, or nobody hears of what it measures."""
+    """The agent does not start, or its measurements do not reach the controller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     """Short name, the same in every version."""
     level: Level
     what: str
     mend: str = ""
-    """What to do; empty when nothing is to be done."""
+    """Advice to the operator; empty = nothing to do."""
 
 
-async def look(settings: AgentSettings, sys: Path = Path("/sys"), gpus: GpuReader | None = None) -> list[Finding]:
-    """Everything, in the order in which it is told."""
+async def run_checks(settings: AgentSettings, sys: Path = Path("/sys"), gpus: GpuReader | None = None) -> list[Finding]:
+    """Run all checks and return their findings, in the order in which they are printed."""
     if gpus is None:
         gpus = NoGpus() if settings.gpus == "off" else NvmlReader(settings.gpu_deadline_s)
     return [
@@ -73,7 +73,7 @@ async def look(settings: AgentSettings, sys: Path = Path("/sys"), gpus: GpuReade
 
 def _user() -> Iterable[Finding]:
     if os.geteuid() != 0:
-        what = f"looked at as uid {os.geteuid()}: what only root may see counts as not there"
+        what = f"this check runs as uid {os.geteuid()}: what only root can read appears to be missing"
         yield Finding("user", Level.WARNING, what, "run this as root, as the agent does")
 
 
@@ -83,34 +83,36 @@ def _user() -> Iterable[Finding]:
 async def _controller(settings: AgentSettings) -> Iterable[Finding]:
     try:
         endpoint = parse_endpoint(settings.controller_address)
-        seal = open_seal(endpoint, settings.munge, settings.munge_socket)
+        codec = open_credential_codec(endpoint, settings.munge, settings.munge_socket)
     except EndpointError as error:
         return [Finding("controller", Level.ERROR, f"controller_address: {error}", "correct it in agent.toml")]
     except MungeError as error:
         return [
-            Finding("munge", Level.ERROR, str(error), "mend MUNGE; agents need it beyond Unix sockets and loopback")
+            Finding(
+                "munge", Level.ERROR, str(error), "repair MUNGE; agents need it except on Unix sockets and loopback"
+            )
         ]
-    return [await _munge(seal), await _dial(settings)]
+    return [await _munge(codec), await _dial(settings)]
 
 
-async def _munge(seal: Seal | None) -> Finding:
-    """Make a credential for ourselves, and read it."""
-    if seal is None:
-        return Finding(
-            "munge", Level.OK, "not used at this address: nobody beyond this machine can be at the other end"
-        )
+async def _munge(codec: CredentialCodec | None) -> Finding:
+    """Make a credential for this process, and read it."""
+    if codec is None:
+        return Finding("munge", Level.OK, "not needed at this address: only this machine can be at the other end")
     word = os.urandom(16)
     try:
-        found = await seal.decode(await seal.encode(word, os.geteuid()))
+        found = await codec.decode(await codec.encode(word, os.geteuid()))
     except MungeError as error:
         return Finding("munge", Level.ERROR, str(error), "systemctl status munge; see munge_socket in agent.toml")
     if found.payload != word or found.uid != os.geteuid():
-        return Finding("munge", Level.ERROR, "munged gives away what it was not given", "systemctl restart munge")
+        return Finding(
+            "munge", Level.ERROR, "munged returns a payload that it was not given", "systemctl restart munge"
+        )
     return Finding("munge", Level.OK, f"munged makes credentials for uid {found.uid}")
 
 
 async def _dial(settings: AgentSettings) -> Finding:
-    """As far as to a gRPC server that is ready: whether it lets agents in is told by its own log, and the agent's."""
+    """Connect until a gRPC server is ready. Whether it admits the agent is shown by its log, and by the agent's."""
     endpoint = parse_endpoint(settings.controller_address)
     options = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
     try:
@@ -127,7 +129,7 @@ async def _dial(settings: AgentSettings) -> Finding:
                 await channel.channel_ready()
         except TimeoutError:
             mend = "set agents_address in controller.toml, open that port in the firewall; see controller_address here"
-            return Finding("controller", Level.ERROR, f"{endpoint}: no gRPC server answers in {_DIAL_S:g} s", mend)
+            return Finding("controller", Level.ERROR, f"{endpoint}: no gRPC server answers within {_DIAL_S:g} s", mend)
     return Finding("controller", Level.OK, f"{endpoint} answers{' over TLS' if settings.ca_file else ''}")
 
 
@@ -135,31 +137,31 @@ async def _dial(settings: AgentSettings) -> Finding:
 
 
 def job_socket(path: Path) -> Finding:
-    """Whether users reach the socket, and nobody else can put one there."""
+    """Check that users can reach the socket, and that only root can create one there."""
     folder = path.parent
     try:
         found = folder.stat()
     except OSError:
-        return Finding("job-socket", Level.OK, f"{folder} will be made when the agent starts")
+        return Finding("job-socket", Level.OK, f"{folder} will be created when the agent starts")
     if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022 or not found.st_mode & 0o001:
         what = f"{folder}: owned by uid {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}"
-        mend = f"chown root {folder} && chmod 755 {folder}: users enter it, nobody but the agent writes there"
+        mend = f"chown root {folder} && chmod 755 {folder}: all users must be able to enter it, and only root to write there"
         return Finding("job-socket", Level.ERROR, what, mend)
     with suppress(OSError):
         if stat.S_ISSOCK(path.stat().st_mode):
-            return Finding("job-socket", Level.OK, f"{path} is there")
-    return Finding("job-socket", Level.OK, f"{path} will be made when the agent starts")
+            return Finding("job-socket", Level.OK, f"{path} exists")
+    return Finding("job-socket", Level.OK, f"{path} will be created when the agent starts")
 
 
 def job_side(folder: Path) -> Finding:
-    """Whether users' programs can load what tells the agent how they train."""
+    """Check that users' programs can load the package that reports how they train."""
     needed = [folder / "headway_job" / "__init__.py", *folder.glob("headway_job-*.dist-info/entry_points.txt")]
     if len(needed) != 2 or not needed[0].is_file():
         return Finding("job-side", Level.ERROR, f"{folder} is not complete", "install headway-scheduler again")
     closed = [path for path in (*folder.rglob("*"), folder, *folder.parents) if not _open_to_all(path)]
     if closed:
         mend = f"chmod o+rX {closed[-1]}, or install below a folder that all users may enter, such as /opt"
-        return Finding("job-side", Level.ERROR, f"users may not read {closed[-1]}: their jobs tell nothing", mend)
+        return Finding("job-side", Level.ERROR, f"users may not read {closed[-1]}: their jobs report nothing", mend)
     return Finding("job-side", Level.OK, f"{folder} is what TaskProlog has to name as JOB_SIDE")
 
 
@@ -169,7 +171,7 @@ def _open_to_all(path: Path) -> bool:
 
 
 def identities(settings: AgentSettings, cgroups: Path) -> Finding:
-    """How jobs are told apart."""
+    """Check how the job of a process is identified."""
     if settings.identity == "ancestry":
         return Finding("identity", Level.OK, "by the slurmstepd above each process")
     if identity.has_job_cgroups(cgroups):
@@ -177,14 +179,14 @@ def identities(settings: AgentSettings, cgroups: Path) -> Finding:
     if settings.identity == "cgroup":
         mend = 'ProctrackType=proctrack/cgroup in slurm.conf, or identity = "automatic"'
         return Finding("identity", Level.WARNING, f"no job has had a cgroup below {cgroups} since the boot", mend)
-    what = "no job has had a cgroup since the boot: until one has, by the slurmstepd above each process"
-    mend = "if it stays so: ProctrackType=proctrack/cgroup in slurm.conf; jobs that report nothing are not seen without"
+    what = "no job has had a cgroup since the boot: until one has, jobs are identified by the slurmstepd above each process"
+    mend = "set ProctrackType=proctrack/cgroup in slurm.conf, unless it is set: without it, jobs that report nothing are not seen"
     return Finding("identity", Level.WARNING, what, mend)
 
 
 def usage(cgroups: Path) -> Finding:
-    """What the kernel counts for jobs."""
-    mend = "JobAcctGatherType=jobacct_gather/cgroup in slurm.conf has Slurm make them"
+    """Check which use of jobs the kernel counts."""
+    mend = "set JobAcctGatherType=jobacct_gather/cgroup in slurm.conf, so that Slurm creates them"
     if (cgroups / "cgroup.controllers").exists():
         there = set((sysfs.text(cgroups / "cgroup.controllers") or "").split())
         lacking = {"cpu", "memory"} - there
@@ -193,9 +195,8 @@ def usage(cgroups: Path) -> Finding:
         lacking = {name for name in ("cpuacct", "memory") if not any((cgroups / name).glob("slurm*"))}
         version = "v1"
     if lacking:
-        what = (
-            f"cgroup {version} without {' and '.join(sorted(lacking))} of jobs: added up over their processes instead"
-        )
+        missing = " and ".join(sorted(lacking))
+        what = f"cgroup {version} without {missing} of jobs: their use is added up over their processes instead"
         return Finding("usage", Level.WARNING, what, mend)
     return Finding("usage", Level.OK, f"CPU time and memory of jobs by cgroup {version}")
 
@@ -204,7 +205,7 @@ def usage(cgroups: Path) -> Finding:
 
 
 async def gpu_findings(settings: AgentSettings, reader: GpuReader) -> Finding:
-    """Whether GPUs can be read."""
+    """Check that the GPUs can be read."""
     if settings.gpus == "off":
         return Finding("gpus", Level.OK, 'not read: gpus = "off"')
     found = await _first_reading(reader)
@@ -214,13 +215,13 @@ async def gpu_findings(settings: AgentSettings, reader: GpuReader) -> Finding:
     level = Level.ERROR if settings.gpus == "required" else Level.WARNING
     if found is None and not reader.absent:
         what = f"the driver does not answer within {settings.gpu_deadline_s:g} s"
-        return Finding("gpus", level, what, "nvidia-smi; raise gpu_deadline_s if it is just slow")
-    what = f"none can be read: {reader.absent or 'the driver knows of none'}"
+        return Finding("gpus", level, what, "run nvidia-smi; if it is slow but answers, raise gpu_deadline_s")
+    what = f"no GPU can be read: {reader.absent or 'the driver lists none'}"
     return Finding("gpus", level, what, 'install the NVIDIA driver, or set gpus = "off" on nodes without GPUs')
 
 
 async def _first_reading(reader: GpuReader) -> tuple[GpuReading, ...] | None:
-    deadline_s = time.monotonic() + _GPU_PATIENCE_S
+    deadline_s = time.monotonic() + _GPU_TIMEOUT_S
     try:
         while True:
             found = await reader.read()
@@ -232,10 +233,10 @@ async def _first_reading(reader: GpuReader) -> tuple[GpuReading, ...] | None:
 
 
 def nic_findings(found: Iterable[nic.Interface], wanted: Iterable[str]) -> Iterable[Finding]:
-    """Which interfaces are counted."""
+    """List the interfaces whose traffic is counted."""
     found = list(found)
     if not found:
-        what = f"no interface matches {', '.join(wanted)}" if wanted else "no interface is there"
+        what = f"no interface matches {', '.join(wanted)}" if wanted else "this node has no network interface"
         yield Finding("nics", Level.WARNING, what, "correct nics in agent.toml")
         return
     known = [each for each in found if each.speed_bits_per_s]
@@ -243,5 +244,5 @@ def nic_findings(found: Iterable[nic.Interface], wanted: Iterable[str]) -> Itera
         speed = f"{each.speed_bits_per_s / 1e9:g} Gbit/s" if each.speed_bits_per_s else "speed not known"
         yield Finding("nics", Level.OK, f"{each.name}: {each.kind}, {speed}")
     if not known:
-        what = "no interface tells its speed: what a job would achieve alone cannot be predicted, only measured"
-        yield Finding("nics", Level.WARNING, what, "nothing to mend on virtual interfaces; else look at the cable")
+        what = "the speed of no interface is known: the throughput of a job alone cannot be predicted, only measured"
+        yield Finding("nics", Level.WARNING, what, "on virtual interfaces this is normal; otherwise check the cable")

@@ -1,4 +1,4 @@
-"""headway-agent: run the agent of this node, or tell what it would measure here."""
+"""headway-agent: run the agent of this node, or check what it can measure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nodeagent.check import Finding
 
 app = typer.Typer(
-    help="The agent of a compute node: measures jobs where they run, and tells the controller.",
+    help="The agent of a compute node: it measures the jobs there and reports to the controller.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -24,7 +24,7 @@ _DEFAULT_CONFIG = Path("/etc/headway/agent.toml")
 
 @app.callback(invoke_without_command=True)
 def _root(context: typer.Context, config: Config = _DEFAULT_CONFIG) -> None:
-    """The agent of a compute node: measures jobs where they run, and tells the controller.
+    """The agent of a compute node: it measures the jobs there and reports to the controller.
 
     Without a command it runs.
     """
@@ -45,26 +45,26 @@ def run(config: Config = _DEFAULT_CONFIG) -> None:
 @app.command()
 def check(
     config: Config = _DEFAULT_CONFIG,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Read the settings, and tell what is measured on this node, what is not, and the mend. As root it sees what the agent sees.
+    """Check the settings and this node: what the agent can measure, what it cannot, and what to do. Run it as root, as the agent.
 
-    Exit status 1 when something is wrong. It disturbs no agent that runs.
+    The exit status is 1 when something is wrong. The check does not disturb an agent that runs.
     """
     import asyncio
 
-    from nodeagent.check import Level, look
+    from nodeagent.check import Level, run_checks
     from nodeagent.config import load_settings
     from policies.serving.runtime.logs import set_up_logging
 
-    def tell() -> None:
+    def print_findings() -> None:
         settings = load_settings(config)
         set_up_logging("error", "console")
-        found = asyncio.run(look(settings))
+        found = asyncio.run(run_checks(settings))
         typer.echo(_json(found) if as_json else _text(found))
         raise typer.Exit(any(finding.level is Level.ERROR for finding in found))
 
-    _or_exit(tell)
+    _or_exit(print_findings)
 
 
 def _json(found: list[Finding]) -> str:
@@ -85,7 +85,7 @@ def _text(found: list[Finding]) -> str:
 
 
 def _or_exit(action: Callable[[], None]) -> None:
-    """Do it; an error that a user can mend is one message and exit status 1."""
+    """Run the action. An error that the user can correct becomes one message and exit status 1."""
     from nodeagent.errors import AgentError
 
     try:

@@ -1,7 +1,7 @@
-"""The node agent: signals set flags, one cycle per report interval, the job socket beside it in the same event loop.
+"""The node agent: signals set flags, one cycle per report interval, and the job socket in the same event loop.
 
 Invariant: nothing that a job, the driver or the controller does stops the cycle. A reading that fails is missing from the
-report; a cycle that fails is logged, and the next one begins on time. systemd hears of it while cycles end at all.
+report; a cycle that fails is logged, and the next one begins on time. The watchdog of systemd is served while cycles end.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from nodeagent.errors import TelemetryError
 from nodeagent.identity.cgroup import JobCgroups
 from nodeagent.identity.peer import Identifier
 from nodeagent.identity.procfs import ProcFiles
+from nodeagent.jobsocket.listener import Listeners
 from nodeagent.jobsocket.rate_limit import Limits
-from nodeagent.jobsocket.registry import Jobs
-from nodeagent.jobsocket.server import JobSocket, Listeners
-from nodeagent.saves.coordinator import SaveOrder
-from nodeagent.saves.service import Attendant
+from nodeagent.jobsocket.registry import JobRegistry
+from nodeagent.jobsocket.server import JobSocket
+from nodeagent.saves.coordinator import SaveRequest
+from nodeagent.saves.service import SaveService
 from nodeagent.telemetry.network import NicCounters
 from nodeagent.telemetry.nvml import GpuReader, NoGpus, NvmlReader
-from nodeagent.telemetry.sampler import Meter
-from nodeagent.telemetry.slurm_jobs import NodeJobs
+from nodeagent.telemetry.sampler import Sampler
+from nodeagent.telemetry.slurm_jobs import SlurmJobs
 from nodeagent.uplink.reporter import Reporter
 from nodeagent.wire.report import GpuReading, JobReport, NodeReport
 from policies.serving.runtime.sdnotify import Notifier
@@ -41,111 +42,111 @@ from policies.serving.runtime.supervise import Tasks
 
 log = structlog.get_logger(__name__)
 
-_PATIENCE_S = 30.0
-"""A cycle may be late by so much before systemd no longer hears that all is well."""
-_BEAT_S = 5.0
+_MAX_DELAY_S = 30.0
+"""A cycle may be late by so much before the watchdog of systemd is no longer served."""
+_WATCHDOG_S = 5.0
 _MAX_PROFILE_STEPS = 1000
 _SPARE_FILES = 256
 
 
 class Clock(Protocol):
-    """Both clocks that reports carry."""
+    """The two clocks of a report."""
 
     def now(self) -> float:
         """Seconds since the Unix epoch."""
         ...
 
     def monotonic_ns(self) -> int:
-        """CLOCK_MONOTONIC, which jobs of this node share."""
+        """CLOCK_MONOTONIC, nanoseconds: the jobs of this node use the same clock."""
         ...
 
 
 class RealClock:
-    """The machine's."""
+    """The clocks of the machine."""
 
     def now(self) -> float:
-        """time.time()."""
+        """See Clock."""
         return time.time()
 
     def monotonic_ns(self) -> int:
-        """time.monotonic_ns()."""
+        """See Clock."""
         return time.monotonic_ns()
 
 
 @dataclass(slots=True)
 class AgentHealth:
-    """How the agent itself is."""
+    """State of the agent's cycles."""
 
     cycles: int = 0
     failed_cycles: int = 0
     last_end_s: float = 0.0
-    """End of the last cycle, however it ended, on the monotonic clock; 0 = none yet."""
+    """End of the last cycle, failed or not, on the monotonic clock; 0 = none yet."""
     last_error: str = ""
 
 
 @dataclass(slots=True)
 class Agent:
-    """Everything that runs on a compute node, put together from its parts."""
+    """The agent of a compute node, made of its parts."""
 
     settings: AgentSettings
-    """As read, with what the controller has changed."""
-    jobs: Jobs
+    """The settings file, with the changes of the controller."""
+    jobs: JobRegistry
     job_socket: JobSocket
-    meter: Meter
-    attendant: Attendant
+    sampler: Sampler
+    save_service: SaveService
     clock: Clock = field(default_factory=RealClock)
     health: AgentHealth = field(default_factory=AgentHealth)
     tasks: Tasks = field(default_factory=Tasks)
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _reported_ns: int | None = None
 
-    # ---- what others ask of it
+    # ---- commands
 
     def stop(self) -> None:
-        """End after the cycle that is under way."""
+        """Stop after the present cycle."""
         self._stop.set()
 
-    def change(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
-        """Settings that the controller has for all its agents. What is out of the bounds of AgentSettings is ignored."""
+    def apply_settings(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
+        """Apply the controller's settings for all agents. Values out of the bounds of AgentSettings are ignored."""
         values = {"report_interval_s": report_interval_s, "profile_steps": profile_steps}
-        told = {name: value for name, value in values.items() if value is not None}
+        changes = {name: value for name, value in values.items() if value is not None}
         try:
-            self.settings = AgentSettings.model_validate(self.settings.model_dump() | told)
+            self.settings = AgentSettings.model_validate(self.settings.model_dump() | changes)
         except ValueError as error:
             log.warning("settings_ignored", problem=str(error))
             return
         self.job_socket.profile_steps = self.settings.profile_steps
 
     def request_profile(self, job_id: int, steps: int) -> str:
-        """Ask a job for a profile window now; why that could not be done, empty when it went out to every rank here."""
+        """Request a profile window of a job. Return why that failed, or empty: the request went to every rank on this node."""
         if not 0 < steps <= _MAX_PROFILE_STEPS:
             return f"{steps} steps: must be 1 to {_MAX_PROFILE_STEPS}"
         ranks = self.jobs.stepping(job_id)
         if not ranks:
-            return f"job {job_id}: no process of it has stepped on this node"
+            return f"job {job_id}: none of its processes on this node has made an optimizer step"
         sent = sum(self.job_socket.request_profile(connection, steps) for connection in ranks)
-        return "" if sent == len(ranks) else f"job {job_id}: only {sent} of {len(ranks)} ranks took the request"
+        return "" if sent == len(ranks) else f"job {job_id}: the request reached only {sent} of {len(ranks)} ranks"
 
-    def request_save(self, order: SaveOrder) -> str:
-        """Have a job save and stand still; why not, or empty: then the reporter is told what came of it."""
-        return self.attendant.request_save(order)
+    def request_save(self, request: SaveRequest) -> str:
+        """Begin a save. Return why that is not possible, or empty: then the reporter receives the outcome."""
+        return self.save_service.request_save(request)
 
     def request_go_on(self, save_id: str, job_id: int, restart: int) -> None:
-        """Have a job train on that stands still for that save, or would."""
-        self.attendant.request_go_on(save_id, job_id, restart)
+        """Call a save off, and let the ranks that are paused for it train on."""
+        self.save_service.request_go_on(save_id, job_id, restart)
 
     # ---- running
 
     async def run(self, reporter: Reporter, notifier: Notifier) -> None:
-        """Cycle until `stop`. Raises SocketError and TelemetryError when it cannot begin."""
+        """Run cycles until `stop`. Raises SocketError and TelemetryError when the agent cannot start."""
         _raise_file_limit(self.settings.max_connections + _SPARE_FILES)
         self.job_socket.open()
-        hasten = functools.partial(self._hasten, reporter)
+        report_early = functools.partial(self._hasten, reporter)
         try:
             async with (
                 self.tasks.running("reporter", reporter.run, may_end=True),
-                self.tasks.running("beat", lambda: self._beat(notifier)),
-                self.tasks.running("attending", lambda: self.attendant.run(reporter.answer, hasten)),
+                self.tasks.running("watchdog", lambda: self._serve_watchdog(notifier)),
+                self.tasks.running("saves", lambda: self.save_service.run(reporter.answer, report_early)),
             ):
                 try:
                     await self._require_gpus()
@@ -158,15 +159,15 @@ class Agent:
                     notifier.stopping()
                     self.job_socket.close()
         finally:
-            await self.meter.gpus.close()
+            await self.sampler.gpus.close()
 
     async def _require_gpus(self) -> None:
         if self.settings.gpus != "required":
             return
-        await self.meter.gpus.read()
-        if self.meter.gpus.absent:
+        await self.sampler.gpus.read()
+        if self.sampler.gpus.absent:
             raise TelemetryError(
-                f'no GPUs can be read: {self.meter.gpus.absent}; install the NVIDIA driver, or set gpus = "automatic"'
+                f'no GPU can be read: {self.sampler.gpus.absent}; install the NVIDIA driver, or set gpus = "automatic"'
             )
 
     async def _one_cycle(self, reporter: Reporter) -> None:
@@ -182,18 +183,18 @@ class Agent:
         self.health.last_end_s = time.monotonic()
 
     def _sweep(self) -> None:
-        """Also after a cycle that failed: else whoever makes cycles fail keeps connections that never said hello."""
+        """Run also after a failed cycle: a job that makes cycles fail must not keep connections without a hello."""
         try:
             self.job_socket.sweep()
         except Exception:  # a bug must not end the agent
             log.exception("sweep_failed")
 
     def _hasten(self, reporter: Reporter, rows: tuple[JobReport, ...]) -> None:
-        reporter.hasten(self._report(rows, self.clock.monotonic_ns(), interval_s=None))
+        reporter.report_early(self._report(rows, self.clock.monotonic_ns(), interval_s=None))
 
     async def _read_gpus(self) -> tuple[GpuReading, ...] | None:
-        """Until told to stop: a hung driver does not hold that up."""
-        reading = asyncio.create_task(self.meter.gpus.read(), name="gpus")
+        """Read the GPUs; a stop ends the wait, so that a hung driver does not delay it."""
+        reading = asyncio.create_task(self.sampler.gpus.read(), name="gpus")
         stopped = asyncio.create_task(self._stop.wait(), name="stopped")
         try:
             await asyncio.wait({reading, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -205,8 +206,8 @@ class Agent:
 
     def _measure(self, gpus: tuple[GpuReading, ...] | None) -> NodeReport:
         now_ns = self.clock.monotonic_ns()
-        reading = self.meter.read(gpus, now_ns)
-        self.attendant.measured(reading.jobs)
+        reading = self.sampler.sample(gpus, now_ns)
+        self.save_service.take_measurements(reading.jobs)
         before_ns, self._reported_ns = self._reported_ns, now_ns
         report = self._report(reading.jobs, now_ns, None if before_ns is None else (now_ns - before_ns) / 1e9)
         return replace(report, gpus=reading.gpus, nics=reading.nics)
@@ -228,20 +229,20 @@ class Agent:
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._stop.wait()
 
-    async def _beat(self, notifier: Notifier) -> None:
-        """Tell systemd, as often as it asks, while cycles end."""
-        period_s = min(_BEAT_S, (notifier.watchdog_s or 2 * _BEAT_S) / 2)
+    async def _serve_watchdog(self, notifier: Notifier) -> None:
+        """Serve the watchdog of systemd in time, as long as cycles end."""
+        period_s = min(_WATCHDOG_S, (notifier.watchdog_s or 2 * _WATCHDOG_S) / 2)
         while True:
             await asyncio.sleep(period_s)
-            if time.monotonic() - self.health.last_end_s <= self.settings.report_interval_s + _PATIENCE_S:
+            if time.monotonic() - self.health.last_end_s <= self.settings.report_interval_s + _MAX_DELAY_S:
                 notifier.watchdog()
 
 
-def assemble(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Agent:
-    """The agent of this machine."""
+def build_agent(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Agent:
+    """Build the agent of this machine."""
     processes = ProcFiles(proc)
     cgroups = JobCgroups(processes, sys / "fs/cgroup")
-    jobs = Jobs(settings.throughput_window_s, settings.steps_interval_s)
+    jobs = JobRegistry(settings.throughput_window_s, settings.steps_interval_s)
     limits = Limits(
         settings.max_connections,
         settings.max_connections_per_user,
@@ -258,16 +259,16 @@ def assemble(settings: AgentSettings, *, proc: Path = Path("/proc"), sys: Path =
         profile_steps=settings.profile_steps,
     )
     gpus: GpuReader = NoGpus() if settings.gpus == "off" else NvmlReader(settings.gpu_deadline_s)
-    meter = Meter(jobs, cgroups, NodeJobs(cgroups, processes), gpus, NicCounters(settings.nics, sys))
-    attendant = Attendant(jobs, job_socket, time.monotonic_ns)
-    listeners.add(attendant.saves)
-    jobs.changed = attendant.changed
-    return Agent(settings, jobs, job_socket, meter, attendant)
+    sampler = Sampler(jobs, cgroups, SlurmJobs(cgroups, processes), gpus, NicCounters(settings.nics, sys))
+    save_service = SaveService(jobs, job_socket, time.monotonic_ns)
+    listeners.add(save_service.saves)
+    jobs.on_change = save_service.job_changed
+    return Agent(settings, jobs, job_socket, sampler, save_service)
 
 
 @contextmanager
 def stop_signals(agent: Agent) -> Iterator[None]:
-    """SIGTERM and SIGINT end the agent after its current cycle."""
+    """Let SIGTERM and SIGINT stop the agent after its present cycle."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGINT)
     for number in numbers:
@@ -280,7 +281,7 @@ def stop_signals(agent: Agent) -> Iterator[None]:
 
 
 def _raise_file_limit(wanted: int) -> None:
-    """A connection is a file. The usual soft limit, 1,024, is far below the usual hard one."""
+    """Raise the soft limit on open files: each connection is one, and the usual limit is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:

@@ -1,4 +1,4 @@
-"""The errors of this package."""
+"""The exceptions of this package."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ class AgentError(Exception):
 
 
 class ConfigurationError(AgentError):
-    """The configuration file is wrong: the text names the file, the key and the mend."""
+    """The settings file is wrong; the text names the file, the key and the correction."""
 
 
 class FrameError(AgentError):
-    """A job sent something that is no frame. It costs that connection, and nothing else."""
+    """A job sent an invalid frame. Only this connection is closed."""
 
 
 class IdentityError(AgentError):
-    """The process at the other end cannot be traced to a Slurm job of this node."""
+    """The process at the other end belongs to no Slurm job of this node, as far as the agent can find out."""
 
 
 class SocketError(AgentError):
-    """The job socket cannot be opened: the text says what is in the way, and the mend."""
+    """The job socket cannot be opened; the text says why, and what to do."""
 
 
 class TelemetryError(AgentError):
-    """A measurement could not be taken at all, and will not be by asking again soon."""
+    """A measurement is not possible, and trying again soon will not help."""

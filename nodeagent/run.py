@@ -1,4 +1,4 @@
-"""Puts the agent together from its settings, link included, and runs it."""
+"""Builds the agent and its stream to the controller from the settings, and runs it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 import structlog
 
 from nodeagent.config import AgentSettings, load_settings
-from nodeagent.daemon import Agent, assemble, stop_signals
+from nodeagent.daemon import Agent, build_agent, stop_signals
 from nodeagent.telemetry.topology import read_topology
-from nodeagent.uplink.controller_reporter import LinkReporter
-from nodeagent.uplink.endpoint import open_seal, parse_endpoint
-from nodeagent.uplink.stream import LinkSettings
+from nodeagent.uplink.controller_reporter import ControllerReporter
+from nodeagent.uplink.endpoint import open_credential_codec, parse_endpoint
+from nodeagent.uplink.stream import StreamSettings
 from policies.serving.runtime.logs import set_up_logging
 from policies.serving.runtime.sdnotify import Notifier
 
@@ -22,25 +22,25 @@ log = structlog.get_logger(__name__)
 
 
 async def run_agent(path: Path) -> None:
-    """Run until SIGTERM. Raises AgentError when the agent cannot start; a controller that is away does not keep it from that."""
-    settings = named(load_settings(path))
+    """Run until SIGTERM. Raises AgentError when the agent cannot start. It starts also while the controller is down."""
+    settings = with_node_name(load_settings(path))
     set_up_logging(settings.log_level, settings.log_format)
-    agent = assemble(settings)
-    reporter = link_reporter(settings, agent)
+    agent = build_agent(settings)
+    reporter = controller_reporter(settings, agent)
     with stop_signals(agent):
         log.info("started", node=settings.node_name, controller=settings.controller_address)
         await agent.run(reporter, Notifier())
     log.info("stopped")
 
 
-def named(settings: AgentSettings) -> AgentSettings:
-    """With this node's name, where the file gives none: the host name up to its first dot, as slurmd has it."""
+def with_node_name(settings: AgentSettings) -> AgentSettings:
+    """Fill in the name of this node if the file gives none: the host name up to its first dot, as slurmd does."""
     return settings.model_copy(update={"node_name": settings.node_name or socket.gethostname().partition(".")[0]})
 
 
-def link_reporter(settings: AgentSettings, agent: Agent) -> LinkReporter:
-    """What carries the agent's reports to the controller. Raises AgentError."""
-    seal = open_seal(parse_endpoint(settings.controller_address), settings.munge, settings.munge_socket)
-    link = LinkSettings(settings.controller_address, controller_uid=settings.controller_uid, ca_file=settings.ca_file)
+def controller_reporter(settings: AgentSettings, agent: Agent) -> ControllerReporter:
+    """Build the reporter that sends to the controller. Raises AgentError."""
+    codec = open_credential_codec(parse_endpoint(settings.controller_address), settings.munge, settings.munge_socket)
+    link = StreamSettings(settings.controller_address, controller_uid=settings.controller_uid, ca_file=settings.ca_file)
     topology = functools.partial(read_topology, nics=settings.nics)
-    return LinkReporter(link, settings.node_name, version("headway-scheduler"), topology, agent, seal)
+    return ControllerReporter(link, settings.node_name, version("headway-scheduler"), topology, agent, codec)

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from controller.agents.claims import MAX_TIME_S
 from controller.base.errors import HeadwayError
-from nodeagent.uplink.munge import MungeError, Seal
+from nodeagent.uplink.munge import CredentialCodec, MungeError
 from nodeagent.uplink.session import (
     METADATA_KEY,
     METHOD,
@@ -59,7 +59,7 @@ class Admission:
 
     def __init__(
         self,
-        seal: Seal | None,
+        seal: CredentialCodec | None,
         uids: frozenset[int],
         knows: Callable[[str], bool] = lambda _: True,
         now: Callable[[], float] = time.time,

@@ -71,7 +71,7 @@ def _profile(profile: agent_pb2.JobProfile) -> _Wrong:
     )
     times = ("step_s", "compute_s", "comm_exposed_s", "comm_hidden_s", "busy_s")
     yield from _amounts(profile, dict.fromkeys(times, bounds.MAX_SECONDS))
-    if profile.step_s < bounds.LEAST_STEP_S:
+    if profile.step_s < bounds.MIN_STEP_S:
         yield "step_s"
     if len(profile.kinds) > _MAX_KINDS:
         yield "kinds"

@@ -31,19 +31,20 @@ from controller.agents.claims import link_bits_per_s
 from controller.agents.connections import Connections, End
 from controller.agents.gate import QUIET_CONNECTIONS, Gate, Refusals
 from controller.agents.report_screen import Allocated, ReportScreen
-from controller.agents.stream import AgentStream, Bucket
+from controller.agents.stream import AgentStream
 from controller.base.errors import ConfigurationError
 from controller.profiles.sightings import Arrival
 from controller.profiles.store import ProfileStore, ProfileStoreError
 from controller.profiles.windows import SlurmRun
 from nodeagent.errors import AgentError
 from nodeagent.uplink.endpoint import Endpoint, parse_endpoint, require_local
-from nodeagent.uplink.munge import Seal
+from nodeagent.uplink.munge import CredentialCodec
 from nodeagent.uplink.stream import MAX_MESSAGE_BYTES
 from policies.errors import ListenError
 from policies.serving.runtime.listen import make_way, remove, umask
 from policies.serving.runtime.single_thread import Worker
 from policies.serving.runtime.supervise import Tasks
+from policies.serving.runtime.token_bucket import TokenBucket
 from protos.headway.v1 import agent_pb2, agent_pb2_grpc
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         self,
         settings: AgentsSettings,
         store: ProfileStore,
-        seal: Seal | None,
+        seal: CredentialCodec | None,
         listener: Listener = lambda _node, _report: None,
         knows: Callable[[str], bool] = lambda _: True,
         allocated: Allocated | None = None,
@@ -283,7 +284,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         hello = admitted.hello
         highest = await self._worker.run(lambda: self._store.highest(hello.node, hello.run_id))
         offset_s = time.time() - hello.time_s
-        bucket = Bucket(self._settings.rate_per_s, self._settings.burst)
+        bucket = TokenBucket(self._settings.rate_per_s, self._settings.burst, time.monotonic())
         stream = AgentStream(admitted, context, offset_s, bucket)
         self._enter(stream, hello)
         try:  # from here on the node counts as connected, whatever comes

@@ -19,7 +19,7 @@ from controller.profiles.current import jobs_by_node, runs_now
 from controller.profiles.store import ProfileStore, ProfileStoreError, StoreSettings
 from controller.slurm.client import SlurmSnapshot
 from nodeagent.errors import AgentError
-from nodeagent.uplink.endpoint import open_seal, parse_endpoint
+from nodeagent.uplink.endpoint import open_credential_codec, parse_endpoint
 from policies.serving.runtime.supervise import Tasks
 
 _PRESENT_EVERY_S = 10.0
@@ -44,7 +44,9 @@ async def serve_agents(
         yield None
         return
     try:
-        seal = open_seal(parse_endpoint(settings.agents_address), settings.agents_munge, settings.munge_socket)
+        seal = open_credential_codec(
+            parse_endpoint(settings.agents_address), settings.agents_munge, settings.munge_socket
+        )
     except AgentError as error:
         raise ConfigurationError(f"agents_address: {error}") from error
     counted = StoreSettings(window_s=settings.agents_window_s, lag_s=_LATE_REPORTS * settings.agents_report_interval_s)

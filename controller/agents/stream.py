@@ -17,6 +17,7 @@ from controller.agents.clock_offset import AgentClock
 from controller.agents.connections import end_of
 from controller.profiles.sightings import Arrival
 from nodeagent.uplink.session import Direction, SessionError, Signer
+from policies.serving.runtime.token_bucket import TokenBucket
 from protos.headway.v1 import agent_pb2
 
 if TYPE_CHECKING:  # the class is generic in the type stubs only
@@ -27,27 +28,10 @@ MAX_QUEUED = 256
 _MAX_NUMBER = 2**63 - 1
 
 
-class Bucket:
-    """How fast messages are read. Invariant: never more than burst + rate * time of them."""
-
-    def __init__(self, rate_per_s: float, burst: int) -> None:
-        self._rate_per_s = rate_per_s
-        self._burst = burst
-        self._left = float(burst)
-        self._at_s = 0.0
-
-    def delay_s(self, now_s: float) -> float:
-        """Take one; how long to wait before the next is read."""
-        self._left = min(self._burst, self._left + max(now_s - self._at_s, 0.0) * self._rate_per_s)
-        self._at_s = now_s
-        self._left -= 1
-        return max(-self._left / self._rate_per_s, 0.0)
-
-
 class AgentStream:
     """A stream that has been admitted. Invariant: an acknowledgement goes out only for what `stored` was called with."""
 
-    def __init__(self, admitted: Admitted, context: Context, offset_s: float, bucket: Bucket) -> None:
+    def __init__(self, admitted: Admitted, context: Context, offset_s: float, bucket: TokenBucket) -> None:
         """`offset_s` is what the node's clock lacks to the controller's, as it says hello."""
         hello = admitted.hello
         self.node = hello.node

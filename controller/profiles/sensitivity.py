@@ -18,7 +18,7 @@ from enum import Enum
 from math import sqrt
 from statistics import median
 
-from nodeagent.wire.bounds import LEAST_STEP_S
+from nodeagent.wire.bounds import MIN_STEP_S
 
 _NORMAL_MAD = 1.4826
 """Standard deviation over median absolute deviation, of a normal distribution."""
@@ -125,7 +125,7 @@ def predict_step_s(profile: StepProfile, nodes: int, free_bytes_per_s: float | N
     overlap = min(profile.hidden_s / shorter_s, 1.0) if shorter_s > 0 else 0.0
     rest_s = max(profile.step_s - profile.compute_s - profile.exposed_s, 0.0)
     step_s = rest_s + profile.compute_s + now_s - overlap * min(profile.compute_s, now_s)
-    return max(min(step_s, profile.step_s), LEAST_STEP_S)
+    return max(min(step_s, profile.step_s), MIN_STEP_S)
 
 
 def from_windows(steps_per_s: Sequence[float], priors: Priors) -> Ideal | None:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from controller.profiles.sensitivity import RING_SHARES
 from controller.profiles.windows import RunKey, Shape, Sight, Trained
-from nodeagent.wire.bounds import LEAST_STEP_S, MAX_STEPS
+from nodeagent.wire.bounds import MAX_STEPS, MIN_STEP_S
 from protos.headway.v1 import agent_pb2
 
 _MAX_TEXT = 255
@@ -111,7 +111,7 @@ def profile_of(arrival: Arrival) -> ProfileRow | None:
     sizes = {use.kind: use.bytes for use in told.kinds if use.kind in RING_SHARES}
     if not all(isfinite(number) and number >= 0 for number in (*times, *sizes.values())):
         return None
-    if told.step_s < LEAST_STEP_S or not 0 < told.steps <= MAX_STEPS or told.job.job_id > _MAX_INT:
+    if told.step_s < MIN_STEP_S or not 0 < told.steps <= MAX_STEPS or told.job.job_id > _MAX_INT:
         return None
     return ProfileRow(
         time_s=arrival.reported_s,

@@ -1,1 +1,1 @@
-"""Which job a process belongs to, by kernel facts alone: peer credentials, /proc, cgroups. Imports `wire`."""
+"""The Slurm job of a process, found by kernel facts alone: peer credentials, /proc, cgroups. Imports `wire`."""

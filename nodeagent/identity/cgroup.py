@@ -1,6 +1,6 @@
-"""The cgroups that Slurm makes for its jobs: which there are, who is in them, and what they use. v1 and v2.
+"""The cgroups of Slurm jobs (v1 and v2): the jobs of this node, their processes, and their use of CPU and memory.
 
-Whatever is not there (a controller that Slurm does not use, a job that has just ended) is None or empty, never an error.
+A missing value (a controller that Slurm does not use, a job that has just ended) is None or empty, never an error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StepProcesses:
     """The processes of one step of a job."""
 
     step_id: str
-    """Empty = in the job's own folder."""
+    """Empty = the processes are in the job's own folder."""
     pids: tuple[int, ...]
 
 
@@ -53,7 +53,7 @@ class JobCgroups:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
 
     def jobs(self) -> dict[int, Folders]:
-        """Every Slurm job that has a cgroup on this node, by id."""
+        """Return every Slurm job that has a cgroup on this node, by id."""
         found: dict[int, set[tuple[str, str]]] = {}
         for (
             controller,
@@ -65,7 +65,7 @@ class JobCgroups:
         return {job_id: tuple(sorted(folders)) for job_id, folders in found.items()}
 
     def steps(self, folders: Folders) -> tuple[StepProcesses, ...]:
-        """Processes by step, from the first of the job's folders that is still there and holds any."""
+        """Return the processes by step, from the first of the job's folders that exists and contains any."""
         for controller, path in folders:
             folder = str(self._folder(controller, path))
             names = sorted(name for name in _entries(folder) if name.startswith("step_"))
@@ -76,7 +76,7 @@ class JobCgroups:
         return ()
 
     def usage(self, folders: Folders, pids: Collection[int]) -> JobUsage:
-        """What the kernel counted for the job; where it did not, the sum over its processes, which are those given."""
+        """Return what the kernel counted for the job; for what it did not count, the sum over the given processes."""
         cpu_s, memory = self._cpu_s(folders), self._memory_bytes(folders)
         if cpu_s is not None and memory is not None:
             return JobUsage(cpu_s, memory, "cgroup")
@@ -96,7 +96,7 @@ class JobCgroups:
         return None
 
     def _memory_bytes(self, folders: Folders) -> int | None:
-        """Without pages of files that nobody uses any more: the kernel takes these back when it wants."""
+        """Return the memory without inactive pages of files: the kernel can reclaim these."""
         for controller, path in folders:
             folder = self._folder(controller, path)
             if controller == _UNIFIED:
@@ -110,7 +110,7 @@ class JobCgroups:
         return None
 
     def _sum(self, pids: Collection[int]) -> tuple[float | None, int | None]:
-        """Nothing for a job of very many processes: reading them would hold everybody else up."""
+        """Add up CPU time and memory; None for a job of very many processes: reading them would delay all other jobs."""
         if len(pids) > _MAX_SUMMED:
             return None, None
         ticks, pages, found = 0, 0, False
@@ -121,7 +121,7 @@ class JobCgroups:
         return (ticks / self._ticks_per_s, pages * self._page_bytes) if found else (None, None)
 
     def _job_folders(self) -> Iterator[tuple[str, str]]:
-        """Controller and path of every folder that looks like a job's."""
+        """Yield controller and path of every folder whose name is that of a job."""
         if (self._root / "cgroup.controllers").exists():
             for path in _match(str(self._root), _V2_JOBS) + _match(str(self._root), _V2_INNER_JOBS):
                 yield _UNIFIED, path
@@ -139,13 +139,13 @@ class JobCgroups:
 
 def _entries(folder: str) -> list[str]:
     try:
-        return os.listdir(folder)  # noqa: PTH208 - this module runs all the time, and paths cost more than reading
+        return os.listdir(folder)  # noqa: PTH208 - this module runs all the time, and Path costs more than the read
     except OSError:
         return []
 
 
 def _match(folder: str, levels: Sequence[_Level], below: str = "") -> list[str]:
-    """Paths below a folder whose parts are of these kinds. As glob does, in a fifth of its time: it runs all the time."""
+    """Return the paths below a folder whose parts match. It runs all the time, and takes a fifth of the time of glob."""
     if not levels:
         return [below]
     names = (name for name in _entries(folder + below) if levels[0](name))
@@ -172,7 +172,7 @@ def _number(path: Path) -> int | None:
 
 
 def _keyed(path: Path) -> dict[str, int]:
-    """Lines "key number"."""
+    """Parse lines of the form "key number"."""
     try:
         words = (line.split() for line in path.read_text().splitlines())
         return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdecimal()}

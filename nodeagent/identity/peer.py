@@ -1,7 +1,7 @@
-"""Whose process is at the other end of a connection: kernel facts only, never what the process says.
+"""Identification of the process at the other end of a connection, by kernel facts only, never by what the process claims.
 
-Invariant: an identity is given only for a process that was alive, under the same pid, after everything about it had been
-read. A pid cannot be given to another process while a pidfd holds a living one, so what was read was about that one.
+Invariant: a process is identified only if it was alive, under the same pid, after all facts about it had been read. While a pidfd
+refers to a live process, its pid cannot be reused, so the facts are about this process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IdentityMode = Literal["automatic", "cgroup", "ancestry"]
 
 _SO_PEERPIDFD = 77  # Linux 6.5, include/uapi/asm-generic/socket.h; Python has no name for it yet
 _V1 = re.compile(r"(/slurm(?:_[^/]+)?/uid_(\d+)/job_(\d+))(?:/step_([^/]+))?(?:/.*)?")
-# Above the scope only slices: they are made by root, while what users may make themselves lies below some user@U.service.
+# Above the scope only slices are allowed: root creates them, while users can create cgroups only below a user@U.service.
 _V2 = re.compile(
     r"((?!/user\.slice/)(?:/[^/]+\.slice)+/(?:[^/]+_)?slurmstepd\.scope/job_(\d+))(?:/step_([^/]+))?(?:/.*)?"
 )
@@ -38,7 +38,7 @@ _UNIFIED = ""
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """SO_PEERCRED: who called connect()."""
+    """SO_PEERCRED: the process that called connect()."""
 
     pid: int
     uid: int
@@ -53,9 +53,9 @@ class SlurmCgroup:
     step_id: str
     """batch, extern, interactive or a number; empty = above every step."""
     uid: int | None
-    """Owner of the job, where the path tells (v1)."""
+    """Owner of the job, if the path names it (v1)."""
     folders: tuple[tuple[str, str], ...]
-    """Controller and the job's own folder below its root; v2 has one, with no controller's name."""
+    """Controller and the job's own folder below its root; v2 has one, whose controller has no name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class JobProcess:
     pid: int
     uid: int
     start_ticks: int
-    """With the pid, names the process for as long as the node is up."""
+    """Start time; with the pid it identifies the process for as long as the node is up."""
     job_id: int
     step_id: str
     source: Literal["cgroup", "ancestry"]
@@ -73,17 +73,17 @@ class JobProcess:
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Who connected, as of connect()."""
+    """Return the process that connected, as of connect()."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return Peer(*struct.unpack("3i", found))
 
 
 def open_pidfd(connection: socket.socket, peer: Peer) -> int:
-    """A handle of the process that connected; the caller closes it. Raises IdentityError when it is gone.
+    """Return a pidfd of the process that connected; the caller closes it. Raises IdentityError when it is gone.
 
-    From Linux 6.5 the kernel hands out the very process; before, the pid might have been reused between connect() and now.
+    Since Linux 6.5 the kernel returns the connecting process itself; before, the pid may have been reused since connect().
     """
-    with suppress(OSError):  # not known to this kernel, or the process is gone: the next line tells which
+    with suppress(OSError):  # this kernel does not have it, or the process is gone: the next call shows which
         return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     try:
         return os.pidfd_open(peer.pid)
@@ -92,7 +92,7 @@ def open_pidfd(connection: socket.socket, peer: Peer) -> int:
 
 
 def is_alive(pidfd: int) -> bool:
-    """Whether that process still runs: a pidfd becomes readable when it ends."""
+    """Return True while the process runs: its pidfd becomes readable when it ends."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return not poll.poll(0)
@@ -109,9 +109,9 @@ class Identifier:
         self._cgroup_root = cgroup_root
 
     def identify(self, peer: Peer, pidfd: int) -> JobProcess:
-        """The job of the process that this pidfd holds. Raises IdentityError, with the reason."""
+        """Return the job of the process to which the pidfd refers. Raises IdentityError, with the reason."""
         if peer.pid <= 0:
-            raise IdentityError("the process lives in a pid namespace that is not below the agent's")
+            raise IdentityError("the process is in a pid namespace that is not below the agent's")
         try:
             started = start_ticks(self._processes.stat(peer.pid))
             process = self._find(peer, started)
@@ -119,7 +119,7 @@ class Identifier:
         except (OSError, ValueError) as error:
             raise IdentityError(f"process {peer.pid} cannot be read: {error}") from None
         if not unchanged or not is_alive(pidfd):
-            raise IdentityError(f"process {peer.pid} ended while it was looked at")
+            raise IdentityError(f"process {peer.pid} ended while it was identified")
         return process
 
     def _find(self, peer: Peer, started: int) -> JobProcess:
@@ -128,12 +128,12 @@ class Identifier:
             if found is not None:
                 return _by_cgroup(peer, started, found, self._processes.owner(peer.pid))
             if self._mode == "cgroup" or has_job_cgroups(self._cgroup_root):
-                raise IdentityError(f"process {peer.pid} of uid {peer.uid} is in no Slurm job's cgroup")
+                raise IdentityError(f"process {peer.pid} of uid {peer.uid} is not in the cgroup of a Slurm job")
         job_id, step_id = self._by_ancestry(peer)
         return JobProcess(peer.pid, peer.uid, started, job_id, step_id, "ancestry")
 
     def _by_ancestry(self, peer: Peer) -> tuple[int, str]:
-        """The outermost slurmstepd above the process: nothing that a job starts is above its own slurmstepd."""
+        """Return job and step of the outermost slurmstepd above the process: a job can start none above its own."""
         found = None
         child_stat = self._processes.stat(peer.pid)
         for _ in range(_MAX_ANCESTORS):
@@ -142,7 +142,7 @@ class Identifier:
                 break
             above_stat = self._processes.stat(above)
             if start_ticks(above_stat) > start_ticks(child_stat):
-                raise IdentityError(f"process {above}, above {peer.pid}, is a later one of the same number")
+                raise IdentityError(f"process {above}, above {peer.pid}, started later: the pid was reused")
             found = self._as_slurmstepd(above) or found
             child_stat = above_stat
         if found is None:
@@ -150,9 +150,9 @@ class Identifier:
         return found
 
     def _as_slurmstepd(self, pid: int) -> tuple[int, str] | None:
-        """Job and step, when that process is a slurmstepd: root's, and really executing that program.
+        """Return job and step if the process is a slurmstepd: owned by root, and executing that program.
 
-        A name alone proves nothing: a user may call a link to a setuid program so, and give it any title.
+        Its name alone proves nothing: a user can give a link to a setuid program this name, and any title.
         """
         if self._processes.owner(pid) != 0 or not self._processes.program(pid).startswith("slurmstepd"):
             return None
@@ -160,7 +160,7 @@ class Identifier:
 
 
 def slurm_cgroup(text: str) -> SlurmCgroup | None:
-    """The Slurm job that /proc/PID/cgroup names; None = none. Raises IdentityError when hierarchies name different jobs."""
+    """Return the Slurm job that /proc/PID/cgroup names, or None. Raises IdentityError when hierarchies name different jobs."""
     found = [named for line in text.splitlines() if (named := _line(line)) is not None]
     if not found:
         return None
@@ -190,7 +190,7 @@ def _line(line: str) -> SlurmCgroup | None:
 
 
 def _by_cgroup(peer: Peer, started: int, found: SlurmCgroup, owner: int) -> JobProcess:
-    """Its job, if it acts for the user who connected, and the job is that user's, where the path tells whose it is (v1)."""
+    """Return the job of a process. Raises IdentityError if it acts as another uid, or the path (v1 only) names another owner."""
     if owner != peer.uid:
         raise IdentityError(f"process {peer.pid} connected as uid {peer.uid}, and acts as {owner}")
     if found.uid is not None and found.uid != peer.uid:
@@ -199,10 +199,10 @@ def _by_cgroup(peer: Peer, started: int, found: SlurmCgroup, owner: int) -> JobP
 
 
 def stepd_job(title: str, sockets: Iterable[str]) -> tuple[int, str] | None:
-    """Job and step of a slurmstepd, by its title or by the socket that it listens on in slurmd's spool folder.
+    """Return job and step of a slurmstepd, from its title or from its socket in slurmd's spool folder.
 
-    The title has room for as many characters as the program was started with: "slurmstepd: [1.bat" is all that fits on
-    Debian, and of a longer job id not even the dot. Only a title with its closing bracket is whole.
+    The title has only as much room as the program's first arguments had: on Debian "slurmstepd: [1.bat", and for a longer job id
+    not even the dot. Only a title with its closing bracket is complete.
     """
     found = _TITLE.match(title)
     if found and found[3]:
@@ -215,6 +215,6 @@ def stepd_job(title: str, sockets: Iterable[str]) -> tuple[int, str] | None:
 
 
 def has_job_cgroups(root: Path) -> bool:
-    """Whether Slurm keeps its jobs in cgroups on this node, or did since it was booted."""
+    """Return True if Slurm keeps its jobs in cgroups on this node, or has done so since the boot."""
     v1 = (*root.glob("*/slurm"), *root.glob("*/slurm_*"))
     return bool(v1) or any(root.glob("*.slice/*slurmstepd.scope"))

@@ -1,4 +1,4 @@
-"""The little of /proc that tells what a process is."""
+"""The files of /proc that describe a process."""
 
 from __future__ import annotations
 
@@ -8,63 +8,63 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from nodeagent.identity.bounded_read import Aside
+from nodeagent.identity.bounded_read import BoundedReader
 
 _MAX_ENVIRONMENT_BYTES = 1 << 20
 _PIECE = 8192
-_SLURMS = re.compile(rb"(?<=\0)(SLURM_[A-Z0-9_]{1,64})=([^\0]*)")
+_SLURM_VARIABLE = re.compile(rb"(?<=\0)(SLURM_[A-Z0-9_]{1,64})=([^\0]*)")
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
 class Processes(Protocol):
-    """What the kernel knows of processes. Every call raises OSError when the process is gone."""
+    """The kernel's data on processes. Every call raises OSError when the process is gone."""
 
     def cgroup(self, pid: int) -> str:
-        """Its line per cgroup hierarchy."""
+        """Return a line for each cgroup hierarchy."""
         ...
 
     def stat(self, pid: int) -> str:
-        """Its line of numbers."""
+        """Return the line of numbers of /proc/PID/stat."""
         ...
 
     def owner(self, pid: int) -> int:
-        """Uid that it acts as."""
+        """Return the effective uid."""
         ...
 
     def program(self, pid: int) -> str:
-        """Base name of the file that it executes, as the kernel resolved it."""
+        """Return the base name of the executed file, as the kernel resolved it."""
         ...
 
     def title(self, pid: int) -> str:
-        """Its arguments, as it shows them now."""
+        """Return the first argument, as the process shows it now."""
         ...
 
     def listening(self, pid: int) -> tuple[str, ...]:
-        """Paths of Unix sockets that it holds open and that have a name."""
+        """Return the paths of the named Unix sockets that the process holds open."""
         ...
 
     def environment(self, pid: int) -> dict[str, str]:
-        """Of the environment that it was started with, what Slurm put there."""
+        """Return the SLURM_ variables of the environment with which the process was started."""
         ...
 
 
 class ProcFiles:
-    """Processes, read from /proc."""
+    """Reads the data from /proc."""
 
     def __init__(self, root: Path = Path("/proc")) -> None:
         self.root = root
-        self._aside = Aside()
+        self._bounded = BoundedReader()
 
     def cgroup(self, pid: int) -> str:
-        """/proc/PID/cgroup."""
+        """Read /proc/PID/cgroup."""
         return self._read(pid, "cgroup").decode(errors="replace")
 
     def stat(self, pid: int) -> str:
-        """/proc/PID/stat."""
+        """Read /proc/PID/stat."""
         return self._read(pid, "stat").decode(errors="replace")
 
     def owner(self, pid: int) -> int:
-        """Effective uid: the owner of its folder would be root for every process that may not be dumped."""
+        """Read the Uid line of /proc/PID/status: the owner of the folder is root for every process that may not be dumped."""
         text = self._read(pid, "status").decode(errors="replace")
         line = next((line for line in text.splitlines() if line.startswith("Uid:")), "")
         words = line.split()
@@ -73,15 +73,15 @@ class ProcFiles:
         return int(words[2])
 
     def program(self, pid: int) -> str:
-        """Of /proc/PID/exe."""
+        """Read the link /proc/PID/exe."""
         return Path(f"{self.root}/{pid}/exe").readlink().name.removesuffix(" (deleted)")
 
     def title(self, pid: int) -> str:
-        """/proc/PID/cmdline, up to the first zero byte."""
+        """Read /proc/PID/cmdline up to the first zero byte."""
         return self._read(pid, "cmdline").split(b"\0", 1)[0].decode(errors="replace")
 
     def listening(self, pid: int) -> tuple[str, ...]:
-        """Joins /proc/PID/fd with /proc/PID/net/unix."""
+        """Join /proc/PID/fd with /proc/PID/net/unix."""
         folder = self.root / str(pid) / "fd"
         inodes = {found[1] for entry in folder.iterdir() if (found := _SOCKET.fullmatch(_link(entry)))}
         lines = self._read(pid, "net/unix").decode(errors="replace").splitlines()[1:]
@@ -89,14 +89,16 @@ class ProcFiles:
         return tuple(words[7] for words in fields if len(words) == 8 and words[6] in inodes)
 
     def environment(self, pid: int) -> dict[str, str]:
-        """/proc/PID/environ; of a very long one the beginning. Raises TimeoutError when the process keeps it back;
-        NotReadError, one of these, when it has not been looked at."""
-        found = self._aside.call(self.owner(pid), lambda: self._slurms(pid))
+        """Read /proc/PID/environ, at most its first MiB.
+
+        Raises TimeoutError when the process delays the read, and its subclass ReadDeferredError when the read was not tried.
+        """
+        found = self._bounded.call(self.owner(pid), lambda: self._slurm_variables(pid))
         return {name.decode(): value.decode(errors="replace") for name, value in found}
 
-    def _slurms(self, pid: int) -> list[tuple[bytes, bytes]]:
+    def _slurm_variables(self, pid: int) -> list[tuple[bytes, bytes]]:
         with Path(f"{self.root}/{pid}/environ").open("rb") as file:
-            return _SLURMS.findall(b"\0" + file.read(_MAX_ENVIRONMENT_BYTES))
+            return _SLURM_VARIABLE.findall(b"\0" + file.read(_MAX_ENVIRONMENT_BYTES))
 
     def _read(self, pid: int, name: str) -> bytes:
         descriptor = os.open(f"{self.root}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)  # half the time of a file object
@@ -118,33 +120,33 @@ def _link(path: Path) -> str:
 
 
 def start_ticks(stat: str) -> int:
-    """When a process started, in clock ticks since boot: field 22. Its name, field 2, may hold blanks and brackets.
+    """Return the start time of a process, in clock ticks since boot (field 22).
 
-    Raises ValueError when the text is no such line.
+    Raises ValueError when the text is not a line of /proc/PID/stat.
     """
     return _number(stat, 22)
 
 
 def started_ns(ticks: int) -> int:
-    """That time on CLOCK_MONOTONIC, which, unlike the kernel's count, stands still while the machine sleeps."""
+    """Convert clock ticks since boot to CLOCK_MONOTONIC, which, unlike the ticks, does not advance while the machine sleeps."""
     slept_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return max(ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK") - slept_ns, 0)
 
 
 def parent(stat: str) -> int:
-    """Pid of the parent: field 4. Raises ValueError."""
+    """Return the pid of the parent (field 4). Raises ValueError."""
     return _number(stat, 4)
 
 
 def name(stat: str) -> str:
-    """What the process is called: field 2."""
+    """Return the name of the process (field 2)."""
     return stat.partition("(")[2].rpartition(")")[0]
 
 
 def masks(stat: str) -> tuple[int, int, int]:
-    """The signals 1 to 31, as bits from the lowest on, that it blocks (its first thread), ignores, and catches: fields 32 to 34.
+    """Return the masks of signals 1 to 31 that the process blocks (first thread), ignores and catches (fields 32 to 34).
 
-    Raises ValueError.
+    The lowest bit is signal 1. Raises ValueError.
     """
     words = stat.rpartition(")")[2].split(maxsplit=32)
     if len(words) < 32:
@@ -153,8 +155,8 @@ def masks(stat: str) -> tuple[int, int, int]:
 
 
 def used(stat: str) -> tuple[int, int]:
-    """CPU time of the process and of children that it waited for, in clock ticks (fields 14 to 17), and pages of memory
-    (field 24). Raises ValueError."""
+    """Return the CPU time of the process and of children that it waited for, in clock ticks (fields 14 to 17), and its pages of
+    memory (field 24). Raises ValueError."""
     words = _words(stat)
     return sum(map(int, words[11:15])), int(words[21])
 
@@ -164,7 +166,7 @@ def _number(stat: str, field: int) -> int:
 
 
 def _words(stat: str) -> list[str]:
-    """From field 3 on: field 2, the name, may hold blanks and brackets. Some to spare behind field 24 are not looked at."""
+    """Split the line from field 3 on: the name, field 2, may contain blanks and brackets. Fields after the 24th stay together."""
     words = stat.rpartition(")")[2].split(maxsplit=22)
     if len(words) < 22:
         raise ValueError("not a line of /proc/PID/stat")

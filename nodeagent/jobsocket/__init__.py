@@ -1,1 +1,3 @@
-"""The Unix socket where jobs report, and what is known of them. Imports `identity` and `wire`."""
+"""The socket on which jobs report: its listener, the limits on each user, and the registry of what jobs reported.
+Imports `identity` and `wire`.
+"""

@@ -1,4 +1,4 @@
-"""The place in the file system where the job socket is: made, locked, replaced when its agent is dead, taken away."""
+"""The path of the job socket: created, locked, replaced when the agent that listened there has died, and removed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _BACKLOG = 1024
 
 
 @dataclass(slots=True)
-class Door:
-    """The listening socket and its place in the file system.
+class ListeningSocket:
+    """The listening socket and its path.
 
-    Invariant: who holds the lock beside the socket is the one agent of that path; the kernel lets go of it when the agent dies.
+    Invariant: only the agent that holds the lock beside the socket listens at that path; the kernel releases the lock when the
+    agent dies.
     """
 
     path: Path
@@ -30,8 +31,8 @@ class Door:
     lock: int
 
     @classmethod
-    def open(cls, path: Path) -> Door:
-        """Make the folder if need be, replace the socket of a dead agent, listen. Raises SocketError."""
+    def open(cls, path: Path) -> ListeningSocket:
+        """Create the folder if it is missing, replace the socket of a dead agent, and listen. Raises SocketError."""
         _require_folder(path.parent)
         lock = _lock(path)
         try:
@@ -42,7 +43,7 @@ class Door:
             raise
 
     def close(self) -> None:
-        """Take the socket away; the lock's file stays, for it must not be removed while others may wait on it."""
+        """Remove the socket. The file of the lock stays: it must not be removed while another agent may wait for it."""
         with suppress(OSError):
             self.path.unlink()
         self.sock.close()
@@ -56,13 +57,13 @@ def _require_folder(folder: Path) -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        raise SocketError(f"{folder}: cannot be made: {error.strerror}; make it, or set job_socket") from error
+        raise SocketError(f"{folder}: cannot be created: {error.strerror}; create it, or set job_socket") from error
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise SocketError(f"{folder}: not a folder; remove it, or set job_socket")
+        raise SocketError(f"{folder}: is not a folder; remove it, or set job_socket")
     if found.st_uid not in {0, os.geteuid()} or found.st_mode & 0o022:
         raise SocketError(
-            f"{folder}: others could put a socket of theirs there; `chown root {folder} && chmod 755 {folder}`"
+            f"{folder}: other users could put their own socket there; `chown root {folder} && chmod 755 {folder}`"
         )
 
 
@@ -76,7 +77,7 @@ def _lock(path: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(lock)
-        raise SocketError(f"{path}: another agent listens there; end it first, or set job_socket") from None
+        raise SocketError(f"{path}: another agent listens there; stop it first, or set job_socket") from None
     return lock
 
 
@@ -84,7 +85,7 @@ def _remove_stale(path: Path) -> None:
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise SocketError(
-                f"{path}: there is a file of that name, and it is no socket; remove it, or set job_socket"
+                f"{path}: a file with this name exists, and it is not a socket; remove it, or set job_socket"
             )
         path.unlink()
 
@@ -93,7 +94,7 @@ def _listen(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     try:
         sock.bind(str(path))
-        path.chmod(SOCKET_MODE)  # nobody connects before listen()
+        path.chmod(SOCKET_MODE)  # no process can connect before listen()
         sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()

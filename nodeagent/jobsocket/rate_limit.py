@@ -1,8 +1,10 @@
-"""Limits on what jobs may ask of the agent. Pure: the time is told."""
+"""Limits on the connections and frames of each user. Pure: the caller gives the time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+from policies.serving.runtime.token_bucket import TokenBucket
 
 _CONNECTS_PER_S = 50.0
 _USER_FRAMES_PER_S = 1000.0
@@ -13,7 +15,7 @@ _FORGET_AFTER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is too much. See AgentSettings for the meaning of each."""
+    """Upper limits; AgentSettings describes each."""
 
     connections: int = 4096
     connections_per_user: int = 256
@@ -21,28 +23,9 @@ class Limits:
     frames_burst: int = 100
 
 
-class TokenBucket:
-    """At most `burst` at once and `per_s` a second for long."""
-
-    __slots__ = ("_at_s", "_burst", "_left", "_per_s")
-
-    def __init__(self, per_s: float, burst: float, now_s: float) -> None:
-        self._per_s, self._burst, self._left, self._at_s = per_s, burst, burst, now_s
-
-    def take(self, now_s: float, amount: float = 1.0) -> bool:
-        """Whether that much is left; then it is taken."""
-        left = self._left
-        if now_s > self._at_s:
-            left = min(self._burst, left + (now_s - self._at_s) * self._per_s)
-            self._at_s = now_s
-        taken = left >= amount
-        self._left = left - amount if taken else left
-        return taken
-
-
 @dataclass(slots=True)
 class _User:
-    """One user's share. Frames are charged by their size, for that is what reading them costs."""
+    """The share of one user. A frame costs tokens by its size, as the time to read it does."""
 
     connects: TokenBucket
     frames: TokenBucket
@@ -52,18 +35,18 @@ class _User:
 
 @dataclass(slots=True)
 class Admission:
-    """Who may connect, and who may go on sending.
+    """Decides which users may connect, and which may go on sending.
 
-    Invariant: what one user does takes nothing from another but places among `limits.connections`, and of these
-    at most `limits.connections_per_user`.
+    Invariant: a user takes nothing from another user except places among `limits.connections`, and of these at most
+    `limits.connections_per_user`.
     """
 
     limits: Limits
     connections: int = 0
     _users: dict[int, _User] = field(default_factory=dict)
 
-    def may_try(self, uid: int, now_s: float) -> str | None:
-        """Why a connection of this user is turned away before anybody looks at it; None = it is not."""
+    def refusal(self, uid: int, now_s: float) -> str | None:
+        """Return why a new connection of this user is refused before its process is identified; None = it is not."""
         user = self._user(uid, now_s)
         if self.connections >= self.limits.connections:
             return "too many connections"
@@ -74,25 +57,25 @@ class Admission:
         return None
 
     def opened(self, uid: int, now_s: float) -> None:
-        """A connection of this user was let in."""
+        """A connection of this user was accepted."""
         self.connections += 1
         self._user(uid, now_s).connections += 1
 
     def closed(self, uid: int, now_s: float) -> None:
-        """It is gone."""
+        """A connection of this user was closed."""
         self.connections -= 1
         self._user(uid, now_s).connections -= 1
 
     def may_send(self, uid: int, size: int, now_s: float) -> bool:
-        """Whether this user's processes together may send a frame of that size now."""
+        """Return True when the processes of this user, together, may send a frame of `size` bytes now."""
         return self._user(uid, now_s).frames.take(now_s, 1.0 + size // _BYTES_PER_TOKEN)
 
     def bucket(self, now_s: float) -> TokenBucket:
-        """The bucket of a new connection."""
+        """Return the bucket of a new connection."""
         return TokenBucket(self.limits.frames_per_s, self.limits.frames_burst, now_s)
 
-    def tidy(self, now_s: float) -> None:
-        """Forget users that have been away for long: their buckets are full again."""
+    def forget_idle_users(self, now_s: float) -> None:
+        """Forget users without a connection for a minute: their buckets are full again."""
         gone = [
             uid for uid, user in self._users.items() if not user.connections and now_s - user.seen_s > _FORGET_AFTER_S
         ]

@@ -1,1 +1,1 @@
-"""Checkpoints that the controller requests: all ranks of a job save at one step. Imports `jobsocket`, `identity`, `wire`."""
+"""Saves that the controller requests from jobs, and early rows of jobs with news. Imports `jobsocket` and `wire`."""

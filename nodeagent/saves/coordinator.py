@@ -1,7 +1,7 @@
-"""Saves that the controller asks for: every rank of the job here saves at one step boundary and stands still after it.
+"""Saves that the controller requests: every rank of the job on this node saves at the same step, and then pauses.
 
-Pure state beside Jobs: told of frames with their times, it posts frames and answers. A request is known by its id, which the
-controller makes up; whatever is repeated, reordered or lost, an id is carried out once.
+Pure state beside the registry of jobs: frames come with their times; requests to processes and answers go out through callables.
+Each request has an id, chosen by the controller. Whatever is repeated, reordered or lost, each id is carried out once.
 """
 
 from __future__ import annotations
@@ -12,41 +12,43 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from nodeagent.identity.peer import JobProcess
-from nodeagent.jobsocket.registry import Jobs, Trainer
+from nodeagent.jobsocket.registry import JobRegistry, TrainingProcess
 from nodeagent.wire.frames import Checkpoint, Frame, Saved
 from nodeagent.wire.guarded_rows import RowGuard
 from nodeagent.wire.reasons import Reason
 
 _REMEMBERED = 256
-_ASK_AGAIN_NS = 1_000_000_000
+_REPEAT_NS = 1_000_000_000
 _GONE_NS = 2_000_000_000
-"""A process whose connection is lost and that is not back within so long is gone: it dials again after a second."""
+"""A process without a connection for so long is gone: a live one connects again after a second."""
 _SETTLED_NS = 3_000_000_000
-"""Ranks that were there before the agent was started again are back within so long."""
+"""After a restart of the agent, all ranks are connected again within so long."""
 _GATHER_NS = 150_000_000
-"""When one rank says that it has not saved, others may know better why."""
-_MOST_NAMED = 8
-_MOST_RELEASED = 4
-"""What a process stands still for is among the newest."""
+"""After the first rank that could not save, the agent waits so long: another rank may give a better reason."""
+_MAX_NAMED = 8
+_MAX_RELEASED = 4
+"""The save for which a process is paused is among the newest."""
 _WORDS = {Reason.NO_CHECKPOINT: "has no checkpoint", Reason.TRAINED_ON: "has trained on since"}
-"""Of one rank, behind its name."""
+"""The rest of a sentence that begins with the name of a rank."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class SaveOrder:
-    """What the controller asks for."""
+class SaveRequest:
+    """The controller's request that a job saves."""
 
     id: str
     job_id: int
     restart: int
     within_s: float
+    """Time until the save must be complete."""
     still_s: float
+    """Longest pause of the ranks after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaveAnswer:
-    """What came of it. No problem: all ranks here have saved that step, and stand still."""
+    """The outcome of a request. Without a problem all ranks on this node have saved `step`, and are paused."""
 
     id: str
     problem: str = ""
@@ -54,184 +56,192 @@ class SaveAnswer:
     world_size: int = 0
     step: int = 0
     reason: Reason = Reason.UNSPECIFIED
-    """Of the problem."""
+    """Kind of the problem."""
 
 
-class Post(Protocol):
-    """Carries frames to jobs; False: it did not go out."""
+class JobRequests(Protocol):
+    """Sends requests to processes of jobs. The methods return False when the request could not be sent."""
 
     def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
-        """Asks a process to save and stand still."""
+        """Request that a process saves and pauses."""
         ...
 
     def request_go_on(self, connection: int, save_id: str) -> bool:
-        """Asks a process to train on."""
+        """Request that a process trains on."""
         ...
 
 
 @dataclass(slots=True)
 class _Rank:
-    """One process that has to save."""
+    """One process that must save."""
 
     rank: int
     world_size: int
     connection: int = 0
-    """That was asked; 0 = none yet."""
-    asked_ns: int = 0
+    """Connection on which the request was sent; 0 = not sent yet."""
+    requested_ns: int = 0
     lost_ns: int = 0
-    """Since when it is not connected; 0 = it is."""
-    told: Saved | None = None
+    """Time since which the process is not connected; 0 = it is."""
+    answer: Saved | None = None
 
 
 @dataclass(slots=True)
-class _Save:
-    """One save under way. Ranks by process: they may connect anew."""
+class _OpenSave:
+    """One save that is not over."""
 
-    order: SaveOrder
+    request: SaveRequest
     deadline_ns: int
     ranks: dict[tuple[int, int], _Rank] = field(default_factory=dict)
+    """Process → rank; a process may connect again."""
     failed_ns: int = 0
-    """When the first rank said that it has not saved; 0 = none has."""
+    """Time at which the first rank answered that it could not save; 0 = none has."""
 
 
-class Saves:
-    """Invariants: every order is answered once for each time that it was asked, within its time; there is one save of a job at
-    a time; ranks of a save that failed or was called off are told to go on, also those that connect anew."""
+class SaveCoordinator:
+    """Carries out the saves of all jobs of this node.
 
-    def __init__(self, jobs: Jobs, post: Post, answer: Callable[[SaveAnswer], None], now_ns: int) -> None:
-        """`jobs` is told of everything first."""
+    Invariants: every request is answered once for each time that it came, within its time; a job has one open save at a time; the
+    ranks of a save that failed or was called off are requested to train on, also those that connect again.
+    """
+
+    def __init__(
+        self, jobs: JobRegistry, requests: JobRequests, answer: Callable[[SaveAnswer], None], now_ns: int
+    ) -> None:
+        """`jobs` must receive every event before this listener."""
         self._jobs = jobs
-        self._post = post
+        self._requests = requests
         self._answer = answer
-        self._begun_ns = now_ns
-        self._open: dict[str, _Save] = {}
-        self._over: OrderedDict[str, tuple[SaveOrder, SaveAnswer]] = OrderedDict()
+        self._started_ns = now_ns
+        self._open: dict[str, _OpenSave] = {}
+        self._over: OrderedDict[str, tuple[SaveRequest, SaveAnswer]] = OrderedDict()
         self._called_off: OrderedDict[str, int] = OrderedDict()
-        """Id → job."""
+        """Id of the save → job."""
         self._guard = RowGuard("saves of jobs")
         self.ignored = 0
-        """Frames of jobs that answer what they were not asked."""
+        """Answers of jobs to requests that they were not sent."""
 
     @property
     def open(self) -> bool:
-        """There are saves under way: `tick` has to be called."""
+        """There are saves that are not over: `tick` must be called."""
         return bool(self._open)
 
-    # ---- by the controller
+    # ---- requests of the controller
 
-    def ask(self, order: SaveOrder, now_ns: int) -> None:
-        """Begin, or say again how it ended."""
-        if order.id in self._called_off:
-            self._answer(SaveAnswer(order.id, "it was called off", reason=Reason.CALLED_OFF))
+    def start(self, request: SaveRequest, now_ns: int) -> None:
+        """Begin a save, or repeat the answer if it is over."""
+        if request.id in self._called_off:
+            self._answer(SaveAnswer(request.id, "it was called off", reason=Reason.CALLED_OFF))
             return
-        known = self._open[order.id].order if order.id in self._open else self._over.get(order.id, (None,))[0]
-        if known is not None and (known.job_id, known.restart) != (order.job_id, order.restart):
-            problem = f"that id is of a save of job {known.job_id}, run {known.restart}"
-            self._answer(SaveAnswer(order.id, problem, reason=Reason.REFUSED))
-        elif order.id in self._over:
-            self._answer(self._again(self._over[order.id][1], order))
+        known = self._open[request.id].request if request.id in self._open else self._over.get(request.id, (None,))[0]
+        if known is not None and (known.job_id, known.restart) != (request.job_id, request.restart):
+            problem = f"this id belongs to a save of job {known.job_id}, run {known.restart}"
+            self._answer(SaveAnswer(request.id, problem, reason=Reason.REFUSED))
+        elif request.id in self._over:
+            self._answer(self._repeated(self._over[request.id][1], request))
         elif known is None:
-            for other in [save for save in self._open.values() if save.order.job_id == order.job_id]:
-                problem = f"{order.id} was asked for instead"
-                self._end(other, SaveAnswer(other.order.id, problem, reason=Reason.SUPERSEDED), go_on=False)
-            save = self._open[order.id] = _Save(order, now_ns + round(order.within_s * 1e9))
-            self._look(save, now_ns)
+            for other in [save for save in self._open.values() if save.request.job_id == request.job_id]:
+                problem = f"{request.id} was requested instead"
+                self._end(other, SaveAnswer(other.request.id, problem, reason=Reason.SUPERSEDED), go_on=False)
+            save = self._open[request.id] = _OpenSave(request, now_ns + round(request.within_s * 1e9))
+            self._advance(save, now_ns)
 
     def go_on(self, save_id: str, job_id: int, restart: int) -> None:
-        """The job is not stopped: also where that save was never asked for here, or is yet to be."""
+        """Call the save off, also if its request has not come here, or comes later."""
         _remember(self._called_off, save_id, job_id)
         save = self._open.get(save_id)
         if save is not None:
             self._end(save, SaveAnswer(save_id, "it was called off", reason=Reason.CALLED_OFF), go_on=False)
-        for trainer in self._jobs.trainers(job_id, restart):
-            if trainer.checkpoint is not None:
-                self._post.request_go_on(trainer.connection, save_id)
+        for process in self._jobs.training_processes(job_id, restart):
+            if process.checkpoint is not None:
+                self._requests.request_go_on(process.connection, save_id)
 
-    # ---- by jobs: a Listener
+    # ---- events of jobs: a Listener
 
     def opened(self, connection: int, process: JobProcess, now_ns: int) -> None:
-        """Nothing is known of it yet."""
+        """Do nothing: the process has not sent a frame."""
 
     def received(self, connection: int, frame: Frame, now_ns: int) -> None:
-        """An answer, or a process that says how it can come back."""
+        """Take an answer to a request, and the state of a process's checkpoints."""
         if isinstance(frame, Saved):
-            self._told(connection, frame, now_ns)
+            self._take_answer(connection, frame, now_ns)
         elif isinstance(frame, Checkpoint) and frame.saving:
             self._release(connection)
 
     def closed(self, connection: int, now_ns: int) -> None:
-        """`tick` sees whether it comes back."""
+        """Do nothing: `tick` notices when the process does not connect again."""
 
     def tick(self, now_ns: int) -> None:
-        """A few times a second while `open`."""
-        for _ in self._guard.each(list(self._open.values()), lambda save: self._look(save, now_ns)):
+        """Advance every open save. To be called a few times a second while `open`."""
+        for _ in self._guard.each(list(self._open.values()), lambda save: self._advance(save, now_ns)):
             pass
 
     # ---- inside
 
-    def _look(self, save: _Save, now_ns: int) -> None:
-        """Ask who has to be asked; end the save where it is known how it ends."""
-        order = save.order
-        trainers = self._jobs.trainers(order.job_id, order.restart)
-        settled = now_ns - self._begun_ns >= _SETTLED_NS
-        for trainer in trainers:
-            if (reason := self._ask_rank(save, trainer, now_ns)) is not None:
-                self._fail(save, reason, f"{_named([trainer.rank])} {_WORDS[reason]}")
+    def _advance(self, save: _OpenSave, now_ns: int) -> None:
+        """Send the requests that are due, and end the save if its outcome is known."""
+        request = save.request
+        processes = self._jobs.training_processes(request.job_id, request.restart)
+        settled = now_ns - self._started_ns >= _SETTLED_NS
+        for process in processes:
+            if (reason := self._request_rank(save, process, now_ns)) is not None:
+                self._fail(save, reason, f"{_named([process.rank])} {_WORDS[reason]}")
                 return
-        here = {trainer.key for trainer in trainers}
+        here = {process.key for process in processes}
         for key, rank in save.ranks.items():
             rank.lost_ns = 0 if key in here else rank.lost_ns or now_ns
         gone = [rank.rank for rank in save.ranks.values() if rank.lost_ns and now_ns - rank.lost_ns >= _GONE_NS]
         if save.failed_ns and now_ns - save.failed_ns >= _GATHER_NS:
             self._fail(save, Reason.RANK_FAILED, _why(save.ranks.values()))
         elif not save.ranks and settled:
-            self._fail(save, Reason.NO_TRAINERS, f"nobody of job {order.job_id} trains here")
+            self._fail(save, Reason.NO_TRAINERS, f"no process of job {request.job_id} trains on this node")
         elif gone:
             self._fail(save, Reason.RANKS_GONE, f"{_named(gone)} is gone")
         elif now_ns >= save.deadline_ns:
-            late = [rank.rank for rank in save.ranks.values() if rank.told is None]
-            self._fail(save, Reason.LATE, f"{_named(late)} did not save within {order.within_s:g} s")
+            late = [rank.rank for rank in save.ranks.values() if rank.answer is None]
+            self._fail(save, Reason.LATE, f"{_named(late)} did not save within {request.within_s:g} s")
         else:
             self._end_if_all(save, settled=settled)
 
-    def _ask_rank(self, save: _Save, trainer: Trainer, now_ns: int) -> Reason | None:
-        """Ask it where it is to be asked now; why it will not save, as far as the agent sees. What ends once it was asked says
-        so itself."""
-        rank, checkpoint = save.ranks.get(trainer.key), trainer.checkpoint
+    def _request_rank(self, save: _OpenSave, process: TrainingProcess, now_ns: int) -> Reason | None:
+        """Send the request to a process if that is due. Return why it will not save, as far as the agent knows.
+
+        A process whose training ends after the request answers that by itself.
+        """
+        rank, checkpoint = save.ranks.get(process.key), process.checkpoint
         if checkpoint is None or (rank is None and not checkpoint.open):
             return Reason.NO_CHECKPOINT
         if rank is None:
-            rank = save.ranks[trainer.key] = _Rank(checkpoint.rank, checkpoint.world_size)
-        if rank.told is not None:
-            return Reason.TRAINED_ON if rank.told.complete and not checkpoint.saving else None
-        anew = rank.connection != trainer.connection
-        if anew or now_ns - rank.asked_ns >= _ASK_AGAIN_NS:
-            rank.connection, rank.asked_ns = trainer.connection, now_ns
-            self._post.request_save(trainer.connection, save.order.id, save.order.still_s)
+            rank = save.ranks[process.key] = _Rank(checkpoint.rank, checkpoint.world_size)
+        if rank.answer is not None:
+            return Reason.TRAINED_ON if rank.answer.complete and not checkpoint.saving else None
+        reconnected = rank.connection != process.connection
+        if reconnected or now_ns - rank.requested_ns >= _REPEAT_NS:
+            rank.connection, rank.requested_ns = process.connection, now_ns
+            self._requests.request_save(process.connection, save.request.id, save.request.still_s)
         return None
 
-    def _told(self, connection: int, frame: Saved, now_ns: int) -> None:
+    def _take_answer(self, connection: int, frame: Saved, now_ns: int) -> None:
         save = self._open.get(frame.id)
         ranks = save.ranks.values() if save is not None else ()
         rank = next((rank for rank in ranks if rank.connection == connection), None)
         if save is None or rank is None:
             self.ignored += 1
             return
-        if rank.told is None or rank.told.complete:  # a save that was not complete does not become so
-            rank.told = frame
+        if rank.answer is None or rank.answer.complete:  # a save that was not complete does not become complete
+            rank.answer = frame
         if not frame.complete:
             save.failed_ns = save.failed_ns or now_ns
         else:
-            self._end_if_all(save, settled=now_ns - self._begun_ns >= _SETTLED_NS)
+            self._end_if_all(save, settled=now_ns - self._started_ns >= _SETTLED_NS)
 
-    def _end_if_all(self, save: _Save, *, settled: bool) -> None:
-        """Where all ranks have saved: those here, or, soon after the agent was started, those of the whole job."""
-        told = [rank.told for rank in save.ranks.values() if rank.told is not None and rank.told.complete]
-        if not told or len(told) < len(save.ranks):
+    def _end_if_all(self, save: _OpenSave, *, settled: bool) -> None:
+        """End the save if all ranks on this node have saved; soon after a start of the agent, if all of the whole job have."""
+        answers = [rank.answer for rank in save.ranks.values() if rank.answer is not None and rank.answer.complete]
+        if not answers or len(answers) < len(save.ranks):
             return
         ranks = tuple(sorted(rank.rank for rank in save.ranks.values()))
         worlds = {rank.world_size for rank in save.ranks.values()}
-        steps = {saved.step for saved in told}
+        steps = {saved.step for saved in answers}
         if len(set(ranks)) < len(ranks) or len(worlds) > 1:
             self._fail(
                 save, Reason.INCONSISTENT, f"processes here do not train together: {_named(ranks)} of {_listed(worlds)}"
@@ -239,41 +249,41 @@ class Saves:
         elif len(steps) > 1 or min(steps) < 0:
             self._fail(save, Reason.INCONSISTENT, f"ranks here saved at different steps: {_listed(steps)}")
         elif settled or len(ranks) == min(worlds):
-            self._end(save, SaveAnswer(save.order.id, "", ranks, min(worlds), min(steps)), go_on=False)
+            self._end(save, SaveAnswer(save.request.id, "", ranks, min(worlds), min(steps)), go_on=False)
 
-    def _fail(self, save: _Save, reason: Reason, problem: str) -> None:
-        self._end(save, SaveAnswer(save.order.id, problem, reason=reason), go_on=True)
+    def _fail(self, save: _OpenSave, reason: Reason, problem: str) -> None:
+        self._end(save, SaveAnswer(save.request.id, problem, reason=reason), go_on=True)
 
-    def _end(self, save: _Save, answer: SaveAnswer, *, go_on: bool) -> None:
-        del self._open[save.order.id]
-        _remember(self._over, save.order.id, (save.order, answer))
+    def _end(self, save: _OpenSave, answer: SaveAnswer, *, go_on: bool) -> None:
+        del self._open[save.request.id]
+        _remember(self._over, save.request.id, (save.request, answer))
         if go_on:
-            for trainer in self._jobs.trainers(save.order.job_id, save.order.restart):
-                if trainer.checkpoint is not None:
-                    self._post.request_go_on(trainer.connection, save.order.id)
+            for process in self._jobs.training_processes(save.request.job_id, save.request.restart):
+                if process.checkpoint is not None:
+                    self._requests.request_go_on(process.connection, save.request.id)
         self._answer(answer)
 
-    def _again(self, answer: SaveAnswer, order: SaveOrder) -> SaveAnswer:
-        """The same answer, as long as it is true."""
-        trainers = self._jobs.trainers(order.job_id, order.restart)
-        still = {one.checkpoint.rank for one in trainers if one.checkpoint is not None and one.checkpoint.saving}
-        if answer.problem or still >= set(answer.ranks):
+    def _repeated(self, answer: SaveAnswer, request: SaveRequest) -> SaveAnswer:
+        """Return the same answer as before if it is still true."""
+        processes = self._jobs.training_processes(request.job_id, request.restart)
+        saving = {one.checkpoint.rank for one in processes if one.checkpoint is not None and one.checkpoint.saving}
+        if answer.problem or saving >= set(answer.ranks):
             return answer
-        return SaveAnswer(order.id, "ranks have trained on since", reason=Reason.TRAINED_ON)
+        return SaveAnswer(request.id, "ranks have trained on since", reason=Reason.TRAINED_ON)
 
     def _release(self, connection: int) -> None:
-        """A process that saves or stands still, and may have missed that what it stands still for is over."""
+        """Let a process train on that may be paused for a save which is over, and has missed the request."""
         job = self._jobs.job_of(connection)
-        if job is None or any(save.order.job_id == job for save in self._open.values()):
+        if job is None or any(save.request.job_id == job for save in self._open.values()):
             return
-        failed = [order.id for order, answer in self._over.values() if order.job_id == job and answer.problem]
+        failed = [request.id for request, answer in self._over.values() if request.job_id == job and answer.problem]
         called_off = [save_id for save_id, of in self._called_off.items() if of == job]
-        for save_id in {*failed[-_MOST_RELEASED:], *called_off[-_MOST_RELEASED:]}:
-            self._post.request_go_on(connection, save_id)
+        for save_id in {*failed[-_MAX_RELEASED:], *called_off[-_MAX_RELEASED:]}:
+            self._requests.request_go_on(connection, save_id)
 
 
 def _remember(known: OrderedDict[str, _T], key: str, value: _T) -> None:
-    """The newest _REMEMBERED."""
+    """Keep the newest _REMEMBERED entries."""
     known[key] = value
     known.move_to_end(key)
     while len(known) > _REMEMBERED:
@@ -281,8 +291,10 @@ def _remember(known: OrderedDict[str, _T], key: str, value: _T) -> None:
 
 
 def _why(ranks: Iterable[_Rank]) -> str:
-    """The best of what ranks say: one that could not write itself knows why."""
-    failed = [(rank.rank, rank.told.problem) for rank in ranks if rank.told is not None and not rank.told.complete]
+    """Return the best reason of the ranks: the rank that could not write knows it."""
+    failed = [
+        (rank.rank, rank.answer.problem) for rank in ranks if rank.answer is not None and not rank.answer.complete
+    ]
     rank, problem = min(failed, key=lambda item: (not item[1].startswith("could not"), item))
     return f"{_named([rank])}: {problem}"
 
@@ -291,8 +303,8 @@ def _named(ranks: Iterable[int]) -> str:
     found = sorted(ranks)
     if found in ([], [-1]):
         return "the process that trains"
-    more = ", ..." if len(found) > _MOST_NAMED else ""
-    return f"rank{'s' * (len(found) > 1)} {', '.join(map(str, found[:_MOST_NAMED]))}{more}"
+    more = ", ..." if len(found) > _MAX_NAMED else ""
+    return f"rank{'s' * (len(found) > 1)} {', '.join(map(str, found[:_MAX_NAMED]))}{more}"
 
 
 def _listed(numbers: Iterable[int]) -> str:

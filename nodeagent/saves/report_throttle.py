@@ -1,17 +1,19 @@
-"""Jobs whose rows are wanted before the agent's next report. Pure: the time is told."""
+"""Limits how often the rows of jobs go out before the next report. Pure: the caller gives the time."""
 
 from __future__ import annotations
 
-from nodeagent.jobsocket.rate_limit import TokenBucket
+from policies.serving.runtime.token_bucket import TokenBucket
 
 _PER_S = 1.0
 _BURST = 4.0
 _FORGET_AFTER_S = 60.0
 
 
-class Haste:
-    """Invariant: what a job does costs at most _BURST rows at once, and _PER_S a second for long; a row that has to wait is
-    not forgotten."""
+class ReportThrottle:
+    """The jobs whose rows are to go out early.
+
+    Invariant: a job causes at most _BURST early rows at once and _PER_S a second for long; a row that must wait is not lost.
+    """
 
     def __init__(self) -> None:
         self._wanted: dict[int, None] = {}
@@ -19,19 +21,19 @@ class Haste:
 
     @property
     def waiting(self) -> bool:
-        """Some are wanted."""
+        """Some rows are due, now or later."""
         return bool(self._wanted)
 
     def want(self, job_id: int) -> None:
-        """There is news of that job."""
+        """The row of this job is to go out early."""
         self._wanted[job_id] = None
 
     def take(self, now_s: float) -> list[int]:
-        """Those that may be told now, which are wanted no longer."""
+        """Return the jobs whose rows may go out now, and remove them."""
         due = [job_id for job_id in self._wanted if self._may(job_id, now_s)]
         for job_id in due:
             del self._wanted[job_id]
-        self._tidy(now_s)
+        self._forget_idle(now_s)
         return due
 
     def _may(self, job_id: int, now_s: float) -> bool:
@@ -39,8 +41,8 @@ class Haste:
         self._buckets[job_id] = bucket, now_s
         return bucket.take(now_s)
 
-    def _tidy(self, now_s: float) -> None:
-        """Buckets that have been left alone for so long are full again."""
+    def _forget_idle(self, now_s: float) -> None:
+        """Forget buckets that were not used for a minute: they are full again."""
         for job_id, (_bucket, used_s) in list(self._buckets.items()):
             if now_s - used_s > _FORGET_AFTER_S:
                 del self._buckets[job_id]

@@ -1,3 +1,3 @@
-"""What the kernel and the devices say of the node: GPUs, network interfaces, Slurm jobs, topology. Imports `jobsocket`,
-`identity`, `wire`.
+"""Measurements of the node by the kernel and the devices: GPUs, network interfaces, Slurm jobs, topology.
+Imports `jobsocket`, `identity` and `wire`.
 """

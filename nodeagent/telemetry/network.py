@@ -1,4 +1,4 @@
-"""Traffic of network interfaces and InfiniBand ports: counters in /sys, told as rates between two readings."""
+"""Traffic of network interfaces and InfiniBand ports: rates between two readings of the counters in /sys."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nodeagent.wire.report import NicReading
 _LOOPBACK = 772  # ARPHRD_LOOPBACK
 _WORD_BYTES = 4  # port_rcv_data and port_xmit_data count in words of 4 bytes, by the InfiniBand specification
 _NARROW = 2**32
-_FASTER_THAN_TOLD = 1.25
-"""A link may carry a little more than its speed within one reading: bursts, and clocks that differ."""
+_SPEED_MARGIN = 1.25
+"""A link may carry a little more than its speed between two readings: bursts, and clocks that differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One interface or port, and where its files are."""
+    """One interface or port, and the folder of its files."""
 
     name: str
     kind: Literal["ethernet", "infiniband"]
@@ -28,21 +28,21 @@ class Interface:
 
     @property
     def speed_bits_per_s(self) -> int | None:
-        """Now: links are negotiated anew."""
+        """The present speed: links can be renegotiated."""
         if self.kind == "infiniband":
             return sysfs.infiniband_bits_per_s(self.folder)
         return sysfs.ethernet_bits_per_s(self.folder)
 
     @property
     def numa_node(self) -> int | None:
-        """Of the card that it is on."""
+        """NUMA node of its card."""
         card = self.folder.parent.parent if self.kind == "infiniband" else self.folder
         return sysfs.numa_node(card / "device")
 
 
 @dataclass(frozen=True, slots=True)
 class _Counters:
-    """One reading. `identity` changes when the interface was made anew, and its counters began at 0."""
+    """One reading. `identity` changes when the interface was created again and its counters began at 0."""
 
     time_ns: int
     identity: int | None
@@ -51,10 +51,10 @@ class _Counters:
 
 
 class NicCounters:
-    """Rates of every interface since the reading before.
+    """Rates of every interface since the last reading.
 
-    Invariant: a rate is told only where both readings are of the same counter; a counter that fell is taken for one that
-    wrapped only if the link could have carried that much.
+    Invariant: there is a rate only if both readings are of the same counter; a counter that fell counts as wrapped only if the
+    link could have carried that much.
     """
 
     def __init__(self, wanted: Sequence[str] = (), root: Path = Path("/sys")) -> None:
@@ -63,7 +63,7 @@ class NicCounters:
         self._before: dict[str, _Counters] = {}
 
     def read(self, now_ns: int) -> tuple[NicReading, ...]:
-        """A row per interface that is there; the first reading of each has no rates."""
+        """Return a row for each present interface; its first row has no rates."""
         found = interfaces(self._root, self._wanted)
         now = {interface.name: _read(interface, now_ns) for interface in found}
         rows = tuple(_row(interface, self._before.get(interface.name), now[interface.name]) for interface in found)
@@ -72,9 +72,9 @@ class NicCounters:
 
 
 def interfaces(root: Path, wanted: Sequence[str] = ()) -> list[Interface]:
-    """Those whose name matches one of `wanted`; without any, those with hardware, or else all but loopback and bridges."""
+    """Return the interfaces that match `wanted`; if it is empty, those with hardware, or else all but loopback and bridges."""
     ethernet = [Interface(folder.name, "ethernet", folder) for folder in sysfs.folders(root / "class/net")]
-    # Slaves of a bond are counted, not the bond; /sys/class/net also holds the plain file bonding_masters.
+    # The slaves of a bond are counted, not the bond; /sys/class/net also contains the plain file bonding_masters.
     ethernet = [nic for nic in ethernet if (nic.folder / "statistics").is_dir() and not _is_sum(nic.folder)]
     ports = [
         Interface(f"{card.name}/{port.name}", "infiniband", port)
@@ -88,7 +88,7 @@ def interfaces(root: Path, wanted: Sequence[str] = ()) -> list[Interface]:
 
 
 def _is_sum(folder: Path) -> bool:
-    """Loopback, and what only adds up others."""
+    """Return True for loopback, and for interfaces that add up others."""
     return sysfs.number(folder / "type") == _LOOPBACK or any(
         (folder / inner).exists() for inner in ("bridge", "bonding")
     )
@@ -123,9 +123,9 @@ def _row(interface: Interface, before: _Counters | None, now: _Counters) -> NicR
 def rate(
     before: int | None, now: int | None, interval_s: float, speed_bits_per_s: int | None, narrow: int = _NARROW
 ) -> float | None:
-    """Bytes per second between two values of a counter; None = cannot be told.
+    """Return the bytes per second between two values of a counter; None = not known.
 
-    `narrow` is where a narrow counter wraps. Counters of 64 bits do not wrap in the life of a machine.
+    A narrow counter wraps at `narrow`. Counters of 64 bits do not wrap in the life of a machine.
     """
     if before is None or now is None or interval_s <= 0:
         return None
@@ -134,7 +134,7 @@ def rate(
     if before >= narrow or speed_bits_per_s is None:
         return None
     wrapped = (now + narrow - before) / interval_s
-    return wrapped if wrapped * 8 <= speed_bits_per_s * _FASTER_THAN_TOLD else None
+    return wrapped if wrapped * 8 <= speed_bits_per_s * _SPEED_MARGIN else None
 
 
 def _up(interface: Interface) -> bool | None:

@@ -1,7 +1,7 @@
-"""Reading the GPUs without ever waiting for the driver: a child process does it, under a deadline.
+"""Reads the GPUs in a child process, under a deadline: the agent never waits for the driver.
 
-Invariant: there is at most one child. One that hangs, dies or talks nonsense is ended, and another started after a pause
-that grows; as long as an ended one is still in the driver's hands (no signal reaches it there), no other is started.
+Invariant: there is at most one child. A child that hangs, dies or writes nonsense is killed, and another is started after a pause
+that grows; while a killed child is still inside the driver, where no signal reaches it, no other is started.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Protocol
 import structlog
 
 from nodeagent.errors import TelemetryError
-from nodeagent.telemetry.nvml_rows import parse_answer, parse_gpus
+from nodeagent.telemetry.nvml_rows import parse_gpus, parse_greeting
 from nodeagent.wire.report import GpuReading
+from policies.serving.runtime.backoff import Backoff, Retries
 
 log = structlog.get_logger(__name__)
 
@@ -26,10 +27,9 @@ CHILD = (sys.executable, "-P", "-m", "nodeagent.telemetry.nvml_worker")
 _LINE_LIMIT = 4 * 1024 * 1024
 _START_DEADLINE_S = 30.0
 """nvmlInit takes seconds on nodes with many GPUs and no persistence daemon."""
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
+_PAUSES = Backoff(first_s=1.0, longest_s=60.0)
 _ABSENT_PAUSE_S = 600.0
-"""A driver may be loaded after the agent has started."""
+"""A driver may be loaded after the start of the agent."""
 _CLOSE_WITHIN_S = 2.0
 
 
@@ -38,33 +38,33 @@ class GpuReader(Protocol):
 
     @property
     def absent(self) -> str:
-        """Why there are no GPUs to read; empty = there are, or it is not known yet."""
+        """The reason why no GPUs can be read; empty = they can, or this is not known yet."""
         ...
 
     async def read(self) -> tuple[GpuReading, ...] | None:
-        """A row per GPU; None = nothing can be told now. Never raises, never takes longer than its deadline."""
+        """Return a row for each GPU; None = no reading now. Never raises, and never takes longer than its deadline."""
         ...
 
     async def close(self) -> None:
-        """End what was started for it."""
+        """End the processes that the reader has started."""
         ...
 
 
 class NoGpus:
-    """Where GPUs are not to be read."""
+    """The reader for `gpus = "off"`."""
 
     absent = "switched off"
 
     async def read(self) -> tuple[GpuReading, ...] | None:
-        """Nothing."""
+        """Return None."""
         return None
 
     async def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing."""
 
 
 class NvmlReader:
-    """NVML, in a child process that can be killed."""
+    """Reads GPUs through NVML in a child process that can be killed."""
 
     def __init__(
         self,
@@ -75,20 +75,24 @@ class NvmlReader:
         start_deadline_s: float = _START_DEADLINE_S,
     ) -> None:
         self.absent = ""
-        self.failures = 0
-        """Children in a row that had to be ended, or died."""
         self._deadline_s = deadline_s
         self._start_deadline_s = start_deadline_s
         self._argv = tuple(child)
         self._clock = clock
         self._child: Process | None = None
-        """Has said that it is ready."""
+        """The child, once it has reported that it is ready."""
         self._starting: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[int] | None = None
         self._not_before_s = 0.0
+        self._retries = Retries(_PAUSES)
+
+    @property
+    def failures(self) -> int:
+        """Number of children in a row that died or were killed."""
+        return self._retries.failures
 
     async def read(self) -> tuple[GpuReading, ...] | None:
-        """Within the deadline: a row per GPU, or None."""
+        """Return a row for each GPU, or None, within the deadline."""
         deadline_s = self._clock() + self._deadline_s
         child = await self._ready_child()
         if child is None:
@@ -97,18 +101,18 @@ class NvmlReader:
             async with asyncio.timeout(max(0.0, deadline_s - self._clock())):
                 assert child.stdin is not None and child.stdout is not None, "both are pipes"
                 child.stdin.write(b"read\n")
-                answer = parse_gpus(parse_answer(await child.stdout.readline()))
+                gpus = parse_gpus(await child.stdout.readline())
         except TimeoutError:
             self._fail(child, f"no answer within {self._deadline_s:g} s")
         except (TelemetryError, OSError, ValueError) as error:  # ValueError: a line beyond every limit
             self._fail(child, str(error))
         else:
-            self.failures = 0
-            return answer
+            self._retries.reset()
+            return gpus
         return None
 
     async def close(self) -> None:
-        """End the child; one that the driver holds is left to die by itself."""
+        """Kill the child. One that is inside the driver ends later, by itself."""
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
@@ -119,7 +123,7 @@ class NvmlReader:
             self._ending.cancel()
 
     async def _ready_child(self) -> Process | None:
-        """The child, started if it is time; None while it is not ready."""
+        """Return the child, started if its pause is over; None while it is not ready."""
         if self._child is not None:
             return self._child
         if self._ending is not None and not self._ending.done():
@@ -142,7 +146,7 @@ class NvmlReader:
         try:
             async with asyncio.timeout(self._start_deadline_s):
                 assert child.stdout is not None, "a pipe"
-                answer = parse_answer(await child.stdout.readline())
+                absent = parse_greeting(await child.stdout.readline())
         except TimeoutError:
             self._fail(child, f"not ready within {self._start_deadline_s:g} s")
         except (TelemetryError, OSError, ValueError) as error:
@@ -151,16 +155,16 @@ class NvmlReader:
             self._end(child)
             raise
         else:
-            self._greeted(child, answer.get("absent"))
+            self._greeted(child, absent)
 
-    def _greeted(self, child: Process, absent: object) -> None:
+    def _greeted(self, child: Process, absent: str | None) -> None:
         if absent is None:
             self.absent = ""
             self._child = child
             return
         if not self.absent:  # once
-            log.info("no_gpus", reason=str(absent))
-        self.absent = str(absent) or "no reason given"
+            log.info("no_gpus", reason=absent)
+        self.absent = absent or "no reason given"
         self._not_before_s = self._clock() + _ABSENT_PAUSE_S
         self._end(child)
 
@@ -169,8 +173,7 @@ class NvmlReader:
         self._put_off(problem)
 
     def _put_off(self, problem: str) -> None:
-        self.failures += 1
-        pause_s = min(_FIRST_PAUSE_S * 2 ** min(self.failures - 1, 10), _LONGEST_PAUSE_S)
+        pause_s = self._retries.next_s()
         self._not_before_s = self._clock() + pause_s
         log.warning("gpu_child_failed", problem=problem, failures=self.failures, again_in_s=pause_s)
 

@@ -1,7 +1,7 @@
-"""Reads the GPUs through NVML in a process of its own: a driver that hangs takes this process, and not the agent.
+"""Reads the GPUs through NVML in a process of its own: a driver that hangs blocks this process, and not the agent.
 
-Line by line on standard input and output: {"ready": COUNT} or {"absent": WHY} at the start; for every line "read" one
-{"gpus": [...]} whose rows have the fields of report.GpuReading. What NVML does not tell is null. Ends with its standard input.
+It writes one line {"ready": COUNT} or {"absent": WHY} at the start, and for every line "read" on standard input one line
+{"gpus": [...]} whose rows have the fields of report.GpuReading. A value that NVML does not give is null. It ends with its input.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KIB = 1024
 
 
 def main() -> int:
-    """Answer until standard input ends."""
+    """Answer requests until standard input ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         pynvml.nvmlInit()
@@ -45,8 +45,8 @@ def _say(answer: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _ask(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What NVML answers; None where this GPU, driver or library does not tell."""
+def _optional(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of NVML; None = this GPU, driver or library does not give it."""
     try:
         return function(*arguments)
     except pynvml.NVMLError:
@@ -54,14 +54,14 @@ def _ask(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _call(name: str, *arguments: Any) -> Any:
-    """As `_ask`, for functions that older libraries do not have."""
+    """Call `_optional` with a function that older libraries may not have."""
     function = getattr(pynvml, name, None)
-    return None if function is None else _ask(function, *arguments)
+    return None if function is None else _optional(function, *arguments)
 
 
 def _gpu(position: int, seen_us: dict[int, int]) -> dict[str, Any] | None:
-    """One row; None for a GPU that has fallen off the bus."""
-    handle = _ask(pynvml.nvmlDeviceGetHandleByIndex, position)
+    """Return the row of a GPU; None if it has fallen off the bus."""
+    handle = _optional(pynvml.nvmlDeviceGetHandleByIndex, position)
     if handle is None:
         return None
     minor = _call("nvmlDeviceGetMinorNumber", handle)
@@ -92,20 +92,20 @@ def _gpu(position: int, seen_us: dict[int, int]) -> dict[str, Any] | None:
 
 
 def _sysfs_address(bus_id: str | bytes) -> str:
-    """00000000:3B:00.0 → 0000:3b:00.0."""
+    """Convert 00000000:3B:00.0 to 0000:3b:00.0."""
     text = bus_id.decode() if isinstance(bus_id, bytes) else bus_id
     domain, _, rest = text.lower().partition(":")
     return f"{domain[-4:]}:{rest}"
 
 
 def _pcie(handle: Any, counter: int) -> int | None:
-    """KB/s over 20 ms, by the library's own words."""
+    """Return bytes/s; the library measures KB/s over 20 ms."""
     kilobytes = _call("nvmlDeviceGetPcieThroughput", handle, counter)
     return None if kilobytes is None else kilobytes * 1000
 
 
 def _nvlink(handle: Any) -> tuple[int | None, int | None]:
-    """Data sent and received over all links, in KiB counters."""
+    """Return the bytes sent and received over all links since the driver was loaded; the counters are in KiB."""
     names = "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX"
     if not all(hasattr(pynvml, name) for name in names):
         return None, None
@@ -117,7 +117,7 @@ def _nvlink(handle: Any) -> tuple[int | None, int | None]:
 
 
 def _sm_percent(handle: Any, position: int, seen_us: dict[int, int]) -> float | None:
-    """Mean share of multiprocessors since the reading before, each process's own added up."""
+    """Return the mean use of the multiprocessors since the last reading, added up over the processes."""
     samples = _call("nvmlDeviceGetProcessUtilization", handle, seen_us.get(position, 0))
     if not samples:
         return None
@@ -129,7 +129,7 @@ def _sm_percent(handle: Any, position: int, seen_us: dict[int, int]) -> float | 
 
 
 def _processes(handle: Any) -> list[dict[str, Any]] | None:
-    """Processes with a context: compute and graphics. None = the driver does not tell either."""
+    """Return the processes with a compute or graphics context. None = the driver lists neither."""
     found: dict[int, int | None] = {}
     known = False
     for name in ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetComputeRunningProcesses"):
@@ -150,7 +150,7 @@ def _mig(handle: Any) -> list[dict[str, Any]]:
 def _mig_handles(handle: Any) -> Iterable[Any]:
     for position in range(_call("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
         instance = _call("nvmlDeviceGetMigDeviceHandleByIndex", handle, position)
-        if instance is not None:  # places without an instance are errors
+        if instance is not None:  # positions without an instance are errors
             yield instance
 
 

@@ -1,4 +1,4 @@
-"""One reading of the node: joins what jobs told with what the kernel and the devices tell."""
+"""Samples of the node: the reports of jobs, joined with measurements of the kernel and the devices."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from nodeagent.identity.cgroup import JobCgroups
-from nodeagent.jobsocket.registry import Jobs
+from nodeagent.jobsocket.registry import JobRegistry
 from nodeagent.telemetry.network import NicCounters
 from nodeagent.telemetry.nvml import GpuReader
-from nodeagent.telemetry.slurm_jobs import NodeJob, NodeJobs, idle_gpus, with_jobs
+from nodeagent.telemetry.slurm_jobs import SlurmJob, SlurmJobs, idle_gpus, with_jobs
 from nodeagent.wire.guarded_rows import RowGuard
 from nodeagent.wire.report import GpuReading, JobReport, NicReading
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What was measured at one moment."""
+class NodeSample:
+    """The measurements of one moment."""
 
     monotonic_ns: int
     jobs: tuple[JobReport, ...]
@@ -25,52 +25,55 @@ class Reading:
 
 
 @dataclass(slots=True)
-class Meter:
-    """Reads everything. Invariant: each job that the kernel shows here, or that reports, has one row, with its true id and user."""
+class Sampler:
+    """Takes samples of the whole node.
 
-    jobs: Jobs
+    Invariant: each job that the kernel shows on this node, or that reports, has one row, with its true id and user.
+    """
+
+    jobs: JobRegistry
     cgroups: JobCgroups
-    node_jobs: NodeJobs
+    slurm_jobs: SlurmJobs
     gpus: GpuReader
     nics: NicCounters
     _first_seen_ns: dict[tuple[int, int], int] = field(default_factory=dict)
-    """When a job (id, restart) that never reported was seen first."""
+    """Job and restart → time at which a job that has not reported was first seen."""
     _guard: RowGuard = field(default_factory=lambda: RowGuard("measurements of jobs"))
 
-    def read(self, gpus: tuple[GpuReading, ...] | None, now_ns: int) -> Reading:
-        """`gpus` is what the reader of the GPUs has just told."""
-        node_jobs = self.node_jobs.read(self.jobs.processes())
-        owned = None if gpus is None else with_jobs(gpus, node_jobs)
-        rows = self._rows(node_jobs, now_ns)
-        made = self._guard.each(rows, lambda row: self._measured(row, node_jobs.get(row.job_id), owned))
+    def sample(self, gpus: tuple[GpuReading, ...] | None, now_ns: int) -> NodeSample:
+        """Take a sample; `gpus` is the present reading of the GPUs."""
+        slurm_jobs = self.slurm_jobs.read(self.jobs.processes())
+        owned = None if gpus is None else with_jobs(gpus, slurm_jobs)
+        rows = self._rows(slurm_jobs, now_ns)
+        made = self._guard.each(rows, lambda row: self._measured(row, slurm_jobs.get(row.job_id), owned))
         measured = tuple(row for _, row in made)
-        return Reading(now_ns, measured, owned, self.nics.read(now_ns))
+        return NodeSample(now_ns, measured, owned, self.nics.read(now_ns))
 
-    def _rows(self, node_jobs: dict[int, NodeJob], now_ns: int) -> Iterable[JobReport]:
-        told = {row.job_id: row for row in self.jobs.snapshot(now_ns)}
-        for job_id, row in list(told.items()):
-            job = node_jobs.get(job_id)
+    def _rows(self, slurm_jobs: dict[int, SlurmJob], now_ns: int) -> Iterable[JobReport]:
+        reported = {row.job_id: row for row in self.jobs.snapshot(now_ns)}
+        for job_id, row in list(reported.items()):
+            job = slurm_jobs.get(job_id)
             over = self.jobs.is_contained(job_id) if job is None else job.restart > row.restart
-            # Nothing of that run is left on the node; or it is another user's process in the job's cgroup that speaks.
+            # The run has left the node; or the row is from a process of another user in the cgroup of the job.
             if (row.num_connected == 0 and over) or (job is not None and job.uid != row.uid):
                 self.jobs.forget(job_id)
-                del told[job_id]
-        silent = [job for job_id, job in node_jobs.items() if job_id not in told]
+                del reported[job_id]
+        silent = [job for job_id, job in slurm_jobs.items() if job_id not in reported]
         self._first_seen_ns = {
             (job.job_id, job.restart): self._first_seen_ns.get((job.job_id, job.restart), now_ns) for job in silent
         }
-        rows = (*told.values(), *(_silent(job, self._first_seen_ns[job.job_id, job.restart]) for job in silent))
+        rows = (*reported.values(), *(_silent(job, self._first_seen_ns[job.job_id, job.restart]) for job in silent))
         return sorted(rows, key=lambda row: row.job_id)
 
-    def _measured(self, row: JobReport, job: NodeJob | None, gpus: tuple[GpuReading, ...] | None) -> JobReport:
+    def _measured(self, row: JobReport, job: SlurmJob | None, gpus: tuple[GpuReading, ...] | None) -> JobReport:
         if job is None:
             return row
         usage = self.cgroups.usage(job.folders, job.pids)
         return replace(row, usage=usage, gpus=job.gpus, idle_gpus=idle_gpus(job, gpus), usr1=job.usr1)
 
 
-def _silent(job: NodeJob, first_seen_ns: int) -> JobReport:
-    """A job of which no process reports."""
+def _silent(job: SlurmJob, first_seen_ns: int) -> JobReport:
+    """Return the row of a job of which no process reports."""
     return JobReport(
         job_id=job.job_id,
         uid=job.uid,

@@ -1,4 +1,4 @@
-"""What SIGUSR1 would do to a job: who catches it, and whom it would end."""
+"""The effect of SIGUSR1 on a job: how many processes would catch it, and how many it would end."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _BIT = 1 << (signal.SIGUSR1 - 1)
 _STEPD = "slurmstepd"
 _BATCH = "batch"
 _EXTERN = "extern"
-"""Holds no process that Slurm asks on behalf of the job."""
-_MOST = 2048
-"""Processes that are looked at: more would hold everybody else up."""
+"""The extern step has no process to which Slurm sends signals of the job."""
+_MAX_PROCESSES = 2048
+"""Maximum number of processes that are read: more would delay all other jobs."""
 
 
-def usr1(processes: Processes, steps: Mapping[str, Collection[int]]) -> Usr1Report | None:
-    """By what the kernel knows of the processes, by step. None: very many.
+def usr1_effect(processes: Processes, steps: Mapping[str, Collection[int]]) -> Usr1Report | None:
+    """Return the effect, from the signal masks of the processes of each step; None = there are very many.
 
-    `scancel --signal --full` reaches those that slurmstepd itself has started, and all of the batch script's own process group
-    (seen with Slurm's proctrack/cgroup). A helper of a batch script that is ended does not end the job: its shell goes on. srun
-    holds the signal back, and passes it on to its tasks.
+    `scancel --signal --full` reaches the processes that slurmstepd itself has started, and all of the batch script's process
+    group (observed with Slurm's proctrack/cgroup). The end of a child of the batch script does not end the job: its shell
+    continues. srun does not react to the signal itself, and passes it on to its tasks.
     """
-    if sum(map(len, steps.values())) > _MOST:
+    if sum(map(len, steps.values())) > _MAX_PROCESSES:
         return None
     stepds: dict[int, bool] = {}
     caught = fatal = 0
@@ -41,7 +41,7 @@ def usr1(processes: Processes, steps: Mapping[str, Collection[int]]) -> Usr1Repo
 
 
 def _started_by_slurm(processes: Processes, stat: str, stepds: dict[int, bool]) -> bool:
-    """A fork of slurmstepd that has not become the user's program yet is none."""
+    """Return True for a child of slurmstepd. Its fork that does not execute the user's program yet does not count."""
     if name(stat).startswith(_STEPD):
         return False
     above = parent(stat)

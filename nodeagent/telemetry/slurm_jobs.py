@@ -1,4 +1,4 @@
-"""The Slurm jobs of this node by kernel facts: also those whose processes never report."""
+"""The Slurm jobs of this node by kernel facts, including those whose processes never report."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from nodeagent.identity.bounded_read import NotReadError
+from nodeagent.identity.bounded_read import ReadDeferredError
 from nodeagent.identity.cgroup import Folders, JobCgroups
 from nodeagent.identity.peer import JobProcess
 from nodeagent.identity.procfs import Processes
 from nodeagent.telemetry import sysfs
-from nodeagent.telemetry.signal_disposition import usr1
+from nodeagent.telemetry.signal_disposition import usr1_effect
 from nodeagent.wire.guarded_rows import RowGuard
 from nodeagent.wire.report import GpuProcess, GpuReading, Usr1Report
 
 _MAX_GPUS = 1024
 _MAX_DIGITS = 7
-_LOOK_AT = 4
-"""Processes of a step that are looked at for what Slurm started it with: a user may have made thousands."""
-_LOOKS = 3
+_MAX_PIDS = 4
+"""Processes of a step whose environment is read: a user may have started thousands."""
+_TRIES = 3
 _READS = 64
 """Environments that are read in one turn; more wait for the next. A node starts fewer steps in one interval."""
 _BATCH = "batch"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeJob:
-    """One job that has processes here."""
+class SlurmJob:
+    """One job that has processes on this node."""
 
     job_id: int
     uid: int
     restart: int
     folders: Folders
-    """Empty where Slurm makes no cgroups."""
+    """Empty = Slurm creates no cgroups."""
     pids: frozenset[int]
     gpus: tuple[int, ...] | None
-    """Indices of GPUs that Slurm gave it here; None = not known."""
+    """Indices of the GPUs of this node that Slurm gave to the job; None = not known."""
     usr1: Usr1Report | None = None
     """None = not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """What slurmstepd started a step's first process with."""
+    """The start conditions of a step's first process, from slurmstepd."""
 
     uid: int
     restart: int
@@ -51,26 +51,27 @@ class _Started:
 
 
 _Seen = dict[tuple[int, str, int], _Started | int]
-"""Job, step and pid → what it was started with, or how often it was looked at in vain."""
+"""Job, step and pid → start conditions, or the number of vain tries to read them."""
 
 
 @dataclass(slots=True)
-class NodeJobs:
-    """Lists jobs. What a process was started with does not change, and is read once per process; in vain, a few times:
-    for a moment a new process of a step is still slurmstepd's own.
+class SlurmJobs:
+    """Lists the jobs of this node.
 
-    It says what Slurm gave the step, unless the user changed it before an exec: then the user's own job shows it, no other.
+    The start conditions of a process do not change and are read once, or a few times if that fails: for a moment a new process of
+    a step is still slurmstepd's own. They state what Slurm gave the step, unless the user changed the environment before an exec,
+    which affects only the rows of the user's own job.
     """
 
     cgroups: JobCgroups
     processes: Processes
     _started: _Seen = field(default_factory=dict)
     _reads: int = 0
-    """Environments that may still be read in this turn."""
+    """Number of environments that may still be read in this turn."""
     _guard: RowGuard = field(default_factory=lambda: RowGuard("jobs of this node"))
 
-    def read(self, connected: Iterable[JobProcess]) -> dict[int, NodeJob]:
-        """Job id → job: by cgroups, and by the processes that are connected where there are none."""
+    def read(self, connected: Iterable[JobProcess]) -> dict[int, SlurmJob]:
+        """Return the jobs by id: from cgroups, and from the connected processes of jobs without one."""
         self._reads = _READS
         steps: dict[int, dict[str, list[int]]] = {}
         folders = self.cgroups.jobs()
@@ -92,39 +93,39 @@ class NodeJobs:
         folders: Folders,
         steps: Mapping[str, list[int]],
         seen: _Seen,
-    ) -> NodeJob | None:
+    ) -> SlurmJob | None:
         pids = frozenset(pid for own in steps.values() for pid in own)
         started = [found for step, own in steps.items() if (found := self._first(job_id, step, own, seen))]
         uid = started[0].uid if started else self._owner(job_id, steps, seen)
         if uid is None:
             return None
         gpus = [found.gpus for found in started if found.gpus is not None]
-        return NodeJob(
+        return SlurmJob(
             job_id=job_id,
             uid=uid,
             restart=max((found.restart for found in started), default=0),
             folders=folders,
             pids=pids,
             gpus=tuple(sorted(frozenset().union(*gpus))) if gpus else None,
-            usr1=usr1(self.processes, steps) if folders else None,
+            usr1=usr1_effect(self.processes, steps) if folders else None,
         )
 
     def _owner(self, job_id: int, steps: Mapping[str, list[int]], seen: _Seen) -> int | None:
-        """Of a job whose processes have all replaced their environment; None = not known, or not yet."""
+        """Return the uid of a job whose processes have all replaced their environment; None = not known, or not yet."""
         for step, pids in steps.items():
-            for pid in sorted(pids)[:_LOOK_AT]:
-                if seen.get((job_id, step, pid)) == _LOOKS:
+            for pid in sorted(pids)[:_MAX_PIDS]:
+                if seen.get((job_id, step, pid)) == _TRIES:
                     with suppress(OSError):
                         return self.processes.owner(pid)
         return None
 
     def _first(self, job_id: int, step: str, pids: list[int], seen: _Seen) -> _Started | None:
-        """What the first process of a step was started with that Slurm started: its environment names the job."""
-        for pid in sorted(pids)[:_LOOK_AT]:
+        """Return the start conditions of the first process of a step that Slurm started: its environment names the job."""
+        for pid in sorted(pids)[:_MAX_PIDS]:
             key = (job_id, step, pid)
             found = self._started.get(key, 0)
-            if isinstance(found, int) and found < _LOOKS and self._reads > 0:
-                with suppress(NotReadError):
+            if isinstance(found, int) and found < _TRIES and self._reads > 0:
+                with suppress(ReadDeferredError):
                     found = self._read(job_id, step, pid) or found + 1
                     self._reads -= 1
             seen[key] = found
@@ -133,39 +134,39 @@ class NodeJobs:
         return None
 
     def _read(self, job_id: int, step: str, pid: int) -> _Started | None:
-        """None: nothing was found out. Raises NotReadError: nobody has looked."""
+        """Return the start conditions of a process; None = not found. Raises ReadDeferredError when the read was not tried."""
         try:
             environment = self.processes.environment(pid)
             owner = self.processes.owner(pid)
-            told = environment.get("SLURM_JOB_ID"), environment.get("SLURM_JOB_UID", str(owner))
-            if told == (str(job_id), str(owner)):  # a setuid program's is not the job's user
+            named = environment.get("SLURM_JOB_ID"), environment.get("SLURM_JOB_UID", str(owner))
+            if named == (str(job_id), str(owner)):  # a setuid program does not act as the job's user
                 restarts = environment.get("SLURM_RESTART_COUNT", "0")
                 restart = int(restarts) if restarts.isdecimal() and len(restarts) < _MAX_DIGITS else 0
                 return _Started(owner, restart, step_gpus(step, environment))
-        except NotReadError:
+        except ReadDeferredError:
             raise
-        except OSError:  # ended meanwhile, not ours to read, or kept back
+        except OSError:  # the process has ended, may not be read, or delays the read
             pass
         return None
 
 
 def step_gpus(step: str, environment: Mapping[str, str]) -> frozenset[int] | None:
-    """Indices of the GPUs of this node that Slurm told a step; None = it told nothing.
+    """Return the indices of the GPUs of this node that Slurm gave to a step; None = not known.
 
-    A step that srun started inherits SLURM_JOB_GPUS from the batch script, perhaps of another node: only the batch
-    script's own counts.
+    A step started by srun inherits SLURM_JOB_GPUS from the batch script, which may run on another node: only the batch script's
+    own variable is used.
     """
-    told = environment.get("SLURM_JOB_GPUS") if step == _BATCH else environment.get("SLURM_STEP_GPUS")
-    if told is None:
+    gpus = environment.get("SLURM_JOB_GPUS") if step == _BATCH else environment.get("SLURM_STEP_GPUS")
+    if gpus is None:
         return None
     try:
-        return frozenset(sysfs.cpu_list(told, _MAX_GPUS))
+        return frozenset(sysfs.cpu_list(gpus, _MAX_GPUS))
     except ValueError:
         return None
 
 
-def with_jobs(gpus: Iterable[GpuReading], jobs: Mapping[int, NodeJob]) -> tuple[GpuReading, ...]:
-    """The readings, their processes with the jobs that they belong to."""
+def with_jobs(gpus: Iterable[GpuReading], jobs: Mapping[int, SlurmJob]) -> tuple[GpuReading, ...]:
+    """Return the readings with the job of each process."""
     owner = {pid: job.job_id for job in jobs.values() for pid in job.pids}
     return tuple(_owned(gpu, owner) for gpu in gpus)
 
@@ -178,10 +179,10 @@ def _owned(gpu: GpuReading, owner: Mapping[int, int]) -> GpuReading:
     return replace(gpu, processes=named(gpu.processes), mig=mig)
 
 
-def idle_gpus(job: NodeJob, gpus: Iterable[GpuReading] | None) -> tuple[int, ...] | None:
-    """GPUs of the job on which none of its processes holds a context; None = not known.
+def idle_gpus(job: SlurmJob, gpus: Iterable[GpuReading] | None) -> tuple[int, ...] | None:
+    """Return the GPUs of the job on which none of its processes holds a context; None = not known.
 
-    A GPU with a process that no job could be found for is not called idle: the process may be this job's.
+    A GPU with a process of an unknown job does not count as idle: the process may belong to this job.
     """
     if gpus is None or job.gpus is None:
         return None
@@ -194,6 +195,6 @@ def idle_gpus(job: NodeJob, gpus: Iterable[GpuReading] | None) -> tuple[int, ...
 
 
 def _users(gpu: GpuReading) -> set[int | None] | None:
-    told = [gpu.processes, *(instance.processes for instance in gpu.mig)]
-    known = [processes for processes in told if processes is not None]
+    lists = [gpu.processes, *(instance.processes for instance in gpu.mig)]
+    known = [processes for processes in lists if processes is not None]
     return {process.job_id for processes in known for process in processes} if known else None

@@ -1,4 +1,4 @@
-"""Small readers of /sys: what is missing or unreadable is None."""
+"""Small readers of /sys. A file that is missing or unreadable gives None."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _GIGABITS = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 
 
 def text(path: Path) -> str | None:
-    """A file's text without blanks around it."""
+    """Return the text of a file without surrounding blanks."""
     try:
         return path.read_text(errors="replace").strip()
-    except OSError:  # also what a NIC's speed answers while its cable is out
+    except OSError:  # the speed of a NIC without a cable gives an error, too
         return None
 
 
 def number(path: Path) -> int | None:
-    """A file's whole number."""
+    """Return the whole number in a file."""
     found = text(path)
     try:
         return int(found) if found is not None else None
@@ -27,25 +27,25 @@ def number(path: Path) -> int | None:
 
 
 def numa_node(device: Path) -> int | None:
-    """Memory node of a device; the kernel says -1 where it does not know."""
+    """Return the NUMA node of a device; the kernel writes -1 if it does not know it."""
     found = number(device / "numa_node")
     return found if found is not None and found >= 0 else None
 
 
 def ethernet_bits_per_s(interface: Path) -> int | None:
-    """Speed of a network interface; -1 stands for not known."""
+    """Return the speed of a network interface; the kernel writes -1 if it does not know it."""
     megabits = number(interface / "speed")
     return megabits * 1_000_000 if megabits is not None and megabits > 0 else None
 
 
 def infiniband_bits_per_s(port: Path) -> int | None:
-    """Speed of a port: "100 Gb/sec (4X EDR)"."""
+    """Return the speed of an InfiniBand port, from a text like "100 Gb/sec (4X EDR)"."""
     found = _GIGABITS.match(text(port / "rate") or "")
     return round(float(found[1]) * 1e9) if found else None
 
 
 def cpu_list(text: str, below: int = _MAX_CPUS) -> tuple[int, ...]:
-    """0-3,8 → 0, 1, 2, 3, 8. Raises ValueError, also for a number that is not below that."""
+    """Parse "0-3,8" as 0, 1, 2, 3, 8. Raises ValueError for invalid text and for numbers from `below` on."""
     found: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -57,7 +57,7 @@ def cpu_list(text: str, below: int = _MAX_CPUS) -> tuple[int, ...]:
 
 
 def folders(path: Path) -> list[Path]:
-    """Entries of a folder, by name; none when it is not there."""
+    """Return the entries of a folder, by name; none when it does not exist."""
     try:
         return sorted(path.iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""What a node is made of, read from /sys once at the start."""
+"""The hardware of a node, read from /sys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nodeagent.telemetry import sysfs
 from nodeagent.telemetry.network import interfaces
-from nodeagent.wire.report import GpuPlace, NicPlace, NumaNode, Topology
+from nodeagent.wire.report import GpuDevice, NicDevice, NumaNode, Topology
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASS = "0x03"
@@ -17,7 +17,7 @@ _MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 
 
 def read_topology(root: Path = Path("/"), nics: Sequence[str] = ()) -> Topology:
-    """Sockets, memory nodes, GPUs and interfaces below that root. What cannot be read is None or missing."""
+    """Read sockets, NUMA nodes, GPUs and interfaces below `root`. What cannot be read is None or missing."""
     system = root / "sys/devices/system"
     cpus = _online(system / "cpu/online")
     return Topology(
@@ -26,7 +26,7 @@ def read_topology(root: Path = Path("/"), nics: Sequence[str] = ()) -> Topology:
         numa_nodes=_numa_nodes(system / "node"),
         gpus=_gpus(root),
         nics=tuple(
-            NicPlace(nic.name, nic.kind, nic.speed_bits_per_s, nic.numa_node) for nic in interfaces(root / "sys", nics)
+            NicDevice(nic.name, nic.kind, nic.speed_bits_per_s, nic.numa_node) for nic in interfaces(root / "sys", nics)
         ),
     )
 
@@ -56,12 +56,12 @@ def _memory_bytes(path: Path) -> int | None:
     return int(found[1]) * 1024 if found else None
 
 
-def _gpus(root: Path) -> tuple[GpuPlace, ...]:
-    """NVIDIA's display and 3D controllers, by address on the bus, which is the order of the driver."""
+def _gpus(root: Path) -> tuple[GpuDevice, ...]:
+    """Return the display and 3D controllers of NVIDIA by bus address, which is also the order of the driver."""
     found = []
     for device in sysfs.folders(root / "sys/bus/pci/devices"):
         if sysfs.text(device / "vendor") == _NVIDIA and (sysfs.text(device / "class") or "").startswith(_DISPLAY_CLASS):
-            told = sysfs.text(root / "proc/driver/nvidia/gpus" / device.name / "information") or ""
-            minor = _MINOR.search(told)
-            found.append(GpuPlace(device.name, int(minor[1]) if minor else None, sysfs.numa_node(device)))
+            information = sysfs.text(root / "proc/driver/nvidia/gpus" / device.name / "information") or ""
+            minor = _MINOR.search(information)
+            found.append(GpuDevice(device.name, int(minor[1]) if minor else None, sysfs.numa_node(device)))
     return tuple(found)

@@ -1,3 +1,3 @@
-"""The stream to the controller: credential, session, outbox, and the encoding of rows. Imports `saves`, `jobsocket`,
-`identity`, `wire`.
+"""The stream to the controller: credentials, sessions, the outbox, and the encoding of rows as messages.
+Imports `saves`, `jobsocket`, `identity` and `wire`.
 """

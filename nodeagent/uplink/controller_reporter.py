@@ -1,4 +1,4 @@
-"""Reports to the controller: rows become messages in the outbox, and what the controller says becomes calls to the agent."""
+"""The reporter that sends to the controller: rows become messages in the outbox, commands become calls to the agent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from nodeagent.saves.coordinator import SaveAnswer, SaveOrder
+from nodeagent.saves.coordinator import SaveAnswer, SaveRequest
 from nodeagent.uplink.encode import (
     JobHistory,
     answer_message,
@@ -18,9 +18,9 @@ from nodeagent.uplink.encode import (
     telemetry_message,
     topology_message,
 )
-from nodeagent.uplink.munge import Seal
+from nodeagent.uplink.munge import CredentialCodec
 from nodeagent.uplink.outbox import Outbox
-from nodeagent.uplink.stream import Link, LinkSettings, LinkStatus
+from nodeagent.uplink.stream import ControllerStream, StreamSettings, StreamStatus
 from nodeagent.wire.guarded_rows import RowGuard
 from nodeagent.wire.reasons import Reason
 from nodeagent.wire.report import NodeReport, Topology
@@ -30,36 +30,36 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 log = structlog.get_logger(__name__)
 
 
-class Told(Protocol):
-    """What the controller's words do to an agent."""
+class AgentCommands(Protocol):
+    """The calls that the controller's messages make to an agent."""
 
-    def change(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
-        """Settings for all agents."""
+    def apply_settings(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
+        """Apply the controller's settings for all agents."""
 
     def request_profile(self, job_id: int, steps: int) -> str:
-        """Profile a job now; why not, or empty."""
+        """Request a profile of a job. Return why that failed, or empty."""
 
-    def request_save(self, order: SaveOrder) -> str:
-        """Have a job save and stand still; why not, or empty: then what comes of it is answered later."""
+    def request_save(self, request: SaveRequest) -> str:
+        """Begin a save. Return why that is not possible, or empty: then the outcome is answered later."""
 
     def request_go_on(self, save_id: str, job_id: int, restart: int) -> None:
-        """Have a job train on."""
+        """Call a save off, and let the job train on."""
 
 
-class LinkReporter:
-    """A Reporter that sends to the controller. Invariant: `report` never waits; what must not be lost is put in to be kept."""
+class ControllerReporter:
+    """A Reporter that sends to the controller. Invariant: no method waits; messages that must not be lost are marked `keep`."""
 
     def __init__(
         self,
-        settings: LinkSettings,
+        settings: StreamSettings,
         node: str,
         version: str,
         topology: Callable[[], Topology],
-        agent: Told,
-        seal: Seal | None,
+        agent: AgentCommands,
+        codec: CredentialCodec | None,
         outbox: Outbox | None = None,
     ) -> None:
-        """`topology` is asked at every dial. Raises EndpointError where the address may not be used."""
+        """`topology` is called at every dial. Raises EndpointError if the address may not be used."""
         self._node = node
         self._version = version
         self._topology = topology
@@ -67,33 +67,33 @@ class LinkReporter:
         self._rows = RowGuard("rows of jobs for the controller")
         self._history = JobHistory(self._rows)
         self._outbox = Outbox() if outbox is None else outbox
-        self._link = Link(settings, self._hello, self._outbox, self._command, self._settings, seal)
+        self._stream = ControllerStream(settings, self._hello, self._outbox, self._command, self._settings, codec)
 
     @property
-    def status(self) -> LinkStatus:
-        """How the link is."""
-        return self._link.status
+    def status(self) -> StreamStatus:
+        """State of the stream."""
+        return self._stream.status
 
     def report(self, report: NodeReport) -> None:
-        """Put it into the outbox: telemetry and jobs may be given up for want of room, profiles and ends are kept."""
-        for message in self._history.news(report):
+        """Put the report into the outbox. Telemetry and jobs may be dropped when it is full; profiles and ends of runs are kept."""
+        for message in self._history.new_messages(report):
             if not self._outbox.put(message, keep=True):
-                log.error("profile_lost", reason="the outbox is full of what must be kept")
-        self.hasten(report)
+                log.error("profile_lost", reason="the outbox is full of messages that must be kept")
+        self.report_early(report)
         self._outbox.put(telemetry_message(report))
 
-    def hasten(self, report: NodeReport) -> None:
-        """Put its jobs into the outbox: they may be given up like all rows of jobs."""
+    def report_early(self, report: NodeReport) -> None:
+        """Put the jobs of the report into the outbox. They may be dropped, like all rows of jobs."""
         for _, message in self._rows.each(report.jobs, lambda job: job_message(job, report)):
             self._outbox.put(message)
 
     def answer(self, answer: SaveAnswer) -> None:
-        """Put it into the outbox, to be kept."""
+        """Put the answer into the outbox, to be kept."""
         self._outbox.put(answer_message(answer, time.time()), keep=True)
 
     async def run(self) -> None:
-        """Keep the link up until cancelled."""
-        await self._link.run()
+        """Keep a stream open until cancelled."""
+        await self._stream.run()
 
     def _hello(self) -> agent_pb2.AgentHello:
         return agent_pb2.AgentHello(
@@ -105,7 +105,7 @@ class LinkReporter:
         )
 
     def _settings(self, settings: agent_pb2.AgentSettings) -> None:
-        self._agent.change(
+        self._agent.apply_settings(
             report_interval_s=settings.report_interval_s or None,
             profile_steps=settings.profile_steps,
         )
@@ -117,13 +117,15 @@ class LinkReporter:
                 problem = self._agent.request_profile(job.job_id, command.profile.steps)
             case "save":
                 save = command.save
-                order = SaveOrder(command.id, job.job_id, job.restart, save.within_s, save.still_s)
-                if not (problem := self._agent.request_save(order)):
-                    return  # answered when it is known what came of it
+                request = SaveRequest(command.id, job.job_id, job.restart, save.within_s, save.still_s)
+                if not (problem := self._agent.request_save(request)):
+                    return  # answered when the outcome is known
             case "go_on":
                 self._agent.request_go_on(command.go_on.save_id, job.job_id, job.restart)
             case _:
-                problem = "this agent does not know such a command; install the controller's version"
+                problem = (
+                    "this agent does not know the command; install the same version of Headway as the controller's"
+                )
         reason = reason_message(Reason.REFUSED if problem else Reason.UNSPECIFIED)
         answer = agent_pb2.CommandAnswer(id=command.id, accepted=not problem, problem=problem, reason=reason)
         self._outbox.put(agent_pb2.AgentReport(time_s=time.time(), answer=answer), keep=True)

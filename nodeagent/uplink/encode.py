@@ -1,4 +1,4 @@
-"""The agent's rows (report.py) as messages to the controller. What is None there is left out here."""
+"""The agent's rows (wire/report.py) as messages to the controller. A value that is None is left out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protos.headway.v1 import agent_pb2
 
 
 def topology_message(topology: Topology) -> agent_pb2.NodeTopology:
-    """What does not change while the node is up."""
+    """Encode the hardware of the node."""
     return agent_pb2.NodeTopology(
         sockets=topology.sockets,
         cpus=topology.cpus,
@@ -39,7 +39,7 @@ def topology_message(topology: Topology) -> agent_pb2.NodeTopology:
 
 
 def telemetry_message(report: NodeReport) -> agent_pb2.AgentReport:
-    """All of a report but its jobs."""
+    """Encode a report without its jobs."""
     telemetry = agent_pb2.NodeTelemetry(
         interval_s=report.interval_s,
         gpus_read=report.gpus is not None,
@@ -59,7 +59,7 @@ def telemetry_message(report: NodeReport) -> agent_pb2.AgentReport:
 
 
 def job_message(job: JobReport, report: NodeReport) -> agent_pb2.AgentReport:
-    """What one job does, as of that report."""
+    """Encode the row of one job of that report."""
     message = agent_pb2.JobReport(
         job=_name(job),
         script=job.script or "",
@@ -92,7 +92,7 @@ def job_message(job: JobReport, report: NodeReport) -> agent_pb2.AgentReport:
 
 
 def profile_message(job: JobReport, profile: Profile, report: NodeReport) -> agent_pb2.AgentReport:
-    """A profile of the job, first seen in that report."""
+    """Encode a profile of the job that is new in that report."""
     ranks = [rank.rank for rank in job.ranks if rank.profile == profile and rank.rank >= 0]
     return agent_pb2.AgentReport(
         time_s=report.time_s,
@@ -119,15 +119,15 @@ def profile_message(job: JobReport, profile: Profile, report: NodeReport) -> age
 
 
 class JobHistory:
-    """What has been said of jobs: each profile is told once, and each run's end."""
+    """The profiles and runs that were sent already. Invariant: each profile is sent once, and so is the end of each run."""
 
     def __init__(self, rows: RowGuard | None = None) -> None:
-        """`rows` drops profiles of which no message can be made."""
+        """`rows` drops profiles that cannot be encoded."""
         self._rows = RowGuard("profiles of jobs for the controller") if rows is None else rows
-        self._told: dict[tuple[int, int], tuple[agent_pb2.JobName, Profile | None]] = {}
+        self._sent: dict[tuple[int, int], tuple[agent_pb2.JobName, Profile | None]] = {}
 
-    def news(self, report: NodeReport) -> Iterator[agent_pb2.AgentReport]:
-        """Messages that must not be lost: profiles that are new in this report, and the ends of runs that are gone from it."""
+    def new_messages(self, report: NodeReport) -> Iterator[agent_pb2.AgentReport]:
+        """Yield messages that must not be lost: new profiles of this report, and the ends of runs that are no longer in it."""
         here: dict[tuple[int, int], tuple[agent_pb2.JobName, Profile | None]] = {}
         for job in report.jobs:
             key = (job.job_id, job.restart)
@@ -136,16 +136,16 @@ class JobHistory:
             if news is not None:
                 here[job.job_id, job.restart] = (_name(job), job.profile)
                 yield news
-        for key in self._told.keys() - here.keys():
-            ended = agent_pb2.JobEnded(job=self._told[key][0])
+        for key in self._sent.keys() - here.keys():
+            ended = agent_pb2.JobEnded(job=self._sent[key][0])
             yield agent_pb2.AgentReport(time_s=report.time_s, monotonic_ns=report.monotonic_ns, ended=ended)
-        self._told = here
+        self._sent = here
 
     def _last_profile(self, key: tuple[int, int]) -> Profile | None:
-        return self._told.get(key, (None, None))[1]
+        return self._sent.get(key, (None, None))[1]
 
     def _profile(self, job: JobReport, report: NodeReport) -> agent_pb2.AgentReport | None:
-        """The message of a profile that has not been told; None: there is none."""
+        """Encode the profile of a job; None = it has none, or it was sent before."""
         if job.profile is None or job.profile == self._last_profile((job.job_id, job.restart)):
             return None
         return profile_message(job, job.profile, report)
@@ -156,7 +156,7 @@ def _name(job: JobReport) -> agent_pb2.JobName:
 
 
 def _ranks(job: JobReport) -> list[int]:
-    """Ranks that step here now; those of a job that has no ranks are counted from 0."""
+    """Return the ranks that step on this node now; the processes of a job without ranks are counted from 0."""
     ranks = [rank.rank for rank in job.ranks if rank.state == "connected"]
     return sorted(ranks) if min(ranks, default=0) >= 0 else list(range(len(ranks)))
 
@@ -173,12 +173,12 @@ def _checkpoint(checkpoint: CheckpointReport | None) -> agent_pb2.JobCheckpoint 
 
 
 def reason_message(reason: Reason) -> agent_pb2.AnswerReason.ValueType:
-    """The reason by its number."""
+    """Return the reason as its number in agent.proto."""
     return agent_pb2.AnswerReason.Value(f"ANSWER_REASON_{reason.name}")
 
 
 def answer_message(answer: SaveAnswer, time_s: float) -> agent_pb2.AgentReport:
-    """What came of a save."""
+    """Encode the outcome of a save."""
     reason = reason_message(answer.reason)
     message = agent_pb2.CommandAnswer(id=answer.id, accepted=not answer.problem, problem=answer.problem, reason=reason)
     if message.accepted:

@@ -1,4 +1,4 @@
-"""Where agents and the controller meet: an address, and whether it may be used without credentials."""
+"""Addresses on which the controller serves agents, and the rule when credentials are needed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Literal
 
 from nodeagent.errors import AgentError
-from nodeagent.uplink.munge import Munge, MungeError, MungeFault, Seal
+from nodeagent.uplink.munge import CredentialCodec, Munge, MungeError, MungeFault
 
 MAX_SOCKET_PATH = 107
-"""Bytes that the kernel takes for the path of a Unix socket."""
+"""Bytes that the kernel allows for the path of a Unix socket."""
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 
 MungeMode = Literal["required", "automatic", "off"]
 
 
 class EndpointError(AgentError):
-    """Not an address that agents and the controller can meet at, or not without credentials: the text says what is allowed."""
+    """The address is invalid, or may not be used without credentials; the text says what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +32,25 @@ class Endpoint:
     port: int = 0
 
     def __str__(self) -> str:
-        """The form that `parse_endpoint` reads."""
+        """Return the form that `parse_endpoint` reads."""
         return self.target if self.path is None else f"unix://{self.path}"
 
     @property
     def target(self) -> str:
-        """The form that gRPC takes."""
+        """The form that gRPC expects."""
         if self.path is not None:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in str(self.host) else f"{self.host}:{self.port}"
 
     @property
     def local(self) -> bool:
-        """Whether nobody beyond this machine can be at the other end: a Unix socket, or a loopback address written as such."""
+        """True if only this machine can be at the other end: a Unix socket, or a loopback address given as a number."""
         if self.path is not None:
             return True
         try:
             return ipaddress.ip_address(str(self.host)).is_loopback
         except ValueError:
-            return False  # a name means what somebody else says it does
+            return False  # what a name stands for depends on the resolver
 
 
 def parse_endpoint(text: str) -> Endpoint:
@@ -59,7 +59,7 @@ def parse_endpoint(text: str) -> Endpoint:
         return Endpoint(path=_socket_path(text))
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise EndpointError(f"{text!r} is no address; give HOST:PORT, or unix:///path/to.sock")
+        raise EndpointError(f"{text!r} is not an address; give HOST:PORT, or unix:///path/to.sock")
     bare = host.removeprefix("[").removesuffix("]")
     if bare == "localhost":
         bare = "127.0.0.1"
@@ -67,14 +67,14 @@ def parse_endpoint(text: str) -> Endpoint:
         ipaddress.ip_address(bare)
     except ValueError:
         if not _HOST.fullmatch(bare):
-            raise EndpointError(f"{text!r} names no host; give HOST:PORT, or unix:///path/to.sock") from None
+            raise EndpointError(f"{text!r} does not name a host; give HOST:PORT, or unix:///path/to.sock") from None
     return Endpoint(host=bare, port=int(port))
 
 
-def open_seal(endpoint: Endpoint, mode: MungeMode, socket: Path | None = None) -> Seal | None:
-    """What makes the credentials for that address; None: it goes without. Both sides follow this rule, so that they agree.
+def open_credential_codec(endpoint: Endpoint, mode: MungeMode, socket: Path | None = None) -> CredentialCodec | None:
+    """Return the codec of credentials for this address, or None if it needs none. Both sides follow this rule, so that they agree.
 
-    `automatic` goes without on Unix sockets, and on loopback addresses where MUNGE is not installed. Raises EndpointError and
+    `automatic` uses no credentials on Unix sockets, and on loopback addresses if MUNGE is not installed. Raises EndpointError and
     MungeError.
     """
     if mode == "off":
@@ -91,10 +91,10 @@ def open_seal(endpoint: Endpoint, mode: MungeMode, socket: Path | None = None) -
 
 
 def require_local(endpoint: Endpoint) -> None:
-    """Raises EndpointError where the address may not be used without credentials."""
+    """Raises EndpointError if the address may not be used without credentials."""
     if not endpoint.local:
         raise EndpointError(
-            f"{endpoint} can be reached from other machines, and there without MUNGE nobody knows who is who; use MUNGE, "
+            f"{endpoint} can be reached from other machines, and without MUNGE their identity cannot be checked; use MUNGE, "
             "a Unix socket, or 127.0.0.1:PORT"
         )
 
@@ -104,7 +104,7 @@ def _socket_path(text: str) -> Path:
     if path.startswith("//"):
         path = path[2:]
     if not path.startswith("/"):
-        raise EndpointError(f"{text!r} is no absolute path; give unix:///path/to.sock")
+        raise EndpointError(f"{text!r} is not an absolute path; give unix:///path/to.sock")
     if len(path.encode()) > MAX_SOCKET_PATH or "\0" in path:
-        raise EndpointError(f"{text!r}: the kernel takes at most {MAX_SOCKET_PATH} bytes for a socket's path")
+        raise EndpointError(f"{text!r}: the kernel allows at most {MAX_SOCKET_PATH} bytes for a socket's path")
     return Path(path)

@@ -1,7 +1,7 @@
-"""MUNGE credentials through libmunge: who sent this, when, and to whom it is readable.
+"""MUNGE credentials through libmunge: they prove the sender and the time, and can be read by one uid only.
 
-`Munge` calls the library in a daemon thread, one call at a time, each with a deadline: libmunge itself waits for a hung munged
-for many seconds, and neither the agent nor the controller may.
+`Munge` calls the library in a daemon thread, one call at a time, each with a deadline: libmunge waits many seconds for a munged
+that hangs, and neither the agent nor the controller may wait so long.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Result = TypeVar("Result")
 
 LIBRARY = "libmunge.so.2"
 DEADLINE_S = 2.0
-"""A munged that is well answers within milliseconds."""
+"""A healthy munged answers within milliseconds."""
 TTL_S = 60
-"""munged takes no credential of ours that is older."""
+"""munged rejects a credential that is older."""
 MAX_CREDENTIAL_CHARS = 16 << 10
-"""Ours are about 350; what is longer is not even shown to munged."""
+"""Valid credentials have about 350; a longer text is not passed to munged."""
 
 # Numbers of munge.h.
 _OPT_CIPHER, _OPT_TTL, _OPT_ENCODE_TIME, _OPT_SOCKET, _OPT_UID = 0, 4, 6, 8, 9
@@ -37,20 +37,20 @@ _SUCCESS = 0
 
 
 class MungeFault(Enum):
-    """Why there is no credential, or none to trust."""
+    """The reason why a credential could not be made, or must not be trusted."""
 
     NO_LIBRARY = "no library"
     NO_SOCKET = "no socket"
-    """munged does not run, or listens elsewhere."""
+    """munged does not run, or listens on another path."""
     TIMEOUT = "timeout"
     EXPIRED = "expired"
     REWOUND = "rewound"
-    """Made in the future, by this machine's clock."""
+    """The credential was made in the future, by this machine's clock."""
     REPLAYED = "replayed"
     UNAUTHORIZED = "unauthorized"
-    """Readable for another uid only."""
+    """Only another uid may read it."""
     INVALID = "invalid"
-    """Not a credential of this cluster's key."""
+    """The credential was not made with this cluster's key."""
     FAILED = "failed"
 
 
@@ -72,16 +72,16 @@ _FAULTS = {
 _MENDS = {
     MungeFault.NO_LIBRARY: "install the package libmunge2",
     MungeFault.NO_SOCKET: "start munged, or correct the path of its socket",
-    MungeFault.TIMEOUT: "look whether munged hangs",
-    MungeFault.EXPIRED: "set both machines' clocks alike (NTP)",
-    MungeFault.REWOUND: "set both machines' clocks alike (NTP)",
-    MungeFault.INVALID: "give both machines the same munge.key",
-    MungeFault.UNAUTHORIZED: "tell the sender which uid the receiver runs as",
+    MungeFault.TIMEOUT: "check whether munged hangs",
+    MungeFault.EXPIRED: "synchronize the clocks of both machines (NTP)",
+    MungeFault.REWOUND: "synchronize the clocks of both machines (NTP)",
+    MungeFault.INVALID: "install the same munge.key on both machines",
+    MungeFault.UNAUTHORIZED: "configure at the sender the uid as which the receiver runs",
 }
 
 
 class MungeError(AgentError):
-    """No credential, or none to trust; `fault` is why."""
+    """A credential could not be made, or must not be trusted; `fault` is the reason."""
 
     def __init__(self, fault: MungeFault, detail: str) -> None:
         mend = _MENDS.get(fault)
@@ -91,30 +91,30 @@ class MungeError(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What munged vouches for."""
+    """The verified content of a credential."""
 
     payload: bytes
     uid: int
     gid: int
     encode_time_s: int
-    """By the clock of the machine that made it, seconds since the Unix epoch."""
+    """Seconds since the Unix epoch, by the clock of the machine that made it."""
 
 
-class Seal(Protocol):
-    """Makes and reads credentials."""
+class CredentialCodec(Protocol):
+    """Encodes and decodes credentials."""
 
     async def encode(self, payload: bytes, only_uid: int | None = None) -> str:
-        """A credential with that payload, encrypted. Raises MungeError."""
+        """Return an encrypted credential with this payload. Raises MungeError."""
 
     async def decode(self, credential: str) -> Credential:
-        """What is in it, once. Raises MungeError."""
+        """Return the content of a credential, once. Raises MungeError."""
 
 
 class Munge:
-    """libmunge behind one thread. Invariant: no call of a method takes longer than the deadline, whatever munged does."""
+    """libmunge in a thread of its own. Invariant: no call of a method takes longer than the deadline, whatever munged does."""
 
     def __init__(self, socket: Path | None = None, deadline_s: float = DEADLINE_S) -> None:
-        """`socket` None: where libmunge looks by itself. Raises MungeError(NO_LIBRARY)."""
+        """Without `socket` libmunge uses its default path. Raises MungeError(NO_LIBRARY)."""
         self._library = _library()
         self._socket = socket
         self._deadline_s = deadline_s
@@ -122,17 +122,17 @@ class Munge:
         Thread(target=self._serve, name="munge", daemon=True).start()
 
     async def encode(self, payload: bytes, only_uid: int | None = None) -> str:
-        """A credential with that payload, encrypted; readable for that uid alone where one is given. Raises MungeError."""
+        """Return an encrypted credential with this payload; with `only_uid` no other uid can read it. Raises MungeError."""
         return await self._in_time(lambda: self._encode(payload, only_uid))
 
     async def decode(self, credential: str) -> Credential:
-        """What is in it. munged gives every credential away once. Raises MungeError."""
+        """Return the content of a credential; munged decodes each only once. Raises MungeError."""
         if not 0 < len(credential) <= MAX_CREDENTIAL_CHARS or not credential.isascii():
             raise MungeError(MungeFault.INVALID, "empty, too long, or not ASCII")
         return await self._in_time(lambda: self._decode(credential.encode("ascii")))
 
     def close(self) -> None:
-        """No more calls."""
+        """End the thread; no method may be called any more."""
         self._work.put(None)
 
     async def _in_time(self, call: Callable[[], Result]) -> Result:
@@ -148,7 +148,7 @@ class Munge:
         while (item := self._work.get()) is not None:
             future, call = item
             if not future.set_running_or_notify_cancel():
-                continue  # whoever asked has given up
+                continue  # the caller has given up
             try:
                 future.set_result(call())
             except Exception as error:  # noqa: BLE001 - handed to the caller
@@ -184,7 +184,7 @@ class Munge:
 
 
 class _Context:
-    """A munge_ctx_t for one call: they are not to be shared between encoding and decoding."""
+    """A munge_ctx_t for one call: encoding and decoding must not share one."""
 
     def __init__(self, library: ctypes.CDLL, socket: Path | None) -> None:
         self._library = library
@@ -212,7 +212,7 @@ class _Context:
         return value.value
 
     def check(self, status: int) -> None:
-        """Raises MungeError unless the call went well."""
+        """Raises MungeError if the call failed."""
         if status == _SUCCESS:
             return
         said = self._library.munge_ctx_strerror(self.pointer) or self._library.munge_strerror(status) or b""
@@ -234,7 +234,7 @@ def _library() -> ctypes.CDLL:
     library.munge_ctx_destroy.restype = None
     library.munge_encode.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int]
     library.munge_decode.argtypes = [ctypes.c_char_p, *[ctypes.c_void_p] * 5]
-    # munge_ctx_get and munge_ctx_set take any kind of last argument: each call gives its own types.
+    # munge_ctx_get and munge_ctx_set are variadic: each call gives its own types.
     return library
 
 

@@ -1,4 +1,4 @@
-"""Reports on their way to the controller: kept, in order, until it says that it has stored them."""
+"""Reports that wait for the controller: kept in order until the controller acknowledges that it has stored them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from protos.headway.v1 import agent_pb2
 LIMIT_BYTES = 8 << 20
 """About an hour of a busy node's reports."""
 BATCH_BYTES = 64 << 10
-"""Reports that are sent at once."""
+"""Size of the reports that are sent in one message."""
 _OVERHEAD_BYTES = 200
-"""What Python needs for a report besides its content, roughly."""
+"""Approximate memory that Python needs for a report besides its content."""
 _SHARES = 16
-"""What is kept of one job takes at most one part in so many."""
+"""The kept reports of one job take at most one part in so many of the limit."""
 
 _Slot = tuple[str, int, int]
-"""Kind of report, job and run: of what is to be kept, only the newest of each is."""
+"""Kind of report, job and run. Of the reports to be kept, the outbox holds only the newest for each slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +31,23 @@ class _Entry:
 
 
 class Outbox:
-    """Reports that are not acknowledged, by number.
+    """Reports that are not acknowledged, by number. To be used from one event loop.
 
-    Invariants: numbers rise by one from 1, over all streams of one run of the agent; what is kept never takes more than
-    `limit_bytes`; for want of room reports are given up oldest first, and each that was given up is counted in `dropped`. One
-    that was put in with `keep` is not, but for what jobs have a part in, profiles and ends: of these a newer one of the same run
-    takes the place of the older, one job's never take more than its share (the newest may), and where they fill all, the job
-    that takes most gives way. To be used from one event loop.
+    Invariants: numbers rise by one from 1, over all streams of one run of the agent; the reports never take more than
+    `limit_bytes`; when there is no room, the oldest reports are dropped first, and `dropped` counts each.
+
+    A report put in with `keep` is not dropped, with an exception for profiles and ends of runs, which jobs can cause: a newer one
+    replaces an older one of the same run; those of one job never take more than its share (the newest may); and when they fill
+    the outbox, the job that takes most loses its oldest.
     """
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self.run_id = secrets.token_hex(16)
-        """Reports are numbered within one run."""
+        """Identifies the run of the agent; reports are numbered within it."""
         self.dropped = 0
-        """Reports given up so far."""
+        """Reports dropped so far."""
         self.acknowledged = 0
-        """Up to this number all are stored, or were given up."""
+        """All reports up to this number are stored, or were dropped."""
         self._limit_bytes = limit_bytes
         self._size_bytes = 0
         self._last = 0
@@ -54,10 +55,10 @@ class Outbox:
         self._numbers: list[int] = []
         """The keys of `_entries`, ascending."""
         self._droppable: deque[int] = deque()
-        """Those that may be given up, ascending; numbers that are gone already are skipped."""
+        """Numbers of reports that may be dropped, ascending; some of them may be gone already."""
         self._slots: dict[_Slot, int] = {}
         self._of_job: dict[int, dict[int, int]] = {}
-        """Size by number of what is kept of a job, ascending."""
+        """Job → size of each kept report by number, ascending."""
         self._news = asyncio.Event()
 
     def __len__(self) -> int:
@@ -69,7 +70,7 @@ class Outbox:
         return self._last
 
     def put(self, report: agent_pb2.AgentReport, *, keep: bool = False) -> bool:
-        """Number the report and keep it. False: there was no room, even after all that may be given up was."""
+        """Number the report and add it. Return False if there was no room, even after everything that may be dropped was."""
         self._last += 1
         report.number = self._last
         size_bytes = report.ByteSize() + _OVERHEAD_BYTES
@@ -93,7 +94,7 @@ class Outbox:
         return True
 
     def after(self, number: int) -> agent_pb2.AgentReport | None:
-        """The oldest report with a higher number, as it is to be sent now."""
+        """Return the oldest report with a higher number, ready to be sent; None = there is none."""
         at = bisect_right(self._numbers, number)
         if at == len(self._numbers):
             return None
@@ -102,7 +103,7 @@ class Outbox:
         return report
 
     async def wait_after(self, number: int, most_bytes: int = BATCH_BYTES) -> list[agent_pb2.AgentReport]:
-        """The oldest reports with higher numbers, as soon as there is one: as many as have room in so many bytes, at least one."""
+        """Wait for a report with a higher number. Return the oldest ones that fit into so many bytes, at least one."""
         while (report := self.after(number)) is None:
             self._news.clear()
             await self._news.wait()
@@ -115,7 +116,7 @@ class Outbox:
         return found
 
     def acknowledge(self, number: int) -> None:
-        """The controller has stored all up to this number."""
+        """Remove all reports up to this number: the controller has stored them."""
         gone = bisect_right(self._numbers, number)
         for old in self._numbers[:gone]:
             self._forget(old)
@@ -125,12 +126,12 @@ class Outbox:
             self._droppable.popleft()
 
     def _make_way(self, slot: _Slot, size_bytes: int) -> None:
-        """Give up what the newest of its job takes the place of."""
+        """Drop the reports of the same job which a new report replaces."""
         if slot in self._slots:
             self._drop(self._slots[slot])
         share_bytes = self._limit_bytes // _SHARES
-        while (its := self._of_job.get(slot[1])) and sum(its.values()) + size_bytes > share_bytes:
-            self._drop(next(iter(its)))
+        while (sizes := self._of_job.get(slot[1])) and sum(sizes.values()) + size_bytes > share_bytes:
+            self._drop(next(iter(sizes)))
 
     def _drop_oldest(self) -> bool:
         if not self._droppable:
@@ -139,10 +140,10 @@ class Outbox:
         return True
 
     def _drop_of_largest(self) -> bool:
-        """The oldest of the job of which most is kept."""
+        """Drop the oldest kept report of the job whose kept reports take most. Return False if there is none."""
         if not self._of_job:
             return False
-        largest = max(self._of_job.values(), key=lambda its: sum(its.values()))
+        largest = max(self._of_job.values(), key=lambda sizes: sum(sizes.values()))
         self._drop(next(iter(largest)))
         return True
 
@@ -156,14 +157,14 @@ class Outbox:
         self._size_bytes -= entry.size_bytes
         if entry.slot is not None:
             del self._slots[entry.slot]
-            its = self._of_job[entry.slot[1]]
-            del its[number]
-            if not its:
+            sizes = self._of_job[entry.slot[1]]
+            del sizes[number]
+            if not sizes:
                 del self._of_job[entry.slot[1]]
 
 
 def _slot(report: agent_pb2.AgentReport) -> _Slot | None:
-    """None for what no job has a part in."""
+    """Return the slot of a report that a job can cause; None for others."""
     match report.WhichOneof("kind"):
         case "profile":
             return "profile", report.profile.job.job_id, report.profile.job.restart

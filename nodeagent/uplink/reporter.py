@@ -1,4 +1,4 @@
-"""Where reports go: the controller, or a file of JSON lines for tests and for looking."""
+"""Destinations of reports: the controller, or a file of JSON lines for tests and for debugging."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from nodeagent.wire.report import NodeReport
 
 
 class Reporter(Protocol):
-    """Takes reports. `run` goes on beside the agent until it is cancelled."""
+    """Receives reports. `run` is a task beside the agent's cycles, until it is cancelled."""
 
     def report(self, report: NodeReport) -> None:
-        """Take one: it must not wait, and must not raise."""
+        """Receive a report. Must not wait, and must not raise."""
         ...
 
-    def hasten(self, report: NodeReport) -> None:
-        """Take rows of some jobs before the next report: nothing else of this one counts. As above."""
+    def report_early(self, report: NodeReport) -> None:
+        """Receive rows of some jobs before the next report; the rest of this report is empty. Must not wait or raise."""
         ...
 
     def answer(self, answer: SaveAnswer) -> None:
-        """Take what came of a save that was asked for. As above."""
+        """Receive the outcome of a save. Must not wait or raise."""
         ...
 
     async def run(self) -> None:
-        """Carry them where they belong."""
+        """Deliver the reports."""
         ...
 
 
@@ -41,8 +41,8 @@ class FileReporter:
         """Write one line."""
         self._write(asdict(report))
 
-    def hasten(self, report: NodeReport) -> None:
-        """The next line tells it."""
+    def report_early(self, report: NodeReport) -> None:
+        """Do nothing: the next report has the same rows."""
 
     def answer(self, answer: SaveAnswer) -> None:
         """Write one line."""
@@ -53,4 +53,4 @@ class FileReporter:
             file.write(json.dumps(row) + "\n")
 
     async def run(self) -> None:
-        """Nothing to do: lines are written at once."""
+        """Do nothing: lines are written at once."""

@@ -1,8 +1,8 @@
-"""What makes one stream between agent and controller trustworthy: its credential, its key, the order of its messages.
+"""Authentication of a stream between agent and controller: its credential, its key, and the order of its messages.
 
-Pure: no clock, no I/O. The credential carries a key that only its maker and who may read it know; every message is signed with
-that key, its direction and its number. So a message that was altered, cut, repeated, moved or taken from another stream is
-refused, with the reason.
+Pure: no clock, no I/O. The credential carries a key that only its maker and its reader know; every message is signed with this
+key, over its direction, its number and its content. So a message that was altered, cut, repeated, moved or taken from another
+stream is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ METADATA_KEY = "headway-credential"
 KEY_BYTES = 32
 MAC_BYTES = 32
 MAX_AGE_S = 60.0
-"""A credential that was made longer ago opens no stream."""
+"""An older credential opens no stream."""
 MAX_AHEAD_S = 60.0
-"""Nor does one from further in the future: clocks may differ by so much. munged refuses what differs by more than minutes."""
+"""Clocks may differ by so much: a credential from further in the future opens no stream. munged allows some minutes."""
 REPLAY_KEEP_S = 5 * (MAX_AGE_S + MAX_AHEAD_S)
-"""For so long a credential is remembered: far longer than one is good for, as clocks are set back by hand."""
+"""Time for which a credential is remembered: far longer than it is valid, since clocks may be set back by hand."""
 MAX_REMEMBERED = 65_536
-"""Credentials remembered at the most: 2,000 agents that dial every half minute need 40,000."""
+"""Maximum number of credentials that are remembered: 2,000 agents that dial every half minute need 40,000."""
 
 _MAGIC = b"HWA1"
 _HEAD = struct.Struct(f">4sH32sd{KEY_BYTES}s")
 
 
 class SessionFault(Enum):
-    """Why a stream or a message is refused."""
+    """The reason why a stream or a message is refused."""
 
     MALFORMED = "malformed"
-    """Not a credential of ours, or a mac of the wrong length."""
+    """The bytes are not a credential of Headway, or a mac has the wrong length."""
     OTHER_METHOD = "other method"
     OTHER_HELLO = "other hello"
-    """The credential was made for another first message."""
+    """The credential belongs to another first message."""
     TOO_OLD = "too old"
     FROM_THE_FUTURE = "from the future"
     REPLAYED = "replayed"
     TOO_MANY = "too many"
-    """More credentials than can be remembered: to forget one would let it be used twice."""
+    """No more credentials can be remembered; forgetting one would allow its second use."""
     FORGED = "forged"
-    """Altered, cut, or signed with another stream's key, for the other direction or another number."""
+    """The message was altered or cut, or signed with another key, direction or number."""
     REPEATED = "repeated"
-    """Signed as it should be, and taken before."""
+    """The signature is right, but the message was accepted before."""
     SKIPPED = "skipped"
-    """Signed as it should be, but those before it are missing."""
+    """The signature is right, but earlier messages are missing."""
 
 
 class SessionError(AgentError):
-    """The stream ends here; `fault` is why."""
+    """The stream must end; `fault` is the reason."""
 
     def __init__(self, fault: SessionFault, detail: str) -> None:
         super().__init__(f"{fault.value}: {detail}")
@@ -63,7 +63,7 @@ class SessionError(AgentError):
 
 
 class Direction(Enum):
-    """Who says it: the same words signed for one direction say nothing in the other."""
+    """The sender of a message: a signature for one direction is not valid in the other."""
 
     FROM_AGENT = b"A"
     FROM_CONTROLLER = b"C"
@@ -76,64 +76,64 @@ class Ticket:
     method: str
     hello_digest: bytes
     time_s: float
-    """When it was made, by its maker's clock, seconds since the Unix epoch."""
+    """Time at which it was made, by its maker's clock, seconds since the Unix epoch."""
     key: bytes
 
     def pack(self) -> bytes:
-        """As bytes; `unpack` is the inverse."""
+        """Return the ticket as bytes; `unpack` is the inverse."""
         method = self.method.encode()
         return _HEAD.pack(_MAGIC, len(method), self.hello_digest, self.time_s, self.key) + method
 
     @staticmethod
     def unpack(payload: bytes) -> Ticket:
-        """Read strictly. Raises SessionError."""
+        """Parse strictly. Raises SessionError."""
         try:
             magic, length, digest, time_s, key = _HEAD.unpack_from(payload)
             method = payload[_HEAD.size :].decode()
         except (struct.error, UnicodeDecodeError) as error:
-            raise SessionError(SessionFault.MALFORMED, "the credential's payload is none of ours") from error
+            raise SessionError(SessionFault.MALFORMED, "the payload of the credential is not one of Headway") from error
         if magic != _MAGIC or len(payload) != _HEAD.size + length or not abs(time_s) < float("inf"):
-            raise SessionError(SessionFault.MALFORMED, "the credential's payload is none of ours")
+            raise SessionError(SessionFault.MALFORMED, "the payload of the credential is not one of Headway")
         return Ticket(method, digest, time_s, key)
 
     def __repr__(self) -> str:
-        """Without the key."""
+        """Return a text without the key."""
         return f"Ticket({self.method}, {self.time_s})"
 
 
 def make_ticket(hello: bytes, time_s: float, key: bytes) -> Ticket:
-    """For a stream that begins with that message."""
+    """Make the ticket for a stream whose first message is `hello`."""
     if len(key) != KEY_BYTES:
         raise ValueError(f"a session key has {KEY_BYTES} bytes, not {len(key)}")
     return Ticket(METHOD, hashlib.sha256(hello).digest(), time_s, key)
 
 
 def check_ticket(ticket: Ticket, now_s: float) -> None:
-    """Whether it may open a stream now, whatever its first message is. Raises SessionError."""
+    """Check that the ticket may open a stream now. Raises SessionError. `check_hello` checks the first message."""
     if ticket.method != METHOD:
         raise SessionError(SessionFault.OTHER_METHOD, f"the credential is for {ticket.method[:80]!r}")
     age_s = now_s - ticket.time_s
     if age_s > MAX_AGE_S:
-        raise SessionError(SessionFault.TOO_OLD, f"made {age_s:.0f} s ago by this clock, allowed are {MAX_AGE_S:g}")
+        raise SessionError(SessionFault.TOO_OLD, f"made {age_s:.0f} s ago by this clock; the limit is {MAX_AGE_S:g}")
     if age_s < -MAX_AHEAD_S:
         raise SessionError(
-            SessionFault.FROM_THE_FUTURE, f"made {-age_s:.0f} s from now by this clock, allowed are {MAX_AHEAD_S:g}"
+            SessionFault.FROM_THE_FUTURE, f"made {-age_s:.0f} s from now by this clock; the limit is {MAX_AHEAD_S:g}"
         )
 
 
 def check_hello(ticket: Ticket, hello: bytes) -> None:
-    """Whether the credential was made for this first message. Raises SessionError."""
+    """Check that the credential was made for this first message. Raises SessionError."""
     if not hmac.compare_digest(hashlib.sha256(hello).digest(), ticket.hello_digest):
         raise SessionError(SessionFault.OTHER_HELLO, "the credential was made for another hello")
 
 
 def mac(key: bytes, direction: Direction, number: int, body: bytes) -> bytes:
-    """The signature of one message."""
+    """Return the signature of one message."""
     return hmac.new(key, direction.value + struct.pack(">Q", number) + body, hashlib.sha256).digest()
 
 
 class Signer:
-    """Numbers and signs what goes out. Without a key (Unix sockets and loopback) it only numbers."""
+    """Numbers and signs outgoing messages. Without a key (Unix sockets and loopback) it only numbers them."""
 
     def __init__(self, key: bytes | None, direction: Direction) -> None:
         self._key = key
@@ -141,14 +141,14 @@ class Signer:
         self._next = 0
 
     def sign(self, body: bytes) -> tuple[int, bytes]:
-        """Number and mac of the next message."""
+        """Return number and mac of the next message."""
         number = self._next
         self._next += 1
         return number, b"" if self._key is None else mac(self._key, self._direction, number, body)
 
 
 class Verifier:
-    """Checks what comes in. Invariant: it takes exactly what the other side's Signer signed, whole, in order, each once."""
+    """Checks incoming messages. Invariant: it accepts exactly the messages that the other side signed, in order, each once."""
 
     def __init__(self, key: bytes | None, direction: Direction) -> None:
         self._key = key
@@ -156,16 +156,18 @@ class Verifier:
         self._next = 0
 
     def take(self, number: int, body: bytes, signature: bytes) -> None:
-        """Raises SessionError, after which the stream is over."""
+        """Accept a message. Raises SessionError, after which the stream must end."""
         if self._key is None:
             if signature:
-                raise SessionError(SessionFault.MALFORMED, "signed, where nothing is: no credential opened this stream")
+                raise SessionError(
+                    SessionFault.MALFORMED, "the message is signed, but no credential opened this stream"
+                )
         else:
             self._check(self._key, number, body, signature)
         if number < self._next:
-            raise SessionError(SessionFault.REPEATED, f"message {number} has been taken; due is {self._next}")
+            raise SessionError(SessionFault.REPEATED, f"message {number} was accepted before; the next is {self._next}")
         if number > self._next:
-            raise SessionError(SessionFault.SKIPPED, f"message {number} came where {self._next} is due")
+            raise SessionError(SessionFault.SKIPPED, f"message {number} came, but the next is {self._next}")
         self._next += 1
 
     def _check(self, key: bytes, number: int, body: bytes, signature: bytes) -> None:
@@ -173,15 +175,15 @@ class Verifier:
             raise SessionError(SessionFault.MALFORMED, f"a mac of {len(signature)} bytes")
         if not 0 <= number < 1 << 64 or not hmac.compare_digest(mac(key, self._direction, number, body), signature):
             raise SessionError(
-                SessionFault.FORGED, "the message was altered or cut, or is not of this stream and direction"
+                SessionFault.FORGED, "the message was altered or cut, or belongs to another stream or direction"
             )
 
 
 class ReplayCache:
-    """Remembers the credentials that opened a stream. Invariant: none is taken twice within `keep_s`.
+    """Remembers the credentials that opened a stream. Invariant: none is accepted twice within `keep_s`.
 
-    Bounded: where `limit` are remembered, new ones are refused until the oldest has been kept long enough. Times are of a clock
-    that is never set, so that nothing is forgotten early.
+    Bounded: while `limit` credentials are remembered, new ones are refused. Times are of a clock that is never set, so that no
+    credential is forgotten early.
     """
 
     def __init__(self, keep_s: float = REPLAY_KEEP_S, limit: int = MAX_REMEMBERED) -> None:
@@ -194,13 +196,15 @@ class ReplayCache:
         return len(self._seen)
 
     def take(self, ticket: Ticket, monotonic_s: float) -> None:
-        """Raises SessionError when it was taken before."""
+        """Accept a credential. Raises SessionError if it was accepted before."""
         while self._order and self._order[0][0] + self._keep_s < monotonic_s:
             self._seen.discard(self._order.popleft()[1])
         mark = hashlib.sha256(ticket.key).digest()
         if mark in self._seen:
             raise SessionError(SessionFault.REPLAYED, "this credential has opened a stream before")
         if len(self._seen) >= self._limit:
-            raise SessionError(SessionFault.TOO_MANY, f"{self._limit} credentials are remembered; dial again later")
+            raise SessionError(
+                SessionFault.TOO_MANY, f"{self._limit} credentials are remembered already; dial again later"
+            )
         self._seen.add(mark)
         self._order.append((monotonic_s, mark))

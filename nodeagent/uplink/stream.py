@@ -1,7 +1,7 @@
-"""The agent's end of the stream to the controller: dials, says hello, sends what is in the outbox, dials again.
+"""The agent's end of the stream to the controller: it dials, sends a hello and then the outbox, and dials again after an end.
 
-Nothing here waits in anybody else's way: reports are put into the outbox and go out when there is a stream; commands come as
-callbacks. Whatever the network, the controller or munged do, `run` goes on.
+It blocks no other part of the agent: reports wait in the outbox until there is a stream; commands arrive as callbacks. Whatever
+the network, the controller or munged do, `run` continues.
 """
 
 from __future__ import annotations
@@ -23,121 +23,102 @@ from google.protobuf.message import DecodeError
 
 from nodeagent.errors import AgentError
 from nodeagent.uplink.endpoint import parse_endpoint, require_local
-from nodeagent.uplink.munge import Seal
+from nodeagent.uplink.munge import CredentialCodec
 from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.session import KEY_BYTES, METADATA_KEY, Direction, Signer, Verifier, make_ticket
+from policies.serving.runtime.backoff import Backoff, Retries
 from protos.headway.v1 import agent_pb2, agent_pb2_grpc
 
 if TYPE_CHECKING:  # the class is generic in the type stubs only
     _Call = grpc.aio.StreamStreamCall[agent_pb2.AgentMessage, agent_pb2.ControllerMessage]
 
 MAX_MESSAGE_BYTES = 256 << 10
-"""The longest message that either side takes; a profile is at most 64 KiB when it comes from the job."""
+"""The longest message that either side accepts; the frame of a profile has at most 64 KiB."""
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.enable_http_proxy", 0),
-    # A connection of its own, that ends with the stream.
+    # Each stream has its own connection, which ends with it.
     ("grpc.use_local_subchannel_pool", 1),
 )
 log = structlog.get_logger(__name__)
 
 
-class LinkError(AgentError):
-    """The stream ended, or did not begin; the text says why."""
+class StreamError(AgentError):
+    """The stream ended, or could not begin; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class LinkSettings:
-    """How the controller is dialled."""
+class StreamSettings:
+    """Settings of the stream to the controller."""
 
     address: str
     """host:port, or unix:///path."""
     controller_uid: int = 0
-    """The uid that the controller runs as: credentials are made readable for it alone."""
+    """Uid of the controller's process: only this uid can read the credentials."""
     ca_file: Path | None = None
-    """PEM file of who signed the controller's certificate; None: no TLS."""
+    """PEM file of the CA that signed the controller's certificate; None = no TLS."""
     dial_timeout_s: float = 10.0
-    """From dialling to the controller's welcome."""
+    """Longest time from dialling to the controller's welcome."""
     beat_s: float = 8.0
-    """With nothing to report for so long, a sign of life is sent."""
+    """Interval of empty messages while there is nothing to report."""
     silence_s: float = 30.0
-    """With nothing heard for so long, the stream is given up. The controller repeats its acknowledgement more often."""
+    """The stream ends if the controller is silent for so long. It repeats its acknowledgement more often."""
     first_pause_s: float = 0.5
-    """Before dialling again; it doubles with every failure, and of each pause a random half is left out."""
+    """Pause before the second try to dial; it doubles with every failure, and is shortened at random, by half at most."""
     longest_pause_s: float = 30.0
     steady_s: float = 10.0
-    """A stream that lasted so long makes the next pause the first again."""
-
-
-class Backoff:
-    """How long to wait before dialling again. Invariant: between a half and the whole of first * 2^failures, capped."""
-
-    def __init__(self, first_s: float, longest_s: float, rng: random.Random) -> None:
-        self._first_s = first_s
-        self._longest_s = longest_s
-        self._rng = rng
-        self._failures = 0
-
-    def next_s(self) -> float:
-        """The next pause."""
-        whole_s = min(self._first_s * 2 ** min(self._failures, 30), self._longest_s)
-        self._failures += 1
-        return float(whole_s * self._rng.uniform(0.5, 1.0))
-
-    def reset(self) -> None:
-        """It went well."""
-        self._failures = 0
+    """After a stream that lasted so long, the pauses start again with the first."""
 
 
 @dataclass(slots=True)
-class LinkStatus:
-    """How the link is."""
+class StreamStatus:
+    """State of the stream."""
 
     connected: bool = False
-    """The controller has said welcome, and the stream has not ended."""
+    """The controller has sent its welcome, and the stream has not ended."""
     streams: int = 0
-    """Welcomes so far."""
+    """Number of welcomes so far."""
     last_error: str = ""
-    """Why the last stream ended, or did not begin."""
+    """The reason why the last stream ended, or could not begin."""
 
 
-class Link:
-    """One agent's link. Invariant: at most one stream at a time, and on each every report that is not acknowledged."""
+class ControllerStream:
+    """The connection of one agent. Invariant: at most one stream at a time; each sends every report that is not acknowledged."""
 
     def __init__(
         self,
-        settings: LinkSettings,
+        settings: StreamSettings,
         hello: Callable[[], agent_pb2.AgentHello],
         outbox: Outbox,
         on_command: Callable[[agent_pb2.AgentCommand], None],
         on_settings: Callable[[agent_pb2.AgentSettings], None] = lambda _: None,
-        seal: Seal | None = None,
+        codec: CredentialCodec | None = None,
         rng: random.Random | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`hello` tells of the node, and is asked at every dial; run and time are filled in here. Callbacks must not wait.
+        """`hello` describes the node, and is called at every dial; run and time are filled in here. Callbacks must not wait.
 
-        Without `seal` only Unix sockets and loopback addresses are dialled. Raises EndpointError.
+        Without `codec` only Unix sockets and loopback addresses are dialled. Raises EndpointError.
         """
         self._settings = settings
         self._endpoint = parse_endpoint(settings.address)
-        if seal is None:
+        if codec is None:
             require_local(self._endpoint)
         self._hello = hello
         self._outbox = outbox
         self._on_command = on_command
         self._on_settings = on_settings
-        self._seal = seal
+        self._codec = codec
         self._now = now
         rng = random.Random() if rng is None else rng  # noqa: S311 - spreads dials, keeps no secret
-        self._backoff = Backoff(settings.first_pause_s, settings.longest_pause_s, rng)
-        self.status = LinkStatus()
+        self._retries = Retries(Backoff(settings.first_pause_s, settings.longest_pause_s), rng)
+        self.status = StreamStatus()
 
     async def run(self) -> None:
-        """Keep a stream up until cancelled."""
+        """Keep a stream open until cancelled."""
         while True:
             begun_s = time.monotonic()
-            # A task of its own: gRPC reports a stream that the other side cancelled as if this task had been.
+            # A separate task: if the other side cancels the stream, gRPC cancels the task that reads it.
             stream = asyncio.create_task(self._stream(), name="stream")
             try:
                 await asyncio.wait({stream})
@@ -146,8 +127,8 @@ class Link:
                 self.status.connected = False
             self._note(_reason(stream))
             if time.monotonic() - begun_s > self._settings.steady_s:
-                self._backoff.reset()
-            await asyncio.sleep(self._backoff.next_s())
+                self._retries.reset()
+            await asyncio.sleep(self._retries.next_s())
 
     def _note(self, reason: str) -> None:
         if reason != self.status.last_error:
@@ -155,7 +136,7 @@ class Link:
         self.status.last_error = reason
 
     async def _stream(self) -> None:
-        """One stream, until it ends: always by an exception."""
+        """Run one stream until it ends, which is always by an exception."""
         hello = self._hello()
         hello.run_id, hello.time_s = self._outbox.run_id, self._now()
         body = agent_pb2.AgentBody(hello=hello).SerializeToString()
@@ -166,7 +147,7 @@ class Link:
                 await _write(call, signer, body)
                 first = await _read(call, verifier)
             if first.WhichOneof("kind") != "welcome" or first.welcome.acknowledged > self._outbox.last:
-                raise LinkError("the controller did not welcome this run of the agent")
+                raise StreamError("the controller did not welcome this run of the agent")
             self._outbox.acknowledge(first.welcome.acknowledged)
             self._on_settings(first.welcome.settings)
             self.status.connected = True
@@ -175,16 +156,16 @@ class Link:
             await _first_of(self._send(call, signer, first.welcome.acknowledged), self._receive(call, verifier))
 
     async def _credential(self, body: bytes, time_s: float) -> tuple[bytes | None, tuple[tuple[str, str], ...]]:
-        """The stream's key, and the metadata that carries it."""
-        if self._seal is None:
+        """Return the key of the stream, and the metadata that carry it."""
+        if self._codec is None:
             return None, ()
         key = secrets.token_bytes(KEY_BYTES)
         ticket = make_ticket(body, time_s, key).pack()
-        return key, ((METADATA_KEY, await self._seal.encode(ticket, self._settings.controller_uid)),)
+        return key, ((METADATA_KEY, await self._codec.encode(ticket, self._settings.controller_uid)),)
 
     @asynccontextmanager
     async def _dialled(self, metadata: tuple[tuple[str, str], ...]) -> AsyncIterator[_Call]:
-        """A call on a channel of its own; both are gone afterwards."""
+        """Open a call on a new channel, and close both afterwards."""
         if self._settings.ca_file is None:
             channel = grpc.aio.insecure_channel(self._endpoint.target, options=_CHANNEL_OPTIONS)
         else:
@@ -201,7 +182,7 @@ class Link:
                 call.cancel()
 
     async def _send(self, call: _Call, signer: Signer, sent: int) -> None:
-        """Everything after report `sent`, and what comes later; a beat when there is nothing."""
+        """Send every report after number `sent`, and an empty message when there is none."""
         while True:
             body = agent_pb2.AgentBody(beat=agent_pb2.AgentBeat())
             with suppress(TimeoutError):
@@ -218,7 +199,7 @@ class Link:
                 async with asyncio.timeout(self._settings.silence_s):
                     body = await _read(call, verifier)
             except TimeoutError:
-                raise LinkError(f"nothing heard for {self._settings.silence_s:g} s") from None
+                raise StreamError(f"the controller was silent for {self._settings.silence_s:g} s") from None
             match body.WhichOneof("kind"):
                 case "acknowledgement":
                     self._outbox.acknowledge(body.acknowledgement.number)
@@ -236,20 +217,20 @@ async def _write(call: _Call, signer: Signer, body: bytes) -> None:
 
 
 async def _read(call: _Call, verifier: Verifier) -> agent_pb2.ControllerBody:
-    """The next message, verified. Raises LinkError, SessionError and grpc.aio.AioRpcError."""
+    """Read and verify the next message. Raises StreamError, SessionError and grpc.aio.AioRpcError."""
     message = await call.read()
     if not isinstance(message, agent_pb2.ControllerMessage):  # the end of the stream
         code, details = await call.code(), await call.details()
-        raise LinkError(f"the controller ended the stream: {code.name}: {(details or '')[:500]}")
+        raise StreamError(f"the controller ended the stream: {code.name}: {(details or '')[:500]}")
     verifier.take(message.number, message.body, message.mac)
     try:
         return agent_pb2.ControllerBody.FromString(message.body)
     except DecodeError as error:
-        raise LinkError("the controller sent what is no message") from error
+        raise StreamError("the controller sent an invalid message") from error
 
 
 async def _first_of(*work: Awaitable[None]) -> None:
-    """Until one of them ends; raises what it raised. Both are over afterwards."""
+    """Wait until one of them ends, cancel the others, and raise what it raised."""
     tasks = [asyncio.ensure_future(item) for item in work]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -258,20 +239,20 @@ async def _first_of(*work: Awaitable[None]) -> None:
             await _ended(task)
     for task in done:
         if task.cancelled():
-            raise LinkError("the controller cancelled the stream")
+            raise StreamError("the controller cancelled the stream")
         if (error := task.exception()) is not None:
             raise error
 
 
 async def _ended(task: asyncio.Future[None]) -> None:
-    """Cancel it where it still runs, and wait until it is over."""
+    """Cancel a task if it still runs, and wait until it has ended."""
     if not task.done():
         task.cancel()
         await asyncio.wait({task})
 
 
 def _reason(stream: asyncio.Task[None]) -> str:
-    """Why a stream ended, in words."""
+    """Return the reason why a stream ended, as text."""
     if stream.cancelled():
         return "the controller cancelled the stream"
     error = stream.exception()

@@ -1,3 +1,3 @@
-"""Messages as frozen rows: frames between a job and its agent, rows of a report to the controller, and the bounds of
-both. Imports nothing else of the agent but its errors.
+"""Messages as frozen rows: the frames between a job and its agent, the rows of a report to the controller, and their limits.
+Imports nothing of the agent but its errors.
 """

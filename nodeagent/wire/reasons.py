@@ -1,4 +1,4 @@
-"""Reasons for which an agent does not do what the controller asks for. The controller decides by these, never by words."""
+"""Reasons why an agent does not carry out a command. The controller decides by these values, never by the text of a problem."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ class Reason(Enum):
     """The names are those of AnswerReason in agent.proto, without its prefix."""
 
     UNSPECIFIED = auto()
-    """It was done."""
+    """The command was carried out."""
     NO_TRAINERS = auto()
-    """The agent knows of no process of the job that trains on this node."""
+    """No process of the job trains on this node, as far as the agent knows."""
     RANKS_GONE = auto()
-    """A process that was to save is no longer connected."""
+    """A process that should save is no longer connected."""
     TRAINED_ON = auto()
-    """All had saved, and do not stand still any more."""
+    """All ranks had saved, but they are no longer paused."""
     NO_CHECKPOINT = auto()
-    """A process has not called headway_job.checkpoint, or saves no more."""
+    """A process has not called headway_job.checkpoint, or can no longer save."""
     RANK_FAILED = auto()
-    """A rank said that it has not saved. The words behind it are the job's own."""
+    """A rank answered that it could not save. The text of the problem is from the job."""
     LATE = auto()
     INCONSISTENT = auto()
-    """The ranks here are not of one program, or saved different steps."""
+    """The ranks on this node belong to different programs, or saved different steps."""
     CALLED_OFF = auto()
     SUPERSEDED = auto()
-    """Another save of the same job was asked for."""
+    """Another save of the same job was requested."""
     REFUSED = auto()
-    """The command cannot be carried out as it is, or this agent does not know it."""
+    """The command is invalid, or this agent does not know it."""

@@ -1,29 +1,36 @@
-"""What the agent tells the controller: frozen rows. A measurement that is missing is None, never 0.
+"""The rows of a report from the agent to the controller. A missing measurement is None, never 0.
 
-Times in `_ns` are CLOCK_MONOTONIC nanoseconds of this node; times in `_s` that are points are seconds since the Unix epoch.
+Times in `_ns` are CLOCK_MONOTONIC nanoseconds of this node; points in time in `_s` are seconds since the Unix epoch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+from nodeagent.wire.bounds import MAX_NUMBER
 from nodeagent.wire.frames import Model, Profile
 
+_Count = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
+_Amount = Annotated[float, Meta(ge=0, le=1e15)]
+_Percent = Annotated[float, Meta(ge=0, le=100)]
+
 ProcessState = Literal["connected", "ended", "lost"]
-"""`ended` said bye; `lost` went away without a word."""
+"""An `ended` process sent a bye; a `lost` one closed its connection without it."""
 UsageSource = Literal["cgroup", "processes"]
-"""Whether the kernel counted for the job's cgroup, or the agent added up the processes that it found in it."""
+"""`cgroup`: counted by the kernel for the job's cgroup. `processes`: added up over its processes by the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """One process of a job that reports, or did within the last window."""
+    """One process of a job that reports, or has reported within the last window."""
 
     pid: int
-    """On this node, as the kernel tells it."""
+    """Pid on this node, from the kernel."""
     step_id: str
-    """Slurm's job step: "batch", "0", ...; empty where the kernel does not tell."""
+    """Slurm's job step: "batch", "0", ...; empty = not known to the kernel."""
     rank: int
     """-1 = not known."""
     local_rank: int
@@ -32,46 +39,46 @@ class RankReport:
     steps: int
     """Optimizer steps since the process started."""
     first_ns: int | None
-    """End of its first step; None = it has not stepped."""
+    """End of its first step; None = it has made no step."""
     last_ns: int | None
     """End of its newest step."""
     steps_per_s: float | None
-    """Over the window; None = fewer than two points yet."""
+    """Rate over the window; None = fewer than two points yet."""
     profile: Profile | None
 
 
 @dataclass(frozen=True, slots=True)
 class JobUsage:
-    """What a job's processes on this node use."""
+    """Use of CPU and memory by a job's processes on this node."""
 
     cpu_s: float | None
-    """CPU seconds so far. Where `source` is "processes", those of processes still there and of children they waited for."""
+    """CPU seconds so far. With `source` "processes": of the live processes, and of children for which they have waited."""
     memory_bytes: int | None
     source: UsageSource
 
 
 @dataclass(frozen=True, slots=True)
 class Usr1Report:
-    """What SIGUSR1, sent by Slurm, would do to the processes of a job here."""
+    """The effect that SIGUSR1, sent by Slurm, would have on the processes of a job on this node."""
 
     caught: int
-    """Processes that it reaches and that catch it."""
+    """Number of processes that receive and catch it."""
     fatal: int
-    """Processes that Slurm started and that it would end."""
+    """Number of processes started by Slurm that it would end."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointReport:
-    """How a job can come back."""
+    """State of a job's checkpoints."""
 
     ranks: tuple[int, ...]
-    """Ranks here that save when they are asked, ascending."""
+    """Ranks on this node that can save on request, ascending."""
     restored_step: int | None
-    """Steps done at the checkpoint that this run began with; None = it began anew."""
+    """Steps done at the checkpoint from which this run resumed; None = it began anew."""
     saved_step: int | None
     """Steps done at the newest checkpoint of this run that is complete on all ranks; None = none yet."""
     saving: bool
-    """A save is being written, or ranks stand still after one."""
+    """A save is being written, or ranks are paused after one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +89,12 @@ class JobReport:
     """Slurm's raw numeric id."""
     uid: int
     restart: int
-    """Which run of the job this is, as Slurm counts: 0, 1, ..."""
+    """Slurm's restart count of this run: 0, 1, ..."""
     first_seen_ns: int
     steps: int | None
-    """Steps of the slowest rank; None = nobody here has stepped."""
+    """Steps of the slowest rank; None = no process on this node has made a step."""
     steps_per_s: float | None
-    """Of the slowest rank here, which under data parallelism is everybody's."""
+    """Rate of the slowest rank on this node; under data parallelism all ranks have the same."""
     last_step_ns: int | None
     """End of the newest step of the rank that is furthest behind."""
     world_size: int | None
@@ -96,41 +103,41 @@ class JobReport:
     torch: str | None
     script: str | None
     model: Model | None
-    """Of the lowest rank that told."""
+    """Model of the lowest rank that has reported one."""
     profile: Profile | None
-    """The newest of the lowest rank that told."""
+    """Newest profile of the lowest rank that has reported one."""
     ranks: tuple[RankReport, ...]
-    """Those that have stepped, by rank; launchers and helpers are not among them."""
+    """Processes that have made a step, by rank; launchers and helpers are not among them."""
     num_connected: int
     """Processes connected now, launchers and helpers included."""
     num_ended: int
     num_lost: int
-    """Processes gone without a word since the run began."""
+    """Processes that closed their connection without a bye since the run began."""
     claimed_job_ids: tuple[str, ...]
-    """Other ids that its processes said they belong to. The job is filed under its true one."""
+    """Other job ids that its processes have claimed. `job_id` is the true one."""
     usage: JobUsage | None = None
     gpus: tuple[int, ...] | None = None
-    """Indices of the GPUs that Slurm gave it here; None = not known."""
+    """Indices of the GPUs of this node that Slurm gave to the job; None = not known."""
     idle_gpus: tuple[int, ...] | None = None
-    """Of these, the ones on which no process of the job holds a context; None = not known."""
+    """Those of `gpus` on which no process of the job holds a context; None = not known."""
     checkpoint: CheckpointReport | None = None
-    """None = no rank here has called headway_job.checkpoint."""
+    """None = no rank on this node has called headway_job.checkpoint."""
     started_ns: int | None = None
-    """When the first process here that trains began, had loaded torch, and ended its first step; None = not known, not yet."""
+    """Times when the first training process on this node started, had loaded torch, and ended its first step; None = not known."""
     loaded_ns: int | None = None
     first_step_ns: int | None = None
     usr1: Usr1Report | None = None
-    """None = not known: Slurm makes no cgroup for it."""
+    """None = not known: Slurm creates no cgroup for the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
     """A process that holds a context on a GPU."""
 
-    pid: int
-    memory_bytes: int | None
+    pid: _Count
+    memory_bytes: _Count | None
     job_id: int | None = None
-    """Its Slurm job; None = none, or not known."""
+    """Slurm job of the process; None = none, or not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +145,10 @@ class MigReading:
     """One MIG instance of a GPU."""
 
     uuid: str
-    gpu_instance: int | None
-    compute_instance: int | None
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
+    gpu_instance: _Count | None
+    compute_instance: _Count | None
+    memory_used_bytes: _Count | None
+    memory_total_bytes: _Count | None
     processes: tuple[GpuProcess, ...] | None
 
 
@@ -149,34 +156,34 @@ class MigReading:
 class GpuReading:
     """One GPU at one moment."""
 
-    index: int
-    """N of /dev/nvidiaN, which is how Slurm counts."""
+    index: _Count
+    """N of /dev/nvidiaN, the number that Slurm uses."""
     uuid: str | None
     name: str | None
     pci_address: str | None
-    """As sysfs writes it: 0000:3b:00.0."""
-    busy_percent: float | None
-    """Share of the last sample period in which any kernel ran."""
-    sm_percent: float | None
-    """Share of the multiprocessors that processes used, added up."""
-    sm_clock_mhz: int | None
-    memory_busy_percent: float | None
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
-    power_w: float | None
-    pcie_tx_bytes_per_s: float | None
-    """Sent by the GPU over PCIe, in a sample of 20 ms."""
-    pcie_rx_bytes_per_s: float | None
-    nvlink_tx_bytes: int | None
-    """Counter over all links since the driver was loaded."""
-    nvlink_rx_bytes: int | None
+    """Address in the form of sysfs: 0000:3b:00.0."""
+    busy_percent: _Percent | None
+    """Part of the last sample period in which a kernel ran."""
+    sm_percent: _Percent | None
+    """Use of the multiprocessors, added up over the processes."""
+    sm_clock_mhz: _Count | None
+    memory_busy_percent: _Percent | None
+    memory_used_bytes: _Count | None
+    memory_total_bytes: _Count | None
+    power_w: _Amount | None
+    pcie_tx_bytes_per_s: _Amount | None
+    """Rate sent by the GPU over PCIe, in a sample of 20 ms."""
+    pcie_rx_bytes_per_s: _Amount | None
+    nvlink_tx_bytes: _Count | None
+    """Bytes over all links since the driver was loaded."""
+    nvlink_rx_bytes: _Count | None
     processes: tuple[GpuProcess, ...] | None
     mig: tuple[MigReading, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NicReading:
-    """Traffic of one network interface, or InfiniBand port, since the reading before."""
+    """Traffic of one network interface or InfiniBand port since the last reading."""
 
     name: str
     """eth0, or mlx5_0/1 for a port."""
@@ -189,7 +196,7 @@ class NicReading:
 
 @dataclass(frozen=True, slots=True)
 class NumaNode:
-    """One memory node and its CPUs."""
+    """One NUMA node and its CPUs."""
 
     index: int
     cpus: tuple[int, ...]
@@ -197,18 +204,18 @@ class NumaNode:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuPlace:
-    """Where a GPU sits."""
+class GpuDevice:
+    """A GPU and its NUMA node."""
 
     pci_address: str
     index: int | None
-    """N of /dev/nvidiaN; None = the driver does not tell."""
+    """N of /dev/nvidiaN; None = not known to the driver."""
     numa_node: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class NicPlace:
-    """Where a network interface sits, and how fast it is."""
+class NicDevice:
+    """A network interface, its speed and its NUMA node."""
 
     name: str
     kind: Literal["ethernet", "infiniband"]
@@ -218,26 +225,26 @@ class NicPlace:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What does not change while the node is up."""
+    """The hardware of the node, which does not change while it is up."""
 
     sockets: int | None
     cpus: int | None
     numa_nodes: tuple[NumaNode, ...]
-    gpus: tuple[GpuPlace, ...]
-    nics: tuple[NicPlace, ...]
+    gpus: tuple[GpuDevice, ...]
+    nics: tuple[NicDevice, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SocketCounters:
-    """What happened on the job socket since the agent started."""
+    """Counters of the job socket since the agent started."""
 
     connections: int
     """Open now."""
     accepted: int
     refused: int
-    """Turned away: not in a job, or over a limit."""
+    """Connections refused: the process is not in a job, or over a limit."""
     closed_for_cause: int
-    """Closed by the agent: no frame, or too many of them."""
+    """Connections closed by the agent: an invalid frame, or too many frames."""
     frames: int
     unknown_frames: int
     dropped_sends: int
@@ -245,16 +252,16 @@ class SocketCounters:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """Everything that the agent knows of its node at one moment."""
+    """All measurements of the node at one moment."""
 
     node_name: str
     time_s: float
     monotonic_ns: int
-    """The same moment on the clock of the `_ns` times."""
+    """The same moment as `time_s`, on the clock of the `_ns` times."""
     interval_s: float | None
-    """Time since the report before; None = the first."""
+    """Time since the last report; None = this is the first."""
     jobs: tuple[JobReport, ...]
     gpus: tuple[GpuReading, ...] | None
-    """None = no driver, or it did not answer in time."""
+    """None = there is no driver, or it did not answer in time."""
     nics: tuple[NicReading, ...]
     socket: SocketCounters

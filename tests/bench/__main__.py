@@ -23,7 +23,7 @@ RESULTS = Path("bench-results")
 
 
 def main() -> int:
-    """The command line. Status 1 when a target was missed, 2 when a benchmark broke."""
+    """Run the command line. The exit status is 1 if a target was missed, 2 if a benchmark failed."""
     arguments = _parse()
     says = Console(stderr=True)
     reasons = missing()

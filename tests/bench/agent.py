@@ -1,4 +1,4 @@
-"""What an agent takes of its node: while a job trains there, in profile windows and out of them, and while nothing does."""
+"""CPU and memory of an agent: while a job trains, inside and outside of profile windows, and while no job runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PROGRAM = "headway-agent"
 _RANKS = 2
 _STARTS_S = 120.0
 _SETTLES_S = 15.0
-"""Of training before anybody looks: imports, the first window, the first reports."""
+"""Training before the measurement: imports, the first window, the first reports."""
 
 
 def run(*, quick: bool) -> Findings:
@@ -61,6 +61,6 @@ def _nodes_of(side: Side, job_id: str) -> set[str]:
 
 
 def _report(findings: Findings, where: str, loads: list[Load], note: str) -> None:
-    """The worst of these agents, with the children that they have waited for."""
+    """Return the usage of the worst agent, including children that it has waited for."""
     worst = max(one.own + one.children for one in loads)
     findings.add(f"agent's CPU {where}", worst, "%", 0.5, f"of one core, the most of {len(loads)}; {note}")

@@ -17,7 +17,7 @@ JOBS = 100
 _SPEC: dict[str, Any] = {"nodes": 13}
 """13 nodes of 8 GPUs: room for all of them at once."""
 _SUBMITTERS = 4
-"""sbatch commands under way at the same time."""
+"""sbatch commands that run at the same time."""
 _COUNTED_S = 5.0
 _SETTLE_S = 2.0
 
@@ -27,7 +27,7 @@ class Burst:
     """One burst, in seconds after its last sbatch had ended."""
 
     submission_s: float
-    """From the first sbatch being started to the last having ended."""
+    """Time from the start of the first sbatch to the end of the last."""
     last_running_s: float
     last_stamped_s: float
     bulk_per_s: float

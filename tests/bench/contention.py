@@ -1,10 +1,10 @@
-"""contention-greedy and headway-rl against all controls where contention can be gained from; and how long they take to decide.
+"""contention-greedy and headway-rl against all controls on clusters with contention, and the time of their decisions.
 
 `python -m tests.bench.contention [--setting one-normal] [--seeds 5] [--jobs 256] [--policy headway-rl] [--json FILE]`
 
 Settings: 4 nodes of 8 GPUs in one rack (`one`), or two such racks whose uplinks carry half of what their NICs do (`two`); demands
 1 to 32, Poisson arrivals at load 0.9, contention_rl's normal and heavy mix; slowdown by link sharing. JCT counts queueing.
-Only where they are asked for: `small-at-once`, one rack, demands 2, 4 and 8, all jobs at once; `powers`, one rack, demands that
+Not among the defaults: `small-at-once`, one rack, demands 2, 4 and 8, all jobs at once; `powers`, one rack, demands that
 are powers of two up to 32; `four-normal`, four racks.
 Test seeds begin at 1000; the defaults of contention-greedy were chosen on seeds 200 to 205, headway-rl is validated on 200 and 201.
 
@@ -49,13 +49,13 @@ OTHERS: dict[str, dict[str, Any]] = {
     "powers": {"racks": 1, "mix": "normal", "demands": (1, 2, 4, 8, 16, 32)},
     "four-normal": {"racks": 4, "mix": "normal"},
 }
-"""Settings that nobody was trained for."""
+"""Settings that no policy was trained for."""
 OURS = (GREEDY, HEADWAY)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One policy in one setting: means over seeds, and what each trace came to, in seconds."""
+    """One policy in one setting: means over seeds, and the mean JCT of each trace, in seconds."""
 
     policy: str
     avg_jct_s: float
@@ -68,7 +68,7 @@ class Row:
 
 
 def parts(setting: str) -> dict[str, Any]:
-    """Racks, and what the workload is beside seed and jobs."""
+    """Return the racks, and the parameters of the workload except seed and jobs."""
     if setting in OTHERS:
         return OTHERS[setting]
     size, _, mix = setting.partition("-")
@@ -76,14 +76,14 @@ def parts(setting: str) -> dict[str, Any]:
 
 
 def trace(setting: str, seed: int, jobs: int) -> Trace:
-    """The jobs of that seed."""
+    """Return the trace of that seed."""
     told: dict[str, Any] = {"arrivals": "poisson", "load": 0.9, "demands": tuple(range(1, 33))} | parts(setting)
     racks = told.pop("racks")
     return generate(ContentionRL(jobs=jobs, seed=seed, cluster_gpus=32 * racks, **told))
 
 
 def jcts_s(setting: str, policy: str, seed: int, jobs: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Of every job, queueing included."""
+    """Return the JCT of every job, in seconds, queueing included."""
     where, profiles = cluster(parts(setting)["racks"]), paper_profiles()
     models = build(["link-sharing"], topology=where.topology, profiles=profiles)
     made = load_policy(*parse_policy(policy))
@@ -127,7 +127,7 @@ def _percent(mean: Mean) -> str:
 
 
 def busy_state(nodes: int, waiting: int, seed: int) -> ClusterState:
-    """A cluster on which three quarters of the GPUs work, and so many jobs wait: each decision is a first one."""
+    """Return a cluster with three quarters of the GPUs busy and so many waiting jobs, on which no policy has decided before."""
     racks = nodes // 20
     blocks = [{"count": 20, "gpus": 8, "rack": f"r{rack}"} for rack in range(racks)]
     where = cluster_of({"nodes": blocks, "network": {"kind": "racks", "nic_gbs": NIC_GBS, "uplink_gbs": 125.0}})
@@ -143,7 +143,7 @@ def busy_state(nodes: int, waiting: int, seed: int) -> ClusterState:
 
 
 def _without(state: ClusterState, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> ClusterState:
-    """That state, those of its running jobs waiting once more."""
+    """Return the state in which these running jobs wait again."""
     jobs = state.jobs
     held = np.diff(jobs.placement_offset)
     keep = np.repeat(~np.isin(np.arange(len(jobs)), rows), held)
@@ -164,7 +164,7 @@ def _without(state: ClusterState, rows: np.ndarray[tuple[int], np.dtype[np.int64
 
 
 class Timed:
-    """A policy, and how long each of its decisions took: wall and CPU time, ms. Beside other work only the latter tells much."""
+    """A policy that records the time of each decision: wall and CPU, ms. On a busy machine only CPU time is meaningful."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -172,7 +172,7 @@ class Timed:
         self.taken_ms: list[tuple[float, float]] = []
 
     def decide(self, state: ClusterState) -> Decision:
-        """As the policy does."""
+        """Return the policy's decision, and measure its time."""
         begun_s, begun_cpu_s = time.perf_counter(), time.thread_time()
         decision = self._policy.decide(state)
         self.taken_ms.append((1e3 * (time.perf_counter() - begun_s), 1e3 * (time.thread_time() - begun_cpu_s)))
@@ -180,7 +180,7 @@ class Timed:
 
 
 def latencies(policy: str, decisions: int = 200) -> None:
-    """Tell how long that policy takes."""
+    """Print the times of that policy's decisions."""
     gc.freeze()
     small = Timed(load_policy(*parse_policy(policy)))
     where, profiles = cluster(1), paper_profiles()
@@ -202,7 +202,7 @@ def _tell(what: str, timed: Timed) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.contention", description=__doc__)
     parser.add_argument("--setting", action="append", choices=(*SETTINGS, *OTHERS))
     parser.add_argument("--policy", action="append", help=f"beside all controls; default {' and '.join(OURS)}")

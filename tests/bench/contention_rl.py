@@ -1,11 +1,11 @@
-"""How fast contention RL trains: `python -m tests.bench.contention_rl [--stages 6] [--workers 2] [--json FILE]`.
+"""Speed of the training of contention RL: `python -m tests.bench.contention_rl [--stages 6] [--workers 2] [--json FILE]`.
 
 Environment steps a second with learning, as `headway-policy train contention-rl` does it: episodes of 256 jobs, each step a
-decision that somebody had to take; rounds without a choice are not stepped through, and counted apart. The first stage warms up;
-of the others the fastest counts, as whatever else runs on the machine only adds, and the median stands beside it.
+decision with a choice; rounds without a choice are skipped, and counted separately. The first stage warms up;
+of the others the fastest counts, since other programs can only add time; the median is printed too.
 
 `--random STARTS` plays that environment by uniformly random possible actions, and by the action that gains most reward at once, on
-test seeds: what an agent has to beat, and what equation 2 prefers.
+test seeds: the baseline of an agent, and the preference of equation 2.
 
 `--paper` has the paper's own figures, means and 90th percentiles of running time, on the normal mix of test seeds, and JCT with
 queueing. `--pairs shared_thp_ratio.csv` takes the authors' table of measured pairs, `--slowdown pair-table:single=no` their code's
@@ -70,25 +70,24 @@ PAPERS_POLICIES = (
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Of the fastest stage, and of the one in the middle."""
+    """Speeds of the fastest stage and of the median stage."""
 
     steps_per_s: float
     median_steps_per_s: float
     rounds_per_s: float
     """Rounds of 300 s that passed in the fastest stage."""
     episode_s: float
-    """What an episode of 256 jobs takes, learning included: its decisions at that speed."""
+    """Duration of an episode of 256 jobs at that speed, learning included."""
     steps_per_episode: float
     steps_per_cpu_s: float
-    """By CPU time on the longest way, that of the training's process and of its slowest worker: what remains when others use the
-    cores too, but for how they slow each other's clocks and caches down. The best of the stages."""
+    """Steps per second of CPU time on the critical path, the process of the training and its slowest worker: the speed while other
+    programs use the cores too, except for their effect on clocks and caches. The best of the stages."""
     load: float
     """Mean load of the machine in the last minute, this training included."""
 
 
-def speed(recipe: Recipe, stages: int, workers: int) -> Speed:
-    """Train for so many stages, the first not counted."""
-    torch.set_num_threads(1)
+def environments(recipe: Recipe, workers: int) -> ProcessVectorEnv:
+    """Return the environments of a training with this recipe."""
     make = partial(
         ContentionEnv,
         traces=ContentionRL(jobs=JOBS, demands=recipe.demands),
@@ -99,7 +98,13 @@ def speed(recipe: Recipe, stages: int, workers: int) -> Speed:
         decide=recipe.decide,
         skip_forced=True,
     )
-    envs = ProcessVectorEnv(make, recipe.envs, workers=workers, autoreset=AutoresetMode.SAME_STEP)
+    return ProcessVectorEnv(make, recipe.envs, workers=workers, autoreset=AutoresetMode.SAME_STEP)
+
+
+def speed(recipe: Recipe, stages: int, workers: int) -> Speed:
+    """Train for so many stages; the first is not counted."""
+    torch.set_num_threads(1)
+    envs = environments(recipe, workers)
     try:
         encoding = Encoding(cells="features", starts=recipe.starts, candidates=recipe.candidates)
         training = Training(envs, encoding, recipe, SEED)
@@ -131,12 +136,12 @@ def speed(recipe: Recipe, stages: int, workers: int) -> Speed:
 
 
 def uniform(env: ContentionEnv, rng: np.random.Generator) -> int:
-    """Any possible action, waiting among them."""
+    """Return any possible action, including to wait."""
     return int(rng.choice(np.flatnonzero(env.action_masks())))
 
 
 def greedy(env: ContentionEnv, _rng: np.random.Generator) -> int:
-    """The action after which the reward of a round is highest; the first of equals, and to wait only where that is better."""
+    """Return the action after which the reward of a round is highest: the first of equals, and to wait only if that is better."""
     best, action = -float("inf"), 0
     if env.loop.running:
         best, action = rate_after(env, []), 0
@@ -152,7 +157,7 @@ def greedy(env: ContentionEnv, _rng: np.random.Generator) -> int:
 
 
 def rate_after(env: ContentionEnv, more: list[tuple[str, frozenset[int], int]]) -> float:
-    """Equation 2 for the jobs that run and these, by the pair table (`simulator.slowdown.pair_table`)."""
+    """Return equation 2 for the running jobs and `more`, by the pair table (`simulator.slowdown.pair_table`)."""
     ratios = Ratios(env.options.profiles.pairs)
     running = [
         (f"{key_of(env.trace.model[job.index])},{job.gpus},{len(job.nodes)}", frozenset(job.nodes), job.held)
@@ -168,7 +173,7 @@ def rate_after(env: ContentionEnv, more: list[tuple[str, frozenset[int], int]]) 
 
 
 def played(starts: str, branch: str, seeds: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Means over test seeds of the normal mix, by who plays."""
+    """Return means over test seeds of the normal mix, for each player."""
     env = ContentionEnv(
         traces=ContentionRL(jobs=JOBS, demands=(2, 4, 8)),
         cells="features",
@@ -192,7 +197,7 @@ def played(starts: str, branch: str, seeds: Sequence[int]) -> dict[str, dict[str
 
 
 def measured(path: Path) -> Profiles:
-    """The paper's profiles with pairs as its authors measured them."""
+    """Return the paper's profiles with the measured pairs of its authors."""
     with path.open(encoding="utf-8") as file:
         _, *others = next(lines := csv.reader(file))
         rows = [
@@ -204,7 +209,7 @@ def measured(path: Path) -> Profiles:
 
 
 def running_times(policy: str, seeds: Sequence[int], profiles: Profiles, slowdown: str) -> tuple[float, float, float]:
-    """Mean and 90th percentile of the time that jobs run, which the paper calls JCT, and JCT with queueing; in seconds."""
+    """Return mean and 90th percentile of running times, which the paper calls JCT, and mean JCT with queueing; in seconds."""
     cluster = parse_cluster(NODES)
     rows = []
     for seed in seeds:
@@ -220,7 +225,7 @@ def running_times(policy: str, seeds: Sequence[int], profiles: Profiles, slowdow
 
 
 def busy_states(count: int) -> list[ClusterState]:
-    """Moments of a run in which jobs wait and something has just finished."""
+    """Return states of a run in which jobs wait and one has just finished."""
     profiles = paper_profiles("contention-rl")
     cluster = parse_cluster(NODES)
     models = build(["pair-table"], topology=cluster.topology, profiles=profiles)
@@ -235,7 +240,7 @@ def busy_states(count: int) -> list[ClusterState]:
 
 
 def agent() -> Agent:
-    """Of the size that ships, with weights that nobody trained: how long an answer takes does not depend on them."""
+    """Return an agent of the delivered size with untrained weights: the time of an answer does not depend on them."""
     recipe = Recipe()
     encoding = Encoding(cells="features", starts=recipe.starts)
     torch.manual_seed(SEED)
@@ -243,7 +248,7 @@ def agent() -> Agent:
 
 
 def latencies_ms(decisions: int) -> dict[str, list[tuple[float, float]]]:
-    """Wall and CPU time of single decisions. On a machine with other work only the latter tells much."""
+    """Return wall and CPU times of single decisions. On a busy machine only CPU time is meaningful."""
     torch.set_num_threads(1)
     states = busy_states(100)
     taken: dict[str, list[tuple[float, float]]] = {}
@@ -259,7 +264,7 @@ def latencies_ms(decisions: int) -> dict[str, list[tuple[float, float]]]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.contention_rl", description=__doc__)
     parser.add_argument("--stages", type=int, default=6)
     parser.add_argument("--workers", type=int, default=2, help="processes of environments; 0: all in one process")
@@ -273,35 +278,45 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args()
     if given.latency:
-        for name, taken in latencies_ms(500).items():
-            print(f"{name}: {NODES}, up to {JOBS} waiting jobs, {len(taken)} decisions, load {os.getloadavg()[0]:.1f}")
-            for clock, column in zip(("wall", "CPU"), np.array(taken).T, strict=True):
-                half, p99 = np.quantile(column, [0.5, 0.99])
-                print(f"  {clock} time: median {half:.1f} ms, p99 {p99:.1f} ms")
-        return
-    if given.paper:
+        print_latencies()
+    elif given.paper:
         profiles = measured(given.pairs) if given.pairs else paper_profiles("contention-rl")
-        seeds = TEST_SEEDS[: given.seeds]
-        found_s = {name: running_times(name, seeds, profiles, given.slowdown) for name in PAPERS_POLICIES}
-        for name, (mean_s, p90_s, jct_s) in found_s.items():
-            against = ", ".join(
-                f"against {other} {mean_s / found_s[other][0] - 1:+.1%}, p90 {p90_s / found_s[other][1] - 1:+.1%}"
-                for other in ("srtf", "las")
-            )
-            print(f"{name}: running time {mean_s:,.0f} s, p90 {p90_s:,.0f} s; {against}; with queueing {jct_s:,.0f} s")
-        return
-    if given.random:
-        for name, each in played(given.random, given.branch, TEST_SEEDS[: given.seeds]).items():
-            figures = (
-                "avg_jct_s",
-                "p90_jct_s",
-                "avg_service_s",
-                "utilization",
-                "contention_sensitivity",
-                "reward_per_round",
-            )
-            print(f"{name}, starts={given.random}: " + ", ".join(f"{figure} {each[figure]:,.3f}" for figure in figures))
-        return
+        print_running_times(TEST_SEEDS[: given.seeds], profiles, given.slowdown)
+    elif given.random:
+        print_played(given.random, given.branch, TEST_SEEDS[: given.seeds])
+    else:
+        print_speed(given)
+
+
+def print_latencies() -> None:
+    """Measure and print the times of decisions."""
+    for name, taken in latencies_ms(500).items():
+        print(f"{name}: {NODES}, up to {JOBS} waiting jobs, {len(taken)} decisions, load {os.getloadavg()[0]:.1f}")
+        for clock, column in zip(("wall", "CPU"), np.array(taken).T, strict=True):
+            half, p99 = np.quantile(column, [0.5, 0.99])
+            print(f"  {clock} time: median {half:.1f} ms, p99 {p99:.1f} ms")
+
+
+def print_running_times(seeds: Sequence[int], profiles: Profiles, slowdown: str) -> None:
+    """Simulate and print the running times of the paper's policies."""
+    found_s = {name: running_times(name, seeds, profiles, slowdown) for name in PAPERS_POLICIES}
+    for name, (mean_s, p90_s, jct_s) in found_s.items():
+        against = ", ".join(
+            f"against {other} {mean_s / found_s[other][0] - 1:+.1%}, p90 {p90_s / found_s[other][1] - 1:+.1%}"
+            for other in ("srtf", "las")
+        )
+        print(f"{name}: running time {mean_s:,.0f} s, p90 {p90_s:,.0f} s; {against}; with queueing {jct_s:,.0f} s")
+
+
+def print_played(starts: str, branch: str, seeds: Sequence[int]) -> None:
+    """Simulate and print the results of each player."""
+    figures = ("avg_jct_s", "p90_jct_s", "avg_service_s", "utilization", "contention_sensitivity", "reward_per_round")
+    for name, each in played(starts, branch, seeds).items():
+        print(f"{name}, starts={starts}: " + ", ".join(f"{figure} {each[figure]:,.3f}" for figure in figures))
+
+
+def print_speed(given: argparse.Namespace) -> None:
+    """Measure and print the speed of the training."""
     found = speed(Recipe(stages=given.stages), given.stages, given.workers)
     print(
         f"{found.steps_per_s:,.0f} steps/s with learning (median of stages {found.median_steps_per_s:,.0f}), load {found.load:.1f}"

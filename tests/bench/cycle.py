@@ -1,6 +1,6 @@
 """One decision cycle on a large cluster, from Slurm's text to a plan; nothing is applied.
 
-The text stands in for scontrol, everything behind it is what runs in production: the command-line client parses it, the
+Made-up text replaces scontrol; everything behind it is the code of production: the command-line client parses it, the
 observer lays out the columns, a policy server in a process of its own decides, and the plan is checked. Between two cycles
 run times and loads tick, and jobs come and go.
 """
@@ -37,21 +37,21 @@ from tests.bench.scontrol_text import ScontrolText
 PENDING = 10_000
 NODES = 2_000
 CHURN = 100
-"""Jobs that leave the queue between two cycles; as many come."""
+"""Jobs that leave the queue between two cycles; as many arrive."""
 PHASES = ("parse", "observe", "policy", "plan")
-"""Policy: the columns encoded, sent, decided on, and the answer decoded. Observe: all that is before and after it."""
+"""`policy`: encode the columns, send them, decide, decode the answer. `observe`: everything before and after it."""
 _DEADLINE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What the cluster is like."""
+    """Size and state of the cluster."""
 
     name: str
     running: int
     """Jobs."""
     full: bool
-    """All GPUs but some on every fiftieth node are taken; else all nodes without a job are free."""
+    """All GPUs are taken except some on every fiftieth node; otherwise all nodes without a job are free."""
 
 
 SCENARIOS = (Scenario("busy cluster", 500, full=True), Scenario("cluster with room", 500, full=False))
@@ -70,7 +70,7 @@ def run(*, quick: bool) -> Findings:
 
 @dataclass(slots=True)
 class Times:
-    """Seconds per cycle and phase; the first cycle has nothing to build on."""
+    """Seconds per cycle and phase; the first cycle has no earlier state."""
 
     first: dict[str, float] = field(default_factory=dict)
     phases: dict[str, list[float]] = field(default_factory=lambda: {phase: [] for phase in PHASES})
@@ -95,7 +95,7 @@ class Times:
 async def measure(
     scenario: Scenario, headway: Installation, *, cycles: int, pending: int = PENDING, nodes: int = NODES
 ) -> Times:
-    """Run the first cycle and that many more."""
+    """Run the first cycle and that many others."""
     token = Clockface.secret()
     cluster = _Cluster(scenario, token, pending, nodes, cycles + 1)
     runner, clock = _Prepared(), RealClock()
@@ -148,7 +148,7 @@ def _report(findings: Findings, scenario: Scenario, times: Times) -> None:
 
 
 class _Cluster:
-    """Text of a cluster over time."""
+    """The text of a cluster over time."""
 
     def __init__(self, scenario: Scenario, clock: Clockface, pending: int, nodes: int, cycles: int) -> None:
         self._scenario = scenario
@@ -161,13 +161,13 @@ class _Cluster:
         return self._text.jobs().splitlines(keepends=True)
 
     def pass_time(self) -> None:
-        """Five seconds, in which jobs come and go."""
+        """Advance five seconds, in which jobs arrive and end."""
         self._text.tick()
         self._gone += CHURN
 
     def answers(self) -> dict[str, bytes]:
-        """What scontrol says now, by question."""
-        # Only the running ones tick: writing ten thousand equal lines anew each time would take most of the benchmark.
+        """Return the present output of scontrol, by question."""
+        # Only running jobs change: writing ten thousand equal lines again each time would take most of the benchmark.
         running = ScontrolText(
             self._text.clock, pending=0, nodes=self._text.nodes, running=self._scenario.running, now_s=self._text.now_s
         )
@@ -194,7 +194,7 @@ class _Prepared:
     def __init__(self) -> None:
         self.answers: dict[str, bytes] = {}
         self.own_s = 0.0
-        """Time that went into answering: not part of the cycle."""
+        """Time spent on answers, which is not part of the cycle."""
 
     async def run(self, program: str, arguments: Sequence[str], stdin: bytes = b"") -> Completed:
         """Answer line by line, each after its echo."""
@@ -209,7 +209,7 @@ class _Prepared:
 
 
 class _NothingStarts(Decider):
-    """Decides as in production, and keeps what would be started to itself, so that nothing is to be applied."""
+    """Decides as in production, but discards the starts, so that nothing is applied."""
 
     starts = 0
     last_s = 0.0
@@ -250,7 +250,7 @@ class _Timed:
         return await self._inner.healthy(deadline_s)
 
     async def decide(self, state: ClusterState, deadline_s: float) -> Decision:
-        """Encode, ask, decode."""
+        """Encode the state, call the policy, decode its answer."""
         begun_s = time.perf_counter()
         try:
             return await self._inner.decide(state, deadline_s)

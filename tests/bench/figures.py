@@ -1,4 +1,4 @@
-"""What a benchmark gives back: figures with their targets, and the samples behind them."""
+"""Results of a benchmark: figures with their targets, and the samples behind them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Figure:
     value: float
     unit: str
     at_most: float | None = None
-    """The target, in the same unit; None: told for information."""
+    """The target, in the same unit; None = for information only."""
     note: str = ""
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None without one."""
+        """True if the target is met; None = there is no target."""
         return None if self.at_most is None else self.value <= self.at_most
 
     def as_json(self) -> dict[str, Any]:
-        """For the file in bench-results/."""
+        """Return the figure for the file in bench-results/."""
         return {
             "benchmark": self.benchmark,
             "name": self.name,
@@ -51,16 +51,16 @@ class Findings:
     samples: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, name: str, value: float, unit: str, at_most: float | None = None, note: str = "") -> None:
-        """One more line of the table."""
+        """Add a line to the table."""
         self.figures.append(Figure(self.benchmark, name, value, unit, at_most, note))
 
     def keep(self, name: str, values: Sequence[float]) -> None:
-        """The samples behind figures, for the file."""
+        """Add the samples behind figures, for the file."""
         self.samples[name] = [round(value, 6) for value in values]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest sample that at least so many percent of the samples do not exceed (nearest rank): never interpolated."""
+    """Return the percentile by nearest rank, without interpolation."""
     if not values:
         raise ValueError("no samples")
     rank = math.ceil(percent / 100 * len(values))
@@ -74,7 +74,7 @@ def spread(values: Sequence[float], scale: float = 1.0) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were made on, as far as it matters to them."""
+    """Return the properties of this machine that influence the figures."""
     version = subprocess.run(
         ["slurmctld", "-V"], capture_output=True, text=True, timeout=10, check=False
     ).stdout.strip()

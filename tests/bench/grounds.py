@@ -1,4 +1,4 @@
-"""Clusters to measure on: a pair of equals with Headway and without, and a large one."""
+"""Clusters for measurements: two equal ones, with Headway and without, and a large one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NotThereError(Exception):
 
 
 def until(condition: Callable[[], Any], what: str, timeout_s: float = 60.0, every_s: float = 0.01) -> Any:
-    """Wait for something true; what it was. Raises NotThereError."""
+    """Wait until the condition returns something true, and return it. Raises NotThereError."""
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         if time.monotonic() > deadline:
@@ -60,11 +60,11 @@ class Side:
 
     @property
     def script(self) -> Path:
-        """The job script."""
+        """Path of the job script."""
         return self.cluster.layout.work / "stamp.sh"
 
     def new_stamp(self) -> Path:
-        """Where the next job's stamps go; ".one" or the index of the array task is appended."""
+        """Return the path of the next job's stamps; ".one" or the index of the array task is appended."""
         return self.cluster.layout.work / f"stamp-{next(self._stamps)}"
 
     def sbatch_argv(self, stamp: Path, *options: str) -> list[str]:
@@ -75,7 +75,7 @@ class Side:
         ]  # fmt: skip
 
     def environment(self) -> dict[str, str]:
-        """For Slurm's programs."""
+        """Return the environment of Slurm's programs."""
         return {**os.environ, **self.cluster.env}
 
     def running(self) -> dict[str, float]:
@@ -87,7 +87,7 @@ class Side:
         return {match["job"]: datetime.fromisoformat(match["time"]).timestamp() for match in _RUNS.finditer(log)}
 
     def released(self) -> dict[str, float]:
-        """Job id → when Headway had taken its hold off. Empty without Headway."""
+        """Return the time at which Headway released each job, by id. Empty without Headway."""
         if self.headway is None:
             return {}
         with closing(sqlite3.connect(f"file:{self.headway.folder}/state/journal.sqlite?mode=ro", uri=True)) as journal:
@@ -96,7 +96,7 @@ class Side:
             )
 
     def bulk_queries(self) -> int:
-        """How often slurmctld has been asked for all jobs, since its start."""
+        """Return the number of requests for all jobs that slurmctld has served since its start."""
         found = _BULK.search(self.cluster.run("sdiag").stdout)
         return int(found[1]) if found else 0
 
@@ -108,7 +108,7 @@ class Side:
 
 
 def stamped_s(path: Path) -> float | None:
-    """The time that a job wrote, seconds since the Unix epoch; None while it has not."""
+    """Return the time that a job wrote, seconds since the Unix epoch; None = it has not."""
     try:
         text = path.read_text()
     except FileNotFoundError:
@@ -117,7 +117,7 @@ def stamped_s(path: Path) -> float | None:
 
 
 def cluster_name() -> str:
-    """A name that no other process uses."""
+    """Return a name that no other process uses."""
     return f"bench-{os.getpid()}-{next(_numbers)}"
 
 
@@ -147,7 +147,7 @@ def with_headway(
 
 @contextmanager
 def without_headway(**spec: Any) -> Iterator[Side]:
-    """The same cluster, and nothing of Headway: no plugin, no hooks, no controller."""
+    """Boot the same cluster without Headway: no plugin, no hooks, no controller."""
     with MiniCluster(ClusterSpec(name=cluster_name(), **spec)) as cluster:
         side = Side("Slurm alone", cluster, None)
         side.prepare()
@@ -156,6 +156,6 @@ def without_headway(**spec: Any) -> Iterator[Side]:
 
 @contextmanager
 def pair(**spec: Any) -> Iterator[tuple[Side, Side]]:
-    """Both, side by side: (Headway, Slurm alone)."""
+    """Boot both clusters: (Headway, Slurm alone)."""
     with ExitStack() as stack:
         yield stack.enter_context(with_headway(**spec)), stack.enter_context(without_headway(**spec))

@@ -1,4 +1,4 @@
-"""What the controller takes of its machine while nothing happens; here on a small cluster with an empty queue."""
+"""CPU and memory of the controller while nothing happens, on a small cluster with an empty queue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(*, quick: bool) -> Findings:
 
 
 def watch(findings: Findings, headway: Installation, slurmctld: int, *, quick: bool) -> None:
-    """CPU and memory of controller, policy server and slurmctld, once nobody is catching up with a start any more."""
+    """Measure CPU and memory of controller, policy server and slurmctld, after all work of their start is done."""
     seconds = 20.0 if quick else 60.0
     time.sleep(3.0 if quick else 10.0)
     controller, policy = headway.processes["controller"].pid, headway.processes["policy"].pid

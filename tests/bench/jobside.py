@@ -1,7 +1,7 @@
-"""What headway_job costs the training that it watches: models of about 1.5 ms a step, the hardest case, and of about 15 ms.
+"""The cost of headway_job in a training: for models of about 1.5 ms a step, the hardest case, and of about 15 ms.
 
-One process, its training thread's CPU time, which the machine's other work disturbs less than the clock; blocks of steps in
-turns, with and without and without and with, so that a machine that grows slower favours neither. The median of the ratios.
+It measures the CPU time of one process's training thread, which other programs disturb less than the clock. Blocks of steps take
+turns, with and without and without and with, so that a machine that becomes slower favours neither. The result is the median ratio.
 
 Outside a profile window: with the hook among those that torch calls after a step, and without; an agent listens all the time.
 What the hook does beside that thread (one turn a second) is told as the process's other CPU time, against a process of its own.
@@ -126,7 +126,7 @@ class _Model(NamedTuple):
     width: int
     rows: int
     pairs: int
-    """Of blocks with windows, in a whole run."""
+    """Number of pairs of blocks with windows in a whole run."""
 
 
 _SMALL, _LARGER = _Model(64, 32, 100), _Model(256, 512, 15)
@@ -163,7 +163,7 @@ def _inside(findings: Findings, path: str, model: _Model, *, communicates: bool,
 
 
 def _add(findings: Findings, name: str, target: float, rows: list[tuple[float, float]], note: str = "") -> None:
-    """`rows`: seconds of a step without and with what is measured."""
+    """Add the figures. `rows` has seconds of a step without and with the measured part."""
     ratios = [watched / plain for plain, watched in rows]
     step_ms = median(plain for plain, _ in rows) * 1e3
     name = f"{name}, {'small' if step_ms < 5 else 'larger'} model"
@@ -174,7 +174,7 @@ def _add(findings: Findings, name: str, target: float, rows: list[tuple[float, f
 
 
 def _import(findings: Findings, path: str, pairs: int) -> None:
-    """What torch's import waits for; the rest is imported beside it. Not compiled, as where the folder cannot be written."""
+    """Measure by how much the import of torch takes longer. Nothing is compiled, as in a folder that cannot be written."""
     added = [_run(_IMPORT, path, switch="0") * 1e3 for _ in range(pairs)]
     findings.add("import of torch, longer by", median(added), "ms", note=spread(added))
 
@@ -194,7 +194,7 @@ def _run(program: str, path: str | None, *arguments: int, switch: str = "1") -> 
 
 @contextmanager
 def _agent(path: Path) -> Iterator[str]:
-    """Welcomes, asks for no window, and reads."""
+    """Play an agent that welcomes, requests no window, and reads."""
 
     def serve(peer: socket) -> None:
         with peer:

@@ -1,4 +1,4 @@
-"""Beside a large Slurm: one reading by the command-line client, and what the controller takes while nothing can start.
+"""A large Slurm: the time of one read by the command-line client, and the usage of the controller while nothing can start.
 
 A reading is scontrol, its text, and the text parsed.
 """

@@ -1,6 +1,6 @@
 """A real slurmctld that has 2,000 nodes and 10,000 waiting jobs.
 
-Four nodes are real, and closed; the others stand in slurm.conf only and are DOWN, so that nothing can start. The jobs are
+Four nodes are real, and closed; the others exist in slurm.conf only and are DOWN, so that nothing can start. The jobs are
 array tasks, each changed so that slurmctld splits it from its array: ten thousand records, as after ten thousand sbatch.
 """
 
@@ -33,7 +33,7 @@ class Large:
 
 @contextmanager
 def large_cluster(*, nodes: int, jobs: int) -> Iterator[Large]:
-    """Boot it, with controller and policy server, and fill its queue."""
+    """Boot the cluster with controller and policy server, and fill its queue."""
     name = cluster_name()
     with (
         Installation.prepare(name, partitions=(PARTITION,)) as headway,
@@ -49,7 +49,7 @@ def large_cluster(*, nodes: int, jobs: int) -> Iterator[Large]:
 
 
 def _conf(nodes: int) -> tuple[str, ...]:
-    """Lines of slurm.conf: racks of up to 200 nodes."""
+    """Return the lines of slurm.conf for racks of up to 200 nodes."""
     gres = ",".join(f"gpu:g{gpu}:1" for gpu in range(8))
     lines, names = [], [f"n[1-{_REAL_NODES}]"]
     left, rack = nodes - _REAL_NODES, 0

@@ -1,4 +1,4 @@
-"""From sbatch to RUNNING, through Headway and without it, in turns on two idle clusters of the same kind.
+"""Time from sbatch to RUNNING, with Headway and without it, in turns on two idle clusters of the same kind.
 
 slurmctld looks for jobs to start once a second, so that even without Headway a job waits for anything up to a second. That
 is why every job is submitted at a random moment, and why the time for which Headway holds a job is told as well: the part
@@ -16,7 +16,7 @@ from tests.bench.figures import Findings, percentile
 from tests.bench.grounds import Side, pair, stamped_s, until
 
 _GAP_S = (0.05, 1.1)
-"""Before each job: longer than slurmctld's second, so that no phase of it is favoured."""
+"""Longest pause before each job: longer than slurmctld's second, so that no phase of it is favoured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Sample:
 
     job_id: str
     submitted_s: float
-    """Just before sbatch was started."""
+    """Time just before sbatch was started."""
     accepted_s: float
-    """sbatch had ended."""
+    """Time at which sbatch had ended."""
     stamped_s: float
-    """By the first line of the batch script."""
+    """Time of the first line of the batch script."""
 
 
 def run(*, quick: bool) -> Findings:
@@ -66,14 +66,14 @@ def _one(side: Side) -> Sample:
 
 @dataclass(frozen=True, slots=True)
 class _Delays:
-    """Seconds since just before sbatch was started, job by job."""
+    """Seconds since just before sbatch was started, for each job."""
 
     accepted: list[float]
     running: list[float]
-    """By Slurm's own account."""
+    """Start times of Slurm's accounting."""
     stamped: list[float]
     released: list[float]
-    """Headway had released it; empty without Headway."""
+    """Times at which Headway had released the jobs; empty without Headway."""
 
     @classmethod
     def of(cls, samples: list[Sample], side: Side) -> _Delays:

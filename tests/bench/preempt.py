@@ -23,14 +23,14 @@ from tests.bench.slurm_states import SlurmStates
 from tests.returning.job import STAMPED_PYTHON, Records, Start, script
 
 _VARIANTS = {"srun": "srun", "exec": "exec srun"}
-"""Name of the job → what starts its ranks."""
+"""Name of the job → command that starts its ranks."""
 _STEPS = 100_000
-"""More than it makes before it is cancelled."""
+"""More steps than the job makes before it is cancelled."""
 _PAUSE_S = 0.1
 _RANKS = 2
 _STARTS_S = 120.0
 _REST_S = (1.0, 3.0)
-"""Of training before each move, so that no phase of anybody's seconds is favoured."""
+"""Training before each move, of random length, so that no phase of any timer is favoured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +38,34 @@ class Move:
     """One move. Times in seconds since the Unix epoch."""
 
     row: dict[str, Any]
-    """Of `headway preemptions --json`."""
+    """Row of `headway preemptions --json`."""
     slurm: SlurmStates
     released_s: float
-    """Headway had taken its hold off."""
+    """Time at which Headway had released the job."""
     starts: list[Start]
-    """Of all ranks, in the run that followed."""
+    """Starts of all ranks in the next run."""
 
     @property
     def start_up_s(self) -> float:
-        """python, torch and the process group, from when the last rank's python began. One that begins late is Slurm's."""
+        """Time of imports and process group, from the start of the last rank's python. A late start counts for Slurm."""
         return self.last("joined_s") - self.last("begun_s")
 
     @property
     def whole_s(self) -> float:
-        """From when it was asked to the end of the first new step."""
+        """Time from the request to the end of the first new step."""
         return self.last("stepped_s") - self.asked_s
 
     @property
     def asked_s(self) -> float:
-        """When the controller was asked."""
+        """Time of the request to the controller."""
         return float(self.row["asked_s"])
 
     def last(self, point: str) -> float:
-        """When the last rank had come so far."""
+        """Time at which the last rank had reached that point."""
         return max(float(getattr(start, point)) for start in self.starts)
 
     def between(self, begin: str, end: str) -> float:
-        """Seconds from one time of the row to another."""
+        """Return the seconds from one time of the row to another."""
         return float(self.row[end] - self.row[begin])
 
 
@@ -141,7 +141,7 @@ def _move(side: Side, records: Records, name: str, job_id: str) -> Move:
 
 
 def _resumed(headway: Installation, job_id: str) -> dict[str, Any]:
-    """The newest preemption of the job, once that is over; empty before."""
+    """Return the newest preemption of the job if it has ended; else empty."""
     rows = [row for row in headway.ask("preemptions")["preemptions"] if row["job_id"] == job_id]
     row: dict[str, Any] = max(rows, key=lambda row: int(row["number"]))
     if row["stage"] in {"called off", "over"}:

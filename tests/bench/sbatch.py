@@ -1,4 +1,4 @@
-"""How much longer sbatch takes with the plugin: with a fresh lease (the job is held) and a stale one (it passes through)."""
+"""Time that the plugin adds to sbatch: with a fresh lease (the job is held) and with a stale one (the job passes through)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(*, quick: bool) -> Findings:
 
 
 def _one(side: Side) -> float:
-    """The job is not to begin before tomorrow, so that nothing else happens."""
+    """Return the duration of one sbatch. The begin time of the job is tomorrow, so that nothing else happens."""
     argv = side.sbatch_argv(side.new_stamp(), "--begin=now+1day")
     env = side.environment()
     begun_s = time.perf_counter()
@@ -58,7 +58,7 @@ def _one(side: Side) -> float:
 
 
 def _check(sides: dict[str, Side]) -> None:
-    """Only jobs that came while the lease was fresh are held."""
+    """Check that only jobs submitted with a fresh lease are held."""
     for name, side in sides.items():
         held = HOLD_MARK in side.cluster.run("scontrol", "-o", "show", "job").stdout
         if held != (name == "fresh lease"):
@@ -66,7 +66,7 @@ def _check(sides: dict[str, Side]) -> None:
 
 
 def _with_stale_lease(stack: ExitStack) -> Side:
-    """Plugin and hooks are installed; the controller was there once."""
+    """Boot a cluster with plugin and hooks, whose controller has stopped."""
     name = cluster_name()
     headway = stack.enter_context(Installation.prepare(name))
     lease = Lease(int(time.time()) - 3600, 30.0, headway.partitions, 0, 65536)

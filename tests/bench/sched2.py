@@ -1,8 +1,8 @@
 """SCHED2 against its baselines and controls: `python -m tests.bench.sched2 [--gap 129] [--seeds 10] [--json FILE]`.
 
 Traces of 1,000 jobs of the generator `sched2`, test seeds from 1000 on; 15 nodes of 8 GPUs, slowdown by locality. Two tables for
-each gap: who chooses from the first ten waiting jobs, as the paper's agent does, and who sees the whole queue. The gap of 129 s is
-the one at which the first six wait as long as the paper says theirs do (`tests.bench.sched2_load`). Ratios are those of means, to
+each gap: policies that choose from the first ten waiting jobs, as the paper's agent does, and policies that see the whole queue. At
+a gap of 129 s the first six wait as long as the paper states (`tests.bench.sched2_load`). Ratios are those of means, to
 the best of the six baselines in that figure; the change of JCT is to the better control, trace by trace; 95 % intervals are over
 traces. `--json` has besides: fragmentation (equation 1), relaxed locality and waits of sensitive and insensitive jobs (table III),
 and with `--timeline` both curves of figure 9.
@@ -48,15 +48,15 @@ SHOWN = {FIRST_TEN: FIRST, WHOLE: WIDEST}
 OURS = "sched2"
 PATIENCES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 SENSITIVE = 2.0
-"""Slower by more than that on two servers."""
+"""A job is sensitive if it is slower by more than this on two servers."""
 FIGURES = {"avg_jct_s": "lower", "effectiveness": "higher", "makespan_s": "lower"}
 _CONFIDENT = 1.96
 _BINS = 60
 
 
 def figures(result: Result, trace: Trace, cluster: Cluster, timeline: bool) -> dict[str, Any]:
-    """Of one run."""
-    told = {
+    """Return the figures of one run."""
+    values = {
         "avg_jct_s": metrics.average_jct_s(result),
         "effectiveness": metrics.effectiveness(result),
         "makespan_s": metrics.makespan_s(result),
@@ -64,7 +64,7 @@ def figures(result: Result, trace: Trace, cluster: Cluster, timeline: bool) -> d
         "avg_run_s": metrics.average_service_s(result),
         "fragmentation": metrics.fragmentation(result),
     }
-    found: dict[str, Any] = {name: float("nan") if value is None else float(value) for name, value in told.items()}
+    found: dict[str, Any] = {name: float("nan") if value is None else float(value) for name, value in values.items()}
     slower = {model: 1 / profile.locality[SAME_RACK] for model, profile in SCHED2.items() if profile.locality}
     is_sensitive = np.array([slower[model] > SENSITIVE for model in trace.model])
     nodes = np.array([text.count("+") + 1 for text in result.nodes()])
@@ -82,7 +82,7 @@ def figures(result: Result, trace: Trace, cluster: Cluster, timeline: bool) -> d
 
 
 class Ground:
-    """What everybody runs on."""
+    """The simulated cluster and its models, the same for every policy."""
 
     def __init__(self, timeline: bool = False) -> None:
         self.cluster = parse_cluster("15x8")
@@ -90,13 +90,13 @@ class Ground:
         self._timeline = timeline
 
     def baseline(self, name: str, trace: Trace, window: int, **options: float) -> dict[str, Any]:
-        """A baseline or control."""
+        """Return a baseline or control."""
         models = build(["locality"], topology=self.cluster.topology, profiles=self.profiles)
         run = Baseline(name, trace, self.cluster, models, window, record=True, **options).run()
         return self._figures(run, name)
 
     def served(self, policy: Policy, trace: Trace) -> dict[str, Any]:
-        """A policy as it is served."""
+        """Return a policy as it is served."""
         models = build(["locality"], topology=self.cluster.topology, profiles=self.profiles)
         run = Simulation(trace, self.cluster, policy, Settings(record=True), models, self.profiles)
         run.run()
@@ -110,7 +110,7 @@ class Ground:
 
 
 def table(gap_s: float, seeds: Sequence[int], weights: str, timeline: bool) -> dict[str, list[dict[str, Any]]]:
-    """For each reading a row for every policy."""
+    """Return a row for every policy, for each reading."""
     ground = Ground(timeline)
     runs: dict[tuple[str, str], Callable[[Trace], dict[str, Any]]] = {}
     for reading, window in WINDOWS.items():
@@ -133,8 +133,8 @@ def table(gap_s: float, seeds: Sequence[int], weights: str, timeline: bool) -> d
 
 
 def bounds(traces: Sequence[Trace], cluster: Cluster) -> dict[str, float]:
-    """What no schedule can be better than, means over traces: every job ends its ideal time after its submit at the earliest, and
-    the work of all jobs that come from any instant on is done after it, by the GPUs there are."""
+    """Return lower bounds for every schedule, as means over traces: a job cannot end before its submit plus its ideal time, and
+    the work of all jobs submitted after any instant must be done after it, on the existing GPUs."""
     jct, makespan = [], []
     for trace in traces:
         submit, ideal = trace.submit_ns / NS_PER_S, trace.duration_ns / NS_PER_S
@@ -161,7 +161,7 @@ def _row(name: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _compare(rows: list[dict[str, Any]], bound: dict[str, float]) -> None:
-    """Every row is told how many times better than the best baseline it is, figure by figure, and anything could be at most."""
+    """Add to every row, for each figure, its ratio to the best baseline, and the ratio that no schedule can exceed."""
     for figure, better in FIGURES.items():
         of_baselines = [row[figure] for row in rows if row["policy"] in BASELINES]
         best = min(of_baselines) if better == "lower" else max(of_baselines)
@@ -177,7 +177,7 @@ def _compare(rows: list[dict[str, Any]], bound: dict[str, float]) -> None:
 
 
 def shown(gap_s: float, tables: dict[str, list[dict[str, Any]]]) -> None:
-    """For people."""
+    """Print the tables."""
     for reading, rows in tables.items():
         traces, control = rows[0]["traces"], rows[0]["control"]
         most = ", ".join(f"{figure} {rows[0][f'{figure}_most_times']:.2f}" for figure in FIGURES)
@@ -195,7 +195,7 @@ def shown(gap_s: float, tables: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def tuned(seeds: int) -> list[dict[str, Any]]:
-    """Delay scheduling by its patience, on training traces."""
+    """Return rows of delay scheduling by its patience, on training traces."""
     ground = Ground()
     traces = [generate(Workload(seed=seed, mean_gap_s=GAP_S)) for seed in TRAINING_SEEDS[:seeds]]
     rows = []
@@ -210,7 +210,7 @@ def tuned(seeds: int) -> list[dict[str, Any]]:
 
 
 def latency(policy: Policy) -> dict[str, float]:
-    """Of every decision on one test trace, wall and CPU, in ms."""
+    """Return the times of all decisions on one test trace, wall and CPU, in ms."""
     ground = Ground()
     models = build(["locality"], topology=ground.cluster.topology, profiles=ground.profiles)
     trace = generate(Workload(seed=TEST_SEEDS[0], mean_gap_s=GAP_S))
@@ -233,7 +233,7 @@ def latency(policy: Policy) -> dict[str, float]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.sched2", description=__doc__)
     parser.add_argument("--gap", type=float, action="append", help=f"seconds, several times; {GAP_S:g} by default")
     parser.add_argument("--seeds", type=int, default=10, help="test traces (training traces with --tune), at most 30")

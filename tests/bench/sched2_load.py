@@ -1,4 +1,4 @@
-"""How long SCHED2's baselines wait, by the mean gap between two submits: `python -m tests.bench.sched2_load [--seeds N] ...`.
+"""Waiting times of SCHED2's baselines by the mean gap between submits: `python -m tests.bench.sched2_load [--seeds N] ...`.
 
 The paper gives the mean gap (172 s) and what its baselines wait (19,075 s), but neither durations nor sizes; with those that the
 generator chooses both cannot hold. This looks for the gap at which baselines wait as in the paper, with both readings of what
@@ -37,7 +37,7 @@ PAPER_WAIT_S = 19_075.0
 
 @dataclass(frozen=True)
 class Row:
-    """Means over traces."""
+    """Return means over traces."""
 
     gap_s: float
     window: int
@@ -52,13 +52,13 @@ class Row:
 
 
 def load_of(trace: Trace, cluster: Cluster) -> float:
-    """GPU-seconds with the best locality that arrive per second, as a share of the cluster."""
+    """Return the GPU-seconds with the best locality that arrive per second, as a share of the cluster."""
     work = float((trace.num_gpus * trace.duration_ns.astype(np.float64)).sum())
     return work / float(trace.submit_ns[-1] - trace.submit_ns[0]) / cluster.num_gpus
 
 
 def rows(gaps_s: Sequence[float], seeds: int, cluster: Cluster, like: Sched2) -> Iterator[Row]:
-    """Every baseline at every gap, with both windows, which are one to FIFO: it sees nothing but the head."""
+    """Return rows of every baseline at every gap, with both windows, which are the same to FIFO: it sees only the head."""
     slowdown = build(["locality"], topology=cluster.topology, profiles=paper_profiles("sched2"))
     for gap_s in gaps_s:
         traces = [generate(replace(like, seed=seed, mean_gap_s=gap_s)) for seed in TRAINING_SEEDS[:seeds]]
@@ -83,7 +83,7 @@ def _error(values: Sequence[float]) -> float | None:
 
 
 def gap_of(wait_s: float, found: Sequence[Row]) -> dict[str, dict[str, float | None]]:
-    """The gap at which the wait is so long, by window and by whose wait it is."""
+    """Return the gap at which the wait has this length, by window and baseline; None = it is not between two gaps."""
     gaps = sorted({row.gap_s for row in found})
     table: dict[str, dict[str, float | None]] = {}
     for window in WINDOWS:

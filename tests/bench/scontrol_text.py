@@ -14,7 +14,7 @@ _NAMES = ("train", "bert-large pretraining", "resnet50_b256", "llama lr=3e-4 see
 
 @dataclass(slots=True)
 class ScontrolText:
-    """A cluster's text. Invariant: the same seed gives the same text; `tick` changes only what ticks."""
+    """A cluster's text. Invariant: the same seed gives the same text; `tick` changes only times and loads."""
 
     clock: Clockface
     pending: int = 10_000
@@ -26,7 +26,7 @@ class ScontrolText:
     _shapes: list[tuple[int, int, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Draw what the jobs are."""
+        """Draw the jobs."""
         draw = random.Random(self.seed)
         self._shapes = [
             (draw.choice((1, 1, 2, 4, 8)), draw.choice((1, 1, 1, 2, 4)), draw.choice(_NAMES))
@@ -34,21 +34,21 @@ class ScontrolText:
         ]
 
     def tick(self, seconds: int = 5) -> None:
-        """Let time pass in which nothing happens: run times, loads and last evaluations move."""
+        """Let time pass without events: run times, loads and last evaluations change."""
         self.now_s += seconds
 
     def jobs(self) -> bytes:
-        """Answer to `show job`: the running ones first."""
+        """Return the answer to `show job`, running jobs first."""
         running = [self._running(number) for number in range(self.running)]
         pending = [self._pending(number) for number in range(self.running, self.running + self.pending)]
         return "".join(f"{line}\n" for line in running + pending).encode()
 
     def node_lines(self) -> bytes:
-        """Answer to `show node`."""
+        """Return the answer to `show node`."""
         return "".join(f"{self._node(number)}\n" for number in range(1, self.nodes + 1)).encode()
 
     def partitions(self) -> bytes:
-        """Answer to `show partition`."""
+        """Return the answer to `show partition`."""
         return (
             "PartitionName=dl AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=YES QoS=N/A "
             f"MaxTime=UNLIMITED MinNodes=0 LLN=NO Nodes=n[1-{self.nodes}] PriorityTier=1 RootOnly=NO State=UP "
@@ -56,7 +56,7 @@ class ScontrolText:
         ).encode()
 
     def reservations(self) -> bytes:
-        """Answer to `show reservation`."""
+        """Return the answer to `show reservation`."""
         return b"No reservations in the system\n"
 
     def _pending(self, number: int) -> str:

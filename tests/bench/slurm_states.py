@@ -1,4 +1,4 @@
-"""The states of a job by Slurm's own records, as they follow each other while something is done to it."""
+"""The sequence of a job's states in Slurm's own records during an operation."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Self
 from tests.bench.grounds import NotThereError, Side
 
 EVERY_S = 0.05
-"""So much later a state may be seen than it began, and what scontrol takes besides."""
+"""Interval of the polls; a state may be seen later by this, plus the time of scontrol."""
 
 
 @dataclass(slots=True)
 class SlurmStates:
-    """Asks scontrol from the begin of the context to its end.
+    """Polls scontrol from the begin of the context to its end.
 
     Invariant of `seen`: (seconds since the Unix epoch when scontrol had said so, state), no state twice in a row.
     """
@@ -42,14 +42,14 @@ class SlurmStates:
         self._thread.join()
 
     def began_s(self, state: str) -> float:
-        """When it was first seen in that state after another one. Raises NotThereError."""
+        """Return the time at which it was first seen in that state after another one. Raises NotThereError."""
         for at_s, found in self.seen[1:]:
             if found == state:
                 return at_s
         raise NotThereError(f"job {self.job_id} was never seen {state}: {self.seen}")
 
     def lasted_s(self, state: str) -> float:
-        """How long it was seen in that state after another one; 0: never, as it was over between two looks."""
+        """Return the time for which it was seen in that state after another one; 0 = it was over between two polls."""
         times = [at_s for at_s, _ in self.seen]
         for (began_s, found), ended_s in zip(self.seen[1:], times[2:], strict=False):
             if found == state:

@@ -12,15 +12,15 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class CpuTime:
-    """Seconds of CPU since the process began."""
+    """Seconds of CPU since the process started."""
 
     own_s: float
     children_s: float
-    """Of children that have ended and were waited for: every scontrol."""
+    """CPU time of children that have ended and were waited for: every scontrol."""
 
 
 def cpu_time(pid: int) -> CpuTime:
-    """Of one process. The kernel counts in hundredths of a second."""
+    """Return the CPU time of one process. The kernel counts in hundredths of a second."""
     # The name, in parentheses, may hold anything; what follows it does not.
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     user, system, children_user, children_system = (int(word) * _TICK_S for word in words[11:15])
@@ -28,7 +28,7 @@ def cpu_time(pid: int) -> CpuTime:
 
 
 def memory_mib(pid: int) -> tuple[float, float]:
-    """Resident memory now, and at its peak."""
+    """Return the resident memory now, and at its peak."""
     status = Path(f"/proc/{pid}/status").read_text()
     values = {
         line.split(":")[0]: line.split()[1] for line in status.splitlines() if line.startswith(("VmRSS", "VmHWM"))
@@ -38,14 +38,14 @@ def memory_mib(pid: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Share of one core, in percent."""
+    """Mean use of one core, in percent."""
 
     own: float
     children: float
 
 
 def load(pids: dict[str, int], seconds: float) -> dict[str, Load]:
-    """Watch processes for so long."""
+    """Measure processes for so long."""
     begun_s = time.monotonic()
     before = {name: cpu_time(pid) for name, pid in pids.items()}
     time.sleep(seconds)

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 from nodeagent.config import load_settings
-from nodeagent.daemon import assemble, stop_signals
+from nodeagent.daemon import build_agent, stop_signals
 from nodeagent.uplink.reporter import FileReporter
 from policies.serving.runtime.sdnotify import Notifier
 
 
 async def main(settings: Path, reports: Path) -> None:
-    agent = assemble(load_settings(settings))
+    agent = build_agent(load_settings(settings))
     with stop_signals(agent):
         await agent.run(FileReporter(reports), Notifier())
 

@@ -16,7 +16,7 @@ import pytest
 
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster
 from tests.cluster.conftest import skip_unless_possible, unique_name
-from tests.unit.nodeagent.packets import packet
+from tests.unit.nodeagent.wire.packets import packet
 
 ROOT = Path(__file__).parents[2]
 PYTHON = shutil.which("python3", path="/usr/bin:/bin:/usr/local/bin")

@@ -1,1 +1,1 @@
-"""Policies beside each other on real DDP jobs, on a mini-cluster with shaped links: `python -m tests.contest`."""
+"""Comparison of policies on real DDP jobs, on a mini-cluster with limited link rates: `python -m tests.contest`."""

@@ -1,4 +1,4 @@
-"""The whole contest: profiles first, then every policy on the same arrivals, in turns; and what came of it."""
+"""The whole contest and its results: first the profiles, then every policy on the same arrivals, in turns."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Says = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is asked for."""
+    """Settings of a contest."""
 
     policies: tuple[str, ...]
     jobs: int = 30
     repeats: int = 3
     rate: str = "200mbit"
     seed: int = 1
-    """Of the first repeat's arrivals; the others have the next ones."""
+    """Seed of the arrivals in the first repeat; the others use the next seeds."""
     load: float = 1.0
     length_s: tuple[float, float] = (8.0, 90.0)
-    """Of jobs alone, at least and at most."""
+    """Shortest and longest duration of jobs that run alone."""
     alone_s: float = 25.0
-    """For so long every kind trains by itself first, so that agents know it."""
+    """Time for which every kind first trains alone, so that the agents have a profile of it."""
     preemption: str = "off"
 
 
@@ -45,7 +45,7 @@ class Turn:
     repeat: int
     jobs: Sequence[Ended]
     cpu_busy: float
-    """Share of the machine's cores that was busy."""
+    """Busy share of the machine's cores."""
 
     @property
     def avg_jct_s(self) -> float:
@@ -54,18 +54,18 @@ class Turn:
 
     @property
     def p90_jct_s(self) -> float:
-        """Linear between jobs."""
+        """90th percentile, interpolated linearly between jobs."""
         return float(np.quantile([job.jct_s for job in self.jobs], 0.9))
 
     @property
     def stops(self) -> int:
-        """How often jobs were stopped and came back."""
+        """Number of times that jobs were stopped and restarted."""
         return sum(job.runs - 1 for job in self.jobs)
 
 
 def hold(plan: Plan, says: Says, keep: Callable[[Sequence[Turn]], None]) -> list[Turn]:
-    """Everything that needs a cluster: some minutes for each policy and repeat. `keep` is told all turns so far after each, since
-    they took long. Raises ContestError.
+    """Run everything that needs a cluster: some minutes for each policy and repeat. `keep` receives all turns so far after
+    each, since they take long. Raises ContestError.
     """
     speed = parse_rate(plan.rate) / 8
     turns: list[Turn] = []
@@ -73,7 +73,7 @@ def hold(plan: Plan, says: Says, keep: Callable[[Sequence[Turn]], None]) -> list
         _measure(booted, one_of_each(plan.alone_s, speed), says)
         for repeat in range(plan.repeats):
             mix = arrivals(plan.jobs, plan.seed + repeat, speed, plan.length_s, plan.load)
-            # Each begins once, or as nearly so as can be: the machine's mood is nobody's advantage.
+            # Each policy is first equally often, as nearly as possible: none profits from the state of the machine.
             order = [plan.policies[(place + repeat) % len(plan.policies)] for place in range(len(plan.policies))]
             for policy in order:
                 turns.append(_turn(booted, mix, policy, repeat))
@@ -86,7 +86,7 @@ def hold(plan: Plan, says: Says, keep: Callable[[Sequence[Turn]], None]) -> list
 
 
 def _measure(booted: Ground, jobs: Sequence[Job], says: Says) -> None:
-    """One after another, so that nobody shares a link."""
+    """Run the jobs one after another, so that none shares a link."""
     for job in jobs:
         with booted.decided_by("fifo"):
             booted.submit(job, job.name)

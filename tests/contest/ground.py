@@ -38,7 +38,7 @@ srun python job.py {name} {steps} {layers} {width} {compute_s}
 
 
 class ContestError(Exception):
-    """A job failed, or took too long, or a fallback decided: the text has its last words."""
+    """A job failed or took too long, or a fallback decided; the text has the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Ended:
     submit_s: float
     end_s: float
     runs: int
-    """1: it was never stopped."""
+    """Number of runs; 1 = it was never stopped."""
 
     @property
     def jct_s(self) -> float:
@@ -60,7 +60,7 @@ class Ended:
 
 @dataclass
 class Ground:
-    """One cluster. Invariant: no two jobs have the same `name`; those of one kind on as many nodes are called alike."""
+    """One cluster. Invariant: no two jobs have the same `name`; jobs of one kind and size have the same job name in Slurm."""
 
     headway: Installation
     cluster: MiniCluster
@@ -70,7 +70,7 @@ class Ground:
     """The process of the policy server that decides."""
 
     def submit(self, job: Job, name: str) -> None:
-        """sbatch, as an ordinary user would."""
+        """Run sbatch as an ordinary user."""
         script = _SCRIPT.format(
             called=job.called,
             name=name,
@@ -88,7 +88,7 @@ class Ground:
         self._ids[name] = done.stdout.strip()
 
     def wait(self, names: Sequence[str], timeout_s: float) -> None:
-        """Until these have trained to their ends. Raises ContestError when that takes too long."""
+        """Wait until these jobs have trained to their ends. Raises ContestError if that takes too long."""
         deadline = time.monotonic() + timeout_s
         while late := [name for name in names if not self._is_done(name)]:
             if time.monotonic() > deadline:
@@ -111,14 +111,14 @@ class Ground:
         return f"it said: {said}\n{self.headway.log('controller')[-1500:]}"
 
     def ended(self, job: Job, name: str) -> Ended:
-        """What became of a job that is done."""
+        """Return the times of a job that has ended."""
         times, job_id = self._times(), self._ids[name]
         runs = len(self._said(name)) - 1
         return Ended(name, job.called, times.submitted[job_id], times.ended[job_id], runs)
 
     @contextmanager
     def decided_by(self, policy: str) -> Iterator[None]:
-        """That policy decides. Raises ContestError afterwards if another decided in its place."""
+        """Let this policy decide in the block. Raises ContestError at its end if the fallback decided instead."""
         begun_s = time.time()
         address = self.headway.runtime_dir / f"policy-{next(_numbers)}.sock"
         argv = [*program("headway-policy"), "serve", "--policy", policy, "--listen", f"unix://{address}"]
@@ -138,7 +138,7 @@ class Ground:
 
 @contextmanager
 def ground(rate: str, says: Callable[[str], None], **settings: Any) -> Iterator[Ground]:
-    """Boot: NICs of that rate, agents, a controller with these settings. Everything is gone afterwards."""
+    """Boot a cluster with NICs of that rate, agents, and a controller with these settings. Remove everything at the end."""
     name = f"contest-{os.getpid()}-{next(_numbers)}"
     with (
         Installation.prepare(name, with_agents=True) as headway,
@@ -156,7 +156,7 @@ def ground(rate: str, says: Callable[[str], None], **settings: Any) -> Iterator[
             "policy_deadline_s": 10.0,
             "agents_report_interval_s": 1.0,
             "agents_window_s": _WINDOW_S,
-            # Who comes later in turn is not to know more of how long jobs take.
+            # A later policy must not know more about the durations of jobs than an earlier one.
             "history_min_runs": 1000,
         }
         headway.configure(cluster, **usual | settings)

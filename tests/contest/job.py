@@ -1,4 +1,4 @@
-"""A user's training program: PyTorch DDP over gloo that can come back. job.py NAME STEPS LAYERS WIDTH COMPUTE_S
+"""A user's training program: PyTorch DDP over gloo that can resume. job.py NAME STEPS LAYERS WIDTH COMPUTE_S
 
 The nodes' GPUs are device files without a chip behind them: the time of a GPU's kernels is slept. Rank 0 adds a line to NAME.runs
 when a run begins (its first step) and when the training has ended ("done").
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def tell(rank: int, name: str, word: str) -> None:
-    """Rank 0's word for whoever watches."""
+    """Write a word of rank 0 into the file that the contest reads."""
     if rank == 0:
         with Path(f"{name}.runs").open("a") as runs:
             runs.write(f"{word}\n")

@@ -1,4 +1,4 @@
-"""The arrival script: which jobs come when, the same for every policy. Kinds differ in what of a step is communication."""
+"""The arrivals of jobs, the same for every policy. Kinds differ in the share of communication in a step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Kind:
     """GPU time of a step."""
 
     def step_s(self, nodes: int, bytes_per_s: float) -> float:
-        """Alone, about: it computes, then it reduces around a ring of so many nodes."""
+        """Return the approximate time of a step alone: computation, then a ring reduction over so many nodes."""
         return self.compute_s + 2 * (nodes - 1) / nodes * self.layers * LAYER_BYTES / bytes_per_s
 
 
@@ -30,11 +30,11 @@ KINDS = (
     Kind("language", layers=5, compute_s=0.25),
     Kind("ranking", layers=8, compute_s=0.08),
 )
-"""At 200 Mbit/s and on two nodes they communicate for 17, 46 and 81 % of a step."""
+"""At 200 Mbit/s and on two nodes communication takes 17, 46 and 81 % of a step."""
 SHAPES = ((1, 2), (1, 4), (1, 8), (2, 2), (2, 4), (2, 8), (4, 2), (4, 4))
-"""Nodes, and GPUs on each: with less than 8 there is room for others there, and the NIC is shared."""
+"""Nodes, and GPUs on each: with less than 8, other jobs can run there and share the NIC."""
 ASKED = (4.0, 10.0)
-"""For how much more time than a job takes alone its user asks, at least and at most."""
+"""Smallest and largest ratio of the user's time limit to the job's time alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +49,18 @@ class Job:
     submit_s: float
     """Seconds after the run's start."""
     limit_min: int
-    """The user's time limit: all that policies know of how long it takes."""
+    """The user's time limit: policies know no other duration."""
 
     @property
     def called(self) -> str:
-        """Its job name in Slurm, as users have it who train a model again and again on so many nodes."""
+        """Job name in Slurm: the same for every training of this model on so many nodes."""
         return f"{self.kind.name}-{self.nodes}n"
 
 
 def arrivals(jobs: int, seed: int, bytes_per_s: float, length_s: tuple[float, float], load: float) -> tuple[Job, ...]:
-    """So many jobs at such a load of 4 nodes of 8 GPUs. The same for a seed, always.
+    """Return a number of jobs that load 4 nodes of 8 GPUs. The same seed always gives the same jobs.
 
-    How long they take alone is anywhere between two lengths, as likely to be in one octave as in another.
+    Their durations alone are log-uniform between two lengths.
     """
     draw = random.Random(seed)
     shortest_s, longest_s = length_s
@@ -78,7 +78,7 @@ def arrivals(jobs: int, seed: int, bytes_per_s: float, length_s: tuple[float, fl
 
 
 def one_of_each(seconds: float, bytes_per_s: float) -> tuple[Job, ...]:
-    """Every kind on every number of nodes, to be trained alone for so long."""
+    """Return a job of every kind on every number of nodes, to be trained alone for so long."""
     shapes = {nodes: gpus for nodes, gpus in SHAPES if nodes > 1}
     pairs = [(kind, nodes, gpus) for nodes, gpus in shapes.items() for kind in KINDS]
     return tuple(

@@ -1,4 +1,4 @@
-"""What needs no cluster: arrivals, and what is made of turns."""
+"""The parts of a contest that need no cluster: arrivals, and the results of turns."""
 
 from __future__ import annotations
 

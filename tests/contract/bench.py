@@ -6,7 +6,7 @@ MaxTime of `SHORT_MAX_TIME_S`; slurmctld with batch_sched_delay=0; no other jobs
 themselves (`Order.hold`), so no submit plugin is needed, and none may be active.
 
 On a real cluster `submit` is sbatch of a script that sleeps for `duration_s`, traps the signals named, and exits with the
-exit code; `user_*` are done as the user who submitted.
+exit code; the methods `user_*` act as the user who submitted the job.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MATLAB_LICENSES = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a user types after sbatch. None, empty and False mean: the option is not given."""
+    """The options of an sbatch command. None, empty and False = the option is not given."""
 
     duration_s: float = 60.0
-    """The script sleeps so long. Jobs that tests stop themselves may ask for long."""
+    """Time for which the script sleeps. It may be long for jobs that the tests stop themselves."""
     gres: int | None = None
     """--gres=gpu:N"""
     gpus_per_node: int | None = None
@@ -71,7 +71,7 @@ class Order:
     time_limit_s: int | None = None
     """-t; a multiple of 60"""
     requeue: bool = True
-    """False: --no-requeue"""
+    """False = --no-requeue"""
     hold: bool = False
     """-H"""
     partition: str = ""
@@ -83,11 +83,11 @@ class Order:
     comment: str = ""
     """--comment"""
     admin_comment: str = ""
-    """Put there by the operator right after submission (scontrol update AdminComment=)."""
+    """Admin comment that the operator sets right after submission (scontrol update AdminComment=)."""
     traps: frozenset[str] = frozenset()
     """Signals that the script survives."""
     exit_code: int = 0
-    """What the script ends with."""
+    """Exit code of the script."""
 
 
 Condition = Callable[[SlurmSnapshot], bool]
@@ -110,70 +110,70 @@ class SlurmBench(Protocol):
 
     @property
     def offers(self) -> frozenset[str]:
-        """What this bench can do beyond the least: "licenses", "gpu-limit", "reservations", "het", "interactive"."""
+        """The optional abilities of this bench: "licenses", "gpu-limit", "reservations", "het", "interactive"."""
 
     async def submit(self, order: Order) -> JobKey:
-        """sbatch; returns as soon as Slurm has accepted it. For an array: the key of its first task."""
+        """Run sbatch; return as soon as Slurm has accepted the job. For an array, return the key of its first task."""
 
     async def submit_het(self) -> str:
-        """A het job of two components with one GPU each, held; the leader's job id."""
+        """Submit a held het job of two components with one GPU each, and return the leader's job id."""
 
     async def submit_interactive(self) -> str:
-        """srun or salloc with one GPU, running for at least 30 s; its job id."""
+        """Run srun or salloc with one GPU for at least 30 s, and return its job id."""
 
     async def submit_over_limit(self) -> JobKey:
-        """A held job with GPUs of a user who may hold none (association, QOS or cap)."""
+        """Submit a held job with GPUs of a user who may hold none (association, QOS or cap)."""
 
     async def user_hold(self, key: JobKey) -> None:
-        """scontrol hold, as the job's user."""
+        """Run scontrol hold as the job's user."""
 
     async def user_release(self, key: JobKey) -> None:
-        """scontrol release, as the job's user."""
+        """Run scontrol release as the job's user."""
 
     async def operator_hold(self, key: JobKey) -> None:
-        """scontrol hold, as root."""
+        """Run scontrol hold as root."""
 
     async def operator_requeue(self, key: JobKey) -> None:
         """scontrol requeue, as root."""
 
     async def cancel(self, key: JobKey) -> None:
-        """scancel."""
+        """Run scancel."""
 
     async def drain(self, node: str) -> None:
-        """scontrol update state=drain."""
+        """Run scontrol update state=drain."""
 
     async def down(self, node: str) -> None:
-        """scontrol update state=down."""
+        """Run scontrol update state=down."""
 
     async def resume(self, node: str) -> None:
-        """scontrol update state=resume, tried again until the node may start jobs."""
+        """Run scontrol update state=resume, again and again until the node may start jobs."""
 
     async def reserve(self, name: str, nodes: tuple[str, ...], duration_s: int) -> None:
-        """A reservation that begins now, usable by the user whose jobs `submit` makes."""
+        """Create a reservation that begins now, for the user whose jobs `submit` creates."""
 
     async def unreserve(self, name: str) -> None:
-        """Delete it."""
+        """Delete the reservation."""
 
     async def now(self) -> float:
-        """The cluster's time, seconds since the Unix epoch."""
+        """Return the cluster's time, seconds since the Unix epoch."""
 
     async def wait(self, seconds: float) -> None:
-        """Let so much of the cluster's time pass."""
+        """Let that much of the cluster's time pass."""
 
     async def wait_until(self, condition: Condition, timeout_s: float = 30.0) -> SlurmSnapshot:
-        """Read snapshots until one satisfies the condition; AssertionError after the time limit, with the last one."""
+        """Read snapshots until one satisfies the condition. Raises AssertionError after the time limit, with the last one."""
 
     def away(self) -> AbstractAsyncContextManager[None]:
-        """Within, slurmctld does not answer (killed or stopped); afterwards it does again."""
+        """Keep slurmctld from answering in the block (killed or stopped); after it, it answers again."""
 
 
 def job_of(snapshot: SlurmSnapshot, job_id: str) -> SlurmJob:
-    """The job of that id, whatever its submit time. AssertionError when there is none."""
+    """Return the job with that id, whatever its submit time. Raises AssertionError if there is none."""
     found = [job for job in snapshot.jobs if job.key.job_id == job_id]
     assert len(found) == 1, f"{len(found)} jobs have the id {job_id}"
     return found[0]
 
 
 def held_gpus(job: SlurmJob) -> dict[str, int]:
-    """Node → GPUs that the job holds there."""
+    """Return the number of GPUs that the job holds, by node."""
     return {share.node: share.gpus for share in job.allocated}

@@ -14,7 +14,7 @@ _LONG_WAIT = Order(gres=1, begin_in_s=3600)
 
 
 class Holding:
-    """Who may start, and what the admin comment says of it."""
+    """Holds of jobs, and the mark in their admin comment."""
 
     async def test_hold_stops_a_pending_job_and_marks_it(self, bench: SlurmBench) -> None:
         key = await bench.submit(_LONG_WAIT)

@@ -1,4 +1,4 @@
-"""pin, unpin: what Slurm may no longer choose, and what it may choose again."""
+"""pin and unpin: a pinned job runs exactly on its nodes; an unpinned one where Slurm chooses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _picked(bench: SlurmBench, count: int) -> tuple[str, ...]:
 
 
 def _same_request(job: SlurmJob, original: ResourceRequest) -> bool:
-    """Alike but for a maximum of nodes that was never given: Slurm cannot forget one."""
+    """Compare two requests except for a maximum of nodes that was never given: Slurm cannot remove one."""
     if original.max_nodes:
         return job.request == original
     return replace(job.request, max_nodes=0) == original

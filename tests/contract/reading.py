@@ -1,4 +1,4 @@
-"""What a client tells of queue and cluster."""
+"""The snapshot of queue and cluster that a client reads."""
 
 from __future__ import annotations
 

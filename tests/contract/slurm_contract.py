@@ -16,4 +16,4 @@ __all__ = ["Order", "SlurmBench", "SlurmContract", "held_gpus", "job_of"]
 
 
 class SlurmContract(Reading, Holding, Placing, Stopping):
-    """Every promise of controller/slurm/client.py, as stories."""
+    """Every promise of controller/slurm/client.py, as test stories."""

@@ -9,25 +9,25 @@ from tests.contract.bench import Order, SlurmBench, job_of
 
 
 async def submit_held(bench: SlurmBench, order: Order) -> tuple[JobKey, SlurmJob]:
-    """A job that is held from its submission, and what the client tells of it."""
+    """Submit a job that is held from the start, and return it as the client reads it."""
     key = await bench.submit(replace(order, hold=True))
     return key, job_of(await bench.client.snapshot(), key.job_id)
 
 
 async def submit_running(bench: SlurmBench, order: Order) -> tuple[JobKey, SlurmJob]:
-    """A job that Slurm has started by itself."""
+    """Submit a job and wait until Slurm has started it by itself."""
     key = await bench.submit(order)
     return key, await running(bench, key)
 
 
 async def running(bench: SlurmBench, key: JobKey) -> SlurmJob:
-    """The job, once it runs."""
+    """Wait until the job runs, and return it."""
     snapshot = await bench.wait_until(lambda seen: job_of(seen, key.job_id).phase is Phase.RUNNING)
     return job_of(snapshot, key.job_id)
 
 
 async def requeued(bench: SlurmBench, before: SlurmJob) -> SlurmJob:
-    """The job, once it is back in the queue after the run that was seen before."""
+    """Wait until the job is in the queue again after its last run, and return it."""
 
     def is_back(seen: SlurmSnapshot) -> bool:
         job = job_of(seen, before.key.job_id)
@@ -37,10 +37,10 @@ async def requeued(bench: SlurmBench, before: SlurmJob) -> SlurmJob:
 
 
 def ended(snapshot: SlurmSnapshot, key: JobKey) -> bool:
-    """Whether the job has ended."""
+    """Return True if the job has ended."""
     return job_of(snapshot, key.job_id).phase is Phase.ENDED
 
 
 async def seen(bench: SlurmBench, key: JobKey) -> SlurmJob:
-    """The job as it is now, whatever its submit time."""
+    """Return the job as it is now, whatever its submit time."""
     return job_of(await bench.client.snapshot(), key.job_id)

@@ -1,4 +1,4 @@
-"""signal, requeue_hold, and jobs that accidents put back into the queue."""
+"""signal, requeue_hold, and jobs that return to the queue after accidents."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The simulator against real jobs on the mini-cluster: `python -m tests.fidelity`."""
+"""Comparison of the simulator with real jobs on the mini-cluster: `python -m tests.fidelity`."""

@@ -1,4 +1,4 @@
-"""Runs real jobs on the mini-cluster and the same in the simulator, and says how far apart they are."""
+"""Runs the same jobs on the mini-cluster and in the simulator, and prints the differences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RESULTS = Path("bench-results")
 
 
 def main() -> int:
-    """The command line. Status 1 when a goal was missed."""
+    """Run the command line. The exit status is 1 if a goal was missed."""
     options = _parse()
     says = Console(stderr=True)
 
@@ -68,14 +68,14 @@ def _parse() -> argparse.Namespace:
 
 
 def nic_bytes_s(rate: str) -> float:
-    """Of a rate as tc writes it."""
+    """Return the bytes per second of a rate in the form of tc."""
     return parse_rate(rate) / 8
 
 
 def experiment(
     jobs: int, policies: list[str], rate: str, seed: int, says: Callable[[str], None], lengths: Lengths | None = None
 ) -> Measured:
-    """Everything that needs a cluster."""
+    """Run everything that needs a cluster."""
     from tests.fidelity.ground import ground
     from tests.fidelity.isolated import measure
     from tests.fidelity.replay import replay
@@ -89,7 +89,7 @@ def experiment(
 
 
 def evaluate(measured: Measured, slowdown: str = SLOWDOWN) -> tuple[Fit, list[PolicyError]]:
-    """Fit from jobs alone, predict every replay, compare."""
+    """Fit the simulator from jobs alone, predict every replay, and compare."""
     speed = nic_bytes_s(measured.rate)
     fit = Fit(measured.isolated, speed)
     mix = seeded_mix(measured.jobs, measured.seed, speed, measured.lengths)

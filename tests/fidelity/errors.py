@@ -1,4 +1,4 @@
-"""How far predictions are from what was measured."""
+"""Errors of the predictions against the measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fidelity.records import Replay
 GOAL_MEAN = 0.04
 """Mean over policies of the error of the average JCT."""
 GOAL_WORST = 0.08
-"""Of the worst policy."""
+"""Error of the worst policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class JobError:
     measured_jct_s: float
     predicted_jct_s: float
     same_nodes: bool
-    """It ran where the simulator has it run."""
+    """It ran on the nodes that the simulator predicted."""
 
     @property
     def error(self) -> float:
-        """Share by which the JCT is predicted too long; below 0: too short."""
+        """Relative error of the predicted JCT; below 0 = too short."""
         return self.predicted_jct_s / self.measured_jct_s - 1
 
 
@@ -53,7 +53,7 @@ class PolicyError:
 
     @property
     def error(self) -> float:
-        """Of the average JCT, signed."""
+        """Relative error of the average JCT, signed."""
         return self.predicted_s / self.measured_s - 1
 
     @property
@@ -63,7 +63,7 @@ class PolicyError:
 
     @property
     def worst(self) -> JobError:
-        """The job that is predicted worst."""
+        """The job with the largest error."""
         return max(self.jobs, key=lambda job: abs(job.error))
 
     @property

@@ -1,4 +1,4 @@
-"""From measurements of jobs alone to what the simulator is told. Nothing here has seen a replay."""
+"""Parameters of the simulator, fitted from jobs that ran alone. No replay is used here."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.fidelity.records import Isolated
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What a job does when nobody is near. Times in seconds."""
+    """The behaviour of a job without neighbours. Times in seconds."""
 
     latency_s: float
-    """From submission to its nodes, on an idle cluster."""
+    """Time from submission until it has its nodes, on an idle cluster."""
     run_s: float
     profile: Profile
-    """Of the job, not only of its model: what does not grow with steps is spread over its own steps."""
+    """Profile of the job, not only of its model: constant time is spread over the job's own steps."""
 
 
 class Fit:
@@ -31,13 +31,13 @@ class Fit:
         self.latency_s = fmean(row.run.start_s - row.run.submit_s for row in isolated)
 
     def alone(self, job: TrainingJob) -> Alone:
-        """That job."""
+        """Return the fitted behaviour of this job."""
         row = self._rows[job.kind.name, job.nodes]
         run_s = row.run.fixed_s + job.steps * row.run.step_s
         return Alone(self.latency_s, run_s, self._profile(row, job.steps))
 
     def overlap(self, row: Isolated) -> tuple[float, float]:
-        """Seconds of a step that communicating takes, and the share of what could be hidden behind the backward pass that is."""
+        """Return the seconds of communication in a step, and the reached share of its possible overlap with the backward pass."""
         if row.nodes == 1:
             return 0.0, 0.0
         compute = self._rows[row.kind, 1].run

@@ -1,4 +1,4 @@
-"""A mini-cluster with Headway on it, on which the mix's jobs can be submitted and watched."""
+"""A mini-cluster with Headway, on which the jobs of the mix can be submitted and observed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.fidelity.slurm_log import Times, times_of
 NODES = 4
 GPUS = 8
 TCP = ("net.ipv4.tcp_congestion_control=reno", "net.ipv4.tcp_slow_start_after_idle=0")
-"""Of the nodes, as clusters for training have it: a flow that pauses while its job computes goes on at the rate that it had."""
+"""Settings of the nodes, as on clusters for training: a flow that pauses during computation resumes at its former rate."""
 _JOB_FILES = Path(__file__).with_name("job")
 _WARM_S = 180.0
 _NODE_LIST = re.compile(r" NodeList=(\S+)")
@@ -48,22 +48,22 @@ srun python -S -E rank.py . {name}.json
 
 
 class FidelityError(Exception):
-    """A job of the experiment failed, or took too long: the text has its last words."""
+    """A job of the experiment failed or took too long; the text has the end of its output."""
 
 
 @dataclass
 class Ground:
-    """One cluster. Invariant: job names are never used twice, so that Headway knows of no job how long its like have taken."""
+    """One cluster. Invariant: job names are never used twice, so that Headway has no history of durations."""
 
     headway: Installation
     cluster: MiniCluster
     folder: Path
-    """Of the jobs: scripts, plans, logs and reports."""
+    """Folder of the jobs: scripts, plans, logs and reports."""
     _jobs: dict[str, str] = field(default_factory=dict)
     """Name of a job that was submitted → its id."""
 
     def submit(self, job: TrainingJob, name: str) -> None:
-        """sbatch, as an ordinary user would."""
+        """Run sbatch as an ordinary user."""
         kind, report = job.kind, str(self.folder / f"{name}.report")
         plan: dict[str, str | float] = {
             "layers": kind.layers,
@@ -85,11 +85,11 @@ class Ground:
         (self.folder / name).write_text(text)
 
     def times(self) -> Times:
-        """What slurmctld's log says so far."""
+        """Return the times in slurmctld's log so far."""
         return times_of((self.cluster.layout.log / "slurmctld.log").read_text(errors="replace"))
 
     def wait(self, names: Sequence[str], timeout_s: float) -> None:
-        """Until these jobs have ended. Raises FidelityError when that takes too long."""
+        """Wait until these jobs have ended. Raises FidelityError if that takes too long."""
         deadline = time.monotonic() + timeout_s
         while late := [name for name in names if self._jobs[name] not in self.times().ended]:
             if time.monotonic() > deadline:
@@ -97,7 +97,7 @@ class Ground:
             time.sleep(0.5)
 
     def run_of(self, name: str) -> Run:
-        """What became of a job that has ended. Raises FidelityError when it has not trained to its end."""
+        """Return the run of a job that has ended. Raises FidelityError if it has not trained to its end."""
         job_id, times = self._jobs[name], self.times()
         path = self.folder / f"{name}.report"
         if not path.exists():
@@ -125,12 +125,12 @@ class Ground:
         return f"it said: {log.read_text(errors='replace')[-1500:]}" if log.exists() else "it has no log"
 
     def links(self) -> dict[str, LinkBytes]:
-        """Bytes over every NIC so far."""
+        """Return the bytes over every NIC so far."""
         return self.cluster.links()
 
     @contextmanager
     def scheduled_by(self, policy: str) -> Iterator[None]:
-        """Headway decides, by that policy. Raises FidelityError afterwards if another decided in its place."""
+        """Let Headway decide by this policy in the block. Raises FidelityError at its end if the fallback decided instead."""
         begun_s = time.time()
         self.headway.start_policy(policy)
         try:
@@ -143,7 +143,7 @@ class Ground:
             raise FidelityError(f"{policy} was passed over {len(problems)} times, first because {problems[0]}")
 
     def _passed_over(self, since_s: float) -> list[str]:
-        """Why a fallback decided, as often as it did."""
+        """Return the reasons for which the fallback decided, one for each decision."""
         with closing(sqlite3.connect(f"file:{self.headway.folder}/state/journal.sqlite?mode=ro", uri=True)) as journal:
             asked = "SELECT problem FROM decision WHERE time_s >= ? AND problem != '' ORDER BY time_s"
             return [problem for (problem,) in journal.execute(asked, (since_s,))]
@@ -151,13 +151,13 @@ class Ground:
 
 @contextmanager
 def ground(rate: str) -> Iterator[Ground]:
-    """Boot: NICs of that rate, torch loaded on every node. Everything is gone afterwards."""
+    """Boot a cluster with NICs of that rate and torch loaded on every node. Remove everything at the end."""
     name = f"fidelity-{os.getpid()}-{next(_numbers)}"
     with (
         Installation.prepare(name) as headway,
         MiniCluster(headway.cluster_spec(name=name, nodes=NODES, gpus=GPUS, rate=rate)) as cluster,
     ):
-        # A policy that is asked on a busy machine is given time: no fallback may decide in its place.
+        # On a busy machine a policy needs time: no fallback may decide instead.
         headway.configure(cluster, policy_deadline_s=10.0)
         made = Ground(headway, cluster, _folder(cluster))
         _warm(made)
@@ -165,7 +165,7 @@ def ground(rate: str) -> Iterator[Ground]:
 
 
 def _folder(cluster: MiniCluster) -> Path:
-    """Where the jobs' user keeps them."""
+    """Create the folder of the jobs' user."""
     folder = cluster.layout.work / "fidelity"
     folder.mkdir(mode=0o755)
     for source in _JOB_FILES.glob("*.py"):

@@ -1,4 +1,4 @@
-"""Every kind of job by itself on an idle cluster: all that the simulator is told of how jobs train."""
+"""Every kind of job alone on an idle cluster: the simulator uses no other measurement of jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fidelity.mix import KINDS, SHAPES, TrainingJob, nominal_step_s
 from tests.fidelity.records import WARM_UP_STEPS, Isolated, Run
 
 POLICY = "fifo"
-"""Decides while there is nothing to decide."""
+"""Policy for jobs that run alone: any would decide the same."""
 _PATIENCE_S = 120.0
 _LOOK_EVERY_S = 0.5
 _PAUSE_S = 1.0
@@ -28,7 +28,7 @@ class Look:
 
 
 class Meter:
-    """Reads all NICs every half second while it is open."""
+    """Reads all NICs every half second inside its context."""
 
     def __init__(self, read: Callable[[], Mapping[str, LinkBytes]]) -> None:
         self.looks: list[Look] = []
@@ -55,7 +55,7 @@ class Meter:
 
 
 def busiest(first: Look, last: Look) -> int:
-    """Bytes over the busiest NIC, in its busier direction, between two looks."""
+    """Return the bytes over the busiest NIC, in its busier direction, between two samples."""
     return max(
         max(last.links[node].sent - before.sent, last.links[node].received - before.received)
         for node, before in first.links.items()
@@ -63,14 +63,14 @@ def busiest(first: Look, last: Look) -> int:
 
 
 def bytes_per_step(run: Run, looks: Sequence[Look]) -> float:
-    """While the job trained."""
+    """Return the bytes of one step, from the samples while the job trained."""
     inside = [look for look in looks if run.times_s[WARM_UP_STEPS] <= look.time_s <= run.times_s[-1]]
     first, last = inside[0], inside[-1]
     return busiest(first, last) / (last.time_s - first.time_s) * run.step_s
 
 
 def isolated(kind: str, nodes: int, run: Run, looks: Sequence[Look]) -> Isolated:
-    """What a run by itself tells; the looks cover all of it. What one node says to the others of Slurm is nothing to speak of."""
+    """Return the measurements of an isolated run; the samples cover all of it. Slurm's own traffic between nodes is negligible."""
     if nodes == 1:
         return Isolated(kind, nodes, run, 0.0, 0.0)
     each = bytes_per_step(run, looks)
@@ -84,11 +84,11 @@ def measure(
     length_s: float,
     says: Callable[[str], None],
 ) -> list[Isolated]:
-    """One run of each kind on each number of nodes, one after the other, each of about that length."""
+    """Run each kind on each number of nodes, one after the other, each for about that time."""
     found = []
     with ground.scheduled_by(POLICY):
         for number, (kind, nodes) in enumerate((kind, nodes) for kind in KINDS for nodes in SHAPES):
-            # Headway reads Slurm once a second: jobs come at different moments of it.
+            # Headway reads Slurm once a second: jobs arrive at different phases of it.
             time.sleep(_PAUSE_S + 0.37 * (number % 3))
             name = f"alone-{kind.name}-{nodes}"
             steps = round(length_s / nominal_step_s(kind, nodes, bytes_per_s))

@@ -1,4 +1,4 @@
-"""Which jobs are trained: kinds with different shares of computing and communicating, and a seeded trace of them."""
+"""The trained jobs: kinds with different shares of computation and communication, and a seeded trace of them."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ KINDS = (
     Kind("language", layers=3, forward_s=0.12, backward_s=0.18),
     Kind("ranking", layers=4, forward_s=0.05, backward_s=0.05),
 )
-"""At 100 Mbit/s a step of theirs on two nodes computes for 0.35, 0.30 and 0.10 s, and communicates for 0.17, 0.25 and 0.34 s."""
+"""At 100 Mbit/s on two nodes a step computes for 0.35, 0.30 and 0.10 s, and communicates for 0.17, 0.25 and 0.34 s."""
 SHAPES = (1, 2, 4)
 """Nodes of a job."""
 _SHARES = (0.25, 0.45, 0.30)
 _GPUS = {1: (2, 4, 8), 2: (2, 4, 8), 4: (2, 4)}
-"""GPUs on each of so many nodes; with less than 8 there is room for others, and the NIC is shared."""
+"""Number of nodes → GPUs on each; with less than 8, other jobs can run there and share the NIC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long jobs are and how fast they come, seconds."""
+    """Durations of jobs and gaps between arrivals, seconds."""
 
     alone_s: float = 12.0
-    """Of the runs that profiles come from."""
+    """Duration of the runs from which the profiles are taken."""
     least_s: float = 10.0
     most_s: float = 22.0
-    """Of a trace's jobs alone: evenly between the two."""
+    """The jobs of a trace have uniform durations alone between these two."""
     gap_s: float = 4.0
     """Mean of the exponential gaps between arrivals."""
 
@@ -57,26 +57,26 @@ class TrainingJob:
     gpus_per_node: int
     steps: int
     limit_min: int
-    """The user's time limit, which is what policies know of its length."""
+    """The user's time limit: policies know no other duration."""
     submit_s: float
     """Seconds after the replay's start."""
     seed: int
 
     @property
     def gpus(self) -> int:
-        """On all nodes."""
+        """GPUs on all nodes."""
         return self.nodes * self.gpus_per_node
 
 
 def nominal_step_s(kind: Kind, nodes: int, bytes_per_s: float) -> float:
-    """What a step takes alone, about: enough to give jobs a length."""
+    """Return the approximate time of a step alone: accurate enough to choose the lengths of jobs."""
     sent_s = 2 * (nodes - 1) / nodes * kind.layers * LAYER_BYTES / bytes_per_s
     layer_s = kind.backward_s / kind.layers
     return kind.forward_s + max(layer_s + sent_s, kind.backward_s + sent_s / kind.layers)
 
 
 def seeded_mix(jobs: int, seed: int, bytes_per_s: float, lengths: Lengths) -> tuple[TrainingJob, ...]:
-    """So many jobs. The same for a seed, always."""
+    """Return a number of jobs. The same seed always gives the same jobs."""
     draw = random.Random(seed)
     made, submit_s = [], 0.0
     for number in range(1, jobs + 1):

@@ -34,7 +34,7 @@ class Predicted:
 
 
 class AsSubmitted:
-    """A policy that is shown every job as its user has divided it among nodes, as the controller shows it.
+    """A policy that receives every job as its user has divided it among nodes, like from the controller.
 
     A trace says how many GPUs a job wants; a live job also says on how many nodes.
     """
@@ -45,7 +45,7 @@ class AsSubmitted:
         self._jobs = {job.name: job for job in mix}
 
     def decide(self, state: ClusterState) -> Decision:
-        """What the policy decides."""
+        """Return the policy's decision for the real shapes of the jobs."""
         jobs = [self._jobs[name] for name in state.jobs.ids]
         nodes = np.array([job.nodes for job in jobs], dtype=np.int64)
         shown = replace(
@@ -66,7 +66,7 @@ def predict(
     nic_bytes_s: float,
     slowdown: str = SLOWDOWN,
 ) -> list[Predicted]:
-    """What becomes of jobs that are submitted at those times."""
+    """Return the predicted results of jobs that are submitted at those times."""
     alone = [fit.alone(job) for job in mix]
     trace = Trace.of(
         "fidelity",
@@ -95,7 +95,7 @@ def predict(
 
 
 def _results(run: Simulation, trace: Trace, latency_s: Sequence[float]) -> list[Predicted]:
-    """In the order of the trace."""
+    """Return the predictions in the order of the trace."""
     log = run.finished
     found: dict[int, Predicted] = {}
     for at, row in enumerate(log.index):

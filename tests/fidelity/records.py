@@ -1,4 +1,4 @@
-"""What is measured, and how it is kept: everything that a prediction or a report needs, as one JSON file."""
+"""The measurements and their file: one JSON file with everything that a prediction or a report needs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 from tests.fidelity.mix import Lengths
 
 WARM_UP_STEPS = 2
-"""DDP arranges its buckets anew after the first step."""
+"""DDP rearranges its buckets after the first step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One job as Slurm and the job itself saw it. Times in seconds since the Unix epoch."""
+    """One job by the records of Slurm and of the job itself. Times in seconds since the Unix epoch."""
 
     name: str
     submit_s: float
     start_s: float
-    """Its nodes are given to it."""
+    """Time at which it received its nodes."""
     end_s: float
     nodes: tuple[str, ...]
     begun_s: float
-    """Rank 0 exists."""
+    """Time at which rank 0 started."""
     times_s: tuple[float, ...]
-    """Before the first step, and after each."""
+    """Times before the first step, and after each."""
     forward_s: float
-    """Of a step, mean."""
+    """Mean time of a step's forward pass."""
 
     @property
     def jct_s(self) -> float:
@@ -37,17 +37,17 @@ class Run:
 
     @property
     def run_s(self) -> float:
-        """How long it held its nodes."""
+        """Time for which the job held its nodes."""
         return self.end_s - self.start_s
 
     @property
     def step_s(self) -> float:
-        """Mean, without the first steps."""
+        """Mean duration of a step, without the first ones."""
         return (self.times_s[-1] - self.times_s[WARM_UP_STEPS]) / (len(self.times_s) - 1 - WARM_UP_STEPS)
 
     @property
     def fixed_s(self) -> float:
-        """Of its run what does not grow with its steps: start-up, the slower first steps, and the end."""
+        """Time of the run that does not grow with its steps: start-up, the slower first steps, and the end."""
         return self.run_s - (len(self.times_s) - 1) * self.step_s
 
 
@@ -59,9 +59,9 @@ class Isolated:
     nodes: int
     run: Run
     bytes_per_step: float
-    """Over the busiest NIC in its busier direction, headers and all."""
+    """Bytes of a step over the busiest NIC in its busier direction, headers included."""
     fixed_bytes: float
-    """The same of the whole run, beyond its steps: replicas are made equal at the start."""
+    """Bytes of the whole run outside its steps: the replicas are made equal at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class Replay:
     policy: str
     began_s: float
     runs: tuple[Run, ...]
-    """In the order of the trace."""
+    """Runs in the order of the trace."""
     cpu_busy: float
-    """Share of the machine's cores that was busy."""
+    """Busy share of the machine's cores."""
 
     @property
     def avg_jct_s(self) -> float:
@@ -89,14 +89,14 @@ class Measured:
     jobs: int
     lengths: Lengths
     rate: str
-    """Of every NIC, as tc writes it."""
+    """Rate of every NIC in the form of tc."""
     machine: Mapping[str, Any]
     isolated: tuple[Isolated, ...]
     replays: tuple[Replay, ...]
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> Measured:
-        """From what `dataclasses.asdict` and JSON have made of it."""
+        """Restore the records from the JSON form of `dataclasses.asdict`."""
         isolated = tuple(Isolated(**{**row, "run": _run(row["run"])}) for row in table["isolated"])
         replays = tuple(Replay(**{**row, "runs": tuple(_run(run) for run in row["runs"])}) for row in table["replays"])
         lengths = Lengths(**table["lengths"])

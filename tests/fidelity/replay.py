@@ -1,4 +1,4 @@
-"""A trace of jobs on the mini-cluster, under one policy."""
+"""A replay of a trace of jobs on the mini-cluster, under one policy."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def replay(ground: Ground, mix: Sequence[TrainingJob], policy: str, says: Callab
 
 
 def cpu_s() -> tuple[float, float]:
-    """Ticks for which all cores were busy, and all ticks, since the machine's boot."""
+    """Return the busy ticks and all ticks of all cores, since the machine's boot."""
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(ticks) - ticks[3] - ticks[4], float(sum(ticks))

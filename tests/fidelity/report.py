@@ -16,7 +16,7 @@ from tests.fidelity.records import Isolated
 
 
 def tables(fit: Fit, isolated: Sequence[Isolated], errors: Sequence[PolicyError]) -> Group:
-    """What was measured of jobs alone, and how well that predicts replays."""
+    """Tables of the jobs alone, and of how well they predict replays."""
     return Group(_isolated(fit, isolated), _policies(errors), _verdict(errors))
 
 
@@ -76,7 +76,7 @@ def _verdict(errors: Sequence[PolicyError]) -> str:
 
 
 def as_json(errors: Sequence[PolicyError]) -> dict[str, Any]:
-    """All of it."""
+    """Return the errors as JSON."""
     return {
         "mean_error": mean_error(errors),
         "worst_error": worst_error(errors),
@@ -100,7 +100,7 @@ def as_json(errors: Sequence[PolicyError]) -> dict[str, Any]:
 
 
 def draw(errors: Sequence[PolicyError], path: Path) -> None:
-    """JCT predicted against measured: a point for each job, a panel for each policy."""
+    """Plot predicted against measured JCT: a point for each job, a panel for each policy."""
     import matplotlib as mpl
 
     mpl.use("svg")

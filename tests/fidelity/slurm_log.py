@@ -1,4 +1,4 @@
-"""When what happened, by slurmctld's own log: it has milliseconds where `scontrol` has seconds."""
+"""Times of events in slurmctld's log, which has milliseconds where `scontrol` has seconds."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _ENDED = re.compile(_STAMP + r"_job_complete: JobId=(?P<job>\d+) done")
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Moments of jobs by id, seconds since the Unix epoch; those that have not come are not there."""
+    """Times of jobs by id, seconds since the Unix epoch; events that have not happened are missing."""
 
     submitted: Mapping[str, float]
     started: Mapping[str, float]
-    """When they are given their nodes."""
+    """Times at which the jobs received their nodes."""
     ended: Mapping[str, float]
 
 
 def times_of(text: str) -> Times:
-    """All that a slurmctld.log says."""
+    """Return the times in the text of a slurmctld.log."""
     return Times(_found(_SUBMITTED, text), _found(_STARTED, text), _found(_ENDED, text))
 
 

@@ -1,4 +1,4 @@
-"""The experiment in little, on a real Slurm."""
+"""A small run of the experiment on a real Slurm."""
 
 from __future__ import annotations
 

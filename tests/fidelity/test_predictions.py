@@ -1,4 +1,4 @@
-"""From jobs alone to predictions, without a cluster."""
+"""Predictions from jobs alone, without a cluster."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(name: str, steps: int, step_s: float, *, forward_s: float = 0.1, submit_
 
 
 def ideal() -> list[Isolated]:
-    """What would be measured if everything kept to the law of DDP's buckets."""
+    """Return the measurements of jobs that follow the model of DDP's buckets exactly."""
     rows = []
     for kind in KINDS:
         for nodes in SHAPES:

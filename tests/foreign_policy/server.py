@@ -1,7 +1,7 @@
-"""A policy of another project: it knows Headway's .proto files and nothing else.
+"""A policy of another project, which uses nothing of Headway except its .proto files.
 
-Usage: server.py FOLDER_OF_PROTOS ADDRESS. Makes its own stubs from the .proto files below that folder, then serves a policy
-that starts waiting jobs, newest first, each on the first node with room for all of it.
+Usage: server.py FOLDER_OF_PROTOS ADDRESS. It makes its own stubs from the .proto files below that folder, then serves a policy
+which starts waiting jobs, newest first, each on the first node with room for all of it.
 """
 
 import sys
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def make_stubs(proto_folder: Path) -> None:
-    """Generate stubs into a folder of their own, and make that importable."""
+    """Generate stubs into a new folder, and make it importable."""
     from grpc_tools import protoc
 
     target = tempfile.mkdtemp(prefix="foreign-policy-")
@@ -24,10 +24,26 @@ def make_stubs(proto_folder: Path) -> None:
     sys.path.insert(0, target)
 
 
-def serve(address: str) -> None:
-    """Serve until killed."""
-    import grpc
+def free_gpus(snapshot):
+    """Return the free GPUs of each node."""
+    jobs, nodes = snapshot.jobs, snapshot.nodes
+    free = [gpus - foreign for gpus, foreign in zip(nodes.gpus, nodes.foreign_gpus, strict=True)]
+    for node, gpus in zip(jobs.placement_node, jobs.placement_gpus, strict=True):
+        free[node] -= gpus
+    return free
 
+
+def add(decision, job, placement):
+    """Add a job and its placement to the decision."""
+    decision.job.append(job)
+    for node, gpus in placement:
+        decision.placement_node.append(node)
+        decision.placement_gpus.append(gpus)
+    decision.placement_offset.append(len(decision.placement_node))
+
+
+def newest_first():
+    """Return a servicer that starts the newest waiting jobs first. The stubs exist only after make_stubs."""
     from protos.headway.v1 import policy_pb2, policy_pb2_grpc, snapshot_pb2
 
     class NewestFirst(policy_pb2_grpc.PolicyServicer):
@@ -38,22 +54,12 @@ def serve(address: str) -> None:
 
         def Decide(self, request, context):  # noqa: N802
             jobs, nodes = request.jobs, request.nodes
-            free = [gpus - foreign for gpus, foreign in zip(nodes.gpus, nodes.foreign_gpus, strict=True)]
-            for node, gpus in zip(jobs.placement_node, jobs.placement_gpus, strict=True):
-                free[node] -= gpus
+            free = free_gpus(request)
             decision = policy_pb2.Decision(sequence=request.sequence, placement_offset=[0])
-
-            def add(job, placement):
-                decision.job.append(job)
-                for node, gpus in placement:
-                    decision.placement_node.append(node)
-                    decision.placement_gpus.append(gpus)
-                decision.placement_offset.append(len(decision.placement_node))
-
             for job, state in enumerate(jobs.state):
                 if state == snapshot_pb2.JOB_STATE_RUNNING:
                     begin, end = jobs.placement_offset[job : job + 2]
-                    add(job, zip(jobs.placement_node[begin:end], jobs.placement_gpus[begin:end], strict=True))
+                    add(decision, job, zip(jobs.placement_node[begin:end], jobs.placement_gpus[begin:end], strict=True))
             for job in reversed(range(len(jobs.job_id))):
                 if jobs.state[job] != snapshot_pb2.JOB_STATE_PENDING:
                     continue
@@ -61,7 +67,7 @@ def serve(address: str) -> None:
                 for node, gpus in enumerate(free):
                     if nodes.available[node] and gpus >= jobs.num_gpus[job]:
                         free[node] -= jobs.num_gpus[job]
-                        add(job, [(node, jobs.num_gpus[job])])
+                        add(decision, job, [(node, jobs.num_gpus[job])])
                         decision.reason_job.append(job)
                         decision.reason.append(f"newest, and {nodes.name[node]} has room")
                         break
@@ -70,8 +76,17 @@ def serve(address: str) -> None:
         def Learn(self, request_iterator, context):  # noqa: N802
             return policy_pb2.LearnSummary(received=sum(1 for _ in request_iterator))
 
+    return NewestFirst()
+
+
+def serve(address: str) -> None:
+    """Serve until killed."""
+    import grpc
+
+    from protos.headway.v1 import policy_pb2, policy_pb2_grpc
+
     server = grpc.server(futures.ThreadPoolExecutor(2))
-    policy_pb2_grpc.add_PolicyServicer_to_server(NewestFirst(), server)
+    policy_pb2_grpc.add_PolicyServicer_to_server(newest_first(), server)
     server.add_insecure_port(address)
     server.start()
     print("serving stubs from", policy_pb2.__file__, flush=True)

@@ -1,4 +1,4 @@
-"""Placement: where a job goes, given what the others hold."""
+"""Placement of a job, given the GPUs that other jobs hold."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ PLACEMENTS = ("consolidated", "any")
 
 @dataclass(frozen=True)
 class Cluster:
-    """Equal nodes, and the placement rule in force. It does not know what is held: callers say so."""
+    """Equal nodes, and the placement rule. The held GPUs are an argument of each method."""
 
     nodes: int
     gpus_per_node: int
     placement: str
 
     def free(self, held: Iterable[Nodes]) -> list[int]:
-        """Free GPUs by node when exactly these are held."""
+        """Return the free GPUs by node if exactly these are held."""
         free = [self.gpus_per_node] * self.nodes
         for nodes in held:
             for node, gpus in nodes.items():
@@ -28,7 +28,7 @@ class Cluster:
         return free
 
     def place(self, gpus: int, held: Iterable[Nodes]) -> Nodes | None:
-        """Where a job of that many GPUs goes beside those; None if nowhere."""
+        """Return the nodes for a job of that many GPUs beside those held; None = it does not fit."""
         free = self.free(held)
         nodes = consolidated(gpus, free, self.gpus_per_node)
         if nodes is None and self.placement == "any":
@@ -36,7 +36,7 @@ class Cluster:
         return nodes
 
     def lay_out(self, selection: Sequence[Active]) -> dict[int, Nodes] | None:
-        """Places of these jobs (by index) when they have the cluster to themselves; None if one finds no place.
+        """Return the nodes of these jobs (by index) if no others are on the cluster; None if one does not fit.
 
         Running ones stay where they are; then the others are placed one after the other, in the order given.
         """
@@ -51,9 +51,9 @@ class Cluster:
 
 
 def consolidated(gpus: int, free: list[int], gpus_per_node: int) -> Nodes | None:
-    """As many whole empty nodes as the job fills, lowest indices; what remains goes to its best fit on another node.
+    """Place the job on as many empty nodes as it fills, lowest indices first, and the rest on the node of best fit.
 
-    A job of at most one node is no special case: it is all remainder, or exactly one whole node, whose best fit is the
+    A job of at most one node is not a special case: it is all rest, or exactly one whole node, whose best fit is the
     empty node with the lowest index.
     """
     whole, remainder = divmod(gpus, gpus_per_node)
@@ -70,7 +70,7 @@ def consolidated(gpus: int, free: list[int], gpus_per_node: int) -> Nodes | None
 
 
 def freest_first(gpus: int, free: list[int]) -> Nodes | None:
-    """All that the freest node has, then all of the next, until the job has enough; lowest index on ties."""
+    """Take all free GPUs of the freest node, then of the next, until the job has enough; lowest index on ties."""
     if sum(free) < gpus:
         return None
     nodes: Nodes = {}

@@ -1,4 +1,4 @@
-"""Seeded random traces that seek trouble: clumps at one instant, equal durations, zero gaps, gangs up to the whole cluster.
+"""Seeded random traces of difficult cases: clumps at one instant, equal durations, zero gaps, gangs up to the whole cluster.
 
 All times are whole milliseconds, so that a simulator that counts in integers can be exact too.
 """
@@ -42,7 +42,7 @@ def random_trace(seed: int, jobs: int, nodes: int, gpus_per_node: int, *, pinned
 
 
 def duration_ms(rng: random.Random) -> int:
-    """From a millisecond to two hours: mostly long and even in its logarithm, sometimes whole rounds."""
+    """Draw a duration from a millisecond to two hours: mostly long and log-uniform, sometimes whole rounds."""
     if rng.random() < 0.2:
         return ROUND_MS * rng.randint(1, 8)
     if rng.random() < 0.1:
@@ -52,13 +52,13 @@ def duration_ms(rng: random.Random) -> int:
 
 
 def gang(rng: random.Random, nodes: int, gpus_per_node: int) -> int:
-    """Whole nodes, nodes and a remainder, or the whole cluster."""
+    """Draw a size: whole nodes, nodes and a rest, or the whole cluster."""
     total = nodes * gpus_per_node
     return rng.choice([gpus_per_node * rng.randint(1, nodes), rng.randint(1, total), rng.randint(1, total), total])
 
 
 def submits_ms(rng: random.Random, durations: list[int], mean_gap_ms: float) -> list[int]:
-    """Rising instants: clumps, arrivals when a job that started at once would finish or when a round begins, and gaps."""
+    """Draw ascending instants: clumps, arrivals when a job that started at once would finish or when a round begins, and gaps."""
     submits: list[int] = []
     now = rng.choice([0, 1, ROUND_MS, 86_400_123])
     for row in range(len(durations)):

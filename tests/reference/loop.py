@@ -1,4 +1,4 @@
-"""The clock: from one instant at which something happens to the next."""
+"""The clock: it advances from one event to the next."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def next_instant(
 
 
 def apply(wanted: dict[int, Nodes], active: Sequence[Active], now: Fraction, preempt_cost: Fraction) -> None:
-    """Stop who runs and is not wanted, start who waits and is wanted. Nobody is moved."""
+    """Stop running jobs that are not wanted, and start waiting jobs that are. No job is moved."""
     for each in active:
         if each.runs and each.index not in wanted:
             assert each.job.preemptible, f"{each.job.id} must not be stopped"
@@ -76,7 +76,7 @@ def apply(wanted: dict[int, Nodes], active: Sequence[Active], now: Fraction, pre
 
 
 def result(active: Active, now: Fraction) -> Result:
-    """What became of a job that finishes now."""
+    """Return the result of a job that finishes now."""
     assert active.first_start is not None
     return Result(active.first_start, now, active.service, active.preemptions, active.nodes)
 
@@ -90,7 +90,7 @@ def check(
     placement: str,
     preempt_cost: Fraction | int,
 ) -> None:
-    """Raise ValueError for what has no meaning."""
+    """Raise ValueError for arguments without a meaning."""
     if nodes < 1 or gpus_per_node < 1:
         raise ValueError(f"a cluster of {nodes}x{gpus_per_node} has no GPUs")
     if policy not in POLICIES:

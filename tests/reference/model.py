@@ -1,4 +1,4 @@
-"""What the reference simulator takes, keeps and returns."""
+"""Input, state and results of the reference simulator."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a job.
+    """The result of a job.
 
-    `service` is the time it held GPUs, pending overhead included; `last_nodes` is what it held when it finished.
+    `service` is the time for which it held GPUs, pending overhead included; `last_nodes` are the GPUs that it held at its end.
     """
 
     first_start: Fraction
@@ -52,7 +52,7 @@ class Active:
 
     @property
     def runs(self) -> bool:
-        """Whether it holds GPUs."""
+        """The job holds GPUs."""
         return bool(self.nodes)
 
     @property

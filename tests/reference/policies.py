@@ -12,7 +12,7 @@ from tests.reference.model import Active, Nodes
 Key = Callable[[Active], Fraction | int]
 
 TIRESIAS_THRESHOLD = 3200
-"""Attained GPU-seconds from which on a job is in the second queue."""
+"""Attained GPU-seconds from which a job is in the second queue."""
 
 # Orders, least first. Ties go by place in the order of submission.
 NEVER_STOP: dict[str, Key] = {
@@ -35,7 +35,7 @@ WITH_ROUNDS = ("las", "las-count", "tiresias")
 
 
 def decide(policy: str, jobs: Sequence[Active], cluster: Cluster, now: Fraction) -> dict[int, Nodes]:
-    """What that policy wants every active job to hold from now on; jobs that are left out wait."""
+    """Return the allocation that the policy wants from now on; jobs that are left out wait."""
     key = (NEVER_STOP | MAY_STOP)[policy]
     order = sorted(jobs, key=lambda active: (key(active), active.index))
     if policy == "backfill":

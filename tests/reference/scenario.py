@@ -1,4 +1,4 @@
-"""Scenarios in one line: a cluster, a policy, a few jobs; then what is known of the outcome."""
+"""Scenarios in one line: a cluster, a policy, a few jobs, and the expected outcome."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def play(cluster: str, policy: str, **rows: Row) -> Replay:
 
 
 class Replay:
-    """A scenario; it is played when it is asked for an outcome."""
+    """A scenario; it runs when an outcome is read."""
 
     def __init__(self, cluster: str, policy: str, jobs: list[Job]) -> None:
         self._nodes, self._gpus = (int(number) for number in cluster.split("x"))
@@ -54,5 +54,5 @@ class Replay:
 
     @property
     def nodes(self) -> dict[str, dict[int, int]]:
-        """What each held when it finished."""
+        """The nodes that each job held when it finished."""
         return {name: each.last_nodes for name, each in self.results.items()}

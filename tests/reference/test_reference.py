@@ -1,4 +1,4 @@
-"""Hand-computed scenarios for the reference simulator, so that it can be trusted: placement, and policies that stop nobody.
+"""Hand-computed scenarios for the reference simulator, so that it can be trusted: placement, and policies that stop no job.
 
 Times in seconds; "1x4" = 1 node, 4 GPUs. In comments, "A 0-10" is "A runs from 0 to 10", "A 10 left" its remaining work.
 """

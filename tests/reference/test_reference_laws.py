@@ -1,4 +1,4 @@
-"""What must hold for the reference simulator on random traces, by arguments that know nothing of how it works."""
+"""Laws that the reference simulator must obey on random traces, derived without knowledge of its code."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_fifo_starts_in_order_of_submission_and_keeps_no_head_waiting_that_fits(
     results = simulate(jobs, nodes, gpus_per_node, "fifo", placement="any")
     starts = [results[job.id].first_start for job in order_of_submission(jobs)]
     assert starts == sorted(starts)
-    # With placement "any" a head waits for a number of GPUs only: it starts when it has come, the one before it has
+    # With placement "any" a head waits for a number of GPUs only: it starts when it has arrived, the one before it has
     # started, and enough of the others are done.
     for head, job in enumerate(order_of_submission(jobs)):
         before = order_of_submission(jobs)[:head]
@@ -78,12 +78,12 @@ def test_fifo_starts_in_order_of_submission_and_keeps_no_head_waiting_that_fits(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_backfilling_does_not_change_when_the_first_blocked_head_starts(seed: int) -> None:
-    """Until somebody has to wait, backfill and fifo are the same; then what passes the head must not delay it."""
+    """Until a job must wait, backfill and fifo are the same; afterwards a job that passes the head must not delay it."""
     jobs, nodes, gpus_per_node = trace_for(seed)
     strict = simulate(jobs, nodes, gpus_per_node, "fifo")
     easy = simulate(jobs, nodes, gpus_per_node, "backfill")
     first = next((job for job in order_of_submission(jobs) if strict[job.id].first_start > job.submit), None)
-    assert first is not None, "this trace makes nobody wait: it checks nothing"
+    assert first is not None, "no job waits in this trace: it checks nothing"
     assert easy[first.id].first_start == strict[first.id].first_start
 
 

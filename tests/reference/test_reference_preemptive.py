@@ -208,7 +208,7 @@ class TestNotPreemptible:
         assert replay.spans == {"A": (0, 1000), "B": (1000, 1001)}
 
     def test_others_are_selected_around_it(self) -> None:
-        # C (2 GPUs, 1 s) is first in the order, but A's GPU is taken before anybody is selected; B stays.
+        # C (2 GPUs, 1 s) is first in the order, but A's GPU is taken before any job is selected; B stays.
         rows: dict[str, Row] = {"A": (0, 1, 100), "B": (0, 1, 50), "C": (2, 2, 1)}
         assert play("1x2", "srtf", **rows).pin("A").spans == {"A": (0, 100), "B": (0, 50), "C": (100, 101)}
         assert play("1x2", "srtf", **rows).spans == {"A": (0, 101), "B": (0, 51), "C": (2, 3)}

@@ -1,1 +1,1 @@
-"""A job that can come back, as tests and benchmarks submit it: its program, its batch script, and the files that it writes."""
+"""A job that can resume, for tests and benchmarks: its program, its batch script, and the files that it writes."""

@@ -1,4 +1,4 @@
-"""The batch script of a job that can come back, and what the job wrote, run by run, by its own account."""
+"""The batch script of a job that can resume, and the records that the job writes in each run."""
 
 from __future__ import annotations
 
@@ -18,67 +18,67 @@ export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000)) GLOO_SOCKET_IFNAME=eth0
 {srun} {python} returning_job.py {name} {steps} {pause_s}
 """
 STAMPED_PYTHON = """bash -c 'BEGUN_S=$EPOCHREALTIME exec python "$@"' bash"""
-"""Tells the program when python began. What the kernel has is when srun's helper forked, and that runs prologs first."""
+"""Gives the program the start time of python. The kernel's start time is that of srun's helper, which runs prologs first."""
 
 
 def script(
     name: str, *, steps: int, pause_s: float, before: str = "", srun: str = "srun", python: str = "python"
 ) -> str:
-    """The batch script of a job of two ranks on two nodes. With `STAMPED_PYTHON` the job tells when each run came how far."""
+    """Return the batch script of a job of two ranks on two nodes. With `STAMPED_PYTHON` the job records the times of each run."""
     return _SCRIPT.format(name=name, steps=steps, pause_s=pause_s, before=before, srun=srun, python=python)
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How one rank of one run came to its first step. Times in seconds since the Unix epoch."""
+    """The start of one rank in one run, up to its first step. Times in seconds since the Unix epoch."""
 
     rank: int
     first: int
-    """The run's first step."""
+    """Number of the run's first step."""
     begun_s: float
-    """python was started."""
+    """Time at which python was started; the next fields are times too."""
     imported_s: float
     """torch and headway_job are imported."""
     joined_s: float
-    """The process group is there."""
+    """The process group is initialized."""
     made_s: float
-    """So are model and optimizer."""
+    """Model and optimizer are created."""
     restored_s: float
-    """And what was saved is in them."""
+    """The checkpoint is restored."""
     stepped_s: float
     """The first step is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What jobs have written so far into the folder in which they run."""
+    """The records that jobs have written into their working folder."""
 
     folder: Path
 
     def prepare(self) -> None:
-        """Put the program there."""
+        """Copy the program into the folder."""
         shutil.copy(_PROGRAM, self.folder)
 
     def losses(self, name: str) -> list[tuple[int, float]]:
-        """Step and loss, as the job wrote them, over all its runs."""
+        """Return step and loss of every step, over all runs of the job."""
         pairs = (line.split() for line in self._lines(f"{name}.losses"))
         return [(int(step), float(loss)) for step, loss in pairs]
 
     def began(self, name: str) -> list[int]:
-        """First step of each run."""
+        """Return the first step of each run."""
         return [int(line) for line in self._lines(f"{name}.began")]
 
     def saved_steps(self, name: str) -> list[int]:
-        """Steps of which there is a complete checkpoint."""
+        """Return the steps with a complete checkpoint."""
         found = self.folder.glob(f"checkpoints/*-{name}/step-*/manifest.json")
         return sorted(json.loads(path.read_text())["step"] for path in found)
 
     def starts(self, name: str) -> list[Start]:
-        """Of every rank that has done its first step, over all runs."""
+        """Return the start of every rank that has made its first step, over all runs."""
         return [Start(**json.loads(line)) for line in self._lines(f"{name}.starts")]
 
     def _lines(self, file: str) -> list[str]:
-        """Whole lines only: the last may be just being written."""
+        """Return the complete lines: the last one may be half written."""
         path = self.folder / file
         text = path.read_text(errors="replace") if path.exists() else ""
         return text[: text.rfind("\n") + 1].splitlines()

@@ -1,4 +1,4 @@
-"""A user's training program that can come back: PyTorch DDP over gloo, with headway_job's checkpoints.
+"""A user's training program that can resume: PyTorch DDP over gloo, with headway_job's checkpoints.
 
 returning_job NAME STEPS PAUSE_S: rank 0 writes the number and the loss of every step to NAME.losses, and where each run began
 to NAME.began. Where the environment's BEGUN_S says when python was started, each rank adds a line to NAME.starts.
@@ -40,7 +40,7 @@ def main() -> None:
             began.write(f"{run.start}\n")
     with Path(f"{name}.losses" if rank == 0 else "/dev/null").open("a", buffering=1) as losses:
         for step in run.steps(steps):
-            time.sleep(pause_s)  # what a GPU would take
+            time.sleep(pause_s)  # the time of a GPU
             optimizer.zero_grad()
             loss = (model(torch.randn(8, 16)) - 1).square().mean()
             loss.backward()
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def write_start(name: str, rank: int, step: int, times: dict[str, float]) -> None:
-    """One write: the line of another rank may come at the same time, but never between."""
+    """Append with a single write, so that lines of several ranks cannot mix."""
     line = {"rank": rank, "first": step, "begun_s": float(os.environ["BEGUN_S"]), **times, "stepped_s": time.time()}
     with Path(f"{name}.starts").open("a") as starts:
         starts.write(f"{json.dumps(line)}\n")

@@ -47,10 +47,12 @@ async def look_at_agents(settings: ControllerSettings) -> AgentsSeen | None:
 async def _munge(settings: ControllerSettings) -> str:
     """Why there is no credential; empty when there is one, or none is needed."""
     from nodeagent.errors import AgentError
-    from nodeagent.uplink.endpoint import open_seal, parse_endpoint
+    from nodeagent.uplink.endpoint import open_credential_codec, parse_endpoint
 
     try:
-        seal = open_seal(parse_endpoint(settings.agents_address), settings.agents_munge, settings.munge_socket)
+        seal = open_credential_codec(
+            parse_endpoint(settings.agents_address), settings.agents_munge, settings.munge_socket
+        )
         if seal is not None:
             await seal.encode(b"headway doctor")
     except AgentError as error:

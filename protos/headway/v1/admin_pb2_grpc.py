@@ -120,45 +120,45 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UsePolicy(self, request, context):
-        """Swaps the policy. Describe, health and a dry-run decision on the current snapshot come first; FAILED_PRECONDITION
-        with the reason, and the old policy stays, when one of them fails.
+        """Swaps the policy, after Describe, a health check and a dry-run decision on the current snapshot. If one of them fails, the old
+        policy stays, and the call returns FAILED_PRECONDITION with the reason.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchEvents(self, request, context):
-        """Events from now on, until the caller goes away.
+        """Sends events from now on, until the caller cancels.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListProfiles(self, request, context):
-        """What agents have measured of jobs, by kind: user, script, model and shape. These three are FAILED_PRECONDITION where no agents
-        are served (`agents_address` in controller.toml).
+        """Measurements of jobs by the agents, for each kind: user, script, model and shape. This call and the next two return
+        FAILED_PRECONDITION if no agents are served (`agents_address` in controller.toml).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetProfile(self, request, context):
-        """Of one job. NOT_FOUND where nothing was measured of it.
+        """Measurements of one job. NOT_FOUND if there are none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportProfiles(self, request, context):
-        """Everything as rows that the simulator's slowdown models are fitted from; the whole is the pieces one after the other.
+        """All measurements as rows for the fits of the simulator's slowdown models; the messages are to be joined in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Preempt(self, request, context):
-        """Has a running job save, stops it, and lets it be placed again. Answers at once; what follows is told by ListPreemptions and by
-        events. NOT_FOUND when the controller does not know the job, FAILED_PRECONDITION with the reason when it cannot come back.
+        """Lets a running job save, stops it, and places it again later. Returns at once; ListPreemptions and events report what follows.
+        NOT_FOUND if the controller does not know the job, FAILED_PRECONDITION with the reason if the job is not preemptible.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

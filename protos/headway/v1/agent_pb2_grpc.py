@@ -45,8 +45,8 @@ class AgentsServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Connect(self, request_iterator, context):
-        """Refused with UNAUTHENTICATED (credential, mac, numbers), PERMISSION_DENIED (not the uid of an agent), INVALID_ARGUMENT (not
-        such a message), RESOURCE_EXHAUSTED (too many agents); ended with ABORTED when the same node has dialled anew.
+        """Errors: UNAUTHENTICATED (credential, mac, numbers), PERMISSION_DENIED (not the uid of an agent), INVALID_ARGUMENT (not a valid
+        message), RESOURCE_EXHAUSTED (too many agents), ABORTED (the same node has dialled again).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -56,22 +56,22 @@ class PolicyServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Describe(self, request, context):
-        """Says what the policy is and what it needs. Called before anything else, and before each hot swap.
+        """Describes the policy and its needs. Called first, and before each hot swap.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Decide(self, request, context):
-        """Answers with the whole allocation that the policy wants. Must not keep state that changes the answer: the same
-        snapshot gives the same decision. The caller gives a deadline and goes on without the policy when it passes.
+        """Returns the whole allocation that the policy wants. It must not keep state that changes the answer: the same snapshot gives
+        the same decision. The caller sets a deadline, and continues without the policy when it passes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Learn(self, request_iterator, context):
-        """Tells the policy how jobs ended, for those that learn online. A policy that does not learn reads and drops them.
+        """Reports the ends of jobs to policies that learn online. A policy that does not learn reads and discards them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

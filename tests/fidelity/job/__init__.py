@@ -1,1 +1,1 @@
-"""What the jobs run on the nodes: standard library and torch only, nothing of Headway."""
+"""The programs of the jobs on the nodes: they use the standard library and torch only, nothing of Headway."""

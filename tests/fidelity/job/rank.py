@@ -1,4 +1,4 @@
-"""What srun runs: asks the node's warm process for this task's rank, and waits for it: `rank.py FOLDER PLAN.json`."""
+"""The program started by srun: it requests this task's rank from the node's warm process and waits: `rank.py FOLDER PLAN.json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """0 when the rank has trained to its end."""
+    """Exit status: 0 = the rank has trained to its end."""
     folder, plan = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
     place = {
         "rank": int(os.environ["SLURM_PROCID"]),

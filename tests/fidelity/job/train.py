@@ -32,26 +32,26 @@ _PATIENCE = timedelta(seconds=120)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run."""
+    """Settings of one run."""
 
     layers: int
-    """Each is reduced by itself, as one of DDP's buckets."""
+    """Number of layers; each is reduced separately, as one of DDP's buckets."""
     width: int
-    """Of a layer: width x width weights of 4 bytes."""
+    """Width of a layer: width x width weights of 4 bytes."""
     forward_s: float
     """Kernels of one step's forward pass, mean."""
     backward_s: float
-    """Of its backward pass."""
+    """Kernels of one step's backward pass, mean."""
     steps: int
     seed: int
-    """Of weights, batches and the time that kernels take."""
+    """Seed of weights, batches and kernel times."""
     report: str
     """File that rank 0 writes at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """This rank among the others."""
+    """Identity of this rank."""
 
     rank: int
     world_size: int
@@ -60,30 +60,30 @@ class Place:
 
 
 class _Kernels(torch.autograd.Function):
-    """Takes time on the way forward and on the way back, and changes nothing."""
+    """Sleeps in the forward and in the backward pass, and changes no value."""
 
     @staticmethod
     def forward(ctx: Any, batch: torch.Tensor, forward_s: float, backward_s: float) -> torch.Tensor:
-        """The identity."""
+        """Sleep, and return the value unchanged."""
         ctx.backward_s = backward_s
         time.sleep(forward_s)
         return batch.view_as(batch)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        """The identity."""
+        """Sleep, and return the value unchanged."""
         time.sleep(ctx.backward_s)
         return gradients[0], None, None
 
 
 def _kernels(batch: torch.Tensor, forward_s: float, backward_s: float) -> torch.Tensor:
-    """The batch, after so long, and its gradients after so long."""
+    """Return the batch after one sleep; its gradients follow after another."""
     passed: torch.Tensor = _Kernels.apply(batch, forward_s, backward_s)  # type: ignore[no-untyped-call]
     return passed
 
 
 class _Model(torch.nn.Module):
-    """Layers with kernels that take their time."""
+    """Layers with sleeping kernels."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class _Model(torch.nn.Module):
         self.pace = 1.0
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        """Through all layers."""
+        """Return the output of all layers."""
         for layer in self.layers:
             # The kernels' backward runs before the layer's: its gradients are there when its kernels are done.
             batch = _kernels(layer(batch), self._forward_s * self.pace, self._backward_s * self.pace)
@@ -102,7 +102,7 @@ class _Model(torch.nn.Module):
 
 
 def train(plan: Plan, place: Place) -> None:
-    """Train, and let rank 0 report when it did what."""
+    """Train, and let rank 0 report its times."""
     begun_s = time.time()
     torch.set_num_threads(1)
     store = TCPStore(place.address, place.port, place.world_size, place.rank == 0, timeout=_PATIENCE)
@@ -120,7 +120,7 @@ def train(plan: Plan, place: Place) -> None:
 
 
 def _stepper(plan: Plan, rank: int) -> Callable[[], float]:
-    """A function that takes one step, and returns how long the forward pass took, seconds."""
+    """Return a function that makes one step and returns the time of its forward pass, seconds."""
     torch.manual_seed(plan.seed)
     model = _Model(plan)
     megabytes = plan.width * plan.width * 4 / 2**20

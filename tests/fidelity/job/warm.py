@@ -1,8 +1,8 @@
-"""A process on each node that has torch loaded, and forks a rank for whoever asks: `warm.py SOCKET`.
+"""A process on each node that has loaded torch, and forks a rank for each request: `warm.py SOCKET`.
 
 Loading torch costs some seconds of a core, and the nodes share a few cores: dozens of ranks that load it would slow each
 other down, which the GPU machines they stand for would not. A rank is a process of its own all the same, in the node's namespaces,
-with sockets and threads of its own; its life hangs on that of the Slurm task that asked for it.
+with sockets and threads of its own; it ends with the Slurm task that requested it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from train import Place, Plan, train  # type: ignore[import-not-found]
 
 
 def main() -> None:
-    """Listen, then go into the background: when this command ends, ranks can be asked for."""
+    """Listen, then go into the background: when this command ends, ranks can be requested."""
     path = sys.argv[1]
     os.umask(0)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -32,7 +32,7 @@ def main() -> None:
         os._exit(0)
     os.setsid()
     _redirect(Path(path).with_suffix(".log"))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ranks that have ended are nobody's
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps ranks that have ended
     gc.freeze()
     while True:
         asked, _ = listener.accept()
@@ -54,7 +54,7 @@ def _redirect(log: Path) -> None:
 
 
 def _serve(asked: socket.socket) -> None:
-    """Be the rank, and end. The request is one line of JSON, with the task's output as a descriptor."""
+    """Run the rank, and exit. The request is one line of JSON, with the task's output as a descriptor."""
     try:
         text, descriptors, _, _ = socket.recv_fds(asked, 65536, 1)
         os.dup2(descriptors[0], 1)
@@ -71,7 +71,7 @@ def _serve(asked: socket.socket) -> None:
 
 
 def _end_with(asked: socket.socket) -> None:
-    """A task that is gone (cancelled, out of time) takes its rank along."""
+    """End the rank when its task is gone (cancelled, out of time)."""
     asked.recv(1)
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""The benchmark of the decision cycle runs, at the size of a toy."""
+"""The benchmark of the decision cycle runs on a tiny cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.bench import cycle
 
 @pytest.mark.parametrize("scenario", cycle.SCENARIOS)
 async def test_every_phase_is_measured_and_the_policy_server_decides(scenario: cycle.Scenario) -> None:
-    # Not in pytest's own folder: a socket's path has to be short.
+    # Not in pytest's own folder: the path of a socket must be short.
     with Installation.prepare("bench-toy", parent=Path(tempfile.gettempdir())) as headway:
         headway.start_policy("srtf")
         small = cycle.Scenario(scenario.name, running=5, full=scenario.full)

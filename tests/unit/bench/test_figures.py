@@ -1,4 +1,4 @@
-"""How the benchmarks count."""
+"""Statistics of the benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of SCHED2: what its tables say, on traces that take no time."""
+"""The tables of the SCHED2 benchmark, on tiny traces."""
 
 from __future__ import annotations
 

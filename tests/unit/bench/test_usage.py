@@ -1,4 +1,4 @@
-"""Reading what processes take."""
+"""Readings of CPU time and memory of processes."""
 
 from __future__ import annotations
 

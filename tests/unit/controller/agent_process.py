@@ -17,7 +17,7 @@ from controller.agents.server import AgentsServer, AgentsSettings
 from controller.profiles.store import ProfileStore
 from nodeagent.uplink.munge import Munge
 from nodeagent.uplink.outbox import Outbox
-from nodeagent.uplink.stream import Link, LinkSettings
+from nodeagent.uplink.stream import ControllerStream, StreamSettings
 from protos.headway.v1 import agent_pb2
 
 
@@ -54,17 +54,17 @@ async def agent(
 ) -> None:  # fmt: skip
     """Makes so many reports at 500/s, of which every `keep_every`th is a profile; ends when told."""
     outbox = Outbox(int(limit))
-    settings = LinkSettings(
+    settings = StreamSettings(
         address, beat_s=0.2, silence_s=float(silence_s), dial_timeout_s=2.0, first_pause_s=0.05, longest_pause_s=0.3,
         steady_s=1.0,
     )  # fmt: skip
     commands: list[str] = []
-    link = Link(
+    link = ControllerStream(
         settings,
         lambda: agent_pb2.AgentHello(node="n1", boot_id="boot", agent_version="1"),
         outbox,
         lambda command: commands.append(command.id),
-        seal=Munge(Path(munge)),
+        codec=Munge(Path(munge)),
         rng=random.Random(int(uid)),
     )
     running = asyncio.create_task(link.run())

@@ -1,4 +1,4 @@
-"""What `headway-agent check` concludes, and that it disturbs nobody."""
+"""The findings of `headway-agent check`, which must not disturb a running agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nodeagent.config import AgentSettings
 from nodeagent.telemetry.network import interfaces
 from nodeagent.telemetry.nvml import NoGpus
 from nodeagent.wire.report import GpuReading
-from tests.unit.nodeagent.munged import running_munged
+from tests.unit.nodeagent.uplink.munged import running_munged
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def found(name: str, findings: list[Finding]) -> Finding:
 
 
 async def looked(sys: Path, **values: Any) -> list[Finding]:
-    return await check.look(settings(**values), sys)
+    return await check.run_checks(settings(**values), sys)
 
 
 # --- the controller and MUNGE
@@ -167,7 +167,7 @@ async def test_a_node_without_a_driver(mode: str, level: Level) -> None:
 
 
 async def test_a_driver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "_GPU_PATIENCE_S", 0.0)
+    monkeypatch.setattr(check, "_GPU_TIMEOUT_S", 0.0)
 
     finding = await check.gpu_findings(settings(gpus="automatic"), Gpus(None))
 
@@ -201,7 +201,7 @@ def test_the_command_tells_all_and_fails_when_something_is_wrong(
 ) -> None:
     monkeypatch.setattr(check, "_DIAL_S", 0.2)
     config = tmp_path / "agent.toml"
-    config.write_text(f'controller_address = "unix://{tmp_path}/nobody.sock"\ngpus = "off"\n')
+    config.write_text(f'controller_address = "unix://{tmp_path}/none.sock"\ngpus = "off"\n')
 
     told = invoke("check", "--config", str(config), "--json")
 

@@ -1,4 +1,4 @@
-"""Settings: what is wrong is said with file, key and mend."""
+"""Settings: an error names the file, the key and the correction."""
 
 import pytest
 

@@ -11,17 +11,17 @@ from contextlib import asynccontextmanager
 import pytest
 
 from nodeagent.config import AgentSettings
-from nodeagent.daemon import _raise_file_limit, assemble, stop_signals
+from nodeagent.daemon import _raise_file_limit, build_agent, stop_signals
 from nodeagent.errors import SocketError, TelemetryError
 from nodeagent.telemetry.nvml import NoGpus
 from nodeagent.uplink.reporter import FileReporter
 from policies.serving.runtime.sdnotify import Notifier
-from tests.unit.nodeagent.peers import InJob, Job, close_all, until
+from tests.unit.nodeagent.jobsocket.peers import InJob, Job, close_all, until
 from tests.unit.nodeagent.telemetry.test_slurm_jobs import gpu
 
 
-class ToldGpus(NoGpus):
-    """Answers what it is told to; an exception is raised, an Event waited for."""
+class GivenGpus(NoGpus):
+    """Returns the given readings; raises a given exception, and waits for a given Event."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -39,7 +39,7 @@ class ToldGpus(NoGpus):
 
 
 class Place:
-    """An agent of this machine with its files in a folder of the test's."""
+    """An agent of this machine with its files in a temporary folder."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -55,7 +55,7 @@ class Place:
             "gpus": "off",
             "node_name": "n1",
         }
-        agent = assemble(AgentSettings(**values | settings))
+        agent = build_agent(AgentSettings(**values | settings))
         agent.job_socket._identify = InJob(job_id)
         return agent
 
@@ -65,7 +65,7 @@ class Place:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def states(self):
-        """What systemd was told."""
+        """The messages to systemd."""
         found = []
         while True:
             try:
@@ -124,13 +124,13 @@ async def test_systemd_is_told(place):
         told = []
         await until(lambda: told.extend(place.states()) or "WATCHDOG=1" in told)
         assert told[0] == "READY=1"
-        agent.change(report_interval_s=100.0)
+        agent.apply_settings(report_interval_s=100.0)
         await agent_is_late(place, agent)
     assert place.states()[-1] == "STOPPING=1"
 
 
 async def agent_is_late(place, agent):
-    """With its last cycle long ago, no sign of life goes out."""
+    """The watchdog is not served while the last cycle ended long ago."""
     before = agent.health.cycles
     await until(lambda: agent.health.cycles > before)  # the next one is far
     agent.health.last_end_s -= 1000
@@ -141,19 +141,19 @@ async def agent_is_late(place, agent):
 
 async def test_a_signal_ends_it_cleanly(place):
     agent = place.agent()
-    agent.meter.gpus = ToldGpus(())
+    agent.sampler.gpus = GivenGpus(())
     with stop_signals(agent):
         async with place.running(agent) as task:
             os.kill(os.getpid(), signal.SIGTERM)
             await until(task.done)
     assert not agent.job_socket.path.exists()
-    assert agent.meter.gpus.closed
+    assert agent.sampler.gpus.closed
 
 
 async def test_it_ends_although_the_driver_hangs(place):
     agent = place.agent()
     async with place.running(agent) as task:
-        agent.meter.gpus = ToldGpus(asyncio.Event())
+        agent.sampler.gpus = GivenGpus(asyncio.Event())
         await asyncio.sleep(0.15)
         agent.stop()
         await until(task.done)
@@ -162,10 +162,10 @@ async def test_it_ends_although_the_driver_hangs(place):
 async def test_a_cycle_that_fails_is_followed_by_another(place):
     agent = place.agent()
     async with place.running(agent):
-        agent.meter.gpus = ToldGpus(RuntimeError("a bug"))
+        agent.sampler.gpus = GivenGpus(RuntimeError("a bug"))
         await until(lambda: agent.health.failed_cycles > 1)
         assert agent.health.last_error == "RuntimeError: a bug"
-        agent.meter.gpus = ToldGpus((gpu(0), gpu(1)))
+        agent.sampler.gpus = GivenGpus((gpu(0), gpu(1)))
         await until(lambda: place.reports[-1]["gpus"])
         assert [row["index"] for row in place.reports[-1]["gpus"]] == [0, 1]
 
@@ -174,11 +174,11 @@ async def test_a_cycle_that_fails_sweeps_the_socket_all_the_same(place, monkeypa
     agent, swept = place.agent(), []
     monkeypatch.setattr(agent.job_socket, "sweep", lambda: swept.append(agent.health.failed_cycles))
     async with place.running(agent):
-        agent.meter.gpus = ToldGpus(RuntimeError("broken"))
+        agent.sampler.gpus = GivenGpus(RuntimeError("broken"))
         await until(lambda: agent.health.failed_cycles > 2 and swept[-1] > 1)
 
 
-@pytest.mark.parametrize("name", ["reporter", "beat", "attending"])
+@pytest.mark.parametrize("name", ["reporter", "watchdog", "saves"])
 async def test_a_task_beside_the_cycle_that_is_killed_once_is_begun_again(place, name, monkeypatch):
     monkeypatch.setattr("policies.serving.runtime.supervise.FIRST_PAUSE_S", 0.01)
     agent = place.agent()
@@ -197,13 +197,13 @@ async def test_a_task_beside_the_cycle_that_is_killed_once_is_begun_again(place,
     agent.tasks.running = killed_once
     async with place.running(agent):
         await until(lambda: begun.count(name) == 2)
-        assert agent.tasks.failures == {"reporter": 0, "beat": 0, "attending": 0} | {name: 1}
+        assert agent.tasks.failures == {"reporter": 0, "watchdog": 0, "saves": 0} | {name: 1}
 
 
 async def test_required_gpus_that_are_not_there_are_an_error(place):
     agent = place.agent(gpus="required")
-    agent.meter.gpus = ToldGpus(None)
-    agent.meter.gpus.absent = "no library"
+    agent.sampler.gpus = GivenGpus(None)
+    agent.sampler.gpus.absent = "no library"
     with pytest.raises(TelemetryError, match=r'no library; install the NVIDIA driver, or set gpus = "automatic"'):
         async with place.running(agent):
             pass
@@ -226,7 +226,7 @@ async def test_profiles_on_request(place):
             await rank.hear()
             rank.say("hello", rank=number, pid=100 + number)
         await until(lambda: len(agent.jobs.connected(7)) == 2)
-        assert agent.request_profile(7, 10) == "job 7: no process of it has stepped on this node"
+        assert agent.request_profile(7, 10) == "job 7: none of its processes on this node has made an optimizer step"
         assert "must be 1 to 1000" in agent.request_profile(7, 0)
         for rank in ranks:
             rank.say("steps")
@@ -238,21 +238,21 @@ async def test_profiles_on_request(place):
 async def test_settings_of_the_controller(place):
     agent = place.agent()
     async with place.running(agent):
-        agent.change(report_interval_s=0.2, profile_steps=5)
+        agent.apply_settings(report_interval_s=0.2, profile_steps=5)
         assert (await Job(agent.job_socket.path).hear())["profile_steps"] == 5
-        agent.change(report_interval_s=0.0)
-        agent.change(profile_steps=10**9)
+        agent.apply_settings(report_interval_s=0.0)
+        agent.apply_settings(profile_steps=10**9)
         assert (agent.settings.report_interval_s, agent.job_socket.profile_steps) == (0.2, 5)
-        agent.change(profile_steps=0)
+        agent.apply_settings(profile_steps=0)
         assert (agent.settings.report_interval_s, agent.job_socket.profile_steps) == (0.2, 0)
 
 
 async def test_a_process_outside_any_job_is_refused_on_this_machine(place):
-    """With the identity that is used live: pytest runs in no Slurm job."""
+    """Use the real identification: pytest does not run in a Slurm job."""
     if "SLURM_JOB_ID" in os.environ:
         pytest.skip("these tests run in a Slurm job")
     agent = place.agent()
-    agent.job_socket._identify = assemble(agent.settings).job_socket._identify
+    agent.job_socket._identify = build_agent(agent.settings).job_socket._identify
     async with place.running(agent):
         assert await Job(agent.job_socket.path).hear() is None
         assert agent.job_socket.counters().refused == 1

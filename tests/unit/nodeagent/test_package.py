@@ -1,4 +1,4 @@
-"""What is installed: the whole folder that jobs load; and a program that answers --help at once."""
+"""The installed package: it has the whole folder that jobs load, and a program that answers --help at once."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The units, judged by systemd's own tools where this machine has them."""
+"""The units, checked by systemd's own tools if this machine has them."""
 
 import configparser
 import re

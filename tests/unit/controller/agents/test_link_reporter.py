@@ -13,16 +13,18 @@ import pytest
 from controller.agents.server import AgentsServer, AgentsSettings
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey
-from nodeagent.saves.coordinator import SaveAnswer, SaveOrder
-from nodeagent.uplink.controller_reporter import LinkReporter
+from nodeagent.saves.coordinator import SaveAnswer, SaveRequest
+from nodeagent.uplink.controller_reporter import ControllerReporter
 from nodeagent.uplink.outbox import Outbox
-from nodeagent.uplink.stream import LinkSettings
-from nodeagent.wire.report import NicPlace, Topology
+from nodeagent.uplink.stream import StreamSettings
+from nodeagent.wire.report import NicDevice, Topology
 from protos.headway.v1 import agent_pb2
 from tests.unit.nodeagent.uplink.test_encode import PROFILE, job, node, rank
 from tests.unit.policies.processes import eventually
 
-TOPOLOGY = Topology(2, 8, (), (), (NicPlace("eth0", "ethernet", 10**9, None), NicPlace("ib0", "infiniband", 10**11, 0)))
+TOPOLOGY = Topology(
+    2, 8, (), (), (NicDevice("eth0", "ethernet", 10**9, None), NicDevice("ib0", "infiniband", 10**11, 0))
+)
 
 
 class Agent:
@@ -31,17 +33,17 @@ class Agent:
     def __init__(self) -> None:
         self.changes: list[tuple[float | None, int | None]] = []
         self.profiled: list[tuple[int, int]] = []
-        self.saves: list[SaveOrder] = []
+        self.saves: list[SaveRequest] = []
         self.gone_on: list[tuple[str, int, int]] = []
 
-    def change(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
+    def apply_settings(self, *, report_interval_s: float | None = None, profile_steps: int | None = None) -> None:
         self.changes.append((report_interval_s, profile_steps))
 
     def request_profile(self, job_id: int, steps: int) -> str:
         self.profiled.append((job_id, steps))
         return "" if job_id == 7 else f"job {job_id}: not here"
 
-    def request_save(self, order: SaveOrder) -> str:
+    def request_save(self, order: SaveRequest) -> str:
         self.saves.append(order)
         return "" if order.within_s else "at once is too soon"
 
@@ -64,7 +66,7 @@ async def test_the_whole_way_and_back(store: ProfileStore, tmp_path: Path) -> No
             answers.append(report.answer)
 
     server = AgentsServer(AgentsSettings(address, report_interval_s=2.0, profile_steps=7), store, None, listen)
-    reporter = LinkReporter(LinkSettings(address), "n1", "1.2", lambda: TOPOLOGY, agent, None, outbox)
+    reporter = ControllerReporter(StreamSettings(address), "n1", "1.2", lambda: TOPOLOGY, agent, None, outbox)
     # given an agent that has reported before there was anybody to hear it
     row = job(profile=PROFILE, ranks=tuple(rank(number) for number in range(4)))
     for at in range(3):
@@ -113,7 +115,7 @@ async def test_the_whole_way_and_back(store: ProfileStore, tmp_path: Path) -> No
 
     await eventually(told)
     assert agent.saves == [
-        SaveOrder(f"p1.{number}", 7, 2, within_s, 120.0) for number, within_s in ((1, 0.0), (2, 60.0))
+        SaveRequest(f"p1.{number}", 7, 2, within_s, 120.0) for number, within_s in ((1, 0.0), (2, 60.0))
     ]
     assert agent.gone_on == [("p1.2", 7, 2)]
     assert [(answer.id, answer.problem) for answer in answers[3:]] == [
@@ -128,7 +130,7 @@ async def test_the_whole_way_and_back(store: ProfileStore, tmp_path: Path) -> No
     await eventually(saved)
     assert answers[5].saved == agent_pb2.SavedRanks(ranks=[0, 1], world_size=2, step=40)
     # and news of a job goes out by itself
-    reporter.hasten(node(row, time_s=time.time(), monotonic_ns=9))
+    reporter.report_early(node(row, time_s=time.time(), monotonic_ns=9))
     await eventually(all_acknowledged)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.nodeagent.munged import running_munged
+from tests.unit.nodeagent.uplink.munged import running_munged
 from tests.unit.policies.processes import ROOT, eventually
 
 

@@ -28,7 +28,7 @@ from nodeagent.uplink.endpoint import EndpointError
 from nodeagent.uplink.munge import Credential, MungeError, MungeFault
 from nodeagent.uplink.outbox import Outbox
 from nodeagent.uplink.session import METADATA_KEY, Direction, Signer, make_ticket
-from nodeagent.uplink.stream import Backoff, Link, LinkSettings
+from nodeagent.uplink.stream import ControllerStream, StreamSettings
 from protos.headway.v1 import agent_pb2, agent_pb2_grpc
 from tests.unit.controller.reports import Training
 from tests.unit.policies.processes import eventually
@@ -98,8 +98,8 @@ class Agent:
         self.commands: list[agent_pb2.AgentCommand] = []
         self.told: list[agent_pb2.AgentSettings] = []
         self.node = node
-        self.link = Link(
-            LinkSettings(address, **{**QUICK, **settings}), self.hello, self.outbox, self.heed, self.told.append, seal,
+        self.link = ControllerStream(
+            StreamSettings(address, **{**QUICK, **settings}), self.hello, self.outbox, self.heed, self.told.append, seal,
             random.Random(1),
         )  # fmt: skip
 
@@ -762,22 +762,6 @@ async def test_a_link_of_impossible_speed_costs_nothing(store: ProfileStore, add
 
 
 # --- pauses
-
-
-def test_pauses_double_with_jitter_up_to_a_bound() -> None:
-    backoff = Backoff(0.5, 30.0, random.Random(7))
-    pauses = [backoff.next_s() for _ in range(40)]
-    for at, pause_s in enumerate(pauses):
-        whole_s = min(0.5 * 2**at, 30.0)
-        assert whole_s / 2 <= pause_s <= whole_s
-    assert len(set(pauses)) == 40
-    backoff.reset()
-    assert backoff.next_s() <= 0.5
-
-
-def test_agents_that_lost_the_same_controller_do_not_come_back_at_once() -> None:
-    firsts = [Backoff(0.5, 30.0, random.Random(seed)).next_s() for seed in range(100)]
-    assert max(firsts) - min(firsts) > 0.2
 
 
 async def test_nobody_there_is_tried_again_and_nothing_is_lost(store: ProfileStore, address: str) -> None:

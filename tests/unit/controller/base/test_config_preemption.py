@@ -12,9 +12,9 @@ from controller.base.errors import ConfigurationError
 from controller.daemon.assemble import RESTART_KEYS
 from controller.preempt.manager import STILL_AT_LEAST_S
 from nodeagent.jobside.headway_job.orders import Orders
-from nodeagent.jobsocket.registry import Jobs
-from nodeagent.saves.coordinator import SaveOrder
-from nodeagent.saves.service import Attendant
+from nodeagent.jobsocket.registry import JobRegistry
+from nodeagent.saves.coordinator import SaveRequest
+from nodeagent.saves.service import SaveService
 
 
 def written(folder: Path, text: str) -> Path:
@@ -76,13 +76,13 @@ class Nobody:
 def test_the_longest_that_may_be_set_is_taken_by_agents_and_ranks(tmp_path: Path) -> None:
     longest = load_settings(written(tmp_path, "preemption_within_s = 3570\npreemption_still_s = 3600"))
     assert longest.preemption_within_s == LONGEST_S
-    attendant = Attendant(Jobs(), Nobody(), lambda: 0)
+    save_service = SaveService(JobRegistry(), Nobody(), lambda: 0)
     for within_s, still_s in (
         (longest.preemption_within_s, longest.preemption_still_s),
         (LONGEST_S, LONGEST_S + STILL_AT_LEAST_S),
     ):
-        order = SaveOrder(f"p1.{still_s:g}", 7, 0, within_s, still_s)
-        assert attendant.request_save(order) == ""
+        order = SaveRequest(f"p1.{still_s:g}", 7, 0, within_s, still_s)
+        assert save_service.request_save(order) == ""
         orders = Orders()
         orders.hear_save(order.id, order.still_s)
         assert orders.current is not None

@@ -15,8 +15,8 @@ from controller.preempt.preemptibility import comeback
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Cause, Elsewhere, Preemption, Stage, Way
-from nodeagent.jobsocket.registry import Jobs
-from nodeagent.saves.coordinator import SaveAnswer, SaveOrder, Saves
+from nodeagent.jobsocket.registry import JobRegistry
+from nodeagent.saves.coordinator import SaveAnswer, SaveCoordinator, SaveRequest
 from nodeagent.uplink.encode import answer_message, reason_message
 from nodeagent.wire.reasons import Reason
 from protos.headway.v1 import agent_pb2
@@ -147,8 +147,8 @@ def test_all_ranks_at_one_step_are_one_save() -> None:
 def test_the_agents_own_reasons_are_understood() -> None:
     # given the answer of an agent that knows of no process of the job
     said: list[SaveAnswer] = []
-    saves = Saves(Jobs(), _Nobody(), said.append, 0)
-    saves.ask(SaveOrder("p1.1", 5, 0, 60.0, 120.0), 10_000_000_000)
+    saves = SaveCoordinator(JobRegistry(), _Nobody(), said.append, 0)
+    saves.start(SaveRequest("p1.1", 5, 0, 60.0, 120.0), 10_000_000_000)
     (none,) = said
     nobody = answer_message(none, 1.0).answer
     assert nobody_trains(nobody)

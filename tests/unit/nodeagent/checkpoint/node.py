@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from nodeagent.config import AgentSettings
-from nodeagent.daemon import Agent, assemble
-from nodeagent.jobsocket.registry import Jobs, Trainer
-from nodeagent.saves.coordinator import Post, SaveAnswer, SaveOrder
+from nodeagent.daemon import Agent, build_agent
+from nodeagent.jobsocket.registry import JobRegistry, TrainingProcess
+from nodeagent.saves.coordinator import JobRequests, SaveAnswer, SaveRequest
 from nodeagent.wire.report import CheckpointReport, JobReport, NodeReport
 from policies.serving.runtime.sdnotify import Notifier
 from tests.unit.nodeagent.checkpoint.conftest import Started
-from tests.unit.nodeagent.peers import InJob
+from tests.unit.nodeagent.jobsocket.peers import InJob
 
 JOB = 7
 PATIENCE_S = 60.0
@@ -41,7 +41,7 @@ class Heard:
     def report(self, report: NodeReport) -> None:
         self.rows += [row for row in report.jobs if row.job_id == JOB]
 
-    def hasten(self, report: NodeReport) -> None:
+    def report_early(self, report: NodeReport) -> None:
         self.hasty += 1
         self.report(report)
 
@@ -55,13 +55,13 @@ class Heard:
 class Deaf:
     """A Post that delivers no save to some ranks."""
 
-    def __init__(self, post: Post, jobs: Jobs, ranks: set[int]) -> None:
+    def __init__(self, post: JobRequests, jobs: JobRegistry, ranks: set[int]) -> None:
         self._post = post
         self._jobs = jobs
         self._ranks = ranks
 
     def request_save(self, connection: int, save_id: str, still_s: float) -> bool:
-        [rank] = [one.rank for one in self._jobs.trainers(JOB, 0) if one.connection == connection]
+        [rank] = [one.rank for one in self._jobs.training_processes(JOB, 0) if one.connection == connection]
         return rank not in self._ranks and self._post.request_save(connection, save_id, still_s)
 
     def request_go_on(self, connection: int, save_id: str) -> bool:
@@ -91,11 +91,11 @@ class Node:
             "gpus": "off",
             "node_name": "n1",
         }
-        self.agent = agent = assemble(AgentSettings(**values))
+        self.agent = agent = build_agent(AgentSettings(**values))
         agent.job_socket._identify = InJob(JOB)
-        agent.attendant.saves._post = Deaf(agent.job_socket, agent.jobs, self.deaf)
+        agent.save_service.saves._requests = Deaf(agent.job_socket, agent.jobs, self.deaf)
         running = asyncio.create_task(agent.run(self.heard, Notifier({})))
-        await until(lambda: agent.job_socket._door is not None, "the agent listens")
+        await until(lambda: agent.job_socket.listening, "the agent listens")
         try:
             yield agent
         finally:
@@ -105,7 +105,7 @@ class Node:
     def ask(self, save_id: str = "", within_s: float = 60.0, still_s: float = 120.0, restart: int = 0) -> str:
         """Has the job save and stand still; the id."""
         save_id = save_id or f"p{next(self._numbers)}.1"
-        assert self.agent.request_save(SaveOrder(save_id, JOB, restart, within_s, still_s)) == ""
+        assert self.agent.request_save(SaveRequest(save_id, JOB, restart, within_s, still_s)) == ""
         self.asked.touch()
         return save_id
 
@@ -122,9 +122,9 @@ class Node:
         await until(lambda: len(found()) >= count, f"answer {count} to {save_id}")
         return found()[-1]
 
-    def trainers(self) -> tuple[Trainer, ...]:
+    def trainers(self) -> tuple[TrainingProcess, ...]:
         """Processes of the job that the agent knows."""
-        return self.agent.jobs.trainers(JOB, 0)
+        return self.agent.jobs.training_processes(JOB, 0)
 
     async def trains(self, started: Started, steps: int) -> None:
         """Until every rank has made so many steps, and the agent knows it can come back."""

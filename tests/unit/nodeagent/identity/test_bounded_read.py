@@ -1,14 +1,14 @@
-"""Readings that users make slow: they cost the agent a bounded time, and the others nothing."""
+"""Reads that users make slow: they cost the agent a bounded time, and other users nothing."""
 
 from __future__ import annotations
 
 import pytest
 
-from nodeagent.identity.bounded_read import Aside
+from nodeagent.identity.bounded_read import BoundedReader
 
 
 class Clock:
-    """Each reading of a slow user takes `takes_s` by it."""
+    """A clock that a slow read advances."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -21,12 +21,12 @@ class Clock:
         return seconds
 
 
-def read_often(aside: Aside, clock: Clock, uid: int, takes_s: float, times: int = 64) -> int:
-    """How many of the readings were made."""
+def read_often(reader: BoundedReader, clock: Clock, uid: int, takes_s: float, times: int = 64) -> int:
+    """Try many reads, and return the number of those that were made."""
     made = 0
     for _ in range(times):
         try:
-            aside.call(uid, lambda: clock.takes(takes_s))
+            reader.call(uid, lambda: clock.takes(takes_s))
         except TimeoutError:
             continue
         made += 1
@@ -35,30 +35,30 @@ def read_often(aside: Aside, clock: Clock, uid: int, takes_s: float, times: int 
 
 def test_a_user_whose_readings_all_answer_just_in_time_holds_the_agent_up_for_a_moment_only() -> None:
     clock = Clock()
-    aside = Aside(monotonic=clock)
+    reader = BoundedReader(monotonic=clock)
     begun_s = clock.now_s
     # when every reading of one user takes just less than is allowed
-    made = read_often(aside, clock, 1000, 0.099)
+    made = read_often(reader, clock, 1000, 0.099)
     # then a turn of sixty-four takes three of them, and another user is read all the same
     assert made == 3
     assert clock.now_s - begun_s == pytest.approx(0.297)
-    assert read_often(aside, clock, 1001, 0.0002) == 64
-    # and each turn of five seconds after it takes one at the most
+    assert read_often(reader, clock, 1001, 0.0002) == 64
+    # and each later turn of five seconds takes at most one
     for _ in range(10):
         clock.now_s += 5.0
-        assert read_often(aside, clock, 1000, 0.099) <= 1
+        assert read_often(reader, clock, 1000, 0.099) <= 1
 
 
 def test_quick_readings_are_never_too_many() -> None:
     clock = Clock()
-    aside = Aside(monotonic=clock)
-    assert read_often(aside, clock, 1000, 0.009, times=1000) == 1000
+    reader = BoundedReader(monotonic=clock)
+    assert read_often(reader, clock, 1000, 0.009, times=1000) == 1000
 
 
 def test_a_user_is_forgiven_in_time() -> None:
     clock = Clock()
-    aside = Aside(monotonic=clock)
-    read_often(aside, clock, 1000, 0.099)
+    reader = BoundedReader(monotonic=clock)
+    read_often(reader, clock, 1000, 0.099)
     clock.now_s += 60.0
-    assert read_often(aside, clock, 1000, 0.0002) == 64
-    assert aside._slow == {}
+    assert read_often(reader, clock, 1000, 0.0002) == 64
+    assert reader._slow == {}

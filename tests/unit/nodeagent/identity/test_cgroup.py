@@ -1,4 +1,4 @@
-"""Cgroups of jobs: which there are, who is in them, what they use."""
+"""Cgroups of jobs: their processes, and their use of CPU and memory."""
 
 import os
 import resource
@@ -8,7 +8,7 @@ import pytest
 from nodeagent.identity.cgroup import JobCgroups, StepProcesses
 from nodeagent.identity.procfs import ProcFiles
 from nodeagent.wire.report import JobUsage
-from tests.unit.nodeagent.trees import plant, process
+from tests.unit.nodeagent.identity.trees import plant, process
 
 V1 = "slurm_n1/uid_1000/job_7"
 V2 = "system.slice/slurmstepd.scope/job_7"
@@ -63,7 +63,7 @@ def test_v1_where_one_hierarchy_has_two_names(read, tmp_path):
 
 
 def test_v1_without_accounting_adds_up_the_processes(read):
-    """As on a cluster whose TaskPlugin constrains devices only: proctrack's freezer is all there is."""
+    """On a cluster whose TaskPlugin constrains devices only, proctrack's freezer is the only hierarchy."""
     cgroups = read(
         {f"freezer/{V1}/step_0/cgroup.procs": "50\n51\n52"},
         [process(50, ticks=3 * TICKS, pages=10), process(51, ticks=TICKS, pages=5)],  # 52 has just ended
@@ -122,7 +122,7 @@ def test_a_job_of_very_many_processes_is_not_added_up(read):
 
 
 def test_the_real_machine():
-    """CPU and memory of this process, against what the kernel tells the process itself."""
+    """Compare CPU and memory of this process with the kernel's own values."""
     usage = JobCgroups(ProcFiles()).usage((), [os.getpid()])
     own = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""Whose process it is: examples as Slurm writes them, and forgeries."""
+"""The job of a process: examples in Slurm's own forms, and forgeries."""
 
 import os
 import select
@@ -78,7 +78,7 @@ def test_the_job_s_own_folder_is_told_for_every_controller():
         "",
         "0::/\n",
         "0::/user.slice/user-1000.slice/session-2.scope",
-        # What a user may make below a service manager of the user's own, or of a service that delegates to it.
+        # Cgroups that a user can create below the user's own service manager, or below a service that delegates to it.
         "0::/user.slice/user-1.slice/user@1.service/slurmstepd.scope/job_5/step_0",
         "0::/user.slice/user-1.slice/user@1.service/system.slice/slurmstepd.scope/job_5/step_0",
         "0::/user.slice/user-1.slice/slurmstepd.scope/job_5/step_0",
@@ -131,7 +131,7 @@ def test_fields_of_stat():
 
 @dataclass
 class World:
-    """A made-up /proc."""
+    """A fake /proc."""
 
     cgroups: dict[int, str] = field(default_factory=dict)
     parents: dict[int, int] = field(default_factory=dict)
@@ -188,7 +188,7 @@ def test_a_process_of_another_user_in_the_job_is_refused(alive, tmp_path):
 
 @pytest.mark.parametrize("cgroup", [BATCH_V1, BATCH_V2])
 def test_a_process_that_acts_as_another_than_connected_is_refused(alive, tmp_path, cgroup):
-    """The path of v2 does not tell whose the job is."""
+    """A path of v2 does not name the owner of the job."""
     world = World(cgroups={50: cgroup}, parents={50: 40}, owners={50: 0})
     with pytest.raises(IdentityError, match="connected as uid 1, and acts as 0"):
         Identifier(world, cgroup_root=tmp_path).identify(Peer(50, 1, 1), alive)
@@ -219,7 +219,7 @@ def test_no_pid_and_no_process(alive, tmp_path):
 
 
 def under_slurmstepd(**changes):
-    """50 is started by 40, a shell, started by 30, a slurmstepd of job 7."""
+    """Process 50 was started by 40, a shell, which was started by 30, a slurmstepd of job 7."""
     return World(
         **{
             "parents": {50: 40, 40: 30, 30: 1},
@@ -239,16 +239,16 @@ def test_ancestry_where_slurm_makes_no_cgroups(alive, tmp_path):
 def test_ancestry_is_not_believed_where_slurm_makes_cgroups(alive, tmp_path):
     (tmp_path / "freezer/slurm_n1").mkdir(parents=True)
     assert has_job_cgroups(tmp_path)
-    with pytest.raises(IdentityError, match="no Slurm job's cgroup"):
+    with pytest.raises(IdentityError, match="not in the cgroup of a Slurm job"):
         Identifier(under_slurmstepd(), cgroup_root=tmp_path).identify(Peer(50, 1000, 1), alive)
-    with pytest.raises(IdentityError, match="no Slurm job's cgroup"):
+    with pytest.raises(IdentityError, match="not in the cgroup of a Slurm job"):
         Identifier(under_slurmstepd(), "cgroup", tmp_path / "none").identify(Peer(50, 1000, 1), alive)
 
 
 @pytest.mark.parametrize(
     "forgery",
     [
-        {"owners": {}},  # a program of the user's that calls itself so
+        {"owners": {}},  # a program of the user with this name
         {"programs": {30: "su"}},  # a setuid program, started by a link of that name
         {"parents": {50: 40, 40: 1, 30: 1}},  # not above the process
         {"titles": {}},
@@ -270,7 +270,7 @@ def test_the_outermost_slurmstepd_counts(alive, tmp_path):
 
 
 def test_an_ancestor_that_began_later_is_not_one(alive, tmp_path):
-    with pytest.raises(IdentityError, match="a later one"):
+    with pytest.raises(IdentityError, match="the pid was reused"):
         Identifier(under_slurmstepd(starts={40: [60]}), cgroup_root=tmp_path).identify(Peer(50, 1000, 1), alive)
 
 

@@ -1,4 +1,4 @@
-"""What is known of each job: told by frames with their times, filed under the kernel's id."""
+"""The registry of jobs, from frames with their times: each job has the id that the kernel names."""
 
 import os
 import time
@@ -11,149 +11,11 @@ from structlog.testing import capture_logs
 
 from nodeagent.identity.peer import JobProcess
 from nodeagent.identity.procfs import start_ticks, started_ns
-from nodeagent.jobsocket.registry import Jobs
-from nodeagent.jobsocket.throughput import StepPace
 from nodeagent.wire.bounds import MAX_STEPS
-from nodeagent.wire.frames import Steps, parse
+from nodeagent.wire.frames import parse
 from nodeagent.wire.report import CheckpointReport
-from tests.unit.nodeagent.packets import packet
-
-S = 1_000_000_000
-
-
-class Node:
-    """Jobs, and short words for what happens to them. Time is in seconds."""
-
-    def __init__(self, window_s=60.0):
-        self.jobs = Jobs(window_s)
-        self.now_s = 1000.0
-        self.connections = 0
-        self.told = {}
-
-    @property
-    def now_ns(self):
-        return round(self.now_s * S)
-
-    def connect(self, job_id=7, pid=None, start=1, step_id="0", **hello):
-        self.connections += 1
-        process = JobProcess(pid or 100 + self.connections, 1000, start, job_id, step_id, "cgroup")
-        self.jobs.opened(self.connections, process, self.now_ns)
-        self.say(self.connections, "hello", **{"job_id": job_id, "pid": 1, "rank": -1} | hello)
-        return self.connections
-
-    def say(self, connection, kind, **fields):
-        self.jobs.received(connection, parse(packet(kind, **fields)), self.now_ns)
-
-    def step(self, connection, steps):
-        """A steps frame: its newest step ends now. The first tells of a second's steps, evenly spread."""
-        first_s = self.told.setdefault((connection, "first"), self.now_s - 1 + 1 / steps)
-        before_steps, before_s = self.told.get(connection, (0, self.now_s - 1))
-        self.told[connection] = steps, self.now_s
-        self.say(
-            connection,
-            "steps",
-            steps=steps,
-            first_ns=round(first_s * S),
-            last_ns=self.now_ns,
-            window_steps=steps - before_steps,
-            window_s=self.now_s - before_s,
-        )
-
-    def train(self, connections, per_s, seconds):
-        """Every second a frame of each."""
-        for _ in range(seconds):
-            self.now_s += 1
-            for connection in connections:
-                self.step(connection, self.told.get(connection, (0, 0))[0] + per_s)
-
-    def close(self, connection, *, bye=False):
-        if bye:
-            self.say(connection, "bye")
-        self.jobs.closed(connection, self.now_ns)
-
-    def rows(self):
-        return self.jobs.snapshot(self.now_ns)
-
-    def row(self):
-        [row] = self.rows()
-        return row
-
-
-@pytest.fixture
-def node():
-    return Node()
-
-
-def test_two_ranks_in_lockstep(node):
-    ranks = [node.connect(rank=1, local_rank=1), node.connect(rank=0)]
-    node.train(ranks, 5, 90)
-    row = node.row()
-    assert (row.job_id, row.uid, row.restart, row.world_size, row.script) == (7, 1000, 0, 2, "train.py")
-    assert row.steps == 450
-    assert row.steps_per_s == pytest.approx(5.0)
-    assert [rank.rank for rank in row.ranks] == [0, 1]
-    assert row.num_connected == 2
-    assert row.last_step_ns == node.now_ns
-
-
-def test_the_slowest_rank_is_the_job_s_pace(node):
-    fast, slow = node.connect(rank=0), node.connect(rank=1)
-    for _ in range(30):
-        node.train([fast], 10, 1)
-        node.step(slow, node.told[fast][0] * 8 // 10)
-    row = node.row()
-    assert row.steps_per_s == pytest.approx(8.0)
-    assert row.steps == 240
-    assert [rank.steps_per_s for rank in row.ranks] == [pytest.approx(10.0), pytest.approx(8.0)]
-
-
-def test_the_window_slides(node):
-    rank = node.connect(rank=0)
-    node.train([rank], 10, 100)
-    node.train([rank], 5, 30)
-    assert node.row().steps_per_s == pytest.approx(7.5)
-    node.train([rank], 5, 30)
-    assert node.row().steps_per_s == pytest.approx(5.0)
-
-
-def test_a_job_that_stands_still_falls_to_nothing(node):
-    rank = node.connect(rank=0)
-    node.train([rank], 10, 100)
-    node.now_s += 1
-    assert node.row().steps_per_s == pytest.approx(10.0)  # between two frames, silence means nothing
-    seen = []
-    for _ in range(62):
-        node.now_s += 1
-        seen.append(node.row().steps_per_s)
-    assert seen == sorted(seen, reverse=True)
-    assert seen[28] == pytest.approx(5.0, abs=0.3)
-    assert seen[-1] == 0.0
-    assert node.row().steps == 1000
-
-
-def test_silence_between_frames_that_come_seldom_means_nothing():
-    pace = StepPace(60, interval_s=20)
-    assert pace.told(Steps(0, 100, 0, 10 * S, 100, 10.0))
-    assert pace.steps_per_s(29 * S) == pytest.approx(9.9)
-    assert pace.steps_per_s(60 * S) < 9.9
-
-
-def test_steps_longer_than_the_window(node):
-    rank = node.connect(rank=0)
-    node.step(rank, 1)
-    for steps in (2, 3, 4):
-        node.now_s += 150
-        node.step(rank, steps)
-    node.now_s += 149
-    assert node.row().steps_per_s == pytest.approx(1 / 150)
-
-
-def test_one_step_is_no_pace(node):
-    rank = node.connect(rank=0)
-    assert node.row().ranks == ()
-    node.step(rank, 1)
-    assert node.row().steps_per_s is None
-    assert node.row().steps == 1
+from tests.unit.nodeagent.jobsocket.node import Node, S
+from tests.unit.nodeagent.wire.packets import packet
 
 
 def test_a_launcher_that_never_steps_is_no_rank(node):
@@ -282,34 +144,12 @@ def test_a_process_that_connects_anew_goes_on_where_it_was(node):
     node.close(rank)
     assert node.row().num_lost == 1
     again = node.connect(rank=0, pid=300)
-    node.told[again] = node.told[rank]
-    node.told[again, "first"] = node.told[rank, "first"]
+    node.sent[again] = node.sent[rank]
+    node.sent[again, "first"] = node.sent[rank, "first"]
     node.train([again], 5, 20)
     row = node.row()
     assert (row.steps, row.num_lost, len(row.ranks)) == (200, 0, 1)
     assert row.steps_per_s == pytest.approx(5.0)
-
-
-def test_a_long_run_met_in_the_middle_has_its_pace_at_once(node):
-    """As after a restart of the agent: the first frame tells of hours, and of its own last second."""
-    rank = node.connect(rank=0)
-    node.say(
-        rank,
-        "steps",
-        steps=100_000,
-        first_ns=1,
-        last_ns=node.now_ns,
-        window_steps=6,
-        window_s=2.0,
-    )
-    assert node.row().steps_per_s == pytest.approx(3.0)
-    assert node.row().steps == 100_000
-
-
-def test_steps_of_the_future_say_nothing(node):
-    rank = node.connect(rank=0)
-    node.say(rank, "steps", steps=50, first_ns=1, last_ns=node.now_ns + S)
-    assert node.row().steps is None
 
 
 def test_who_is_asked_for_a_profile(node):
@@ -343,7 +183,7 @@ def test_frames_of_nobody(node):
 
 def test_how_a_job_can_come_back(node):
     told = []
-    node.jobs.changed = told.append
+    node.jobs.on_change = told.append
     ranks = [node.connect(rank=1, start=300), node.connect(rank=0, start=200)]
     assert node.row().checkpoint is None
     assert (node.row().started_ns, told) == (None, [])
@@ -367,7 +207,7 @@ def test_how_a_job_can_come_back(node):
 
 def test_when_a_run_began(node):
     told = []
-    node.jobs.changed = told.append
+    node.jobs.on_change = told.append
     launcher = node.connect(start=1)
     ranks = [node.connect(rank=n, start=200 + n, loaded_ns=(5 + n) * S) for n in (0, 1)]
     node.step(ranks[1], 1)
@@ -378,7 +218,7 @@ def test_when_a_run_began(node):
     node.step(ranks[0], 3)
     node.step(ranks[1], 3)
     row = node.row()
-    assert (row.loaded_ns, row.first_step_ns) == (6 * S, round(node.told[ranks[1], "first"] * S))
+    assert (row.loaded_ns, row.first_step_ns) == (6 * S, round(node.sent[ranks[1], "first"] * S))
     assert told == [7]
     node.close(launcher)
 
@@ -401,30 +241,14 @@ def test_who_trains(node):
     helper, rank, bare = node.connect(), node.connect(rank=1), node.connect(rank=0)
     node.say(rank, "checkpoint", rank=1)
     node.say(bare, "steps")
-    assert [(one.connection, one.rank, one.checkpoint is not None) for one in node.jobs.trainers(7, 0)] == [
+    assert [(one.connection, one.rank, one.checkpoint is not None) for one in node.jobs.training_processes(7, 0)] == [
         (bare, 0, False),
         (rank, 1, True),
     ]
-    assert node.jobs.trainers(7, 1) == node.jobs.trainers(8, 0) == ()
+    assert node.jobs.training_processes(7, 1) == node.jobs.training_processes(8, 0) == ()
     assert (node.jobs.job_of(helper), node.jobs.job_of(99)) == (7, None)
     node.close(rank)
-    assert len(node.jobs.trainers(7, 0)) == 1
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 120 * S), st.integers(1, 10**6), st.integers(0, 10**6), st.floats(0, 1e9)),
-        max_size=30,
-    ),
-    st.integers(0, 200 * S),
-)
-def test_a_pace_is_never_negative_and_never_fails(frames, now_ns):
-    """Whatever a job tells of its times."""
-    pace = StepPace(60)
-    for last_ns, steps, window_steps, window_s in frames:
-        pace.told(Steps(0, steps, 0, last_ns, window_steps, window_s))
-        found = pace.steps_per_s(now_ns)
-        assert found is None or found >= 0
+    assert len(node.jobs.training_processes(7, 0)) == 1
 
 
 def test_programs_that_claim_many_steps_one_after_the_other_never_claim_too_many(node):
@@ -471,7 +295,7 @@ def test_steps_never_fall_within_a_run_and_counts_are_of_what_is_there(events):
                 node.close(number)
                 open_now.discard(number)
             elif kind == "steps":
-                node.step(number, node.told.get(number, (0, 0))[0] + more)
+                node.step(number, node.sent.get(number, (0, 0))[0] + more)
             else:
                 node.say(number, kind)
         for row in node.rows():

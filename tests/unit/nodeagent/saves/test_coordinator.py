@@ -1,26 +1,26 @@
-"""Saves that the controller asks for, as the agent carries them out: told by frames with their times."""
+"""Saves that the controller requests, carried out by the agent, from frames with their times."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.identity.peer import JobProcess
-from nodeagent.jobsocket.registry import Jobs
-from nodeagent.saves.coordinator import SaveAnswer, SaveOrder, Saves
+from nodeagent.jobsocket.registry import JobRegistry
+from nodeagent.saves.coordinator import SaveAnswer, SaveCoordinator, SaveRequest
 from nodeagent.wire.frames import parse
 from nodeagent.wire.reasons import Reason
-from tests.unit.nodeagent.packets import packet
+from tests.unit.nodeagent.wire.packets import packet
 
 S = 1_000_000_000
 JOB = 7
 
 
 class Desk:
-    """The state of an agent that has run for long; what it posts and answers. Time is in seconds."""
+    """The coordinator of an agent that has run for long, with its requests and answers. Times are in seconds."""
 
     def __init__(self):
         self.now_s = 1000.0
-        self.jobs = Jobs()
+        self.jobs = JobRegistry()
         self.posted = []
         self.answers = []
         self.ranks = {}
@@ -29,8 +29,8 @@ class Desk:
         self.start_agent(ago_s=100.0)
 
     def start_agent(self, ago_s=0.0):
-        self.jobs = Jobs()
-        self.saves = Saves(self.jobs, self, self.answers.append, round((self.now_s - ago_s) * S))
+        self.jobs = JobRegistry()
+        self.saves = SaveCoordinator(self.jobs, self, self.answers.append, round((self.now_s - ago_s) * S))
 
     def request_save(self, connection, save_id, still_s):
         self.posted.append(("save", connection, save_id))
@@ -41,7 +41,7 @@ class Desk:
         return True
 
     def take(self):
-        """What was posted since."""
+        """Return the requests that were sent since the last call."""
         posted, self.posted = self.posted, []
         return posted
 
@@ -73,7 +73,7 @@ class Desk:
         self.say(self.ranks[rank], "saved", id=save_id, step=step, complete=not problem, problem=problem)
 
     def ask(self, save_id="p1.1", job=JOB, restart=0, within_s=60.0):
-        self.saves.ask(SaveOrder(save_id, job, restart, within_s, 120.0), round(self.now_s * S))
+        self.saves.start(SaveRequest(save_id, job, restart, within_s, 120.0), round(self.now_s * S))
 
     def wait(self, seconds):
         for _ in range(round(seconds * 10)):
@@ -184,7 +184,7 @@ def test_a_rank_that_is_late(two):
     two.wait(1.0)
     assert two.problem == "rank 0 did not save within 10 s"
     assert two.take()[-2:] == [("go on", two.ranks[0], "p1.1"), ("go on", two.ranks[1], "p1.1")]
-    two.saved(0)  # too late: it hears again that it is to go on
+    two.saved(0)  # too late: it receives the request to train on again
     assert ("go on", two.ranks[0], "p1.1") in two.take()
     assert len(two.answers) == 1
 
@@ -210,7 +210,7 @@ def test_a_rank_that_says_one_thing_and_then_the_other(two):
 
 def test_who_cannot_save(desk):
     desk.ask("p1.1")
-    assert desk.problem == "nobody of job 7 trains here"
+    assert desk.problem == "no process of job 7 trains on this node"
     desk.answers.clear()
 
     desk.connect(0)
@@ -228,7 +228,7 @@ def test_who_cannot_save(desk):
 
 def test_another_run_of_the_job_is_not_meant(two):
     two.ask("p1.1", restart=1)
-    assert two.problem == "nobody of job 7 trains here"
+    assert two.problem == "no process of job 7 trains on this node"
     assert two.take() == []
     two.saves.go_on("p1.2", JOB, 1)
     assert two.take() == []
@@ -267,7 +267,7 @@ def test_a_job_answers_for_itself_alone(two):
     two.saved(1)
     assert two.answers == [DONE]
     two.ask("p1.1", job=8)
-    assert two.answers[1].problem == "that id is of a save of job 7, run 0"
+    assert two.answers[1].problem == "this id belongs to a save of job 7, run 0"
 
 
 def test_called_off_the_ranks_train_on(two):
@@ -308,7 +308,7 @@ def test_another_id_takes_the_place_of_the_first(two):
     two.ask("p1.1")
     two.take()
     two.ask("p1.2")
-    assert two.problem == "p1.2 was asked for instead"
+    assert two.problem == "p1.2 was requested instead"
     assert two.take() == [("save", two.ranks[0], "p1.2"), ("save", two.ranks[1], "p1.2")]
     two.saved(0, save_id="p1.2")
     two.saved(1, save_id="p1.2")
@@ -324,7 +324,7 @@ def test_an_agent_that_was_just_started_waits_for_its_ranks(desk):
     desk.wait(0.1)
     desk.saved(0, world=3)
     desk.saved(1, world=3)
-    assert desk.answers == []  # the third may be here too
+    assert desk.answers == []  # the third may be on this node too
     desk.wait(3.0)
     assert desk.answers == [SaveAnswer("p1.1", "", (0, 1), 3, 40)]
 

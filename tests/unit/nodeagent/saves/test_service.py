@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.saves.coordinator import SaveAnswer, SaveOrder
+from nodeagent.saves.coordinator import SaveAnswer, SaveRequest
 from tests.unit.nodeagent.checkpoint.node import JOB, Node
-from tests.unit.nodeagent.peers import InJob, Job, close_all, until
+from tests.unit.nodeagent.jobsocket.peers import InJob, Job, close_all, until
 
 RANKS = 64
 
@@ -22,7 +22,7 @@ async def node(tmp_path):
 
 
 async def rank_of(node, rank, world, job=JOB):
-    """A process that can come back."""
+    """Return a process that has called headway_job.checkpoint."""
     node.agent.job_socket._identify = InJob(job)
     peer = Job(node.socket)
     assert (await peer.hear())["type"] == "welcome"
@@ -32,7 +32,7 @@ async def rank_of(node, rank, world, job=JOB):
 
 
 async def obey(peer, rank, world, **saved):
-    """As a rank does: saves and stands still; returns what it heard."""
+    """Act as a rank: save and pause. Return the requests that it received."""
     heard = []
     while (frame := await peer.hear()) is not None:
         heard.append((frame["type"], frame["id"]))
@@ -67,10 +67,10 @@ async def test_sixty_four_ranks_are_one_answer_and_few_rows(node, monkeypatch):
 async def test_a_job_that_lies_answers_for_nobody_else(node):
     honest = await rank_of(node, 0, 1)
     liar = await rank_of(node, 0, 1, job=8)
-    saves = node.agent.attendant.saves
-    await until(lambda: len(node.agent.jobs.trainers(8, 0)) == 1 and node.trainers())
+    saves = node.agent.save_service.saves
+    await until(lambda: len(node.agent.jobs.training_processes(8, 0)) == 1 and node.trainers())
 
-    honest.say("saved", id="p9.9")  # which nobody has asked
+    honest.say("saved", id="p9.9")  # which was not requested to save
     await until(lambda: saves.ignored == 1)
     save = node.ask()
     assert (await honest.hear())["id"] == save
@@ -110,5 +110,5 @@ async def test_a_job_that_has_news_all_the_time_costs_few_rows(node):
 )
 async def test_what_cannot_be_asked_is_refused(node, change, why):
     order = {"id": "p1.1", "job_id": JOB, "restart": 0, "within_s": 60.0, "still_s": 120.0} | change
-    assert why in node.agent.request_save(SaveOrder(**order))
-    assert not node.agent.attendant.saves.open
+    assert why in node.agent.request_save(SaveRequest(**order))
+    assert not node.agent.save_service.saves.open

@@ -7,7 +7,7 @@ import pytest
 
 from nodeagent.telemetry.network import NicCounters, interfaces, rate
 from nodeagent.wire.report import NicReading
-from tests.unit.nodeagent.trees import nic, plant, port
+from tests.unit.nodeagent.identity.trees import nic, plant, port
 
 S = 1_000_000_000
 
@@ -37,8 +37,8 @@ def test_an_infiniband_counter_of_32_bits_wraps(tmp_path):
     ("before", "now", "speed", "found"),
     [
         (2**32 - 1_000, 1_000, 10**9, 1_000.0),  # wrapped, in 2 s
-        (2**32 - 1_000, 1_000, None, None),  # who knows
-        (1_000_000, 1_000, 10**9, None),  # 4 GB over 1 Gbit/s in 2 s: it began anew
+        (2**32 - 1_000, 1_000, None, None),  # not known
+        (1_000_000, 1_000, 10**9, None),  # 4 GB over 1 Gbit/s in 2 s: the counter was reset
         (2**40, 5, 10**9, None),  # was wider than 32 bits
         (None, 5, 10**9, None),
         (5, None, 10**9, None),

@@ -1,4 +1,4 @@
-"""GPUs, read by real child processes whose driver library is a stand-in that hangs, dies and talks nonsense."""
+"""GPUs, read by real child processes with a fake driver library that hangs, dies and writes nonsense."""
 
 import asyncio
 import inspect
@@ -11,15 +11,15 @@ import pytest
 
 from nodeagent.errors import TelemetryError
 from nodeagent.telemetry.nvml import CHILD, NoGpus, NvmlReader
-from nodeagent.telemetry.nvml_rows import parse_answer, parse_gpus
+from nodeagent.telemetry.nvml_rows import parse_gpus
 from nodeagent.wire.report import GpuProcess, MigReading
-from tests.unit.nodeagent.fake_nvml import pynvml as fake_pynvml
+from tests.unit.nodeagent.telemetry.fake_nvml import pynvml as fake_pynvml
 
-FAKE = Path(__file__).parents[1] / "fake_nvml"
+FAKE = Path(__file__).parent / "fake_nvml"
 
 
 class Clock:
-    """Stands still unless moved: pauses between starts are by it, deadlines by the event loop's."""
+    """A clock that stands still unless moved, for the pauses between starts; deadlines use the event loop's clock."""
 
     def __init__(self):
         self.now_s = 100.0
@@ -46,7 +46,7 @@ async def reader(monkeypatch, tmp_path):
 
 
 def starts(tmp_path):
-    """Pids of the children that were started."""
+    """Return the pids of the started children."""
     path = tmp_path / "starts"
     return [int(word) for word in path.read_text().split()] if path.exists() else []
 
@@ -150,7 +150,7 @@ async def test_a_driver_that_is_loaded_later(reader):
     assert await gpus.read() is None
     await gpus._ending
     os.environ["FAKE_NVML"] = "good"
-    assert await gpus.read() is None  # asked again after ten minutes
+    assert await gpus.read() is None  # tried again after ten minutes
     gpus._clock.now_s += 601
     assert len(await gpus.read()) == 2
     assert gpus.absent == ""
@@ -175,7 +175,7 @@ async def test_a_start_that_hangs_is_given_up(reader, tmp_path):
 
 
 async def test_as_long_as_the_driver_holds_one_no_other_is_started(reader, tmp_path):
-    """A process in the kernel's hands dies when the driver lets it: played by an ending that does not come."""
+    """A process inside the driver dies only when the driver returns; the test uses a future that is not done."""
     gpus = reader("die")
     assert await gpus.read() is None
     await gpus._ending
@@ -243,7 +243,7 @@ async def test_switched_off():
 )
 def test_answers_that_are_none(line):
     with pytest.raises(TelemetryError):
-        parse_gpus(parse_answer(line))
+        parse_gpus(line)
 
 
 def test_python_is_the_agent_s_own():

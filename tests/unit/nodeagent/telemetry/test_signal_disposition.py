@@ -1,4 +1,4 @@
-"""What SIGUSR1 would do to a job's processes, by their lines in /proc."""
+"""The effect of SIGUSR1 on a job's processes, from their lines in /proc."""
 
 import signal
 import subprocess
@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from nodeagent.identity.procfs import ProcFiles, masks, name
-from nodeagent.telemetry.signal_disposition import usr1
+from nodeagent.telemetry.signal_disposition import usr1_effect
 from nodeagent.wire.report import Usr1Report
-from tests.unit.nodeagent.trees import plant, process
+from tests.unit.nodeagent.identity.trees import plant, process
 
 USR1 = 1 << (signal.SIGUSR1 - 1)
 OTHERS = 0x7FFFFFFF & ~USR1
@@ -17,11 +17,11 @@ STEPD = 40
 
 
 def seen(root, steps, **processes):
-    """What is found of processes p50, p51, ...: what sets them off from one that slurmstepd has started."""
+    """Return the effect on processes p50, p51, ..., given by their differences from one that slurmstepd has started."""
     plant(root, process(STEPD, name="slurmstepd", caught=0, blocked=0))
     for word, kind in processes.items():
         plant(root, process(int(word[1:]), **{"parent": STEPD, **kind}))
-    return usr1(ProcFiles(root), steps)
+    return usr1_effect(ProcFiles(root), steps)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_process_that_slurm_started_heeds_it_or_dies_of_it(tmp_path, kind, cau
 
 
 def test_what_these_have_started_does_not_end_with_it(tmp_path):
-    """Under a launcher nobody gets it; in the batch script all do, but its shell goes on when a helper ends."""
+    """Processes below a launcher do not receive it; in the batch script all do, but its shell continues when a child ends."""
     child = {"parent": 50}
     assert seen(tmp_path, {"0": [50, 51]}, p50={"ignored": USR1}, p51={**child, "caught": USR1}) == Usr1Report(0, 0)
     assert seen(tmp_path, {"batch": [50, 51]}, p50={"ignored": USR1}, p51={**child, "caught": USR1}) == Usr1Report(1, 0)
@@ -54,7 +54,7 @@ def test_all_steps_count_but_the_one_that_holds_the_job(tmp_path):
 
 
 def test_very_many_are_not_looked_at(tmp_path):
-    assert usr1(ProcFiles(tmp_path), {"0": range(2000), "1": range(2000)}) is None
+    assert usr1_effect(ProcFiles(tmp_path), {"0": range(2000), "1": range(2000)}) is None
 
 
 def test_the_kernel_writes_the_masks_where_they_are_looked_for():

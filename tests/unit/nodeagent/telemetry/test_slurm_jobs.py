@@ -1,22 +1,22 @@
-"""Jobs by kernel facts, their GPUs, and which of these nobody uses."""
+"""Jobs by kernel facts, their GPUs, and those GPUs that no process uses."""
 
 import os
 import threading
 
 import pytest
 
-from nodeagent.identity.bounded_read import Aside
+from nodeagent.identity.bounded_read import BoundedReader
 from nodeagent.identity.cgroup import JobCgroups
 from nodeagent.identity.peer import JobProcess
 from nodeagent.identity.procfs import ProcFiles
-from nodeagent.jobsocket.registry import Jobs
+from nodeagent.jobsocket.registry import JobRegistry
 from nodeagent.telemetry.network import NicCounters
 from nodeagent.telemetry.nvml import NoGpus
-from nodeagent.telemetry.sampler import Meter
-from nodeagent.telemetry.slurm_jobs import NodeJob, NodeJobs, idle_gpus, step_gpus, with_jobs
+from nodeagent.telemetry.sampler import Sampler
+from nodeagent.telemetry.slurm_jobs import SlurmJob, SlurmJobs, idle_gpus, step_gpus, with_jobs
 from nodeagent.wire.report import GpuProcess, GpuReading, MigReading, Usr1Report
+from tests.unit.nodeagent.identity.trees import plant, process, stat
 from tests.unit.nodeagent.jobsocket.test_registry import Node
-from tests.unit.nodeagent.trees import plant, process, stat
 
 S = 1_000_000_000
 
@@ -28,7 +28,7 @@ def gpu(index, processes=(), mig=()):
 
 
 def job(pids, gpus, job_id=7):
-    return NodeJob(job_id, 1000, 0, (), frozenset(pids), gpus)
+    return SlurmJob(job_id, 1000, 0, (), frozenset(pids), gpus)
 
 
 class World:
@@ -40,8 +40,8 @@ class World:
         processes = ProcFiles(root / "proc")
         self.node = Node()
         cgroups = JobCgroups(processes, root / "cgroup")
-        self.node_jobs = NodeJobs(cgroups, processes)
-        self.meter = Meter(self.node.jobs, cgroups, self.node_jobs, NoGpus(), NicCounters(root=root / "sys"))
+        self.slurm_jobs = SlurmJobs(cgroups, processes)
+        self.sampler = Sampler(self.node.jobs, cgroups, self.slurm_jobs, NoGpus(), NicCounters(root=root / "sys"))
 
     def start(self, job_id, pid, step="batch", environment=None, **told):
         environment = {"SLURM_JOB_ID": str(job_id)} | told | (environment or {})
@@ -57,10 +57,10 @@ class World:
         (self.root / f"cgroup/freezer/slurm/uid_1000/job_{job_id}").rmdir()
 
     def read(self):
-        return self.node_jobs.read(self.node.jobs.processes())
+        return self.slurm_jobs.read(self.node.jobs.processes())
 
     def measure(self, gpus=None):
-        return self.meter.read(gpus, self.node.now_ns).jobs
+        return self.sampler.sample(gpus, self.node.now_ns).jobs
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_what_usr1_would_do_is_told_of_jobs_in_cgroups(world):
 
 
 def test_gpus_of_all_steps_come_together(world):
-    """A step that srun started inherits the batch script's SLURM_JOB_GPUS, perhaps another node's: it does not count."""
+    """A step started by srun inherits the batch script's SLURM_JOB_GPUS, which may belong to another node: it is not used."""
     world.start(7, 60, "0", SLURM_JOB_GPUS="6,7", SLURM_STEP_GPUS="1")
     world.start(7, 61, "1", SLURM_JOB_GPUS="6,7", SLURM_STEP_GPUS="2")
     assert world.read()[7].gpus == (1, 2)
@@ -136,8 +136,8 @@ def test_in_one_turn_so_many_environments_are_read_and_the_others_in_the_next(wo
 
 
 def test_a_process_that_keeps_its_environment_back_stops_nobody(world):
-    """As one does whose memory is on a file system that does not answer; here a pipe that nobody writes to."""
-    files = world.node_jobs.processes
+    """Its memory may be mapped from a file system that does not answer; the test uses a pipe without a writer."""
+    files = world.slurm_jobs.processes
     for pid in range(50, 60):
         world.start(7, pid)
         (world.root / f"proc/{pid}/environ").unlink()
@@ -145,13 +145,13 @@ def test_a_process_that_keeps_its_environment_back_stops_nobody(world):
     world.start(8, 70)
     plant(world.root / "proc", {"70/status": "Uid:\t1001\t1001\t1001\t1001"})
     assert set(world.read()) == {8}
-    # and who does so again and again holds one thread
+    # and repeated attempts of a user block one thread only
     for pid in range(50, 54):
         with pytest.raises(TimeoutError, match="uid 1000"):
             files.environment(pid)
-    (held,) = [thread for thread in threading.enumerate() if thread.name == "aside"]
+    (held,) = [thread for thread in threading.enumerate() if thread.name == "bounded-read"]
     assert files.environment(70)["SLURM_JOB_ID"] == "8"
-    # until it is let go
+    # until its read ends
     (world.root / "proc/50/environ").open("w").close()
     held.join()
     (world.root / "proc/51/environ").unlink()
@@ -160,18 +160,18 @@ def test_a_process_that_keeps_its_environment_back_stops_nobody(world):
 
 
 def test_a_look_that_the_agent_spares_itself_is_not_counted(world, monkeypatch):
-    """On a node whose CPUs are busy for a while every reading is slow, which is no user's doing."""
+    """While the CPUs of a node are busy every read is slow, for which no user is responsible."""
     clock, takes_s, asked = [1000.0], [0.012], []
-    files = world.node_jobs.processes
-    monkeypatch.setattr(files, "_aside", Aside(monotonic=lambda: clock[0]))
-    real = files._slurms
+    files = world.slurm_jobs.processes
+    monkeypatch.setattr(files, "_bounded", BoundedReader(monotonic=lambda: clock[0]))
+    real = files._slurm_variables
 
     def slow(pid):
         asked.append(pid)
         clock[0] += takes_s[0]
         return real(pid)
 
-    monkeypatch.setattr(files, "_slurms", slow)
+    monkeypatch.setattr(files, "_slurm_variables", slow)
     for pid in range(100, 164):
         world.start(pid, pid, SLURM_RESTART_COUNT="1")
     world.start(200, 200)
@@ -179,7 +179,7 @@ def test_a_look_that_the_agent_spares_itself_is_not_counted(world, monkeypatch):
     # when the budget of a user with many jobs is used up
     first = world.read()
     assert 20 < len(first) == len(asked) < 30
-    # then another user's jobs are looked at in the same turn
+    # then another user's jobs are read in the same turn
     assert 200 in first
     for _ in range(10):
         clock[0] += 1.0
@@ -194,12 +194,12 @@ def test_a_look_that_the_agent_spares_itself_is_not_counted(world, monkeypatch):
 
 
 def test_looks_at_jobs_of_one_user_wait_while_the_readings_of_many_others_hang(world, monkeypatch):
-    aside = Aside(most_hung=2)
-    monkeypatch.setattr(world.node_jobs.processes, "_aside", aside)
-    aside._hung |= {1, 2}
+    bounded = BoundedReader(max_hung=2)
+    monkeypatch.setattr(world.slurm_jobs.processes, "_bounded", bounded)
+    bounded._hung |= {1, 2}
     world.start(7, 50, SLURM_RESTART_COUNT="1")
     assert [world.read() for _ in range(5)] == [{}] * 5
-    aside._hung.clear()
+    bounded._hung.clear()
     assert world.read()[7].restart == 1
 
 
@@ -212,7 +212,7 @@ def test_a_setuid_program_in_a_job_does_not_tell_whose_the_job_is(world, told):
 
 
 def test_another_user_s_process_in_a_job_s_cgroup_does_not_speak_for_the_job(world):
-    """By sudo, say: of v2 the path does not tell whose the job is."""
+    """It may be there by sudo: a path of v2 does not name the owner of the job."""
     world.start(7, 101)
     world.node.jobs.opened(99, JobProcess(102, 0, 1, 7, "0", "cgroup"), world.node.now_ns)
     world.node.say(99, "hello")
@@ -226,7 +226,7 @@ def test_another_user_s_process_in_a_job_s_cgroup_does_not_speak_for_the_job(wor
 
 
 def test_a_process_that_has_just_been_forked_is_looked_at_again(world):
-    """Between fork and exec it has slurmstepd's environment, and is root's."""
+    """Between fork and exec a process has slurmstepd's environment, and belongs to root."""
     world.start(7, 50, environment={"SLURM_JOB_ID": ""})
     assert world.read() == {}
     plant(world.root / "proc", process(50, environment={"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "3"}))
@@ -235,7 +235,7 @@ def test_a_process_that_has_just_been_forked_is_looked_at_again(world):
 
 def test_jobs_without_cgroups_are_those_that_are_connected(world):
     plant(world.root / "proc", process(80, environment={"SLURM_JOB_ID": "9", "SLURM_STEP_GPUS": "4"}))
-    found = world.node_jobs.read([JobProcess(80, 1000, 1, 9, "0", "ancestry")])
+    found = world.slurm_jobs.read([JobProcess(80, 1000, 1, 9, "0", "ancestry")])
     assert (found[9].gpus, found[9].pids, found[9].folders) == ((4,), {80}, ())
 
 
@@ -249,7 +249,7 @@ def test_jobs_without_cgroups_are_those_that_are_connected(world):
         ([gpu(0, [50]), gpu(1, [51])], ()),
         ([gpu(0, []), gpu(1, [])], (0, 1)),
         ([gpu(0, [50]), gpu(1, [90])], (1,)),  # another job's process is there
-        ([gpu(0, [50]), gpu(1, [12345])], ()),  # whose that is, is not known: perhaps this job's
+        ([gpu(0, [50]), gpu(1, [12345])], ()),  # its owner is not known: perhaps this job
         ([gpu(0, [50]), gpu(1, None)], ()),
         ([gpu(0, [50])], ()),  # the other one fell off the bus
         ([gpu(0, []), gpu(1, [], [MigReading("", 1, 0, None, None, (GpuProcess(51, None),))])], (0,)),
@@ -331,4 +331,4 @@ def test_a_job_found_by_ancestry_is_kept_for_a_window(world):
 
 
 def test_an_empty_node():
-    assert Jobs().snapshot(0) == ()
+    assert JobRegistry().snapshot(0) == ()

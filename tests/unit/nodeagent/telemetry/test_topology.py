@@ -1,4 +1,4 @@
-"""What a node is made of."""
+"""The hardware of a node."""
 
 import os
 
@@ -6,8 +6,8 @@ import pytest
 
 from nodeagent.telemetry.sysfs import cpu_list
 from nodeagent.telemetry.topology import read_topology
-from nodeagent.wire.report import GpuPlace, NicPlace, NumaNode
-from tests.unit.nodeagent.trees import nic, plant, port
+from nodeagent.wire.report import GpuDevice, NicDevice, NumaNode
+from tests.unit.nodeagent.identity.trees import nic, plant, port
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
@@ -39,10 +39,10 @@ def test_a_node_of_two_sockets(tmp_path):
     found = read_topology(plant(tmp_path, two_sockets()))
     assert (found.sockets, found.cpus) == (2, 4)
     assert found.numa_nodes == (NumaNode(0, (0, 1), 1 << 30), NumaNode(1, (2, 3), 1 << 30))
-    assert found.gpus == (GpuPlace("0000:3b:00.0", 1, 0), GpuPlace("0000:af:00.0", 0, 1))
+    assert found.gpus == (GpuDevice("0000:3b:00.0", 1, 0), GpuDevice("0000:af:00.0", 0, 1))
     assert found.nics == (
-        NicPlace("eth0", "ethernet", 100_000_000_000, 1),
-        NicPlace("mlx5_0/1", "infiniband", 100_000_000_000, 0),
+        NicDevice("eth0", "ethernet", 100_000_000_000, 1),
+        NicDevice("mlx5_0/1", "infiniband", 100_000_000_000, 0),
     )
 
 
@@ -55,7 +55,7 @@ def test_a_gpu_without_a_driver(tmp_path):
     files = two_sockets()
     del files["proc/driver/nvidia/gpus/0000:3b:00.0/information"]
     files[f"{PCI}/0000:3b:00.0/numa_node"] = -1
-    assert read_topology(plant(tmp_path, files)).gpus[0] == GpuPlace("0000:3b:00.0", None, None)
+    assert read_topology(plant(tmp_path, files)).gpus[0] == GpuDevice("0000:3b:00.0", None, None)
 
 
 def test_lists_of_cpus():

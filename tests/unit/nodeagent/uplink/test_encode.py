@@ -1,4 +1,4 @@
-"""The agent's rows as messages: nothing invented, nothing lost, each profile and each end told once."""
+"""The agent's rows as messages: nothing is invented or lost, and each profile and each end is sent once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from nodeagent.saves.coordinator import SaveAnswer
-from nodeagent.uplink.controller_reporter import LinkReporter
+from nodeagent.uplink.controller_reporter import ControllerReporter
 from nodeagent.uplink.encode import (
     JobHistory,
     answer_message,
@@ -19,18 +19,18 @@ from nodeagent.uplink.encode import (
     topology_message,
 )
 from nodeagent.uplink.outbox import Outbox
-from nodeagent.uplink.stream import LinkSettings
+from nodeagent.uplink.stream import StreamSettings
 from nodeagent.wire.frames import Collective, Group, Model, Profile
 from nodeagent.wire.reasons import Reason
 from nodeagent.wire.report import (
     CheckpointReport,
-    GpuPlace,
+    GpuDevice,
     GpuProcess,
     GpuReading,
     JobReport,
     JobUsage,
     MigReading,
-    NicPlace,
+    NicDevice,
     NicReading,
     NodeReport,
     NumaNode,
@@ -76,7 +76,7 @@ def node(*jobs: JobReport, **more: Any) -> NodeReport:
 
 
 def blank(**more: Any) -> JobReport:
-    """A job that has said nothing."""
+    """A job of which no process reports."""
     row = JobReport(
         job_id=7, uid=1000, restart=0, first_seen_ns=5, steps=None, steps_per_s=None, last_step_ns=None, world_size=None,
         device=None, torch=None, script=None, model=None, profile=None, ranks=(), num_connected=0, num_ended=0, num_lost=0,
@@ -110,7 +110,12 @@ def test_a_job() -> None:
 
 def test_every_message_tells_when_it_was_made_on_a_clock_that_nobody_sets() -> None:
     history, row = JobHistory(), job(profile=PROFILE)
-    made = [telemetry_message(node()), job_message(row, node()), *history.news(node(row)), *history.news(node())]
+    made = [
+        telemetry_message(node()),
+        job_message(row, node()),
+        *history.new_messages(node(row)),
+        *history.new_messages(node()),
+    ]
     assert [message.WhichOneof("kind") for message in made] == ["telemetry", "job", "profile", "ended"]
     assert {message.monotonic_ns for message in made} == {99}
 
@@ -184,8 +189,8 @@ def test_topology() -> None:
             sockets=2,
             cpus=None,
             numa_nodes=(NumaNode(0, (0, 2), 5), NumaNode(1, (1, 3), None)),
-            gpus=(GpuPlace("0000:3b:00.0", 0, 1), GpuPlace("0000:af:00.0", None, None)),
-            nics=(NicPlace("eth0", "ethernet", 10**9, None),),
+            gpus=(GpuDevice("0000:3b:00.0", 0, 1), GpuDevice("0000:af:00.0", None, None)),
+            nics=(NicDevice("eth0", "ethernet", 10**9, None),),
         )
     )
     assert (found.sockets, found.HasField("cpus"), list(found.numa_nodes[1].cpus)) == (2, False, [1, 3])
@@ -194,18 +199,18 @@ def test_topology() -> None:
 
 
 def kinds(history: JobHistory, report: NodeReport) -> list[str]:
-    return [message.WhichOneof("kind") or "" for message in history.news(report)]
+    return [message.WhichOneof("kind") or "" for message in history.new_messages(report)]
 
 
 def test_a_profile_is_told_once_and_a_new_one_again() -> None:
     history = JobHistory()
     with_profile = job(profile=PROFILE, ranks=(rank(0), rank(1, profile=PROFILE)))
-    (message,) = history.news(node(with_profile))
+    (message,) = history.new_messages(node(with_profile))
     told = message.profile
     assert (told.rank, told.step_s, told.comm_hidden_s, told.kinds[0].bytes, told.steps) == (1, 0.3, 0.05, 4e6, 2**40)
     assert told.busy_s == 0.09
     assert kinds(history, node(with_profile)) == []
-    assert kinds(history, node(job())) == []  # nobody tells it any more
+    assert kinds(history, node(job())) == []  # no rank reports it any more
     assert kinds(history, node(with_profile)) == []
     assert kinds(history, node(replace(with_profile, profile=replace(PROFILE, seq=9)))) == ["profile"]
     assert kinds(history, node(replace(with_profile, restart=2))) == ["profile", "ended"]
@@ -214,7 +219,7 @@ def test_a_profile_is_told_once_and_a_new_one_again() -> None:
 def test_the_end_of_a_run_is_told_once() -> None:
     history = JobHistory()
     assert kinds(history, node(job(), blank(job_id=8))) == []
-    (message,) = history.news(node(job()))
+    (message,) = history.new_messages(node(job()))
     assert message.ended.job.job_id == 8
     assert kinds(history, node(job())) == []
 
@@ -224,8 +229,8 @@ def test_a_job_of_which_no_message_can_be_made_takes_nobody_s_with_it() -> None:
     claims = replace(PROFILE, steps=2**64)
     rows = (job(job_id=6, profile=PROFILE), job(job_id=7, steps=2**64, profile=claims), job(job_id=8, profile=PROFILE))
     outbox = Outbox()
-    reporter = LinkReporter(
-        LinkSettings("127.0.0.1:1"),
+    reporter = ControllerReporter(
+        StreamSettings("127.0.0.1:1"),
         "n1",
         "1",
         lambda: None,
@@ -237,7 +242,7 @@ def test_a_job_of_which_no_message_can_be_made_takes_nobody_s_with_it() -> None:
     with capture_logs() as logs:
         reporter.report(node(*rows))
         reporter.report(node(*rows))
-    # then the others' rows and profiles, and the telemetry, are on their way, and no run is said to have ended
+    # then the others' rows and profiles, and the telemetry, are on their way, and no run is reported as ended
     sent = []
     while (report := outbox.after(sent[-1].number if sent else 0)) is not None:
         sent.append(report)

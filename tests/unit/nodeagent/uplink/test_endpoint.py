@@ -1,4 +1,4 @@
-"""Which addresses may be used, and which only with credentials."""
+"""Addresses, and those that need credentials."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from nodeagent.uplink import munge
-from nodeagent.uplink.endpoint import EndpointError, open_seal, parse_endpoint
+from nodeagent.uplink.endpoint import EndpointError, open_credential_codec, parse_endpoint
 from nodeagent.uplink.munge import Munge, MungeError
-from tests.unit.nodeagent.munged import skip_without_munge
+from tests.unit.nodeagent.uplink.munged import skip_without_munge
 
 
 @pytest.mark.parametrize(
@@ -38,32 +38,32 @@ def test_addresses(text: str, target: str, local: bool) -> None:
     ["", "head", "head:", "head:x", "head:65536", ":9", "-x:9", "a b:9", "unix:run", "unix://x", f"unix:///{'x' * 107}", "http://h:1"],
 )  # fmt: skip
 def test_what_is_no_address_is_refused_with_the_mend(text: str) -> None:
-    with pytest.raises(EndpointError, match=r"give|takes"):
+    with pytest.raises(EndpointError, match=r"give|allows"):
         parse_endpoint(text)
 
 
 def test_without_munge_only_this_machine() -> None:
-    assert open_seal(parse_endpoint("unix:///x"), "off") is None
-    assert open_seal(parse_endpoint("127.0.0.1:1"), "off") is None
+    assert open_credential_codec(parse_endpoint("unix:///x"), "off") is None
+    assert open_credential_codec(parse_endpoint("127.0.0.1:1"), "off") is None
     with pytest.raises(EndpointError, match="MUNGE"):
-        open_seal(parse_endpoint("head:1"), "off")
+        open_credential_codec(parse_endpoint("head:1"), "off")
 
 
 def test_automatic_takes_munge_wherever_others_could_come() -> None:
     skip_without_munge()
-    assert open_seal(parse_endpoint("unix:///x"), "automatic") is None
-    assert isinstance(open_seal(parse_endpoint("127.0.0.1:1"), "automatic"), Munge)
-    assert isinstance(open_seal(parse_endpoint("head:1"), "automatic"), Munge)
-    assert isinstance(open_seal(parse_endpoint("unix:///x"), "required"), Munge)
+    assert open_credential_codec(parse_endpoint("unix:///x"), "automatic") is None
+    assert isinstance(open_credential_codec(parse_endpoint("127.0.0.1:1"), "automatic"), Munge)
+    assert isinstance(open_credential_codec(parse_endpoint("head:1"), "automatic"), Munge)
+    assert isinstance(open_credential_codec(parse_endpoint("unix:///x"), "required"), Munge)
 
 
 def test_where_munge_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     munge._library.cache_clear()
     monkeypatch.setattr(munge, "LIBRARY", "libnone.so.0")
     try:
-        assert open_seal(parse_endpoint("127.0.0.1:1"), "automatic", Path("/x")) is None
+        assert open_credential_codec(parse_endpoint("127.0.0.1:1"), "automatic", Path("/x")) is None
         for text, mode in (("head:1", "automatic"), ("127.0.0.1:1", "required")):
             with pytest.raises(MungeError):
-                open_seal(parse_endpoint(text), mode)  # type: ignore[arg-type]
+                open_credential_codec(parse_endpoint(text), mode)  # type: ignore[arg-type]
     finally:
         munge._library.cache_clear()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.uplink.munge import MAX_CREDENTIAL_CHARS, Munge, MungeError, MungeFault
-from tests.unit.nodeagent.munged import running_munged, skip_without_munge
+from tests.unit.nodeagent.uplink.munged import running_munged, skip_without_munge
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ async def test_a_hung_munged_costs_the_deadline_and_no_more() -> None:
         # given calls that wait behind one that hangs
         faults = await asyncio.gather(*(fault_of(munge.encode(b"")) for _ in range(3)))
         assert set(faults) == {MungeFault.TIMEOUT}
-        # when munged goes on, so do we
+        # when munged continues, so do the calls
         process.send_signal(signal.SIGCONT)
         for _ in range(100):
             try:

@@ -65,7 +65,7 @@ def test_where_all_is_to_be_kept_a_new_one_finds_no_room_and_is_counted() -> Non
     assert (pending(outbox), outbox.dropped, outbox.last) == ([1, 2], 2, 4)
 
 
-# --- what jobs have a part in
+# --- reports that jobs can cause
 
 
 def test_of_one_run_the_newest_profile_is_kept() -> None:
@@ -80,7 +80,7 @@ def test_of_one_run_the_newest_profile_is_kept() -> None:
 
 
 def test_a_job_that_makes_up_runs_and_profiles_takes_its_share_and_no_more() -> None:
-    # Given a controller that is away, an agent with something to tell of all its jobs, and one job that never stops
+    # Given a controller that is down, an agent with reports of all its jobs, and one job that never stops
     limit = 16 * 10_000
     outbox = Outbox(limit_bytes=limit)
     for job_id in range(2, 8):

@@ -1,4 +1,4 @@
-"""Whatever happens to messages on their way, only the ones that were sent are taken, whole, in order, once."""
+"""A receiver accepts only messages that were sent: whole, in order and once, whatever happens to them on their way."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fault_of(verifier: Verifier, message: Message) -> SessionFault | None:
 
 
 def after(messages: list[Message], key: bytes | None = KEY) -> Verifier:
-    """A verifier that has taken these."""
+    """Return a verifier that has accepted these messages."""
     verifier = Verifier(key, AGENT)
     for message in messages:
         assert fault_of(verifier, message) is None

@@ -25,7 +25,7 @@ from nodeagent.wire.frames import (
     profile_request,
     welcome,
 )
-from tests.unit.nodeagent.packets import SIGNATURE, fields, packet
+from tests.unit.nodeagent.wire.packets import SIGNATURE, fields, packet
 
 
 def test_every_type_is_read():
@@ -108,7 +108,7 @@ def nested(depth: int) -> bytes:
         msgpack.packb({1: 2}),
         msgpack.packb({b"v": 1, b"type": b"bye", b"seq": 0}),
         b"\x82\xa1v\x01\xa1v\x01",  # the key v twice
-        b"\x81\xa1v\x81\xa1a\x81\xa1b\x82\xa1c\x01\xa1c\x01",  # twice, further down
+        b"\x81\xa1v\x81\xa1a\x81\xa1b\x82\xa1c\x01\xa1c\x01",  # twice, in an inner map
         b"\x81\xa1v" + nested(60_000),
         b"\x81\xa1v" + b"\x81\xa1v" * 20_000 + b"\xc0",
         b"\xdf\xff\xff\xff\xff",  # a map of four billion entries
@@ -143,6 +143,15 @@ def nested(depth: int) -> bytes:
         packet("profile", kinds=[1]),
         packet("profile", kinds={"all_reduce": 1}),
         packet("profile", kinds={"all_reduce": {"count": "2", "bytes": 1, "seconds": 1}}),
+        packet("profile", kinds=[{"kind": "other", "count": 1, "bytes": 1, "seconds": 1}]),
+        packet("profile", busy_s=None),
+        packet("model", signature="ab" * 32 + "\n"),
+        packet("model", more=[{"a": 1}] * 600),
+        packet("bye") + packet("bye"),
+        b"\x85" + packet("bye")[1:] + b"\xa1z\x81\x01\x01\xa1y\xa1\xff",  # in fields that are not read
+        b"\x84" + packet("bye")[1:] + b"\xa1z\xa1\xff",
+        b"\x84" + packet("bye")[1:] + b"\xa1z\xc7\x01\x05\x00",
+        b"\x84" + packet("bye")[1:] + b"\xa3seq\x01",
         packet("profile", step_s=float("nan")),
     ],
     ids=itertools.count(),
@@ -150,6 +159,13 @@ def nested(depth: int) -> bytes:
 def test_hostile_packets_are_frame_errors(bad):
     with pytest.raises(FrameError):
         parse(bad)
+
+
+@pytest.mark.parametrize("key", ["device", "torch", "script", "job_id", "rank", "type", "v", "seq"])
+def test_an_error_does_not_repeat_what_the_job_sent(key):
+    with pytest.raises(FrameError) as error:
+        parse(packet("hello", **{key: "sent by the job" * 40}))
+    assert "sent" not in str(error.value)
 
 
 @pytest.mark.parametrize("kind", ["hello", "model", "steps", "profile"])

@@ -1,4 +1,4 @@
-"""Made-up trees of /sys and /proc."""
+"""Fake trees of /sys and /proc."""
 
 from __future__ import annotations
 

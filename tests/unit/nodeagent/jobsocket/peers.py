@@ -1,4 +1,4 @@
-"""Both ends of the job socket, for tests: a listener that remembers, and a job that speaks."""
+"""Both ends of the job socket, for tests: a listener that remembers events, and a job that sends frames."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import msgpack
 from nodeagent.errors import IdentityError
 from nodeagent.identity.peer import JobProcess, Peer
 from nodeagent.wire.frames import Frame
-from tests.unit.nodeagent.packets import packet
+from tests.unit.nodeagent.wire.packets import packet
 
 
 class Remembered:
-    """A Listener that keeps all it is told."""
+    """A Listener that keeps all events."""
 
     def __init__(self) -> None:
         self.opened_by: dict[int, JobProcess] = {}
@@ -36,7 +36,7 @@ class Remembered:
 
 
 class InJob:
-    """Says that every process belongs to one job, or to none."""
+    """Identifies every process as one of the same job, or of none."""
 
     def __init__(self, job_id: int | None = 7) -> None:
         self.job_id = job_id
@@ -52,13 +52,13 @@ _open: set[socket.socket] = set()
 
 
 def close_all() -> None:
-    """Close every job's end that a test has left open."""
+    """Close the ends of jobs that a test has left open."""
     while _open:
         _open.pop().close()
 
 
 class Job:
-    """A process of a job, at its end of the socket. `wait_s`: how long it waits for a place in the queue at the door."""
+    """A process of a job, at its end of the socket. `wait_s`: time to wait for a place in the kernel's queue."""
 
     def __init__(self, path: Path, *, wait_s: float = 0.0) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -74,7 +74,7 @@ class Job:
         self.seq += 1
 
     async def hear(self) -> dict[str, Any] | None:
-        """The agent's next frame; None = it has closed."""
+        """Return the agent's next frame; None = it has closed the connection."""
         try:
             data = await asyncio.get_running_loop().sock_recv(self.sock, 70_000)
         except ConnectionResetError:
@@ -86,9 +86,14 @@ class Job:
 
 
 async def until(condition: Any, turns: int = 30_000) -> Any:
-    """Let the loop turn until something is true."""
+    """Run the event loop until the condition is true, and return its value."""
     for _ in range(turns):
         if found := condition():
             return found
         await asyncio.sleep(0.001)
     raise AssertionError("it did not come true")
+
+
+def heard(server):
+    """Return the listener of a server that the fixture `serve` has opened."""
+    return server._listener

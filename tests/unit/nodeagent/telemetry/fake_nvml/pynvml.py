@@ -1,4 +1,4 @@
-"""Stands in for NVIDIA's library in a child process: FAKE_NVML says how it behaves.
+"""Replaces NVIDIA's library in a child process; the variable FAKE_NVML chooses its behaviour.
 
 Values are those of the real functions; what a real GPU of that kind does not support raises, as in the real library.
 """
@@ -23,7 +23,7 @@ BEHAVIOUR = os.environ.get("FAKE_NVML", "good")
 
 
 class NVMLError(Exception):
-    """As the library's."""
+    """The same exception as in the library."""
 
 
 def _count_starts():

@@ -1,4 +1,4 @@
-"""A munged of one's own, for tests."""
+"""A private munged for tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def skip_without_munge() -> None:
 
 @contextmanager
 def running_munged(key: bytes | None = None) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
-    """Its socket and process. The folder is short: the kernel takes 107 bytes for a socket's path."""
+    """Start it, and yield its socket and process. The folder is short: the kernel allows 107 bytes for a socket's path."""
     skip_without_munge()
     folder = Path(tempfile.mkdtemp(prefix="munged-", dir="/tmp"))
     folder.chmod(0o755)

@@ -10,7 +10,7 @@ SIGNATURE = "ab" * 32
 
 
 def fields(kind: str, seq: int = 0, **changes: Any) -> dict[str, Any]:
-    """A good frame of that type, as a map."""
+    """Return a valid frame of that type, as a map."""
     bodies: dict[str, dict[str, Any]] = {
         "hello": {
             "pid": 100,
@@ -50,6 +50,6 @@ def fields(kind: str, seq: int = 0, **changes: Any) -> dict[str, Any]:
 
 
 def packet(kind: str, seq: int = 0, **changes: Any) -> bytes:
-    """A good frame of that type, packed."""
+    """Return a valid frame of that type, packed."""
     packed: bytes = msgpack.packb(fields(kind, seq, **changes))
     return packed

@@ -1,0 +1,202 @@
+"""The state of one run of one job on this node, from the frames of its processes, and the row of a report made from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from nodeagent.identity.peer import JobProcess
+from nodeagent.identity.procfs import started_ns
+from nodeagent.jobsocket.throughput import StepThroughput
+from nodeagent.wire.bounds import MAX_STEPS
+from nodeagent.wire.frames import Checkpoint, Hello, Model, Profile, Steps
+from nodeagent.wire.report import CheckpointReport, JobReport, ProcessState, RankReport
+
+_MAX_CLAIMS = 8
+_NOT_KNOWN = -1
+
+
+@dataclass(slots=True)
+class ReportingProcess:
+    """A process that has opened a connection, and the newest frame of each type from it."""
+
+    process: JobProcess
+    throughput: StepThroughput
+    opened_ns: int
+    hello: Hello | None = None
+    model: Model | None = None
+    profile: Profile | None = None
+    steps: Steps | None = None
+    checkpoint: Checkpoint | None = None
+    state: ProcessState = "connected"
+    closed_ns: int = 0
+    said_bye: bool = False
+
+    @property
+    def rank(self) -> int:
+        """The rank that the process reported; -1 = not known."""
+        return self.hello.rank if self.hello is not None else _NOT_KNOWN
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Pid and start time: they identify the process for as long as the node is up."""
+        return self.process.pid, self.process.start_ticks
+
+    @property
+    def order(self) -> tuple[bool, int, int]:
+        """Sort key: known ranks first, lowest first."""
+        return (self.rank < 0, self.rank, self.process.pid)
+
+    @property
+    def connected(self) -> bool:
+        """The connection is open."""
+        return self.state == "connected"
+
+    def report(self, now_ns: int) -> RankReport:
+        """Return the row of this process."""
+        hello, steps = self.hello, self.steps
+        return RankReport(
+            pid=self.process.pid,
+            step_id=self.process.step_id,
+            rank=self.rank,
+            local_rank=hello.local_rank if hello else _NOT_KNOWN,
+            world_size=hello.world_size if hello else _NOT_KNOWN,
+            state=self.state,
+            steps=steps.steps if steps else 0,
+            first_ns=steps.first_ns if steps else None,
+            last_ns=steps.last_ns if steps else None,
+            steps_per_s=self.throughput.steps_per_s(now_ns) if self.connected else None,
+            profile=self.profile,
+        )
+
+
+@dataclass(slots=True)
+class JobRun:
+    """One run of one job on this node.
+
+    Invariant: the number of steps never falls, and is at most MAX_STEPS, whatever the processes report.
+    """
+
+    job_id: int
+    uid: int
+    restart: int
+    first_seen_ns: int
+    processes: dict[int, ReportingProcess] = field(default_factory=dict)
+    """Connection → process."""
+    gone: Counter[ProcessState] = field(default_factory=Counter)
+    claims: set[str] = field(default_factory=set)
+    """Other job ids that its processes claimed."""
+    program: set[tuple[int, int]] = field(default_factory=set)
+    """Keys of the processes that have stepped in the present program of the run. One that connects again still belongs to it."""
+    base_steps: int = 0
+    """Steps of the earlier programs of this run."""
+    most_steps: int = 0
+    started_ns: int | None = None
+    """Start of the first process that trains."""
+    loaded_ns: int | None = None
+    first_step_ns: int | None = None
+    left_ns: int = 0
+    """Time at which the last connection was closed; 0 = some are open."""
+
+    def stepping(self) -> list[ReportingProcess]:
+        """Connected processes that have stepped."""
+        return [process for process in self.processes.values() if process.connected and process.steps]
+
+    def add(self, connection: int, process: ReportingProcess) -> None:
+        """Add a process. One that connects again was not lost after all."""
+        for number, earlier in list(self.processes.items()):
+            if earlier.key == process.key and not earlier.connected:
+                self.gone[earlier.state] -= 1
+                del self.processes[number]
+        self.processes[connection] = process
+        self.left_ns = 0
+
+    def close(self, connection: int, now_ns: int) -> None:
+        """The connection of a process was closed."""
+        self.count_steps()
+        process = self.processes[connection]
+        process.state = "ended" if process.said_bye else "lost"
+        process.closed_ns = now_ns
+        self.gone[process.state] += 1
+        if not any(other.connected for other in self.processes.values()):
+            self.left_ns = now_ns
+
+    def note_claim(self, hello: Hello) -> None:
+        """Remember the job id of a hello, if it is not the true one."""
+        if hello.job_id not in {str(self.job_id), str(_NOT_KNOWN), ""} and len(self.claims) < _MAX_CLAIMS:
+            self.claims.add(hello.job_id)
+
+    def note_steps(self, process: ReportingProcess, frame: Steps) -> bool:
+        """Take new steps of a process. Return True if they are the first of this run."""
+        if process.steps is None and process.key not in self.program:
+            if not self.stepping():  # another program of the same run: its steps are added
+                self.program.clear()
+                self.base_steps = self.most_steps
+            self.program.add(process.key)
+        process.steps = frame
+        self.note_start(process)
+        first = self.first_step_ns is None
+        self.first_step_ns = min(self.first_step_ns or frame.first_ns, frame.first_ns)
+        return first
+
+    def note_start(self, process: ReportingProcess) -> None:
+        """Take the start times of the run from the first process that trains."""
+        if self.started_ns is None:
+            self.started_ns = started_ns(process.process.start_ticks)
+            loaded_ns = process.hello.loaded_ns if process.hello is not None else 0
+            self.loaded_ns = (
+                loaded_ns if self.started_ns <= loaded_ns <= process.opened_ns else None
+            )  # then it connected
+
+    def count_steps(self) -> int | None:
+        """Return the steps of the slowest rank, over all programs of the run; None = no step yet. A lost row costs nothing."""
+        steps = [process.steps.steps for process in self.stepping() if process.steps is not None]
+        if steps:
+            self.most_steps = max(self.most_steps, min(self.base_steps + min(steps), MAX_STEPS))
+        return self.most_steps or None
+
+    def report(self, now_ns: int) -> JobReport:
+        """Return the row of this run."""
+        by_rank = sorted(self.processes.values(), key=lambda process: process.order)
+        stepping = sorted(self.stepping(), key=lambda process: process.order)
+        first = next(iter(stepping or by_rank), None)
+        hello = first.hello if first is not None else None
+        rates = [rate for process in stepping if (rate := process.throughput.steps_per_s(now_ns)) is not None]
+        return JobReport(
+            job_id=self.job_id,
+            uid=self.uid,
+            restart=self.restart,
+            first_seen_ns=self.first_seen_ns,
+            steps=self.count_steps(),
+            steps_per_s=min(rates, default=None),
+            last_step_ns=min((process.steps.last_ns for process in stepping if process.steps), default=None),
+            world_size=None if hello is None or hello.world_size < 1 else hello.world_size,
+            device=hello.device if hello else None,
+            torch=hello.torch if hello else None,
+            script=hello.script if hello else None,
+            model=next((process.model for process in by_rank if process.model is not None), None),
+            profile=next((process.profile for process in by_rank if process.profile is not None), None),
+            ranks=tuple(process.report(now_ns) for process in by_rank if process.steps is not None),
+            num_connected=sum(process.connected for process in by_rank),
+            num_ended=self.gone["ended"],
+            num_lost=self.gone["lost"],
+            claimed_job_ids=tuple(sorted(self.claims)),
+            checkpoint=_checkpoint(by_rank),
+            started_ns=self.started_ns,
+            loaded_ns=self.loaded_ns,
+            first_step_ns=self.first_step_ns,
+        )
+
+
+def _checkpoint(by_rank: Iterable[ReportingProcess]) -> CheckpointReport | None:
+    frames = [one.checkpoint for one in by_rank if one.connected and one.checkpoint is not None]
+    if not frames:
+        return None
+    saved = max(frame.saved for frame in frames)
+    return CheckpointReport(
+        ranks=tuple(sorted({frame.rank for frame in frames if frame.open})),
+        restored_step=min(frames, key=lambda frame: frame.rank).start or None,
+        saved_step=saved if saved >= 0 else None,
+        saving=any(frame.saving for frame in frames),
+    )
