@@ -27,7 +27,7 @@ from nodeagent.uplink.endpoint import EndpointError, open_seal, parse_endpoint
 from nodeagent.uplink.munge import MungeError, Seal
 from nodeagent.wire.report import GpuReading
 
-JOB_SIDE = Path(__file__).with_name("jobside")
+JOB_SIDE = Path(__file__).parents[1] / "headway_job" / "src"
 _DIAL_S = 5.0
 _GPU_PATIENCE_S = 30.0
 """A driver that must first wake its GPUs takes so long."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from headway_job.hook.save_requests import Orders
 
 from controller.admin.preemption_messages import LONGEST_S
 from controller.base.config import ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError
 from controller.daemon.assemble import RESTART_KEYS
 from controller.preempt.manager import STILL_AT_LEAST_S
-from nodeagent.jobside.headway_job.orders import Orders
 from nodeagent.jobsocket.registry import Jobs
 from nodeagent.saves.coordinator import SaveOrder
 from nodeagent.saves.service import Attendant

@@ -1,0 +1,106 @@
+"""Who this process is and what it trains, as its environment and torch say it. Nothing here is worth an exception."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from .. import HOOK_VERSION
+from .step_counter import Tensor
+
+_UNKNOWN = -1
+_MOST_GROUPS = 64
+_MOST_TEXT = 255
+_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_WORLD = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+"""Variables in the order in which they are believed: the launcher nearest to the process first. SLURM_NTASKS is not among
+them: a batch script has it too, whose one process is not so many."""
+
+
+def hello(device: str, known: Optional[Tuple[int, int]], loaded_ns: int) -> Dict[str, Any]:
+    """The fields of a hello frame. `device`: of the parameters; `known`: rank and world size; both as far as they are known."""
+    rank, world_size = known or (_number(_RANK), _number(_WORLD))
+    return {
+        "pid": os.getpid(),
+        "rank": rank,
+        "world_size": world_size,
+        "local_rank": _number(_LOCAL),
+        "torch": _text(getattr(sys.modules.get("torch"), "__version__", "")),
+        "device": "cuda" if device == "cuda" or (not device and _cuda_is_used()) else "cpu",
+        "script": _text(os.path.basename((getattr(sys, "argv", None) or [""])[0])),
+        "restart": max(_number(("SLURM_RESTART_COUNT",)), 0),
+        "job_id": _text(os.environ.get("SLURM_JOB_ID", "")),
+        "hook_version": HOOK_VERSION,
+        "loaded_ns": loaded_ns,
+    }
+
+
+def model(
+    parameters: Sequence[Tensor], optimizers: int, groups: List[Dict[str, Any]], batch_size: int = 0
+) -> Dict[str, Any]:
+    """The fields of a model frame; `batch_size` 0: not known."""
+    digest = hashlib.sha256()
+    for shape, dtype in sorted((shape, dtype) for shape, dtype, _, _ in parameters):
+        digest.update(f"{'x'.join(map(str, shape))} {dtype}\n".encode())
+    return {
+        "param_bytes": sum(elements * size for _, _, elements, size in parameters),
+        "num_tensors": len(parameters),
+        "num_params": sum(elements for _, _, elements, _ in parameters),
+        "optimizers": optimizers,
+        "groups": groups,
+        "signature": digest.hexdigest(),
+        "batch_size": batch_size or _UNKNOWN,
+    }
+
+
+def ranks() -> Optional[Tuple[int, int]]:
+    """Rank and world size by torch.distributed; None before it has them, and once it has been taken down."""
+    try:
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return int(distributed.get_rank()), int(distributed.get_world_size())
+    except Exception:
+        # Taken down by another thread meanwhile.
+        pass
+    return None
+
+
+def groups() -> List[Dict[str, Any]]:
+    """The process groups that this process is in."""
+    found: List[Dict[str, Any]] = []
+    try:
+        core: Any = sys.modules.get("torch.distributed.distributed_c10d")
+        world: Any = getattr(core, "_world", None)  # torch >= 2.0; before that, names of the module
+        members = world.pg_map if world is not None else core._pg_map
+        names = world.pg_names if world is not None else core._pg_names
+        for group, (backend, _store) in list(members.items())[:_MOST_GROUPS]:
+            row = {"name": _text(names.get(group, "")), "size": int(group.size()), "backend": _text(str(backend))}
+            found.append(row)
+    except Exception:
+        # No such module, or another version's: groups are a courtesy.
+        pass
+    return found
+
+
+def _cuda_is_used() -> bool:
+    try:
+        cuda: Any = sys.modules.get("torch.cuda")
+        return bool(cuda is not None and cuda.is_initialized())
+    except Exception:
+        return False
+
+
+def _number(names: Sequence[str]) -> int:
+    """The first of the variables that is a whole number from 0; -1: none is."""
+    for name in names:
+        text = os.environ.get(name, "").strip()
+        if text.isascii() and text.isdigit() and len(text) <= 9:
+            return int(text)
+    return _UNKNOWN
+
+
+def _text(value: Any) -> str:
+    return str(value)[:_MOST_TEXT]

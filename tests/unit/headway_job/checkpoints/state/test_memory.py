@@ -1,0 +1,103 @@
+"""A copy of the state that would have the job killed for memory is not made: the training goes on, and is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from headway_job.checkpoints.state.memory import Room, left_bytes, ranks_here
+
+from tests.unit.headway_job.checkpoints.conftest import Hatchery
+
+MIB = 1 << 20
+
+
+def cgroup(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("row", "where", "limit", "used", "prefix"),
+    [
+        ("0::/slurm/job_1/step_0", "", "memory__max", "memory__current", ""),
+        ("9:cpu,memory:/slurm/job_1/step_0", "memory", "memory__limit_in_bytes", "memory__usage_in_bytes", "total_"),
+    ],
+    ids=["v2", "v1"],
+)
+def test_the_narrowest_cgroup_above_the_process_counts(
+    tmp_path: Path, row: str, where: str, limit: str, used: str, prefix: str
+) -> None:
+    proc = tmp_path / "cgroup"
+    proc.write_text(f"3:pids:/other\n{row}\n")
+    top = tmp_path / "fs" / where
+    cgroup(top / "slurm" / "job_1" / "step_0", **{limit: "max\n", used: "5\n"})
+    cgroup(
+        top / "slurm" / "job_1",
+        **{
+            limit: f"{1000 * MIB}\n",
+            used: f"{700 * MIB}\n",
+            "memory__stat": f"anon 5\n{prefix}inactive_file {60 * MIB}\n{prefix}active_file {40 * MIB}\n",
+        },
+    )
+    cgroup(top / "slurm", **{limit: f"{9000 * MIB}\n", used: f"{800 * MIB}\n"})
+
+    assert left_bytes(1, str(proc), str(tmp_path / "fs")) == (1000 - 700 + 100 - 64) * MIB
+    assert left_bytes(4, str(proc), str(tmp_path / "fs")) == (1000 - 700 + 100 - 64) * MIB // 4
+
+
+def test_what_the_kernel_keeps_of_files_and_can_drop_is_not_used(tmp_path: Path) -> None:
+    proc = tmp_path / "cgroup"
+    proc.write_text("0::/job\n")
+    stat = f"anon 5\nslab_reclaimable {600 * MIB}\nslab_unreclaimable {50 * MIB}\nslab {650 * MIB}\n"
+    cgroup(tmp_path / "job", memory__max=f"{1000 * MIB}", memory__current=f"{700 * MIB}", memory__stat=stat)
+
+    assert left_bytes(1, str(proc), str(tmp_path)) == (1000 - 700 + 600 - 64) * MIB
+
+
+def test_where_nothing_is_told_there_is_no_bound(tmp_path: Path) -> None:
+    proc = tmp_path / "cgroup"
+    assert left_bytes(1, str(proc), str(tmp_path)) is None
+    proc.write_text("0::/\nrubbish\n1:memory:/../..\n")
+    assert left_bytes(1, str(proc), str(tmp_path)) is None
+    cgroup(tmp_path / "memory", memory__limit_in_bytes="9223372036854771712", memory__usage_in_bytes="1")
+    assert left_bytes(1, str(proc), str(tmp_path)) is None
+    Room(None).take(1 << 80)
+    left_bytes()  # of this machine, whatever it has
+
+
+def test_what_is_taken_is_taken() -> None:
+    room = Room(100)
+    room.take(60)
+    with pytest.raises(MemoryError, match=r"ask for more \(--mem\)"):
+        room.take(60)
+    room.take(40)
+
+
+def test_ranks_of_a_node_are_what_the_launcher_says() -> None:
+    assert ranks_here({}) == ranks_here({"LOCAL_WORLD_SIZE": "many"}) == ranks_here({"SLURM_NTASKS_PER_NODE": "0"}) == 1
+    assert ranks_here({"LOCAL_WORLD_SIZE": "8", "SLURM_NTASKS_PER_NODE": "1"}) == 8
+
+
+def test_a_state_that_does_not_fit_into_memory_costs_a_checkpoint_and_nothing_else(
+    hatchery: Hatchery, folder: Path
+) -> None:
+    ended = hatchery.run("cramped", 2, folder=folder)
+
+    assert ended.ends == [0, 0], ended.logs
+    assert [ended.told(when, 1) for when in ("before", "cramped", "after")] == [2, 2, 6]
+    assert "The state at step 4 could not be copied: a copy of the state does not fit into the memory" in ended.logs[0]
+    assert "The state at step 4 could not be copied" not in ended.logs[1]
+
+
+def test_ranks_that_cannot_meet_over_gloo_are_refused_and_told_what_to_set(hatchery: Hatchery, folder: Path) -> None:
+    ended = hatchery.run("no_interface", 2, folder=folder)
+
+    assert ended.ends == [1, 1]
+    for log in ended.logs:
+        assert "headway_job.checkpoints.errors.Refused: The ranks cannot meet over gloo" in log
+        assert "Set GLOO_SOCKET_IFNAME, on all ranks" in log

@@ -1,0 +1,94 @@
+"""What torch's classes are called, and what is derived from them, is known without importing them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from pathlib import Path
+
+import torch
+from headway_job.checkpoints.state.memory import Room
+from headway_job.checkpoints.state.pytree import copied, has_shard, is_a, is_shard, unwrapped
+from torch import nn
+
+from tests.unit.headway_job.checkpoints.conftest import Hatchery
+
+
+def placed(kind: type) -> Any:
+    """A tensor of that class, without ranks."""
+    return torch.Tensor._make_subclass(kind, torch.zeros(2))  # type: ignore[attr-defined]
+
+
+def test_shards_and_what_is_derived_from_them() -> None:
+    from torch.distributed._shard.sharded_tensor.api import ShardedTensor
+    from torch.distributed.tensor import DTensor
+
+    for base in (DTensor, ShardedTensor):
+        derived = type("Mine", (base,), {})
+        assert is_shard(placed(base))
+        assert is_shard(placed(derived))
+        assert has_shard({"a": [torch.zeros(1), placed(derived)]})
+
+
+def test_a_class_of_the_scripts_with_such_a_name_is_none() -> None:
+    named = type("DTensor", (torch.Tensor,), {"__module__": "torchlike.tensor"})
+    model = type("DistributedDataParallel", (nn.Linear,), {"__module__": "__main__"})(1, 1)
+
+    assert not is_shard(placed(named))
+    assert not is_shard("DTensor")
+    assert unwrapped(model) is model
+
+
+def test_what_only_changes_how_a_model_runs_is_taken_off() -> None:
+    derived = type("Mine", (nn.DataParallel,), {})
+    model = nn.Linear(1, 1)
+
+    assert is_a(derived(model), "DataParallel")
+    assert unwrapped(derived(nn.DataParallel(model))) is model
+
+
+def test_a_compiled_model_is_taken_for_what_it_was(hatchery: Hatchery, tmp_path: Path) -> None:
+    ended = hatchery.run("training.compiled", folder=tmp_path / "run")
+
+    assert ended.told("saved") == ended.told("given") == ["bias", "weight"]
+
+
+INDEX, VALUE = 8, 4
+
+
+@pytest.mark.parametrize(
+    ("layout", "size_bytes"),
+    [
+        ("strided", 64 * VALUE),
+        ("sparse_coo", 3 * (2 * INDEX + VALUE)),
+        ("sparse_csr", (9 + 3) * INDEX + 3 * VALUE),
+        ("sparse_csc", (9 + 3) * INDEX + 3 * VALUE),
+        ("sparse_bsr", (5 + 2) * INDEX + 2 * 4 * VALUE),
+        ("sparse_bsc", (5 + 2) * INDEX + 2 * 4 * VALUE),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_of_a_sparse_tensor_what_it_has_is_what_is_copied(layout: str, size_bytes: int) -> None:
+    dense = torch.zeros(8, 8)
+    dense[0, 0] = dense[1, 1] = dense[4, 6] = 1
+    blocks = {"blocksize": (2, 2)} if layout.startswith("sparse_b") else {}
+    given = dense if layout == "strided" else dense.to_sparse(layout=getattr(torch, layout), **blocks)
+
+    copy = copied([given], Room(size_bytes))
+
+    assert torch.equal(copy[0].to_dense(), dense)
+    with pytest.raises(MemoryError):
+        copied([given], Room(size_bytes - 1))
+
+
+def test_a_sparse_tensor_is_not_counted_as_if_it_were_dense() -> None:
+    place = torch.tensor([[1, 1], [2, 2]])
+    twice = torch.sparse_coo_tensor(place, torch.ones(2), (1 << 20, 1 << 20), check_invariants=True)
+
+    copy = copied(twice.requires_grad_(), Room(2 * (2 * INDEX + VALUE)))
+
+    assert copy.coalesce().values().tolist() == [2]

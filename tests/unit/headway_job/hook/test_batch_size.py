@@ -1,0 +1,111 @@
+"""Batch sizes, as DataLoaders have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from headway_job.hook.batch_size import batch_size, hook_loaders
+from headway_job.hook.step_counter import Tally, key_of, step_hook
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+from torch.utils.data import dataloader as torchs
+
+DATA = torch.zeros(24, 3)
+
+
+@pytest.fixture
+def tally(monkeypatch: pytest.MonkeyPatch) -> Tally:
+    monkeypatch.setattr(
+        torchs._BaseDataLoaderIter, "__init__", torchs._BaseDataLoaderIter.__init__
+    )  # put back afterwards
+    tally = Tally()
+    hook_loaders(tally)
+    return tally
+
+
+def _optimizer() -> torch.optim.Optimizer:
+    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1)
+
+
+def test_that_of_the_loader_that_the_first_step_was_made_with(tally: Tally) -> None:
+    # Given a program that looks at its evaluation first, as some do, and evaluates between its epochs
+    hook, optimizer = step_hook(tally), _optimizer()
+    train, evaluate = DataLoader(DATA, batch_size=8), DataLoader(DATA, batch_size=24)
+    assert len(list(evaluate)) == 1
+    for _ in range(2):
+        for batch in train:
+            assert batch.shape == (8, 3)
+            hook(optimizer, (), {})
+        list(evaluate)
+    assert (tally.mark[0], tally.batch_size) == (6, 8)
+
+
+def test_a_second_phase_has_its_own(tally: Tally) -> None:
+    hook, first, second = step_hook(tally), _optimizer(), _optimizer()
+    for optimizer, loader in ((first, DataLoader(DATA, batch_size=8)), (second, DataLoader(DATA, batch_size=2))):
+        for _ in range(100):
+            for _ in loader:
+                hook(optimizer, (), {})
+    assert (tally.owner, tally.batch_size) == (key_of(second), 2)
+
+
+@pytest.mark.parametrize(
+    ("loader", "size"),
+    [
+        (DataLoader(DATA, batch_sampler=BatchSampler(SequentialSampler(DATA), 6, drop_last=False)), 6),  # type: ignore[arg-type]
+        (DataLoader(DATA, batch_size=None), 0),
+        (DataLoader(DATA, batch_sampler=[[0, 1], [2]]), 0),
+        (SimpleNamespace(batch_size=True), 0),
+        (SimpleNamespace(batch_size=-4), 0),
+        (SimpleNamespace(batch_size="8"), 0),
+    ],
+    ids=range(6),
+)
+def test_where_it_is_told(loader: Any, size: int) -> None:
+    assert batch_size(loader) == size
+
+
+def test_a_loader_that_is_none_of_torch_s_is_iterated_as_before(tally: Tally) -> None:
+    class Odd(torchs._SingleProcessDataLoaderIter):
+        def __init__(self, loader: Any) -> None:
+            super().__init__(loader)
+            self.more = 1
+
+    class Loader(DataLoader[Any]):
+        @property
+        def batch_size(self) -> int:
+            raise RuntimeError("who asks?")
+
+        @batch_size.setter
+        def batch_size(self, value: int) -> None:
+            self.__dict__["told"] = value
+
+        def __iter__(self) -> Iterator[Any]:
+            return Odd(self)  # type: ignore[return-value]
+
+    loader = Loader(DATA, batch_sampler=[[0], [1]])
+    assert len(list(iter(loader))) == 2
+    assert tally.loading == 0
+
+
+def test_what_a_loader_raises_comes_out(tally: Tally) -> None:
+    class Broken:
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> int:
+            raise KeyError("no such example")
+
+    with pytest.raises(KeyError, match="no such example"):
+        list(DataLoader(Broken()))  # type: ignore[arg-type]
+    assert tally.loading == 1
+
+
+def test_a_torch_without_such_a_class_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torchs, "_BaseDataLoaderIter")
+    hook_loaders(Tally())
+    monkeypatch.delitem(__import__("sys").modules, "torch.utils.data.dataloader")
+    hook_loaders(Tally())

@@ -1,0 +1,128 @@
+"""headway_job as a package that users install by themselves: in an environment of its own, with and without a node's folder."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+from email import message_from_string
+from pathlib import Path
+
+import headway_job as package
+import pytest
+
+from tests.unit.headway_job.agent import JOBSIDE, PROJECT
+from tests.unit.headway_job.small_torch import MODEL, make
+
+ROOT = PROJECT.parent
+
+
+class Environment:
+    """A virtual environment with nothing in it but the wheel, and a small torch."""
+
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        venv.create(folder / "venv", with_pip=False)
+        self.python = folder / "venv" / "bin" / "python"
+        self.site = next((folder / "venv" / "lib").glob("python*/site-packages"))
+        argv = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(self.python),
+            "install",
+            "--no-index",
+            "--no-deps",
+            str(wheel),
+        ]
+        subprocess.run(argv, check=True, capture_output=True, timeout=100)
+        shutil.copytree(make(folder) / "torch", self.site / "torch")
+
+    def run(self, text: str, *flags: str, **environment: str) -> str:
+        """What a program prints; it ends well, and says nothing on stderr."""
+        done = subprocess.run(
+            [str(self.python), *flags, "-c", text],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    folder = tmp_path_factory.mktemp("installed")
+    source = folder / "source"
+    shutil.copytree(PROJECT, source, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
+    argv = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-build-isolation",
+        "--no-deps",
+        "--no-index",
+        "-w",
+        str(folder),
+        str(source),
+    ]
+    subprocess.run(argv, check=True, capture_output=True, timeout=100)
+    (wheel,) = folder.glob("*.whl")
+    assert wheel.name == f"headway_job-{package.__version__}-py3-none-any.whl"
+    return Environment(folder, wheel)
+
+
+def test_folder_and_package_are_the_same_distribution_in_the_same_version() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    (info,) = JOBSIDE.glob("*.dist-info")
+    found = message_from_string((info / "METADATA").read_text())
+
+    assert info.name == f"headway_job-{package.__version__}.dist-info"
+    assert (
+        (found["Name"], found["Version"])
+        == (project["name"], project["version"])
+        == ("headway-job", package.__version__)
+    )
+    assert found["Requires-Python"] == project["requires-python"]
+    assert found["Summary"] == project["description"]
+    assert project["dependencies"] == []
+    assert project["version"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    group, line = (info / "entry_points.txt").read_text().splitlines()
+    assert dict([re.split(r"\s*=\s*", line)]) == project["entry-points"][group.strip("[]")]
+
+
+_LOOKS = (
+    MODEL
+    + """
+import headway_job, os, sys
+step()
+from importlib import metadata
+found = [entry for entry in metadata.entry_points(group="torch.backends")]
+presence = sys.modules.get("headway_job.hook.process")
+began = presence is not None and presence._presence is not None
+print(len(found), began, len(torch.optim.optimizer._hooks), os.path.dirname(os.path.dirname(headway_job.__file__)))
+"""
+)
+
+
+def test_away_from_headway_it_is_there_and_does_nothing(environment: Environment) -> None:
+    assert environment.run(_LOOKS, "-I") == f"1 False 0 {environment.site}\n"
+    assert "headway_job" in environment.run("import headway_job; print(headway_job)", "-I")
+
+
+def test_in_a_job_it_begins(environment: Environment, tmp_path: Path) -> None:
+    assert environment.run(_LOOKS, HEADWAY_JOB_SOCKET=str(tmp_path / "none")) == f"1 True 1 {environment.site}\n"
+
+
+def test_where_a_node_has_it_too_the_nodes_is_loaded_and_begins_once(environment: Environment, tmp_path: Path) -> None:
+    path = f"{JOBSIDE}:{JOBSIDE / 'before_2_5'}"
+
+    seen = environment.run(_LOOKS, HEADWAY_JOB_SOCKET=str(tmp_path / "none"), PYTHONPATH=path)
+
+    assert seen == f"1 True 1 {JOBSIDE}\n"

@@ -1,0 +1,80 @@
+"""A training script as users run it, asked by an agent to save and stand still."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from nodeagent.wire import frames
+from nodeagent.wire.frames import Checkpoint, Frame, Saved, Steps
+from tests.unit.headway_job.agent import MODEL, Agent, Connection, Program
+
+_PACKET = frames.MAX_FRAME_BYTES + 1
+
+TRAIN = f"""
+{MODEL}
+import time, headway_job
+from headway_job.hook import process
+run = headway_job.checkpoint("checkpoints", model=model, optimizer=optimizer)
+for number in run.steps(100_000):
+    step()
+    if process.orders().current is None and run.saved_step:
+        break
+run.close()
+print(run.saved_step, number + 1)
+"""
+
+
+def asking(connection: Connection, peer: socket.socket) -> None:
+    """Asks once it trains; has it go on a moment after it has saved."""
+
+    def read() -> Frame | None:
+        packet = peer.recv(_PACKET)
+        if packet:
+            connection.frames.append(frames.parse(packet))
+        return connection.frames[-1] if packet else None
+
+    peer.send(frames.welcome(0, 1.0, 0))
+    sent = 0
+    while (frame := read()) is not None:
+        if isinstance(frame, Steps) and not sent:
+            peer.send(frames.save_request(1, "p1.1", 30.0))
+            sent = 1
+        elif isinstance(frame, Saved) and sent == 1:
+            time.sleep(0.3)
+            peer.send(frames.go_on_request(2, "p1.1"))
+            sent = 2
+    connection.over = True
+
+
+def test_a_script_saves_stands_still_and_goes_on(agent: Agent, program: Program) -> None:
+    agent.manner = asking
+    ended = program.run(TRAIN)
+    agent.close()
+    assert ended.returncode == 0, ended.stderr
+    saved_step, made = map(int, ended.stdout.split())
+
+    [connection] = agent.connections
+    [saved] = connection.of(Saved)
+    assert isinstance(saved, Saved)
+    assert (saved.id, saved.complete, saved.step) == ("p1.1", True, saved_step)
+    assert made == saved_step + 1  # nothing was trained between the save and the word to go on
+    assert 0 < connection.hello.loaded_ns < connection.steps.first_ns
+    told = [frame for frame in connection.of(Checkpoint) if isinstance(frame, Checkpoint)]
+    assert (told[0].rank, told[0].world_size, told[0].start, told[0].saved, told[0].open) == (0, 1, 0, -1, True)
+    assert [frame.saved for frame in told if frame.saved >= 0][-1] == saved_step
+    assert any(frame.saving for frame in told)
+    assert not told[-1].open
+
+
+def test_a_script_without_a_checkpoint_says_so(agent: Agent, program: Program) -> None:
+    agent.manner = asking
+    ended = program.run(f"{MODEL}\nimport time\nfor _ in range(25): step(); time.sleep(0.1)")
+    agent.close()
+    assert (ended.returncode, ended.stderr) == (0, "")
+    [connection] = agent.connections
+    [saved] = connection.of(Saved)
+    assert isinstance(saved, Saved)
+    assert (saved.complete, saved.step) == (False, -1)
+    assert "headway_job.checkpoint was not called" in saved.problem
+    assert connection.of(Checkpoint) == []
