@@ -114,9 +114,9 @@ print(json.dumps(time.thread_time() - begin))
 """
 _CALL = """
 import json, timeit
-from headway_job.hook.step_counter import Tally, step_hook
+from headway_job.hook.step_counter import StepCounter, step_hook
 class Optimizer: param_groups = []
-optimizer, hook = Optimizer(), step_hook(Tally())
+optimizer, hook = Optimizer(), step_hook(StepCounter())
 hook(optimizer, (), {})
 print(json.dumps(min(timeit.repeat(lambda: hook(optimizer, (), {}), number=20000, repeat=20)) / 20000))
 """

@@ -1,12 +1,12 @@
-"""Tells the node's Headway agent how a PyTorch job trains: how fast, how large, and where its steps spend their time.
+"""Measures how a PyTorch job trains, for the node's Headway agent; and saves and restores checkpoints for scripts that call it.
 
-The folder above is put on the PYTHONPATH of jobs, or a user installs the package. torch >= 2.5 calls `begin` at the end of its
-own import, as it does with every entry point of the group `torch.backends`; for older versions see the folder before_2_5 beside
-this package.
+The folder above is on the PYTHONPATH of jobs, or a user installs this package. torch >= 2.5 calls `begin` at the end of its own
+import, as it does with every entry point of the group `torch.backends`. For older versions, see the folder before_2_5 beside this
+package.
 
-Everything here runs inside somebody else's program. It never raises, never prints, waits for nobody, and imports nothing but
-the standard library and what torch has loaded already. Where it cannot keep that it does nothing at all. Syntax: Python 3.8.
-The exception is `checkpoint`, which scripts call on purpose.
+This package runs inside a user's program. Except for `checkpoint`, which scripts call themselves, it never raises, never prints,
+never waits, and imports only the standard library and what torch has already loaded. Where it cannot do so, it does nothing.
+Syntax: Python 3.8.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import os
 from typing import Any
 
 __version__ = "0.1.0"
-HOOK_VERSION = "1"
 
 
 def begin() -> None:
-    """Start telling the agent. Called by torch, once it can be used; a second call does nothing.
+    """Start measuring this process. torch calls it once it is ready for use; a second call does nothing.
 
-    Does nothing either where Headway has not asked for it: no socket is named, or the user does not want it. Then there is no
-    thread and no hook, and `checkpoint` works all the same.
+    Where no agent is configured, or the user does not want to be measured, no thread is started and no hook is installed.
+    `checkpoint` works nevertheless.
     """
     try:
         if _is_measured():
@@ -30,7 +29,7 @@ def begin() -> None:
 
             process.begin()
     except Exception:
-        # torch makes an import error of whatever an entry point raises: the job matters, this does not.
+        # torch would turn any exception of an entry point into an ImportError. The job must run without this package, too.
         pass
 
 
@@ -40,7 +39,18 @@ def _is_measured() -> bool:
 
 
 def checkpoint(url: Any = None, **options: Any) -> Any:
-    """Restores what there is to restore, and gives the run, which saves when asked: see checkpoints/run.py for the options."""
+    """Restore the newest checkpoint, if there is one, and return the run, which saves on request (options: checkpoints/run.py)."""
     from .checkpoints import run
 
     return run.checkpoint(url, **options)
+
+
+def __getattr__(name: str) -> Any:
+    """Give the errors of `checkpoint` to scripts that catch them; loaded at first use, as jobs that only train need none of it."""
+    if name in ("CheckpointError", "Refused", "mishaps"):
+        from .checkpoints import errors
+
+        return (
+            errors if name == "mishaps" else getattr(errors, name)
+        )  # as it was documented earlier: headway_job.mishaps.Refused
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""A stand-in for the agent's end of the job socket, and real training programs that report to it."""
+"""A substitute for the agent's end of the job socket, and real training programs that report to it."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def step():
     model(torch.ones(4, 8)).sum().backward()
     optimizer.step()
 """
-"""Begin of most programs: 27 parameters in 2 tensors."""
+"""First lines of most programs: 27 parameters in 2 tensors."""
 
 
-HASTE = """
-from headway_job.hook import agent_client as teller
-from headway_job.hook import process as presence
-teller._TURN_S = teller._FIRST_PAUSE_S = teller._LONGEST_PAUSE_S = 0.002
-presence._SETTLE_S = 0.0
+FAST_POLLS = """
+from headway_job.hook import agent_client
+from headway_job.hook import process
+agent_client._POLL_S = agent_client._FIRST_RETRY_S = agent_client._MAX_RETRY_S = 0.002
+process._START_DELAY_S = 0.0
 """
-"""In front of a program: turns every 2 ms, not every second, so that a second shows what takes a day."""
+"""In front of a program: polls every 2 ms instead of every second, so that one second of a test has many polls."""
 
 SOCKETS = """
 import os, time, _socket
@@ -66,14 +66,14 @@ def connected():
     while not sockets() and time.monotonic() < end: time.sleep(0.01)
     time.sleep(0.3)  # and welcomed
 """
-"""In front of a program: its sockets to the agent, its threads, and waiting for them."""
+"""In front of a program: functions that count its sockets to the agent and its threads, and wait for them."""
 
 CONNECTED = SOCKETS + "connected()\n"
-"""At the end of a program that is shorter than our thread may need to be there, on a busy machine."""
+"""At the end of a program that might otherwise end before our thread has connected, on a busy machine."""
 
 
 class Connection:
-    """What one process sent."""
+    """The frames that one process has sent."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
@@ -108,7 +108,7 @@ class Connection:
 
 
 def polite(connection: Connection, peer: socket.socket, profile_steps: int = 0) -> None:
-    """Welcomes, and reads until the job hangs up. Frames are parsed by the agent's own parser: an unsound one is an error."""
+    """Send a welcome, and read until the job disconnects. The agent's own parser reads the frames, so a wrong one is an error."""
     peer.send(frames.welcome(0, 1.0, profile_steps))
     while packet := peer.recv(_PACKET):
         connection.frames.append(frames.parse(packet))
@@ -119,7 +119,7 @@ Manner = Callable[[Connection, socket.socket], None]
 
 
 class Agent:
-    """Listens; serves every connection in `manner`, in a thread of its own."""
+    """Listens, and calls `manner` for each connection, in its own thread."""
 
     def __init__(self, folder: Path, manner: Manner = polite) -> None:
         self.path = folder / "job.sock"
@@ -150,11 +150,11 @@ class Agent:
                 self.manner(connection, peer)
             except (ConnectionError, BrokenPipeError):
                 connection.over = True
-            except BaseException as error:  # noqa: BLE001 - told by close, in the test's own thread
+            except BaseException as error:  # noqa: BLE001 - `close` raises it in the test's own thread
                 self.errors.append(error)
 
     def close(self) -> None:
-        """Returns once everything that was sent has been read. A second time does nothing."""
+        """Stop, once everything that was sent has been read. A second call does nothing."""
         if self._socket.fileno() < 0:
             return
         self._socket.shutdown(socket.SHUT_RDWR)
@@ -165,10 +165,10 @@ class Agent:
 
 
 class Program:
-    """A user's program, run as the user would, with the folder on its PYTHONPATH."""
+    """A user's program, run as a user would run it, with the folder of headway_job on its PYTHONPATH."""
 
     def __init__(self, folder: Path, agent: Agent | None, *path: Path) -> None:
-        """`path`: for PYTHONPATH, in place of the folder alone."""
+        """`path`: folders for PYTHONPATH; by default only that of headway_job."""
         self._folder = folder
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "RANK", "WORLD_"))},
@@ -181,7 +181,7 @@ class Program:
         return self.run_ranks(text, 1)[0]
 
     def run_ranks(self, text: str, ranks: int) -> list[subprocess.CompletedProcess[str]]:
-        """As many at once, each with its rank as argument."""
+        """Run so many ranks at once, each with its rank as argument."""
         script = self._folder / "train.py"
         script.write_text(textwrap.dedent(text))
         running = [
@@ -209,7 +209,7 @@ def _finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 
 
 def until(true: Callable[[], bool], what: str) -> None:
-    """Waits for what comes from another process."""
+    """Wait for a result from another process."""
     give_up_s = time.monotonic() + 60.0
     while not true():
         assert time.monotonic() < give_up_s, f"in vain: {what}"

@@ -1,4 +1,4 @@
-"""A torch of forty lines, that imports in no time: as much of it as headway_job touches without a profile window.
+"""A torch of forty lines that imports fast, with everything that headway_job uses outside of profile windows.
 
 For what has nothing to do with torch itself (faults of agents and programs), and for versions that are not installed.
 """
@@ -86,11 +86,11 @@ import torch
 optimizer = torch.optim.optimizer.SGD([torch.Parameter()])
 step = optimizer.step
 """
-"""As agent.MODEL: 24 parameters in one tensor."""
+"""The counterpart of agent.MODEL: 24 parameters in one tensor."""
 
 
 def make(folder: Path, version: str = "2.13.0", *, entry_points: bool = True, post_hooks: bool = True) -> Path:
-    """Writes it below `folder`; returns what belongs on the PYTHONPATH."""
+    """Write it below `folder`, and return the folder for the PYTHONPATH."""
     root = folder / "small" / "torch"
     for package in ("", "autograd", "optim"):
         (root / package).mkdir(parents=True)

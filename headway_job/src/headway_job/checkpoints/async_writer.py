@@ -9,22 +9,22 @@ from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
-from .catalog import Manifest, Shelf, folder_name
-from .pause import Outcome
-from .rank_group import Together
-from .receipts import Written, packed, unpacked, write
-from .stores.local import Receipt
+from .catalog import Catalog, Manifest, folder_name
+from .pause import SaveOutcome
+from .rank_group import RankGroup
+from .receipts import Written, decode, encode, write
+from .stores.base import Receipt
 
 _log = logging.getLogger("headway_job")
-_FAILED, _COMPLETE, _UNSEEN = 0, 1, 2
-_LOOK_S = 0.05
-_NOT_SHARED = "not a shared folder? The folder must be seen by all nodes"
+_FAILED, _COMPLETE, _INVISIBLE = 0, 1, 2
+_POLL_S = 0.05
+_NOT_SHARED = "not a shared folder? All nodes must see the same folder"
 _LOOK_AGAIN_S = (0.2, 0.8, 3.0)
-"""NFS keeps what it knows of a file for 3 s where nothing else is said (acregmin, nfs(5))."""
+"""NFS caches a file's attributes for 3 s by default (acregmin, nfs(5))."""
 
 
 class Save:
-    """What is known of a save when its writing begins. `state` is None where it could not be copied."""
+    """The facts of a save when its writing begins. `state` is None if it could not be copied."""
 
     def __init__(self, number: int, step: int, seed: int, state: Optional[Dict[str, Any]], copy_s: float) -> None:
         self.number = number
@@ -35,102 +35,109 @@ class Save:
         self.folder = folder_name(step, number)
 
 
-class Saver:
-    """Invariant: nothing that goes wrong with writing leaves this class; it is told on the log, and the save is none."""
+class AsyncWriter:
+    """Invariant: no error of writing leaves this class; it is logged, and that save counts as failed."""
 
-    def __init__(self, shelf: Shelf, ranks: Together, ended: Callable[[Outcome], None]) -> None:
-        """`ended` is told of every save, in the writing thread."""
-        self._shelf = shelf
+    def __init__(self, catalog: Catalog, ranks: RankGroup, ended: Callable[[SaveOutcome], None]) -> None:
+        """`ended` is called at the end of each save, in the writing thread."""
+        self._catalog = catalog
         self._ranks = ranks
         self._ended = ended
         self._problem = ""
-        """Why the save that is being written will not be complete, as far as this rank knows."""
+        """Why the current save will not be complete, as far as this rank knows; empty = no reason known."""
         self._thread: Optional[threading.Thread] = None
-        self._unheard: List[Callable[[], bool]] = []
-        """What this rank has told the others without a thread; each says whether all have heard it."""
-        self._own_s: Optional[float] = None
-        """When this rank's own part of the save was written, or given up."""
+        self._exchanges: List[Callable[[], bool]] = []
+        """Exchanges that this rank began without a thread; each function says if all ranks have taken part."""
+        self._own_end_s: Optional[float] = None
+        """When this rank's own part of the save was written, or failed."""
         self.saved_step: Optional[int] = None
         """Steps done at the newest checkpoint of this process that is known to be complete on all ranks."""
 
     @property
     def busy(self) -> bool:
-        """Whether a save is being written."""
-        self._unheard = [heard for heard in self._unheard if not heard()]
-        return bool(self._unheard) or (self._thread is not None and self._thread.is_alive())
+        """True while a save is being written."""
+        self._exchanges = [over for over in self._exchanges if not over()]
+        return bool(self._exchanges) or (self._thread is not None and self._thread.is_alive())
 
     def begin(self, save: Save) -> None:
-        """On all ranks. Only while not busy. Raises what torch does where the other ranks cannot be told of a save that fails."""
-        self._own_s = None
+        """Begin to write, on all ranks, only while not busy. Raises torch's errors if other ranks cannot be told of a failure."""
+        self._own_end_s = None
         thread = threading.Thread(target=self._write, args=(save,), name="headway-checkpoint", daemon=True)
         try:
             thread.start()
         except (RuntimeError, MemoryError) as error:
-            # Python and the system have limits on threads. The training goes on without this checkpoint.
+            # Python and the operating system limit the number of threads. The training goes on without this checkpoint.
             self._thread = None
-            self._call_off(save, error)
+            self._report_failure(save, error)
         else:
             self._thread = thread
 
     def wait(self, most_s: Optional[float], others_s: Optional[float] = None) -> bool:
-        """Whether the writing has ended by then. `others_s`: for other ranks, after this one's own part, no longer than that."""
+        """Wait for the end of the writing, and return True if it has ended.
+
+        `others_s`: how long to wait for other ranks at most, after this rank's own part.
+        """
         begun_s = time.monotonic()
         while self.busy:
-            now_s, own_s = time.monotonic(), self._own_s
+            now_s, own_end_s = time.monotonic(), self._own_end_s
             if most_s is not None and now_s >= begun_s + most_s:
                 break
-            if others_s is not None and own_s is not None and now_s >= max(own_s, begun_s) + others_s:
+            if others_s is not None and own_end_s is not None and now_s >= max(own_end_s, begun_s) + others_s:
                 break
-            self._pause(_LOOK_S if most_s is None else min(_LOOK_S, begun_s + most_s - now_s))
+            self._wait_for_thread(_POLL_S if most_s is None else min(_POLL_S, begun_s + most_s - now_s))
         return not self.busy
 
-    def _pause(self, most_s: float) -> None:
-        """Until the thread has ended, if there is one."""
+    def _wait_for_thread(self, most_s: float) -> None:
         if self._thread is not None and self._thread.is_alive():
             self._thread.join(most_s)
         else:
             time.sleep(most_s)
 
-    def _call_off(self, save: Save, error: BaseException) -> None:
-        """In the training thread, in two exchanges as in `_write`, for which it does not wait."""
-        save.state, self._own_s = None, time.monotonic()
+    def _report_failure(self, save: Save, error: BaseException) -> None:
+        """Inform the other ranks, in the training thread: in two exchanges as in `_write`, without waiting for them."""
+        save.state, self._own_end_s = None, time.monotonic()
         problem = f"could not begin to write: {error}"
-        _log.warning("Rank %d %s. No checkpoint of step %d.", self._ranks.rank, problem, save.step)
+        _log.warning(
+            "Rank %d %s. There is no checkpoint of step %d; the training goes on.", self._ranks.rank, problem, save.step
+        )
         try:
-            told = (packed(self._ranks.rank, None), bytes([_FAILED]))
-            self._unheard = [self._ranks.begin_exchange(data) for data in told]
+            messages = (encode(self._ranks.rank, None), bytes([_FAILED]))
+            self._exchanges = [self._ranks.begin_exchange(data) for data in messages]
         finally:
-            self._ended(Outcome(save.step, problem))
+            self._ended(SaveOutcome(save.step, problem))
 
     def _write(self, save: Save) -> None:
         begun_s = time.monotonic()
         self._problem = ""
         try:
             own = self._write_own(save)
-            self._own_s = time.monotonic()
-            told = self._ranks.exchange(packed(self._ranks.rank, own))
-            receipts = [unpacked(rank, data) for rank, data in enumerate(told)]
-            ended = _FAILED
-            if self._ranks.rank == 0:
-                ended = self._complete(save, receipts, time.monotonic() - begun_s)
-            ended = self._ranks.exchange(bytes([ended]))[0][0]
-            if ended == _COMPLETE:
-                self.saved_step = save.step
-            elif ended == _UNSEEN:
-                self._problem = self._problem or f"rank 0 does not see all ranks' files: {_NOT_SHARED}"
-                self._shelf.drop(save.folder)  # of which every node may have one
-            else:
-                self._problem = self._problem or f"{_who(receipts)} could not write"
+            self._own_end_s = time.monotonic()
+            messages = self._ranks.exchange(encode(self._ranks.rank, own))
+            self._conclude(save, [decode(rank, data) for rank, data in enumerate(messages)], begun_s)
         except Exception as error:
-            # A rank that is gone, whatever way torch has of telling that: the training itself will notice.
-            _log.warning("Checkpoint of step %d is not complete: %s", save.step, error)
+            # A rank is gone, in whatever way torch reports it. The training itself will notice it, too.
+            _log.warning("The checkpoint of step %d is not complete: %s", save.step, error)
             self._problem = f"not complete on all ranks: {error}"
         except BaseException as error:
-            # A store's client that ends its thread: whoever stands still must hear of it.
+            # A store's client that ends its thread: a rank that pauses must be informed.
             self._problem = f"the writing was ended by {type(error).__name__}"
             raise
         finally:
-            self._ended(Outcome(save.step, self._problem))
+            self._ended(SaveOutcome(save.step, self._problem))
+
+    def _conclude(self, save: Save, receipts: List[Optional[Written]], begun_s: float) -> None:
+        """Complete the checkpoint on rank 0, and let all ranks know how the save ended."""
+        ended = _FAILED
+        if self._ranks.rank == 0:
+            ended = self._complete(save, receipts, time.monotonic() - begun_s)
+        ended = self._ranks.exchange(bytes([ended]))[0][0]
+        if ended == _COMPLETE:
+            self.saved_step = save.step
+        elif ended == _INVISIBLE:
+            self._problem = self._problem or f"rank 0 does not see all ranks' files: {_NOT_SHARED}"
+            self._catalog.drop(save.folder)  # each node may have one
+        else:
+            self._problem = self._problem or f"{_failed_ranks(receipts)} could not write"
 
     def _write_own(self, save: Save) -> Optional[Written]:
         state, save.state = save.state, None
@@ -139,11 +146,11 @@ class Saver:
             return None
         try:
             if self._ranks.rank == 0:
-                self._shelf.tidy(before=save.number)
-            self._shelf.store.make(save.folder)
-            return write(self._shelf, save.folder, self._ranks.rank, state)
+                self._catalog.tidy(before=save.number)
+            self._catalog.store.make(save.folder)
+            return write(self._catalog, save.folder, self._ranks.rank, state)
         except Exception as error:
-            # A disk that is full, a store that cannot be reached, whatever an fsspec implementation raises.
+            # The disk is full, or the store cannot be reached. An fsspec implementation may raise anything.
             _log.warning(
                 "Rank %d could not write its part of the checkpoint of step %d: %s", self._ranks.rank, save.step, error
             )
@@ -151,43 +158,48 @@ class Saver:
             return None
 
     def _complete(self, save: Save, receipts: List[Optional[Written]], write_s: float) -> int:
-        """On rank 0, when all ranks have written or failed to: how the save has ended."""
+        """Write the manifest, on rank 0, when all ranks have written or failed; return how the save has ended."""
         try:
             if None in receipts:
                 _log.warning(
-                    "No checkpoint of step %d: %s could not write. Tried again when asked again.",
-                    save.step,
-                    _who(receipts),
-                )
-                self._shelf.drop(save.folder)
+                    "There is no checkpoint of step %d: %s could not write. The training goes on, and the next save tries again.",
+                    save.step, _failed_ranks(receipts),
+                )  # fmt: skip
+                self._catalog.drop(save.folder)
                 return _FAILED
-            unseen = self._unseen(save.folder, receipts)
-            if unseen is not None:
-                self._problem = f"rank {unseen}'s file is not seen by rank 0: {_NOT_SHARED}"
-                _log.warning("No checkpoint of step %d in %s: %s.", save.step, self._shelf.store.where, self._problem)
-                return _UNSEEN
-            self._shelf.write_manifest(save.folder, _manifest(save, receipts, write_s))
+            invisible = self._first_invisible(save.folder, receipts)
+            if invisible is not None:
+                self._problem = f"rank 0 does not see the file of rank {invisible}: {_NOT_SHARED}"
+                _log.warning(
+                    "There is no checkpoint of step %d in %s: %s.", save.step, self._catalog.store.where, self._problem
+                )
+                return _INVISIBLE
+            self._catalog.write_manifest(save.folder, _manifest(save, receipts, write_s))
         except Exception as error:
             # As above.
-            _log.warning("No checkpoint of step %d: %s. Tried again when asked again.", save.step, error)
+            _log.warning(
+                "There is no checkpoint of step %d: %s. The training goes on, and the next save tries again.",
+                save.step,
+                error,
+            )
             self._problem = f"could not write: {error}"
             return _FAILED
         try:
-            self._shelf.tidy(before=save.number)
+            self._catalog.tidy(before=save.number)
         except Exception as error:
-            # As above; the checkpoint stands.
+            # As above; the checkpoint itself is complete.
             _log.warning("Older checkpoints could not be removed: %s", error)
-        _log.info("Checkpoint of step %d written in %.2f s.", save.step, write_s)
+        _log.info("The checkpoint of step %d was written in %.2f s.", save.step, write_s)
         return _COMPLETE
 
-    def _unseen(self, folder: str, receipts: List[Optional[Written]]) -> Optional[int]:
-        """A rank whose files are not all there for this one, with their sizes."""
+    def _first_invisible(self, folder: str, receipts: List[Optional[Written]]) -> Optional[int]:
+        """Return the first rank whose files are not all visible to this one with their sizes; None = there is none."""
         for pause_s in (*_LOOK_AGAIN_S, None):
             missing = [
                 rank
                 for rank, written in enumerate(receipts)
                 for name, receipt in (written or {}).items()
-                if self._shelf.store.size_bytes(folder, name) != receipt.size_bytes
+                if self._catalog.store.size_bytes(folder, name) != receipt.size_bytes
             ]
             if not missing:
                 return None
@@ -196,8 +208,8 @@ class Saver:
         return missing[0]
 
 
-def _who(receipts: List[Optional[Written]]) -> str:
-    """Ranks that have not written; where all have, it is rank 0, which writes the manifest."""
+def _failed_ranks(receipts: List[Optional[Written]]) -> str:
+    """Return the ranks that have not written; if all have, it is rank 0, which writes the manifest."""
     missing = ", ".join(str(rank) for rank, receipt in enumerate(receipts) if receipt is None)
     return f"rank {missing or 0}"
 

@@ -1,7 +1,7 @@
-"""The checkpoints of one run: a folder each, complete once it has a manifest.
+"""The checkpoints of one run: one folder for each, which is complete once it has a manifest.
 
-step-000000041-0003 is the third attempt of this run to save, after 41 steps. Attempts are numbered through restarts, and
-no number is used twice: a folder is written once, and the highest number is the newest whatever the clock or the step says.
+step-000000041-0003 is the third attempt of this run to save, after 41 steps. Attempts are numbered across restarts, and no number
+is used twice. So a folder is written once, and the highest number is the newest, whatever the clock or the step says.
 """
 
 from __future__ import annotations
@@ -9,87 +9,57 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
+from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, Tuple
 
 from .errors import CheckpointError, Damaged, Refused
-from .stores.local import Receipt
+from .stores.base import Receipt, Store
 
 MANIFEST = "manifest.json"
 _WHOLE, _SHARDED = 1, 2
-"""The format that the manifest names; the second has a file of shards for each rank as well. A version that writes another
-format, or one more field, is refused by the versions before it, which then destroy nothing."""
+"""Formats of the manifest. The second also has a file of shards for each rank. A version that writes another format, or one more
+field, is refused by the versions before it, which then destroy nothing."""
 _FOLDER = re.compile(r"step-(\d{9,18})-(\d{4,12})\Z")
 _SET_ASIDE = re.compile(r"damaged-step-(\d{9,18})-(\d{4,12})\Z")
-_LARGEST_MANIFEST = 1 << 24
-
-
-class Store(Protocol):
-    """Where checkpoints are kept. OSError where it cannot be reached."""
-
-    where: str
-
-    def folders(self) -> List[str]:
-        """The names in the run's folder."""
-
-    def make(self, folder: str) -> None:
-        """A folder for a checkpoint; it may be there."""
-
-    def write(self, folder: str, name: str, fill: Callable[[BinaryIO], None]) -> Receipt:
-        """A file of what `fill` writes."""
-
-    def read(self, folder: str, name: str) -> BinaryIO:
-        """The file, open. Raises Damaged where it is missing or no file, Refused where it is another user's."""
-
-    def has(self, folder: str, name: str) -> bool:
-        """Whether the folder has such an entry."""
-
-    def size_bytes(self, folder: str, name: str) -> Optional[int]:
-        """Of a file; None where there is none."""
-
-    def rename(self, old: str, new: str) -> None:
-        """A checkpoint's folder."""
-
-    def remove(self, folder: str, last: str) -> None:
-        """A checkpoint's folder with what is in it, the file `last` first."""
+_MAX_MANIFEST_BYTES = 1 << 24
 
 
 class Manifest(NamedTuple):
-    """What a checkpoint consists of."""
+    """Facts and files of a checkpoint."""
 
     step: int
-    """Steps done; the next one has this number."""
+    """Number of steps done, which is the number of the next step."""
     world_size: int
     seed: int
-    """Rank 0's, of which ranks that were not there before derive theirs."""
+    """Rank 0's seed; ranks that did not exist before derive theirs from it."""
     torch: str
     saved_at_s: float
-    """By the wall clock of rank 0, for people: nothing is decided by it."""
+    """Wall clock of rank 0 (Unix time), for people: nothing depends on it."""
     copy_s: float
     write_s: float
     files: Dict[str, Receipt]
 
     @property
     def sharded(self) -> bool:
-        """Whether each rank wrote a file of shards too."""
+        """True if each rank also wrote a file of shards."""
         return shard_file(0) in self.files
 
 
 def folder_name(step: int, number: int) -> str:
-    """Of the attempt with that number, after so many steps."""
+    """Return the folder of an attempt, by the steps done and its number."""
     return f"step-{step:09d}-{number:04d}"
 
 
 def rank_file(rank: int) -> str:
-    """What a rank wrote."""
+    """Return the name of a rank's file."""
     return f"rank-{rank}.pt"
 
 
 def shard_file(rank: int) -> str:
-    """What a rank wrote of the tensors that are sharded over ranks."""
+    """Return the name of the file with a rank's shards."""
     return f"rank-{rank}.shards"
 
 
-class Shelf:
+class Catalog:
     """Invariant: a complete checkpoint is removed only when `keep` newer ones are complete."""
 
     def __init__(self, store: Store, keep: int) -> None:
@@ -97,16 +67,16 @@ class Shelf:
         self._keep = keep
 
     def newest_first(self) -> List[str]:
-        """The folders with a manifest, be it sound or not."""
+        """Return the folders with a manifest, intact or not."""
         return [folder for _, folder in self._numbered(_FOLDER) if self.store.has(folder, MANIFEST)]
 
     def next_number(self) -> int:
-        """Above every attempt's that left a trace."""
+        """Return a number above those of all attempts that left a folder."""
         used = [number for number, _ in self._numbered(_FOLDER) + self._numbered(_SET_ASIDE)]
         return max(used, default=0) + 1
 
     def write_manifest(self, folder: str, manifest: Manifest) -> None:
-        """Makes a checkpoint of the folder."""
+        """Write the manifest, which makes the folder a complete checkpoint."""
         row: Dict[str, Any] = {"format": _SHARDED if manifest.sharded else _WHOLE, **manifest._asdict()}
         row["files"] = {
             name: {"size_bytes": receipt.size_bytes, "sha256": receipt.digest.hex()}
@@ -116,37 +86,11 @@ class Shelf:
         self.store.write(folder, MANIFEST, lambda file: _put(file, text.encode()))
 
     def manifest(self, folder: str) -> Manifest:
-        """Read the manifest. Raises Damaged where it is cut short or garbled, Refused where another version may have written it."""
-        with self.store.read(folder, MANIFEST) as file:
-            size_bytes = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            text = file.read(_LARGEST_MANIFEST + 1)
-        if len(text) < min(size_bytes, _LARGEST_MANIFEST):
-            raise OSError(f"the reading of {MANIFEST} ended after {len(text)} of {size_bytes} bytes")
-        if len(text) > _LARGEST_MANIFEST:
-            raise Refused(f"{MANIFEST} has more than {_LARGEST_MANIFEST} bytes, which this version does not read")
-        try:
-            row = json.loads(text.decode())
-        except ValueError as error:
-            raise Damaged(f"{MANIFEST} cannot be read ({type(error).__name__}: {error})") from error
-        if not isinstance(row, dict):
-            raise Damaged(f"{MANIFEST} cannot be read (it holds no object)")
-        _check_format(row)
-        try:
-            files = {
-                str(name): Receipt(int(of["size_bytes"]), bytes.fromhex(of["sha256"]))
-                for name, of in row["files"].items()
-            }
-            found = Manifest(files=files, **{name: kind(row[name]) for name, kind in _FIELDS})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Damaged(f"{MANIFEST} cannot be read ({type(error).__name__}: {error})") from error
-        missing = {kind(rank) for kind in _KINDS[row["format"]] for rank in range(found.world_size)} - set(found.files)
-        if found.step < 0 or found.world_size < 1 or missing:
-            raise Damaged(f"{MANIFEST} names too few files, or a step that cannot be")
-        return found
+        """Read the manifest. Raises Damaged if it is truncated or garbled, Refused if another version may have written it."""
+        return _parse(self._read_manifest(folder))
 
     def tidy(self, before: int) -> None:
-        """Removes what is not needed of the attempts before that one: those never completed, and all but the newest `keep`."""
+        """Remove attempts before that number: those that are not complete, and all complete ones but the newest `keep`."""
         complete = 0
         for number, folder in self._numbered(_FOLDER):
             whole = self.store.has(folder, MANIFEST)
@@ -157,22 +101,33 @@ class Shelf:
             self._remove(folder)
 
     def drop(self, folder: str) -> None:
-        """An attempt that failed."""
+        """Remove an attempt that failed."""
         if not self.store.has(folder, MANIFEST):
             self._remove(folder)
 
     def set_aside(self, folder: str) -> None:
-        """A damaged one: kept for a look, and neither restored again nor counted among those to keep."""
+        """Rename a damaged checkpoint: it is kept for inspection, but neither restored again nor counted among those to keep."""
         self.store.rename(folder, "damaged-" + folder)
+
+    def _read_manifest(self, folder: str) -> bytes:
+        with self.store.read(folder, MANIFEST) as file:
+            size_bytes = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            text = file.read(_MAX_MANIFEST_BYTES + 1)
+        if len(text) < min(size_bytes, _MAX_MANIFEST_BYTES):
+            raise OSError(f"reading {MANIFEST} ended after {len(text)} of {size_bytes} bytes")
+        if len(text) > _MAX_MANIFEST_BYTES:
+            raise Refused(f"{MANIFEST} has more than {_MAX_MANIFEST_BYTES} bytes, which this version does not read")
+        return text
 
     def _remove(self, folder: str) -> None:
         try:
             self.store.remove(folder, MANIFEST)
         except (OSError, CheckpointError):
-            pass  # gone already, or tried again at the next save
+            pass  # it is gone already, or the next save tries again
 
     def _numbered(self, pattern: re.Pattern[str]) -> List[Tuple[int, str]]:
-        """The newest first."""
+        """Return number and name of the folders that match, the newest first."""
         found = ((pattern.match(folder), folder) for folder in self.store.folders())
         return sorted(((int(match.group(2)), folder) for match, folder in found if match), reverse=True)
 
@@ -189,11 +144,33 @@ _FIELDS: Tuple[Tuple[str, Callable[[Any], Any]], ...] = (
 
 
 _KINDS: Dict[int, Tuple[Callable[[int], str], ...]] = {_WHOLE: (rank_file,), _SHARDED: (rank_file, shard_file)}
-"""The files of each rank, by format."""
+"""Format -> files of each rank."""
+
+
+def _parse(text: bytes) -> Manifest:
+    """Raise Damaged if the text is no manifest, Refused if another version may have written it."""
+    try:
+        row = json.loads(text.decode())
+    except ValueError as error:
+        raise Damaged(f"{MANIFEST} cannot be read ({type(error).__name__}: {error})") from error
+    if not isinstance(row, dict):
+        raise Damaged(f"{MANIFEST} cannot be read (it holds no object)")
+    _check_format(row)
+    try:
+        files = {
+            str(name): Receipt(int(of["size_bytes"]), bytes.fromhex(of["sha256"])) for name, of in row["files"].items()
+        }
+        found = Manifest(files=files, **{name: kind(row[name]) for name, kind in _FIELDS})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"{MANIFEST} cannot be read ({type(error).__name__}: {error})") from error
+    missing = {kind(rank) for kind in _KINDS[row["format"]] for rank in range(found.world_size)} - set(found.files)
+    if found.step < 0 or found.world_size < 1 or missing:
+        raise Damaged(f"{MANIFEST} lists too few files, or an impossible step")
+    return found
 
 
 def _check_format(row: Dict[str, Any]) -> None:
-    """Raises Refused where another version of headway_job may have written the manifest: its checkpoint may well be sound."""
+    """Raise Refused if another version of headway_job may have written the manifest, as its checkpoint may be intact."""
     known = " and ".join(map(str, _KINDS))
     if row.get("format") not in _KINDS:
         raise Refused(f"{MANIFEST} has format {row.get('format')!r}, and this version of headway_job reads {known}")

@@ -1,19 +1,19 @@
-"""What can go wrong with checkpoints. Only Refused ever reaches the user's script, and only from the call that sets them up."""
+"""Errors of checkpoints. Only Refused reaches the user's script, and only from the call of `headway_job.checkpoint`."""
 
 from __future__ import annotations
 
 
 class CheckpointError(Exception):
-    """The root of what the checkpoints of a job raise."""
+    """Base class of the errors of this package."""
 
 
-class Refused(CheckpointError):  # noqa: N818 - what happened, as a word
-    """Something that the user asked for, or a folder as it was found, which cannot be worked with. Says the mend."""
+class Refused(CheckpointError):  # noqa: N818 - the name is public
+    """An option, an object or a folder cannot be used as it is. The message says what to do."""
 
 
 class Damaged(CheckpointError):  # noqa: N818 - as above
-    """A checkpoint that is proven not to be what was written: a digest, a size or a manifest is wrong, or a file is missing.
+    """A checkpoint is proven to differ from what was written: a digest, a size or a manifest is wrong, or a file is missing.
 
-    Only this lets a run go on from an older checkpoint, or from none. Whatever else goes wrong with reading is Refused: the
-    checkpoint may be sound.
+    Only this error lets a run use an older checkpoint, or begin at step 0. All other problems with reading are Refused, since the
+    checkpoint may be intact.
     """

@@ -1,7 +1,8 @@
-"""Standing still after a save that the agent asked for, so that what the job is stopped in is what was saved.
+"""Pauses the training after a save that the agent has requested, so that the job is stopped in exactly the state that was saved.
 
-All ranks stand still at the same boundary, by their own agreement, whichever of them has heard the agent. The training's thread
-waits inside `run.step`: no collective is open, signals reach the program, and it goes on by itself when nobody comes.
+All ranks pause at the same step boundary, by an agreement among themselves, whichever of them has received the request. The
+training thread waits inside `run.step`: no collective is open, signals reach the program, and the training continues by itself if
+the job is not stopped.
 """
 
 from __future__ import annotations
@@ -14,209 +15,219 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from ..hook.save_requests import Order, Orders, answer
+from ..hook.save_requests import SaveRequest, SaveRequests, answer
 
 _log = logging.getLogger("headway_job")
 _SLICE_S = 0.05
-_LINE_LOST_NS = 5_000_000_000
-"""An agent that is started again is back within so long."""
+_AGENT_AWAY_NS = 5_000_000_000
+"""An agent that is restarted is back within this time."""
+_CONTINUED = "it has continued to train since then"
 
 
-class Outcome:
-    """How a save ended. No problem: it is complete on all ranks."""
+class SaveOutcome:
+    """Result of a save. Without a problem, it is complete on all ranks."""
 
     def __init__(self, step: int, problem: str) -> None:
         self.step = step
         self.problem = problem
 
 
-class Stand:
-    """One standing still, from the begin of its save."""
+class Pause:
+    """One pause, which starts when its save begins."""
 
-    def __init__(self, step: int, still_ms: int, key: int) -> None:
+    def __init__(self, step: int, pause_ms: int, key: int) -> None:
         self.step = step
         self.key = key
-        """Of the newest order that it answers: when that is called off, it ends."""
+        """Key of the newest request that it answers. The pause ends if that one is cancelled."""
         self.begun_ns = time.monotonic_ns()
-        self.still_ns = still_ms * 1_000_000
-        self.outcome: Optional[Outcome] = None
+        self.length_ns = pause_ms * 1_000_000
+        self.outcome: Optional[SaveOutcome] = None
         self.over = False
 
-    def bind(self, order: Order) -> None:
-        """It answers this order too, whose time runs from now on."""
-        gone_ns = time.monotonic_ns() - self.begun_ns
-        self.still_ns = max(self.still_ns, gone_ns + order.still_ms * 1_000_000)
-        self.key = order.key
-        order.stand = self
+    def attach(self, request: SaveRequest) -> None:
+        """Answer this request too; its time begins now."""
+        elapsed_ns = time.monotonic_ns() - self.begun_ns
+        self.length_ns = max(self.length_ns, elapsed_ns + request.pause_ms * 1_000_000)
+        self.key = request.key
+        request.answered_by = self
 
-    def answer(self, order_id: str) -> Optional[Dict[str, Any]]:
-        """The fields of a saved frame; None: not known yet."""
+    def answer(self, request_id: str) -> Optional[Dict[str, Any]]:
+        """Return the fields of a saved frame; None = not known yet."""
         if self.outcome is not None and self.outcome.problem:
-            return answer(order_id, self.step, self.outcome.problem)
+            return answer(request_id, self.step, self.outcome.problem)
         if self.over:
-            return answer(order_id, self.step, "it has trained on since")
-        return None if self.outcome is None else answer(order_id, self.step, "")
+            return answer(request_id, self.step, _CONTINUED)
+        return None if self.outcome is None else answer(request_id, self.step, "")
 
 
-class Standing:
-    """One run's part in it. Invariant: the training waits no longer than the agent said, and never once a save has failed."""
+class PauseControl:
+    """The pauses of one run. Invariant: the training waits no longer than the agent requested, and never after a failed save."""
 
-    def __init__(self, orders: Orders, rank: int, world_size: int, ask: Callable[[], None]) -> None:
-        """`ask` asks the run for a save."""
+    def __init__(self, requests: SaveRequests, rank: int, world_size: int, request_save: Callable[[], None]) -> None:
+        """`request_save` requests a save of the run."""
         self.open = True
-        """The run saves when it is asked."""
-        self._orders = orders
+        """The run saves on request."""
+        self._requests = requests
         self._rank = rank
         self._world_size = world_size
-        self._ask = ask
+        self._request_save = request_save
         self._start = 0
         self._saved = -1
         self._writing = False
-        self._stand: Optional[Stand] = None
+        self._pause: Optional[Pause] = None
         self._refusal = ""
-        """Why this run saves no more, if so."""
+        """Reason why this run saves no more; empty = it does."""
         self._wake = threading.Event()
 
-    # ---- by our own thread
+    # ---- called by our own thread
 
-    def take(self, order: Order) -> None:
-        """A new order, which is in force already."""
-        stand = self._stand
-        if stand is not None and not stand.over:
-            stand.bind(order)
+    def accept(self, request: SaveRequest) -> None:
+        """Take a new request, which is the current one already."""
+        pause = self._pause
+        if pause is not None and not pause.over:
+            pause.attach(request)
         elif self._refusal:
-            self._refuse(order)
+            self._refuse(request)
         elif self.open:
-            self._ask()
+            self._request_save()
 
     def wake(self) -> None:
-        """An order was called off."""
+        """Look again: a request was cancelled."""
         self._wake.set()
 
     def state(self) -> Dict[str, Any]:
-        """The fields of a checkpoint frame."""
+        """Return the fields of a checkpoint frame."""
         return {
             "rank": self._rank,
             "world_size": self._world_size,
             "start": self._start,
             "saved": self._saved,
-            "saving": self._writing or self._stand is not None,
+            "saving": self._writing or self._pause is not None,
             "open": self.open,
         }
 
-    # ---- by the training's thread
+    # ---- called by the training thread
 
     def register(self, start: int) -> None:
-        """From here on the run saves when it is asked; it began after so many steps."""
+        """Register the run, which begins at step `start`: from here on it saves on request."""
         self._start = start
-        self._orders.run = self
-        order = self._orders.current
-        if order is not None and order.stand is None and not order.answered:
-            self.take(order)
-        self._orders.ring()
+        self._requests.run = self
+        request = self._requests.current
+        if request is not None and request.answered_by is None and not request.answered:
+            self.accept(request)
+        self._requests.wake_client()
 
     @property
     def wanted(self) -> bool:
-        """The agent waits for a save that has not begun."""
-        order = self._orders.current
-        return order is not None and order.stand is None and not order.answered and self._orders.run is self
+        """True if the agent waits for a save that has not begun."""
+        request = self._requests.current
+        if request is None or self._requests.run is not self:
+            return False
+        return request.answered_by is None and not request.answered
 
     def terms(self) -> Tuple[int, int]:
-        """How long to stand still after the save that is wanted, in ms, and by whose order; 0: not at all."""
-        order = self._orders.current
-        return (order.still_ms, order.key) if order is not None and self.wanted else (0, 0)
+        """Return how long to pause after the wanted save, in ms, and the key of its request; (0, 0) = no pause."""
+        request = self._requests.current
+        return (request.pause_ms, request.key) if request is not None and self.wanted else (0, 0)
 
-    def begun(self, step: int, still_ms: int, key: int) -> None:
-        """A save begins, on the terms that all ranks have agreed on."""
+    def save_began(self, step: int, pause_ms: int, key: int) -> None:
+        """Note that a save begins, on the terms that all ranks have agreed on."""
         self._writing = True
-        if not still_ms or self._orders.is_called_off(key):
+        if not pause_ms or self._requests.is_cancelled(key):
             return
-        self._stand = stand = Stand(step, still_ms, key)
-        order = self._orders.current
-        if order is not None and order.stand is None and self._orders.run is self:
-            stand.bind(order)
+        self._pause = pause = Pause(step, pause_ms, key)
+        request = self._requests.current
+        if request is not None and request.answered_by is None and self._requests.run is self:
+            pause.attach(request)
 
-    def stand_still(self) -> None:
-        """Waits, if all ranks do; after `begun`, and once the save is being written."""
-        stand = self._stand
-        if stand is None:
+    def pause_training(self) -> None:
+        """Wait if all ranks do. Call it after `save_began`, once the save is being written."""
+        pause = self._pause
+        if pause is None:
             return
-        _log.info("Standing still after step %d, as Headway has asked.", stand.step)
-        why = "something was raised"
+        _log.info(
+            "The training pauses after step %d: the cluster's scheduler (Headway) has requested a checkpoint, in order to stop "
+            "the job and start it again later. If it does not stop the job, the training continues by itself.",
+            pause.step,
+        )
+        why = "an exception was raised"
         try:
-            with _told_to_end() as told:
-                while not (why := self._why_go_on(stand, told)):
-                    self._orders.tend()
+            with _watch_sigterm() as received:
+                while not (why := self._resume_reason(pause, received)):
+                    self._requests.keep_client_running()
                     self._wake.wait(_SLICE_S)
                     self._wake.clear()
         finally:
-            stand.over = True
-            self._stand = None
-            self._orders.ring()
-            _log.info("Going on after step %d: %s.", stand.step, why)
+            pause.over = True
+            self._pause = None
+            self._requests.wake_client()
+            _log.info("The training continues after step %d: %s.", pause.step, why)
 
-    def call_off(self, why: str) -> None:
-        """The run saves no more: whatever the agent asks is answered with that."""
+    def stop_saving(self, why: str) -> None:
+        """Save no more. From here on, every request is answered with the reason."""
         self._refusal, self.open = why, False
-        if self.wanted and self._orders.current is not None:
-            self._refuse(self._orders.current)
-        self._orders.ring()
+        if self.wanted and self._requests.current is not None:
+            self._refuse(self._requests.current)
+        self._requests.wake_client()
 
     def close(self) -> None:
-        """The run ends."""
+        """End the run."""
         self.open = False
-        self._orders.ring()
+        self._requests.wake_client()
 
-    def _refuse(self, order: Order) -> None:
-        stand = Stand(self._saved, 0, order.key)
-        stand.outcome, stand.over = Outcome(self._saved, self._refusal), True
-        order.stand = stand
+    def _refuse(self, request: SaveRequest) -> None:
+        pause = Pause(self._saved, 0, request.key)
+        pause.outcome, pause.over = SaveOutcome(self._saved, self._refusal), True
+        request.answered_by = pause
 
-    def _why_go_on(self, stand: Stand, told: List[int]) -> str:
-        """Empty: not yet."""
-        now_ns, lost_ns = time.monotonic_ns(), self._orders.lost_ns
-        if stand.outcome is not None and stand.outcome.problem:
+    def _resume_reason(self, pause: Pause, received: List[int]) -> str:
+        """Return why the training continues; empty = it still pauses."""
+        now_ns, disconnected_ns = time.monotonic_ns(), self._requests.disconnected_ns
+        if pause.outcome is not None and pause.outcome.problem:
             return "the save failed"
-        if self._orders.is_called_off(stand.key):
-            return "the job stays where it is"
-        if told:
-            return "SIGTERM was handled by the program"
-        if now_ns - stand.begun_ns >= stand.still_ns:
-            return f"nobody stopped the job within {round(stand.still_ns / 1e9, 1):g} s"
-        if lost_ns is not None and now_ns - max(lost_ns, stand.begun_ns) >= _LINE_LOST_NS:
-            return "the node's agent is away"
+        if self._requests.is_cancelled(pause.key):
+            return "the scheduler has cancelled its request, and the job stays where it is"
+        if received:
+            return "the program has handled SIGTERM"
+        if now_ns - pause.begun_ns >= pause.length_ns:
+            return f"the job was not stopped within {round(pause.length_ns / 1e9, 1):g} s"
+        if disconnected_ns is not None and now_ns - max(disconnected_ns, pause.begun_ns) >= _AGENT_AWAY_NS:
+            return "the connection to the scheduler's agent on this node is lost"
         return ""
 
-    # ---- by the writing thread
+    # ---- called by the writing thread
 
-    def ended(self, outcome: Outcome) -> None:
-        """The writing of the save that began last has ended."""
+    def save_ended(self, outcome: SaveOutcome) -> None:
+        """Note the outcome of the save that began last."""
         if not outcome.problem:
             self._saved = outcome.step
-        stand = self._stand
-        if stand is not None:
-            stand.outcome = outcome
+        pause = self._pause
+        if pause is not None:
+            pause.outcome = outcome
             self._wake.set()
         self._writing = False
-        self._orders.ring()
+        self._requests.wake_client()
 
 
 @contextmanager
-def _told_to_end() -> Iterator[List[int]]:
-    """Holds a number once the program's own handler of SIGTERM was called: it may have to go on to end as its author wants."""
-    told: List[int] = []
+def _watch_sigterm() -> Iterator[List[int]]:
+    """Yield a list that gets an entry once the program's own handler of SIGTERM was called.
+
+    The training then continues, as the program may need to end in its own way.
+    """
+    received: List[int] = []
     before: Any = signal.getsignal(signal.SIGTERM)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield told
+        yield received
         return
 
     def on_signal(number: int, frame: Optional[FrameType]) -> None:
-        told.append(number)
+        received.append(number)
         before(number, frame)
 
     signal.signal(signal.SIGTERM, on_signal)
     try:
-        yield told
+        yield received
     finally:
         if signal.getsignal(signal.SIGTERM) is on_signal:
             signal.signal(signal.SIGTERM, before)

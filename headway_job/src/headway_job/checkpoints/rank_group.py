@@ -1,7 +1,7 @@
-"""What the ranks of a run tell each other: small numbers, over gloo groups of our own, so that nothing of the training is touched.
+"""Communication between the ranks of a run: small numbers, over gloo groups of our own. The training's groups are not used.
 
-The training thread uses one group and the writing thread the other; in each, all ranks make the same calls in the same order.
-A rank that can do so no longer leaves: by `leave`, or by its end.
+The training thread uses one group and the writing thread the other. In each group, all ranks make the same calls in the same order.
+A rank that can no longer do so leaves: by `leave`, or by the end of its process.
 """
 
 from __future__ import annotations
@@ -14,75 +14,79 @@ from typing import Any, Callable, List, Optional, Protocol, Sequence
 
 import torch
 
-from ..hook.save_requests import MOST_STILL_S
+from ..hook.save_requests import MAX_PAUSE_S
 from .errors import Refused
 
-_APART_S = MOST_STILL_S + 600.0
-"""Ranks that stand still go on so far apart at most; ten minutes more, torch's own patience with NCCL, for what they do besides."""
+_MAX_APART_S = MAX_PAUSE_S + 600.0
+"""Ranks end a pause at most MAX_PAUSE_S apart. The ten minutes, torch's own timeout for NCCL, are for what they do besides."""
 _WRITING_S = 7200.0
-_LOOK_S = 0.005
+_POLL_S = 0.005
 
 
-class Together(Protocol):
-    """The ranks of a run. One that has ended is met with at once, by what is raised; one that is silent, after a time."""
+class RankGroup(Protocol):
+    """The ranks of a run. If a rank has ended, calls raise at once; if it does not answer, they raise after a time."""
 
     rank: int
     world_size: int
 
     def launch(self, values: Sequence[int]) -> Any:
-        """Begins to work out the largest of each place's numbers over all ranks. For `result`."""
+        """Begin to compute the maximum of each value over all ranks. The result is for `result`."""
 
     def result(self, launched: Any, most_s: Optional[float] = None) -> List[int]:
-        """Waits for it, so long at most. Raises TimeoutError, and RuntimeError where a rank is gone."""
+        """Wait for it, at most so long. Raises TimeoutError, and RuntimeError if a rank is gone."""
 
     def exchange(self, data: bytes) -> List[bytes]:
-        """In the writing thread: each rank's bytes, which are equally many."""
+        """Return each rank's bytes, all of the same length; in the writing thread."""
 
     def begin_exchange(self, data: bytes) -> Callable[[], bool]:
-        """An exchange of which this rank wants nothing but to be told whether it is over. While no thread is writing."""
+        """Begin an exchange whose result this rank does not need; the returned function says if it is over.
+
+        Only while no thread is writing.
+        """
 
     def leave(self, *, writing: bool) -> None:
-        """Calls `launch` no more, nor `exchange` where `writing`; ranks that wait for this one's are told. Never raises."""
+        """Call `launch` no more, nor `exchange` if `writing`; ranks that wait for this one are informed. Never raises."""
 
     def settle(self) -> None:
-        """All is over, on all ranks."""
+        """Release the groups; all ranks have made their last call."""
 
 
-class Alone:
+class SingleRank:
     """A run of one process."""
 
     rank = 0
     world_size = 1
 
     def launch(self, values: Sequence[int]) -> Any:
-        """Begins."""
+        """Return its own values."""
         return list(values)
 
-    def result(self, launched: Any, most_s: Optional[float] = None) -> List[int]:  # noqa: ARG002 - see Together
-        """Ends."""
+    def result(self, launched: Any, most_s: Optional[float] = None) -> List[int]:  # noqa: ARG002 - see RankGroup
+        """Return the values of `launch`."""
         found: List[int] = launched
         return found
 
     def exchange(self, data: bytes) -> List[bytes]:
-        """Its own."""
+        """Return its own bytes."""
         return [data]
 
-    def begin_exchange(self, data: bytes) -> Callable[[], bool]:  # noqa: ARG002 - see Together
-        """Nobody waits."""
+    def begin_exchange(self, data: bytes) -> Callable[[], bool]:  # noqa: ARG002 - see RankGroup
+        """Return a function that says that the exchange is over."""
         return lambda: True
 
     def leave(self, *, writing: bool) -> None:
-        """Nobody waits."""
+        """Do nothing: no other rank waits."""
 
     def settle(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no group."""
 
 
 class _Group:
     """A gloo group of our own.
 
-    Invariant: it is taken down only while nothing is under way in it. torch would wait for what is not answered, holding up
-    `destroy_process_group` and the end of the process; so a reference is kept that neither of them can drop.
+    Invariant: it is destroyed only while no operation is in progress in it. torch would wait for an operation without an answer,
+    which would delay `destroy_process_group` and the end of the process. So an extra reference is held, which neither of them can
+    drop.
     """
 
     def __init__(self, dist: Any, most_s: float) -> None:
@@ -91,36 +95,37 @@ class _Group:
         try:
             self._group = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=most_s))
         except Exception as error:
-            # A host name that stands for no interface, an interface that is not there, a torch without gloo.
+            # The host name belongs to no interface, the interface does not exist, or this torch has no gloo.
             raise Refused(
-                f"The ranks cannot meet over gloo, which headway_job.checkpoint does beside the training's own group: {error}. Set "
-                "GLOO_SOCKET_IFNAME, on all ranks, to the network interface over which the nodes reach each other, such as eth0."
+                "The ranks cannot connect to each other over gloo, which headway_job.checkpoint uses besides the training's own "
+                f"process group: {error}. Set GLOO_SOCKET_IFNAME, on all ranks, to the network interface over which the nodes "
+                "reach each other, such as eth0."
             ) from error
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
         self._held = True
 
     @property
     def group(self) -> Any:
-        """For calls. None would be the training's own."""
+        """The group for torch's calls. Raises RuntimeError after `destroy`, as None would be the training's own group."""
         if self._group is None:
             raise RuntimeError("this rank has left")
         return self._group
 
-    def begun(self, work: Any) -> Any:
-        """It is under way."""
-        self._works = [*self._under_way(), work]
+    def started(self, work: Any) -> Any:
+        """Note that an operation is in progress, and return it."""
+        self._works = [*self._in_progress(), work]
         return work
 
-    def let_go(self) -> bool:
-        """Whoever drops it may take it down, if nothing is under way; whether that is so."""
-        if self._held and not self._under_way():
+    def release(self) -> bool:
+        """Allow torch to destroy the group, if no operation is in progress; return True if that is so."""
+        if self._held and not self._in_progress():
             self._works, self._held = [], False
             ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._group))
         return not self._held
 
-    def cut(self) -> None:
-        """Takes it down, which other ranks meet as a rank that is gone. Nothing where something is under way. Never raises."""
-        if self._group is None or not self.let_go():
+    def destroy(self) -> None:
+        """Destroy the group, which other ranks notice as a rank that is gone. Does nothing during an operation. Never raises."""
+        if self._group is None or not self.release():
             return
         group, self._group = self._group, None
         try:
@@ -128,45 +133,45 @@ class _Group:
         except Exception:
             pass  # ValueError, AssertionError: the program has destroyed it already
 
-    def _under_way(self) -> List[Any]:
+    def _in_progress(self) -> List[Any]:
         return [work for work in self._works if not work.is_completed()]
 
 
-class Ranks:
+class GlooRanks:
     """The ranks of torch.distributed's default group."""
 
     def __init__(self) -> None:
-        """On all ranks."""
+        """Create the groups; on all ranks."""
         import torch.distributed as dist
 
         self._dist = dist
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
-        self._training = _Group(dist, max(_APART_S, _own_patience_s(dist)))
+        self._training = _Group(dist, max(_MAX_APART_S, _training_timeout_s(dist)))
         self._writing = _Group(dist, _WRITING_S)
         self._broken = False
-        """The last call of `launch` or `result` went wrong: gloo's groups do not mend."""
+        """The last call of `launch` or `result` failed: a gloo group cannot be used after an error."""
 
     def launch(self, values: Sequence[int]) -> Any:
-        """Begins. Costs tens of microseconds, and waits for nobody."""
+        """Begin the computation. Takes tens of microseconds, and does not wait."""
         if self._broken:
-            raise RuntimeError("the ranks cannot meet any more")
-        self._broken = True  # unless all goes well
+            raise RuntimeError("the ranks can no longer communicate")
+        self._broken = True  # unless the call succeeds
         numbers = torch.tensor(list(values), dtype=torch.int64, device="cpu")
         work = self._dist.all_reduce(numbers, self._dist.ReduceOp.MAX, group=self._training.group, async_op=True)
-        launched = numbers, self._training.begun(work)
+        launched = numbers, self._training.started(work)
         self._broken = False
         return launched
 
     def result(self, launched: Any, most_s: Optional[float] = None) -> List[int]:
-        """Waits for the slowest rank's `launch`."""
+        """Wait for the slowest rank's `launch`."""
         numbers, work = launched
         if most_s is not None:
             until_s = time.monotonic() + most_s
             while not work.is_completed():
                 if time.monotonic() >= until_s:
-                    raise TimeoutError(f"the other ranks have not come within {most_s:.0f} s")
-                time.sleep(_LOOK_S)
+                    raise TimeoutError(f"the other ranks did not reach this point within {most_s:.0f} s")
+                time.sleep(_POLL_S)
         try:
             work.wait()
         except RuntimeError:
@@ -176,54 +181,57 @@ class Ranks:
         return found
 
     def exchange(self, data: bytes) -> List[bytes]:
-        """In the writing thread."""
+        """Return each rank's bytes; in the writing thread."""
         others, work = self._gather(data)
         work.wait()
         return [bytes(other.tolist()) for other in others]
 
     def begin_exchange(self, data: bytes) -> Callable[[], bool]:
-        """Is under way without a thread of Python's."""
+        """Begin an exchange, which needs no Python thread."""
         _, work = self._gather(data)
         return lambda: bool(work.is_completed())
 
     def leave(self, *, writing: bool) -> None:
-        """Other ranks' exchanges raise, those that are under way too; their meetings where they cannot be told in one."""
+        """Make other ranks' exchanges raise, also those in progress; and their `result`, if they cannot be informed in one."""
         if self._broken:
-            self._training.cut()
+            self._training.destroy()
         if writing:
-            self._writing.cut()
+            self._writing.destroy()
 
     def settle(self) -> None:
-        """The groups are left to the program's `destroy_process_group`."""
-        self._training.let_go()
-        self._writing.let_go()
+        """Leave the groups to the program's `destroy_process_group`."""
+        self._training.release()
+        self._writing.release()
 
     def _gather(self, data: bytes) -> Any:
         own = torch.tensor(list(data), dtype=torch.uint8, device="cpu")
         others = [torch.empty_like(own) for _ in range(self.world_size)]
-        return others, self._writing.begun(self._dist.all_gather(others, own, group=self._writing.group, async_op=True))
+        return others, self._writing.started(
+            self._dist.all_gather(others, own, group=self._writing.group, async_op=True)
+        )
 
 
-def meet() -> Together:
-    """The ranks, if torch.distributed is in use; on all ranks."""
+def join_ranks() -> RankGroup:
+    """Return the ranks, if torch.distributed is in use; on all ranks."""
     import torch.distributed as dist
 
-    return Ranks() if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 else Alone()
+    used = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    return GlooRanks() if used else SingleRank()
 
 
-def most(ranks: Together, *values: int) -> List[int]:
-    """The largest of each place's numbers over all ranks. Waits for all of them; while a run is set up. Raises Refused."""
+def max_over_ranks(ranks: RankGroup, *values: int) -> List[int]:
+    """Return the maximum of each value over all ranks, and wait for all of them; while a run is set up. Raises Refused."""
     try:
         return ranks.result(ranks.launch(values))
     except RuntimeError as error:
         raise Refused(
-            f"Another rank has not come to headway_job.checkpoint, or is gone ({error}). Call it on all ranks; that rank's own log "
-            "says what became of it."
+            f"Another rank has not called headway_job.checkpoint, or has ended ({error}). Call it on all ranks. If that rank has "
+            "ended, its own log says why."
         ) from error
 
 
-def _own_patience_s(dist: Any) -> float:
-    """How long the training's own collectives wait for a rank; 0 where torch does not tell."""
+def _training_timeout_s(dist: Any) -> float:
+    """Return how long the training's own collectives wait for a rank; 0 if torch does not say."""
     found = 0.0
     for device in ("cpu", "cuda"):
         with suppress(Exception):  # there is no such backend, or this torch has no such names

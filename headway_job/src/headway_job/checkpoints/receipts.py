@@ -1,53 +1,53 @@
-"""What a rank wrote of a save, and how it tells the others."""
+"""Receipts of the files that a rank wrote for a save, and their encoding for the other ranks."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, Optional
 
-from .catalog import Shelf, rank_file, shard_file
-from .state import shards as pieces
-from .state import state_dict as state
-from .stores.local import Receipt
+from .catalog import Catalog, rank_file, shard_file
+from .state import shards, state_dict
+from .stores.base import Receipt
 
 Written = Dict[str, Receipt]
-"""By file."""
+"""File name -> receipt."""
 
 _KINDS = (rank_file, shard_file)
 _DIGEST_BYTES = 32
 _SIZE_BYTES = 8
-_EACH_BYTES = _SIZE_BYTES + _DIGEST_BYTES
+_RECEIPT_BYTES = _SIZE_BYTES + _DIGEST_BYTES
 
 
-def write(shelf: Shelf, folder: str, rank: int, parts: Dict[str, Any]) -> Written:
-    """This rank's files: its state, and its pieces of what is sharded where anything is."""
-    kept = parts.pop("pieces", None)
-    written = {rank_file(rank): shelf.store.write(folder, rank_file(rank), lambda file: state.write(parts, file))}
-    if kept is not None:
+def write(catalog: Catalog, folder: str, rank: int, state: Dict[str, Any]) -> Written:
+    """Write this rank's files: its state, and its shards if anything is sharded."""
+    own_shards = state.pop("pieces", None)
+    name = rank_file(rank)
+    written = {name: catalog.store.write(folder, name, lambda file: state_dict.write(state, file))}
+    if own_shards is not None:
         name = shard_file(rank)
-        written[name] = shelf.store.write(folder, name, lambda file: pieces.write(kept, file))
+        written[name] = catalog.store.write(folder, name, lambda file: shards.write(own_shards, file))
     return written
 
 
-def packed(rank: int, written: Optional[Written]) -> bytes:
-    """Of one length, whatever it says. None: this rank could not write."""
+def encode(rank: int, written: Optional[Written]) -> bytes:
+    """Encode the receipts of a rank; the length is always the same. None = this rank could not write."""
     if written is None:
-        return bytes(1 + len(_KINDS) * _EACH_BYTES)
-    told = b"".join(
+        return bytes(1 + len(_KINDS) * _RECEIPT_BYTES)
+    receipts = b"".join(
         written[kind(rank)].size_bytes.to_bytes(_SIZE_BYTES, "big") + written[kind(rank)].digest
         for kind in _KINDS
         if kind(rank) in written
     )
-    return bytes([len(written)]) + told.ljust(len(_KINDS) * _EACH_BYTES, b"\0")
+    return bytes([len(written)]) + receipts.ljust(len(_KINDS) * _RECEIPT_BYTES, b"\0")
 
 
-def unpacked(rank: int, data: bytes) -> Optional[Written]:
-    """What that rank packed."""
+def decode(rank: int, data: bytes) -> Optional[Written]:
+    """Return the receipts that a rank has encoded; None = it could not write."""
     if not data[0]:
         return None
-    starts = range(1, 1 + data[0] * _EACH_BYTES, _EACH_BYTES)
+    starts = range(1, 1 + data[0] * _RECEIPT_BYTES, _RECEIPT_BYTES)
     return {
         kind(rank): Receipt(
-            int.from_bytes(data[start : start + _SIZE_BYTES], "big"), data[start + _SIZE_BYTES : start + _EACH_BYTES]
+            int.from_bytes(data[start : start + _SIZE_BYTES], "big"), data[start + _SIZE_BYTES : start + _RECEIPT_BYTES]
         )
         for kind, start in zip(_KINDS, starts)
     }

@@ -1,1 +1,1 @@
-"""What runs inside every PyTorch job: it counts steps, and talks to the node's agent. Imports profiling, never checkpoints."""
+"""The hook inside every PyTorch job: it counts steps, and talks to the node's agent. Imports profiling, never checkpoints."""

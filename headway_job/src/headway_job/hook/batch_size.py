@@ -1,8 +1,8 @@
-"""How many examples a batch has: what the program's DataLoader was told.
+"""The number of examples in a batch, as the program's DataLoader was created with it.
 
-The program asks a DataLoader for an iterator about once an epoch; there it is looked at. The loader that was asked last before an
-optimizer's first step is taken for the one that this optimizer trains on. Where that is another (somebody may well prepare an
-evaluation first), the number tells runs of one script apart all the same: all it is used for.
+The program asks a DataLoader for an iterator about once in each epoch; the batch size is read there. The DataLoader that was
+iterated last before an optimizer's first step is assumed to be the one that this optimizer trains on. If it is another one (a
+program may well prepare an evaluation first), the number still distinguishes runs of one script, which is all it is used for.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import functools
 import sys
 from typing import Any
 
-from .step_counter import Tally
+from .step_counter import StepCounter
 
-_MOST = 2**53
+_MAX_BATCH_SIZE = 2**53
 
 
-def hook_loaders(tally: Tally) -> None:
-    """Where this torch has no such class, batch sizes are not known."""
+def hook_loaders(counter: StepCounter) -> None:
+    """Record the batch size whenever a DataLoader is iterated. Does nothing if this torch has no such class."""
     module = sys.modules.get("torch.utils.data.dataloader")
     iterator: Any = getattr(module, "_BaseDataLoaderIter", None)
     if iterator is None:
@@ -28,17 +28,17 @@ def hook_loaders(tally: Tally) -> None:
     def begin(self: Any, loader: Any, *arguments: Any, **more: Any) -> None:
         plain(self, loader, *arguments, **more)
         try:
-            tally.loading = batch_size(loader)
+            counter.loader_batch_size = batch_size(loader)
         except Exception:
-            # A loader that is none of torch's may lack anything that is asked of it.
+            # A loader that is not torch's may lack any attribute.
             pass
 
     iterator.__init__ = begin
 
 
 def batch_size(loader: Any) -> int:
-    """Of its batches; 0: not known, as where the program makes them itself."""
+    """Return the size of the loader's batches; 0 = not known, as when the program makes the batches itself."""
     size = loader.batch_size
     if size is None:
         size = getattr(loader.batch_sampler, "batch_size", None)
-    return size if isinstance(size, int) and not isinstance(size, bool) and 0 < size < _MOST else 0
+    return size if isinstance(size, int) and not isinstance(size, bool) and 0 < size < _MAX_BATCH_SIZE else 0

@@ -1,11 +1,14 @@
-"""As much of msgpack as the job socket speaks: maps with text keys, text, numbers, booleans, nothing, lists."""
+"""The part of msgpack that the job socket uses: maps with text keys, text, numbers, booleans, None, lists.
+
+Written here, since nothing may be imported into a user's program that torch has not loaded already.
+"""
 
 from __future__ import annotations
 
 import struct
 from typing import Any, Dict, List, Tuple
 
-_DEEPEST = 8
+_MAX_DEPTH = 8
 _FLOAT64 = struct.Struct(">d")
 
 _FIXED = {
@@ -20,7 +23,7 @@ _FIXED = {
     0xD2: struct.Struct(">i"),
     0xD3: struct.Struct(">q"),
 }
-"""First byte of a number -> how the rest of it is laid out."""
+"""First byte of a number -> layout of the other bytes."""
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 _TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4}
 _LISTS = {0xDC: 2, 0xDD: 4}
@@ -29,7 +32,7 @@ _MAPS = {0xDE: 2, 0xDF: 4}
 
 
 def pack(value: Any) -> bytes:
-    """The bytes of a value. Raises TypeError or ValueError for what is not told on this socket."""
+    """Return the bytes of a value. Raises TypeError or ValueError for values that this socket does not use."""
     out = bytearray()
     _put(out, value)
     return bytes(out)
@@ -61,7 +64,7 @@ def _put(out: bytearray, value: Any) -> None:
             _put(out, key)
             _put(out, item)
     else:
-        raise TypeError(f"{type(value).__name__} is not told")
+        raise TypeError(f"{type(value).__name__} is not used on this socket")
 
 
 def _put_int(out: bytearray, value: int) -> None:
@@ -94,19 +97,19 @@ def _put_length(out: bytearray, length: int, short: Tuple[int, int], sizes: Tupl
 
 
 def unpack(packet: bytes) -> Dict[str, Any]:
-    """The map in a packet. Raises ValueError for anything else: what comes from a socket may be anything."""
+    """Return the map in a packet. Raises ValueError for anything else, as a socket may deliver anything."""
     try:
         value, end = _take(packet, 0, 0)
     except (IndexError, struct.error, UnicodeDecodeError):
-        raise ValueError("not a whole value") from None
+        raise ValueError("the packet ends within a value") from None
     if end != len(packet) or not isinstance(value, dict):
-        raise ValueError("not one map")
+        raise ValueError("the packet is not one map")
     return value
 
 
 def _take(data: bytes, at: int, depth: int) -> Tuple[Any, int]:
-    if depth > _DEEPEST:
-        raise ValueError("too deep")
+    if depth > _MAX_DEPTH:
+        raise ValueError("values are nested too deeply")
     first = data[at]
     at += 1
     if first < 0x80 or first >= 0xE0:
@@ -120,7 +123,7 @@ def _take(data: bytes, at: int, depth: int) -> Tuple[Any, int]:
 
 
 def _take_long(data: bytes, at: int, first: int, depth: int) -> Tuple[Any, int]:
-    """What has a length: in the first byte itself, or after it."""
+    """Read a value with a length, which is in the first byte itself or follows it."""
     if first < 0xC0:
         sizes = _MAPS if first < 0x90 else _LISTS if first < 0xA0 else _TEXTS
         length = first & (0x1F if sizes is _TEXTS else 0x0F)
@@ -130,7 +133,7 @@ def _take_long(data: bytes, at: int, first: int, depth: int) -> Tuple[Any, int]:
                 length, at = _take_length(data, at, sizes[first])
                 break
         else:
-            raise ValueError("not told on this socket")
+            raise ValueError("a type that is not used on this socket")
     if sizes is _TEXTS:
         return _take_text(data, at, length)
     return _take_list(data, at, length, depth) if sizes is _LISTS else _take_map(data, at, length, depth)
@@ -141,7 +144,7 @@ def _take_length(data: bytes, at: int, size: int) -> Tuple[int, int]:
         raise IndexError
     length = int.from_bytes(data[at : at + size], "big")
     if length > len(data):
-        raise ValueError("longer than the packet")  # before anything of that length is made
+        raise ValueError("a value is longer than the packet")  # before memory of that length is allocated
     return length, at + size
 
 
@@ -164,6 +167,6 @@ def _take_map(data: bytes, at: int, length: int, depth: int) -> Tuple[Dict[str, 
     for _ in range(length):
         key, at = _take(data, at, depth + 1)
         if not isinstance(key, str):
-            raise ValueError("a key is not text")  # noqa: TRY004 - of the packet, not of a caller
+            raise ValueError("a key is not text")  # noqa: TRY004 - the packet is wrong, not the caller
         items[key], at = _take(data, at, depth + 1)
     return items, at

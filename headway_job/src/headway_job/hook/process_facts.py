@@ -1,4 +1,4 @@
-"""Who this process is and what it trains, as its environment and torch say it. Nothing here is worth an exception."""
+"""Rank, process groups and model of this process, read from its environment and from torch. Nothing here raises."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import os
 import sys
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from .. import HOOK_VERSION
-from .step_counter import Tensor
+from .step_counter import TensorFacts
 
+HOOK_VERSION = "1"
 _UNKNOWN = -1
-_MOST_GROUPS = 64
-_MOST_TEXT = 255
+_MAX_GROUPS = 64
+_MAX_TEXT_CHARS = 255
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLD = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
-"""Variables in the order in which they are believed: the launcher nearest to the process first. SLURM_NTASKS is not among
-them: a batch script has it too, whose one process is not so many."""
+"""Variables in order of precedence: that of the launcher nearest to the process comes first. SLURM_NTASKS is not among them, as it
+is also set in a batch script, which is only one process."""
 
 
 def hello(device: str, known: Optional[Tuple[int, int]], loaded_ns: int) -> Dict[str, Any]:
-    """The fields of a hello frame. `device`: of the parameters; `known`: rank and world size; both as far as they are known."""
+    """Return the fields of a hello frame. `device`: that of the parameters, empty = not known. `known`: rank and world size."""
     rank, world_size = known or (_number(_RANK), _number(_WORLD))
     return {
         "pid": os.getpid(),
@@ -39,9 +39,9 @@ def hello(device: str, known: Optional[Tuple[int, int]], loaded_ns: int) -> Dict
 
 
 def model(
-    parameters: Sequence[Tensor], optimizers: int, groups: List[Dict[str, Any]], batch_size: int = 0
+    parameters: Sequence[TensorFacts], optimizers: int, groups: List[Dict[str, Any]], batch_size: int = 0
 ) -> Dict[str, Any]:
-    """The fields of a model frame; `batch_size` 0: not known."""
+    """Return the fields of a model frame. `batch_size`: 0 = not known."""
     digest = hashlib.sha256()
     for shape, dtype in sorted((shape, dtype) for shape, dtype, _, _ in parameters):
         digest.update(f"{'x'.join(map(str, shape))} {dtype}\n".encode())
@@ -57,30 +57,30 @@ def model(
 
 
 def ranks() -> Optional[Tuple[int, int]]:
-    """Rank and world size by torch.distributed; None before it has them, and once it has been taken down."""
+    """Return rank and world size from torch.distributed; None before it is initialized, and after it was destroyed."""
     try:
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             return int(distributed.get_rank()), int(distributed.get_world_size())
     except Exception:
-        # Taken down by another thread meanwhile.
+        # Another thread has destroyed it meanwhile.
         pass
     return None
 
 
 def groups() -> List[Dict[str, Any]]:
-    """The process groups that this process is in."""
+    """Return name, size and backend of the process groups that this process belongs to."""
     found: List[Dict[str, Any]] = []
     try:
         core: Any = sys.modules.get("torch.distributed.distributed_c10d")
-        world: Any = getattr(core, "_world", None)  # torch >= 2.0; before that, names of the module
+        world: Any = getattr(core, "_world", None)  # torch >= 2.0; older versions have names of the module
         members = world.pg_map if world is not None else core._pg_map
         names = world.pg_names if world is not None else core._pg_names
-        for group, (backend, _store) in list(members.items())[:_MOST_GROUPS]:
+        for group, (backend, _store) in list(members.items())[:_MAX_GROUPS]:
             row = {"name": _text(names.get(group, "")), "size": int(group.size()), "backend": _text(str(backend))}
             found.append(row)
     except Exception:
-        # No such module, or another version's: groups are a courtesy.
+        # There is no such module, or this version has other names: groups are optional.
         pass
     return found
 
@@ -94,7 +94,7 @@ def _cuda_is_used() -> bool:
 
 
 def _number(names: Sequence[str]) -> int:
-    """The first of the variables that is a whole number from 0; -1: none is."""
+    """Return the first of the variables that is a whole number >= 0; -1 = none is."""
     for name in names:
         text = os.environ.get(name, "").strip()
         if text.isascii() and text.isdigit() and len(text) <= 9:
@@ -103,4 +103,4 @@ def _number(names: Sequence[str]) -> int:
 
 
 def _text(value: Any) -> str:
-    return str(value)[:_MOST_TEXT]
+    return str(value)[:_MAX_TEXT_CHARS]

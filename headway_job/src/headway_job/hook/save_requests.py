@@ -1,118 +1,141 @@
-"""What the agent asks of this process: to save and stand still, and to go on. Told by our own thread, obeyed by the training's.
+"""Requests of the agent to this process: to save and then pause, and to go on. Our own thread receives them; training threads obey.
 
-Fields are single objects, each set by one thread; where two threads meet over two of them, each sets its own before it looks
-at the other's, so that at least one of them sees both. No lock: the process may fork at any moment.
+Each field is a single object that one thread sets. Where two threads depend on two fields, each sets its own before it reads the
+other's, so that at least one of them sees both. There is no lock, because the process may fork at any moment.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional
+from typing import Any, Callable, Deque, Dict, Optional, Protocol
 
-if TYPE_CHECKING:
-    from ..checkpoints.pause import Stand, Standing
-
-MOST_STILL_S = 3600.0
-"""No agent asks for more."""
-_MOST_ID = 255
+MAX_PAUSE_S = 3600.0
+"""No agent requests a longer pause."""
+_MAX_ID_CHARS = 255
 _REMEMBERED = 64
-NOT_REGISTERED = "no checkpoint was registered: headway_job.checkpoint was not called"
+NOT_REGISTERED = "the script has registered no checkpoint: headway_job.checkpoint was not called"
 ENDED = "its training has ended"
 
 
-class Order:
-    """The agent wants a save, and that all ranks stand still after it."""
+class Answering(Protocol):
+    """A save, with or without a pause, that answers a request."""
 
-    def __init__(self, order_id: str, still_ms: int) -> None:
-        self.id = order_id
-        self.key = key_of(order_id)
-        self.still_ms = still_ms
-        self.stand: Optional[Stand] = None
-        """The standing still that answers it."""
+    def answer(self, request_id: str) -> Optional[Dict[str, Any]]:
+        """Return the fields of a saved frame; None = not known yet."""
+
+
+class SavingRun(Protocol):
+    """A run that saves on request."""
+
+    open: bool
+    """False once the run has ended, or saves no more."""
+
+    def accept(self, request: SaveRequest) -> None:
+        """Take a new request, which is the current one already."""
+
+    def wake(self) -> None:
+        """Look again: a request was cancelled."""
+
+    def state(self) -> Dict[str, Any]:
+        """Return the fields of a checkpoint frame."""
+
+
+class SaveRequest:
+    """A request of the agent for a save, after which all ranks pause."""
+
+    def __init__(self, request_id: str, pause_ms: int) -> None:
+        self.id = request_id
+        self.key = request_key(request_id)
+        self.pause_ms = pause_ms
+        self.answered_by: Optional[Answering] = None
+        """The save that answers it; None = none has begun."""
         self.answered = False
+        """The agent has the answer."""
 
 
-class Orders:
-    """Invariant: the newest order that was not called off is the one in force, and it is answered with what is true then."""
+class SaveRequests:
+    """Invariant: the current request is the newest that was not cancelled, and its answer says what is true when it is sent."""
 
     def __init__(self) -> None:
-        self.ring: Callable[[], None] = _nothing
-        """Wakes our own thread: there is something to tell."""
-        self.tend: Callable[[], None] = _nothing
-        """Called by a training thread that stands still: our own thread has to be there."""
-        self.run: Optional[Standing] = None
+        self.wake_client: Callable[[], None] = _nothing
+        """Wakes our own thread, as there is something to send."""
+        self.keep_client_running: Callable[[], None] = _nothing
+        """Called by a training thread during a pause, so that our own thread is there."""
+        self.run: Optional[SavingRun] = None
         """The newest run of this process."""
-        self.current: Optional[Order] = None
-        self.lost_ns: Optional[int] = time.monotonic_ns()
-        """Since when there is no line to the agent; None: there is one."""
-        self._called_off: Deque[int] = deque(maxlen=_REMEMBERED)
+        self.current: Optional[SaveRequest] = None
+        self.disconnected_ns: Optional[int] = time.monotonic_ns()
+        """Time since which there is no connection to the agent (CLOCK_MONOTONIC, ns); None = there is one."""
+        self._cancelled: Deque[int] = deque(maxlen=_REMEMBERED)
 
-    # ---- by our own thread
+    # ---- called by our own thread
 
-    def hear_save(self, order_id: Any, still_s: Any) -> None:
-        """A save frame; what no agent would say is ignored."""
-        if not isinstance(order_id, str) or not 0 < len(order_id) <= _MOST_ID or not isinstance(still_s, (int, float)):
+    def receive_save(self, request_id: Any, pause_s: Any) -> None:
+        """Take a save frame. Values that no agent would send are ignored."""
+        if not isinstance(request_id, str) or not 0 < len(request_id) <= _MAX_ID_CHARS:
             return
-        if not 0 <= still_s <= MOST_STILL_S or self.is_called_off(key_of(order_id)):
+        if not isinstance(pause_s, (int, float)) or not 0 <= pause_s <= MAX_PAUSE_S:
             return
-        if self.current is not None and self.current.id == order_id:
+        if self.is_cancelled(request_key(request_id)):
+            return
+        if self.current is not None and self.current.id == request_id:
             self.current.answered = False
             return
-        self.current = order = Order(order_id, max(int(still_s * 1000), 1))
+        self.current = request = SaveRequest(request_id, max(int(pause_s * 1000), 1))
         if self.run is not None:
-            self.run.take(order)
+            self.run.accept(request)
 
-    def hear_go_on(self, order_id: Any) -> None:
-        """A go_on frame: also one that overtook its save."""
-        if not isinstance(order_id, str) or len(order_id) > _MOST_ID:
+    def receive_go_on(self, request_id: Any) -> None:
+        """Take a go_on frame, which cancels a request. It may arrive before the request itself."""
+        if not isinstance(request_id, str) or len(request_id) > _MAX_ID_CHARS:
             return
-        self._called_off.append(key_of(order_id))
-        if self.current is not None and self.current.id == order_id:
+        self._cancelled.append(request_key(request_id))
+        if self.current is not None and self.current.id == request_id:
             self.current = None
         if self.run is not None:
             self.run.wake()
 
-    def line_is(self, *, up: bool) -> None:
-        """There is a line to the agent, or none."""
-        if up:
-            self.lost_ns = None
-        elif self.lost_ns is None:
-            self.lost_ns = time.monotonic_ns()
+    def set_connected(self, *, connected: bool) -> None:
+        """Record whether there is a connection to the agent."""
+        if connected:
+            self.disconnected_ns = None
+        elif self.disconnected_ns is None:
+            self.disconnected_ns = time.monotonic_ns()
 
     def state(self) -> Optional[Dict[str, Any]]:
-        """The fields of a checkpoint frame; None: no run was registered."""
+        """Return the fields of a checkpoint frame; None = no run was registered."""
         run = self.run
         return None if run is None else run.state()
 
     def answer(self) -> Optional[Dict[str, Any]]:
-        """The fields of a saved frame that is still to be told; then set `current.answered`."""
-        order = self.current
-        if order is None or order.answered:
+        """Return the fields of a saved frame that is still to be sent. The caller then sets `current.answered`."""
+        request = self.current
+        if request is None or request.answered:
             return None
-        if order.stand is not None:
-            return order.stand.answer(order.id)
+        if request.answered_by is not None:
+            return request.answered_by.answer(request.id)
         if self.run is None:
-            return answer(order.id, -1, NOT_REGISTERED)
-        return None if self.run.open else answer(order.id, -1, ENDED)
+            return answer(request.id, -1, NOT_REGISTERED)
+        return None if self.run.open else answer(request.id, -1, ENDED)
 
-    # ---- by the training's thread
+    # ---- called by training threads
 
-    def is_called_off(self, key: int) -> bool:
-        """Whether the order with that key was."""
-        return key in self._called_off
-
-
-def answer(order_id: str, step: int, problem: str) -> Dict[str, Any]:
-    """The fields of a saved frame; no problem: it is complete, and this rank stands still."""
-    return {"id": order_id, "step": step, "complete": not problem, "problem": problem[:_MOST_ID]}
+    def is_cancelled(self, key: int) -> bool:
+        """Return True if the request with that key was cancelled."""
+        return key in self._cancelled
 
 
-def key_of(order_id: str) -> int:
-    """A number for an id, the same on all ranks: they tell each other numbers."""
+def answer(request_id: str, step: int, problem: str) -> Dict[str, Any]:
+    """Return the fields of a saved frame. Without a problem, the save is complete and this rank pauses."""
+    return {"id": request_id, "step": step, "complete": not problem, "problem": problem[:_MAX_ID_CHARS]}
+
+
+def request_key(request_id: str) -> int:
+    """Return a number that stands for an id, the same on all ranks: the ranks exchange numbers only."""
     import hashlib
 
-    return int.from_bytes(hashlib.sha256(order_id.encode()).digest()[:7], "big") + 1
+    return int.from_bytes(hashlib.sha256(request_id.encode()).digest()[:7], "big") + 1
 
 
 def _nothing() -> None:

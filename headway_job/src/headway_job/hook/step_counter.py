@@ -1,16 +1,16 @@
 """Counts the optimizer steps of this process.
 
-One optimizer counts. A program may have several (a GAN has two, some have one for every parameter), which take turns inside
-what its author calls a step; the steps of any one of them are then proportional to the work done, their sum is not. The
-first one that steps counts, until another has made _SUCCESSION steps without one of the first in between (a second phase of
-training, the next trial of a sweep): then that one counts, and the total goes on.
+The steps of one optimizer are counted. A program may have several (a GAN has two, some programs have one for each parameter), which
+take turns within what its author calls a step. The steps of any one of them are then proportional to the work done; their sum is
+not. The first optimizer that steps is counted, until another has made _SWITCH_AFTER_STEPS steps in a row (a second phase of
+training, or the next trial of a sweep). Then that one is counted, and the total continues.
 
-DeepSpeed's ZeRO steps one optimizer several times an iteration, each time with other parameters in it: for every group of them, or
-every part of a group. So what counts is an optimizer together with its first parameter; its other parts take turns with that one
-as other optimizers do.
+DeepSpeed's ZeRO steps one optimizer several times in each iteration, each time with other parameters in it: for every group, or
+every part of a group. For this reason an optimizer together with its first parameter is counted. Its other parts take turns with
+it as other optimizers do.
 
-Gradient accumulation needs nothing, as optimizer steps are counted; nor do steps that GradScaler skips, which are no calls.
-(Optimizers with `fused=True` skip inside their kernel: to see that would force a wait for the device, so those count.)
+Gradient accumulation needs no special case, since optimizer steps are counted. Steps that GradScaler skips are no calls.
+(Optimizers with `fused=True` skip inside their kernel. To see that, one would have to wait for the device, so those are counted.)
 """
 
 from __future__ import annotations
@@ -18,147 +18,147 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-_SUCCESSION = 256
-_MOST_OPTIMIZERS = 4096
-_MOST_TENSORS = 100_000
+_SWITCH_AFTER_STEPS = 256
+_MAX_OPTIMIZERS = 4096
+_MAX_TENSORS = 100_000
 
-Key = Tuple[int, int]
-"""id() of an optimizer and of the first parameter that it has when it steps; 0: it has none."""
-NOBODY: Key = (0, 0)
+OptimizerKey = Tuple[int, int]
+"""id() of an optimizer, and id() of the first parameter that it has when it steps (0 = it has none)."""
+NO_OPTIMIZER: OptimizerKey = (0, 0)
 
-Tensor = Tuple[Tuple[int, ...], str, int, int]
+TensorFacts = Tuple[Tuple[int, ...], str, int, int]
 """Shape, type, number of elements, bytes of an element."""
 
 
-class Tally:
-    """What the training thread writes and others read.
+class StepCounter:
+    """Steps and parameters, written by the training thread and read by others.
 
-    Invariant: no optimizer and no tensor is referred to, so that none lives longer than it would; they are their id().
+    Invariant: it refers to no optimizer and no tensor, only to their id(), so that none of them lives longer because of it.
     """
 
     __slots__ = (
         "batch_size",
-        "began",
         "closed",
+        "counted_key",
         "device",
-        "errand",
         "first_ns",
-        "loading",
-        "mark",
-        "met",
+        "first_step_callback",
+        "last_step",
+        "loader_batch_size",
+        "optimizer_ids",
         "optimizers",
-        "owner",
+        "other_optimizers",
         "parameters",
-        "rivals",
-        "seen",
+        "step_callback",
+        "tensor_ids",
     )
 
     def __init__(self) -> None:
-        self.owner = NOBODY
-        """What counts; NOBODY: nothing has stepped yet."""
-        self.mark = (0, 0)
-        """Steps so far and the end of the last one, CLOCK_MONOTONIC ns: one object, so that a reader sees both of one step."""
+        self.counted_key = NO_OPTIMIZER
+        """The optimizer whose steps are counted; NO_OPTIMIZER before the first step."""
+        self.last_step = (0, 0)
+        """Number of steps, and the end of the last one (CLOCK_MONOTONIC, ns). One object: a reader sees both of one step."""
         self.first_ns = 0
-        """End of the first step."""
-        self.errand: Optional[Callable[[], None]] = None
-        """Called by the training thread after a step that counts; must not raise."""
-        self.began: Optional[Callable[[], None]] = None
-        """Called by the training thread in the first step of all."""
+        """End of the first step (CLOCK_MONOTONIC, ns)."""
+        self.step_callback: Optional[Callable[[], None]] = None
+        """Called by the training thread after each counted step. It must not raise."""
+        self.first_step_callback: Optional[Callable[[], None]] = None
+        """Called by the training thread in the first step."""
         self.closed = False
-        """In a forked child, or at exit."""
-        self.rivals: Dict[Key, Tuple[int, int]] = {}
-        """Other optimizers: the steps that counted when they began their row, and the length of that row."""
-        self.parameters: List[Tensor] = []
+        """True in a forked child, and at exit: nothing is counted any more."""
+        self.other_optimizers: Dict[OptimizerKey, Tuple[int, int]] = {}
+        """For each optimizer that is not counted: the number of counted steps at its last step, and its steps since then."""
+        self.parameters: List[TensorFacts] = []
         self.optimizers = 0
-        self.met: Set[int] = set()
-        """The optimizers that were counted in `optimizers`, by id()."""
+        self.optimizer_ids: Set[int] = set()
+        """id() of each optimizer that is included in `optimizers`."""
         self.device = ""
-        self.seen: Set[int] = set()
-        self.loading = 0
-        """Batch size of the DataLoader that was asked for batches last; 0: not known."""
+        self.tensor_ids: Set[int] = set()
+        self.loader_batch_size = 0
+        """Batch size of the DataLoader that was iterated last; 0 = not known."""
         self.batch_size = 0
-        """What that was when the optimizer that counts first stepped."""
+        """Value of `loader_batch_size` at the first step of the counted optimizer."""
 
-    def meet(self, optimizer: Any) -> None:
-        """A step of an optimizer that does not count, or not yet."""
+    def record_other(self, optimizer: Any) -> None:
+        """Record a step of an optimizer that is not counted, or not yet."""
         if self.closed:
             return
-        key = key_of(optimizer)
-        steps = self.mark[0]
-        if self.owner == NOBODY:
+        key = optimizer_key(optimizer)
+        steps = self.last_step[0]
+        if self.counted_key == NO_OPTIMIZER:
             self.first_ns = time.monotonic_ns()
-            self.mark = (1, self.first_ns)
-            self.owner = key
-            self.batch_size = self.loading
+            self.last_step = (1, self.first_ns)
+            self.counted_key = key
+            self.batch_size = self.loader_batch_size
             self._describe(optimizer)
-            if self.began is not None:
-                self.began()
-        elif key not in self.rivals:
-            if len(self.rivals) < _MOST_OPTIMIZERS:
-                self.rivals[key] = (steps, 1)
+            if self.first_step_callback is not None:
+                self.first_step_callback()
+        elif key not in self.other_optimizers:
+            if len(self.other_optimizers) < _MAX_OPTIMIZERS:
+                self.other_optimizers[key] = (steps, 1)
                 self._describe(optimizer)
         else:
-            begun, row = self.rivals[key]
+            begun, row = self.other_optimizers[key]
             row = row + 1 if begun == steps else 1
-            self.rivals[key] = (steps, row)
-            if row >= _SUCCESSION:
-                self._succeed(optimizer, row)
+            self.other_optimizers[key] = (steps, row)
+            if row >= _SWITCH_AFTER_STEPS:
+                self._switch_to(optimizer, row)
 
-    def _succeed(self, optimizer: Any, row: int) -> None:
-        self.owner = key_of(optimizer)
-        self.mark = (self.mark[0] + row, time.monotonic_ns())
-        self.rivals.clear()
-        self.seen.clear()
+    def _switch_to(self, optimizer: Any, row: int) -> None:
+        self.counted_key = optimizer_key(optimizer)
+        self.last_step = (self.last_step[0] + row, time.monotonic_ns())
+        self.other_optimizers.clear()
+        self.tensor_ids.clear()
         self.parameters = []
         self.optimizers = 0
-        self.met.clear()
-        self.batch_size = self.loading
+        self.optimizer_ids.clear()
+        self.batch_size = self.loader_batch_size
         self._describe(optimizer)
 
     def _describe(self, optimizer: Any) -> None:
-        self.met.add(id(optimizer))
-        self.optimizers = len(self.met)
+        self.optimizer_ids.add(id(optimizer))
+        self.optimizers = len(self.optimizer_ids)
         for group in optimizer.param_groups:
             for tensor in group["params"]:
-                if id(tensor) in self.seen or len(self.seen) >= _MOST_TENSORS:
+                if id(tensor) in self.tensor_ids or len(self.tensor_ids) >= _MAX_TENSORS:
                     continue
-                self.seen.add(id(tensor))
+                self.tensor_ids.add(id(tensor))
                 shape = tuple(int(size) for size in tensor.shape)
                 self.parameters.append((shape, str(tensor.dtype), int(tensor.numel()), int(tensor.element_size())))
                 self.device = self.device or str(tensor.device.type)
 
 
-def key_of(optimizer: Any) -> Key:
-    """What of an optimizer steps now. Takes any object for one."""
+def optimizer_key(optimizer: Any) -> OptimizerKey:
+    """Return the key of an optimizer and the parameters that it steps now. Any object is accepted."""
     try:
         for group in optimizer.param_groups:
             for tensor in group["params"]:
                 return id(optimizer), id(tensor)
     except Exception:
-        pass  # one that is none of torch's may lack anything
+        pass  # an optimizer that is not torch's may lack any attribute
     return id(optimizer), 0
 
 
-def step_hook(tally: Tally) -> Callable[..., None]:
-    """What torch calls after every step of every optimizer."""
+def step_hook(counter: StepCounter) -> Callable[..., None]:
+    """Return the function that torch calls after each step of each optimizer."""
     clock = time.monotonic_ns
 
     def after_step(optimizer: Any, _args: Any = None, _kwargs: Any = None) -> None:
         try:
-            key = id(optimizer), id(optimizer.param_groups[0]["params"][0])  # as key_of, which takes longer
+            key = id(optimizer), id(optimizer.param_groups[0]["params"][0])  # the same as optimizer_key, but faster
         except Exception:
-            key = key_of(optimizer)
-        if key == tally.owner:
-            tally.mark = (tally.mark[0] + 1, clock())
-            if tally.errand is not None:
-                tally.errand()
+            key = optimizer_key(optimizer)
+        if key == counter.counted_key:
+            counter.last_step = (counter.last_step[0] + 1, clock())
+            if counter.step_callback is not None:
+                counter.step_callback()
             return
         try:
-            tally.meet(optimizer)
+            counter.record_other(optimizer)
         except Exception:
-            # An optimizer that is none of torch's may lack anything that is asked of it.
+            # An optimizer that is not torch's may lack any attribute.
             pass
 
-    # Where a step is compiled, dynamo would trace this function, break its graph at the clock, and warn the user of it.
+    # In a compiled step, dynamo would trace this function, break its graph at the clock, and warn the user.
     after_step._torchdynamo_disable = True  # type: ignore[attr-defined]
     return after_step

@@ -1,16 +1,19 @@
-"""Arithmetic of time spans: pure. A span is (begin, end); a cover is a list of spans, sorted, apart, none empty."""
+"""Set operations on time intervals, as pure functions. An interval is (begin, end).
+
+A cover is a list of intervals that are sorted, disjoint and not empty.
+"""
 
 from __future__ import annotations
 
 from typing import Iterable, List, Tuple
 
-Span = Tuple[int, int]
+Interval = Tuple[int, int]
 
 
-def union(spans: Iterable[Span]) -> List[Span]:
-    """The cover of everything that any of the spans covers."""
-    cover: List[Span] = []
-    for begin, end in sorted(spans):
+def union(intervals: Iterable[Interval]) -> List[Interval]:
+    """Return the cover of the union of the intervals."""
+    cover: List[Interval] = []
+    for begin, end in sorted(intervals):
         if end <= begin:
             continue
         if cover and begin <= cover[-1][1]:
@@ -21,14 +24,14 @@ def union(spans: Iterable[Span]) -> List[Span]:
     return cover
 
 
-def total(cover: Iterable[Span]) -> int:
-    """How long a cover is."""
+def total(cover: Iterable[Interval]) -> int:
+    """Return the total length of a cover."""
     return sum(end - begin for begin, end in cover)
 
 
-def intersect(one: List[Span], other: List[Span]) -> List[Span]:
-    """The cover of what both covers cover."""
-    both: List[Span] = []
+def intersect(one: List[Interval], other: List[Interval]) -> List[Interval]:
+    """Return the intersection of two covers."""
+    both: List[Interval] = []
     i = j = 0
     while i < len(one) and j < len(other):
         begin = max(one[i][0], other[j][0])
@@ -42,9 +45,9 @@ def intersect(one: List[Span], other: List[Span]) -> List[Span]:
     return both
 
 
-def subtract(cover: List[Span], hole: List[Span]) -> List[Span]:
-    """The cover of what `cover` covers and `hole` does not."""
-    left: List[Span] = []
+def subtract(cover: List[Interval], hole: List[Interval]) -> List[Interval]:
+    """Return the part of `cover` that is not in `hole`."""
+    left: List[Interval] = []
     j = 0
     for begin, end in cover:
         at = begin
@@ -61,6 +64,6 @@ def subtract(cover: List[Span], hole: List[Span]) -> List[Span]:
     return left
 
 
-def clip(cover: List[Span], begin: int, end: int) -> List[Span]:
-    """The part of a cover between two times."""
+def clip(cover: List[Interval], begin: int, end: int) -> List[Interval]:
+    """Return the part of a cover between two times."""
     return intersect(cover, [(begin, end)]) if begin < end else []

@@ -1,11 +1,11 @@
-"""torch's profiler, as cheaply and as quietly as it can be had.
+"""Recordings with torch's profiler, at little cost and without output.
 
-torch.profiler records every operator, which costs a small model's step 40 to 60 %, and as long again when it stops. Only
-events of the scope USER_SCOPE are asked for here: collectives (each with the shapes and types of its input), the DataLoader,
-and the optimizer; a dozen a step. GPU kernels are recorded beside them where there is a GPU.
+torch.profiler records every operator. This makes the steps of a small model 40 to 60 % longer, and stopping it takes as long again.
+Here only events of the scope USER_SCOPE are recorded: collectives (each with the shapes and types of its input), the DataLoader and
+the optimizer, about a dozen in each step. With a GPU, kernels are recorded, too.
 
-libkineto writes lines to stderr when a recording begins and ends. Its log level is raised for as long as a window is open;
-where that cannot be done, nothing is recorded.
+libkineto writes lines to stderr when a recording begins and ends. Its log level is raised while a window is open. If that is not
+possible, nothing is recorded.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import sys
 from typing import Any, Callable, Dict, List, Sequence, Set, Tuple, Union
 
 from .comm_overlap import Collective, kind_on_cpu, kind_on_gpu
-from .intervals import Span
+from .intervals import Interval
 
 _LEVEL_SYMBOL = "_ZN9libkineto6Logger14severityLevel_E"
 _SILENT = 1_000
-_AT_ONCE = 64
+_EVENTS_PER_PAUSE = 64
 """Events read between two pauses."""
 _WAIT_FOR_DATA = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter"
 
@@ -30,11 +30,11 @@ _BYTES = {
     "c10::Half": 2, "c10::BFloat16": 2, "short int": 2, "short": 2, "unsigned short": 2,
     "unsigned char": 1, "signed char": 1, "char": 1, "bool": 1,
 }  # fmt: skip
-"""Bytes of an element, by the profiler's name of its type. All types of 8 bits have names of their own: 1 where not here."""
+"""Bytes of an element, by the profiler's name of its type. Types that are not listed have 8 bits."""
 
 
 class Kineto:
-    """One recording. `start` and `stop` are called by the same thread: the profiler is a thread's own."""
+    """One recording. The same thread calls `start` and `stop`, as the profiler belongs to a thread."""
 
     def __init__(self) -> None:
         self._calls = sys.modules["torch._C"]._autograd
@@ -52,12 +52,12 @@ class Kineto:
         self._level_before = self._level.value
 
     def start(self) -> None:
-        """From here on events are recorded."""
+        """Begin to record events."""
         self._level_before = self._level.value
         self._level.value = _SILENT
         try:
             self._calls._prepare_profiler(self._config, self._activities)
-            if self._level.value != _SILENT:  # its first use in a process sets the level that it starts with
+            if self._level.value != _SILENT:  # its first use in a process sets its own initial level
                 self._level_before = self._level.value
                 self._level.value = _SILENT
             self._calls._enable_profiler(self._config, self._activities, self._scopes)
@@ -66,35 +66,35 @@ class Kineto:
             raise
 
     def stop(self) -> Any:
-        """Ends it, and gives what was recorded."""
+        """End the recording and return it."""
         try:
             return self._calls._disable_profiler()
         finally:
             self._level.value = self._level_before
 
 
-class Quiet:
-    """A recording of nothing."""
+class NoProfiler:
+    """A recording without events."""
 
     def start(self) -> None:
-        """As Kineto's."""
+        """Do nothing."""
 
-    def stop(self) -> Quiet:
-        """As Kineto's."""
+    def stop(self) -> NoProfiler:
+        """Return the empty recording."""
         return self
 
     def events(self) -> Tuple[()]:
-        """None."""
+        """Return no events."""
         return ()
 
 
-def recorder(communicates: bool) -> Union[Kineto, Quiet]:
-    """What a window needs: without collectives to find, nor a GPU, the steps' own times are all that there is to tell."""
-    return Kineto() if communicates or _cuda_is_used() else Quiet()
+def recorder(communicates: bool) -> Union[Kineto, NoProfiler]:
+    """Return the recorder that a window needs. Without collectives and without a GPU, the times of the steps are enough."""
+    return Kineto() if communicates or _cuda_is_used() else NoProfiler()
 
 
 def in_use() -> bool:
-    """Whether a profiler runs in this thread, or its GPU work is being captured rather than done."""
+    """Return True if a profiler runs in this thread, or a CUDA graph of it is being captured."""
     if sys.modules["torch._C"]._autograd._profiler_enabled():
         return True
     return _cuda_is_used() and bool(sys.modules["torch.cuda"].is_current_stream_capturing())
@@ -105,28 +105,28 @@ def _cuda_is_used() -> bool:
     return bool(cuda is not None and cuda.is_initialized())
 
 
-class Events:
-    """What was recorded, taken apart."""
+class ProfilerEvents:
+    """The events of a recording, by kind."""
 
     def __init__(self) -> None:
         self.collectives: List[Collective] = []
         self.on_gpu: List[Collective] = []
-        self.kernels: List[Span] = []
-        self.data_waits: List[Span] = []
+        self.kernels: List[Interval] = []
+        self.data_waits: List[Interval] = []
 
 
-def read(recorded: Any, pause: Callable[[], bool]) -> Events:
-    """Reads a recording, in the caller's thread. `pause` is called now and then; when it says so, reading ends (EOFError).
+def read(recorded: Any, pause: Callable[[], bool]) -> ProfilerEvents:
+    """Read a recording, in the caller's thread. `pause` is called regularly; if it returns True, reading ends with EOFError.
 
-    Tens of thousands of kernels may be there: the training thread needs the interpreter meanwhile.
+    There may be tens of thousands of kernels, and the training thread needs the interpreter meanwhile.
     """
-    found = Events()
+    found = ProfilerEvents()
     sizes: Dict[str, int] = dict(_BYTES)
     on_cpu: Set[str] = set()
     device: List[Tuple[str, int, int]] = []
     cpu = sys.modules["torch._C"]._autograd.DeviceType.CPU
     for number, event in enumerate(recorded.events()):
-        if number % _AT_ONCE == 0 and pause():
+        if number % _EVENTS_PER_PAUSE == 0 and pause():
             raise EOFError
         name = event.name()
         if event.device_type() != cpu:
@@ -141,7 +141,7 @@ def read(recorded: Any, pause: Callable[[], bool]) -> Events:
     for name, begin, end in device:
         kind = kind_on_gpu(name)
         if name in on_cpu:
-            continue  # an annotation of the CPU's, drawn again over the kernels that it launched
+            continue  # an annotation of the CPU, which the profiler repeats for the kernels that it launched
         if kind:
             found.on_gpu.append(Collective(kind, begin, end, 0))
         else:
@@ -149,8 +149,8 @@ def read(recorded: Any, pause: Callable[[], bool]) -> Events:
     return found
 
 
-def _when(event: Any) -> Span:
-    """torch >= 2.4 tells nanoseconds, before that microseconds."""
+def _when(event: Any) -> Interval:
+    """Return begin and end in ns. torch >= 2.4 gives nanoseconds, older versions give microseconds."""
     if hasattr(event, "start_ns"):
         begin, length = int(event.start_ns()), int(event.duration_ns())
     else:

@@ -1,4 +1,4 @@
-"""A profile window: some steps of the training thread, recorded. Opened and closed by that thread itself, between steps."""
+"""A profile window: a recording of some steps of the training thread, which opens and closes it itself, between steps."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import time
 from typing import Any, Callable, List, NamedTuple, Optional, Union
 
 from .comm_overlap import StepMark
-from .kineto import Kineto, Quiet, in_use
+from .kineto import Kineto, NoProfiler, in_use
 
-_LONGEST_S = 60.0
-"""A window ends with the step that is under way then, be it the last or not."""
-_SHORTEST_S = 0.25
-"""What the profiler's start and stop cost, some 5 ms, must be little beside it: a window takes more steps where they are short."""
-_MOST_FOLD = 8
-"""As many times the steps asked for, at most: what is recorded of them must stay small."""
+_MAX_S = 60.0
+"""After that time, a window ends with the current step, even if it has fewer steps than requested."""
+_MIN_S = 0.25
+"""The start and stop of the profiler, about 5 ms, must be small in comparison, so a window has more steps if they are short."""
+_MAX_FACTOR = 8
+"""A window has at most so many times the requested steps, so that the recording stays small."""
 
 
-class Recorded(NamedTuple):
-    """What a window leaves behind, for another thread to read."""
+class RecordedWindow(NamedTuple):
+    """The result of a window, which another thread reads."""
 
     marks: List[StepMark]
     events: Any
@@ -29,15 +29,21 @@ class Window:
     """Invariant: while `open`, the profiler runs in the thread `thread`, and only that thread may stop it."""
 
     def __init__(
-        self, steps: int, done: Callable[[Optional[Recorded]], None], kineto: Union[Kineto, Quiet], *, with_queue: bool
+        self,
+        steps: int,
+        done: Callable[[Optional[RecordedWindow]], None],
+        kineto: Union[Kineto, NoProfiler],
+        *,
+        with_queue: bool,
     ) -> None:
-        """In any thread. Lasts `steps` or more, see _SHORTEST_S. `with_queue`: tell the time in the run queue too, which only
-        communication needs.
+        """Create a window of `steps` steps or more (see _MIN_S), in any thread.
+
+        `with_queue`: measure the time in the run queue too, which is needed for communication only.
         """
         self._steps = steps
         self._kineto = kineto
         self._with_queue = with_queue
-        self._queue: Optional[QueueClock] = None
+        self._queue: Optional[RunQueueClock] = None
         self._done = done
         self._marks: List[StepMark] = []
         self._begun_s = 0.0
@@ -45,9 +51,9 @@ class Window:
         self.open = False
 
     def at_step(self) -> None:
-        """A step has ended. Opens at the first call, closes when it has lasted long enough and one step more.
+        """Record that a step has ended. The first call opens the window; it closes one step after it has lasted long enough.
 
-        The first step is not told: it pays for what the profiler does once, and collectives may be under way from before.
+        The first step is left out: it includes the profiler's initial work, and collectives from before may still be in progress.
         """
         try:
             if not self.open:
@@ -62,12 +68,12 @@ class Window:
             self.abandon()
 
     def _lasted(self, steps: int, seconds: float) -> bool:
-        if seconds < _SHORTEST_S:
-            return steps >= _MOST_FOLD * self._steps
-        return steps >= (self._steps if seconds <= _LONGEST_S else 1)
+        if seconds < _MIN_S:
+            return steps >= _MAX_FACTOR * self._steps
+        return steps >= (self._steps if seconds <= _MAX_S else 1)
 
     def end(self) -> None:
-        """Ends it here, with what it has. In another thread than its own it does nothing: the profiler is a thread's own."""
+        """End the window with what it has. Does nothing in another thread, as the profiler belongs to one thread."""
         if self.open and threading.get_ident() != self.thread:
             return
         try:
@@ -79,7 +85,7 @@ class Window:
         self.abandon()
 
     def abandon(self) -> None:
-        """Ends it without a result; in another thread than its own as above."""
+        """End the window without a result. Does nothing in another thread."""
         if self.open and threading.get_ident() != self.thread:
             return
         try:
@@ -97,13 +103,13 @@ class Window:
         self.thread = threading.get_ident()
         self._begun_s = time.monotonic()
         if self._with_queue:
-            self._queue = QueueClock()
+            self._queue = RunQueueClock()
         self._kineto.start()
         self.open = True
 
     def _close(self) -> None:
         self.open = False
-        recorded = Recorded(self._marks, self._kineto.stop())
+        recorded = RecordedWindow(self._marks, self._kineto.stop())
         self._release()
         self._done(recorded)
 
@@ -112,32 +118,32 @@ class Window:
             self._queue.close()
 
 
-class QueueClock:
-    """How long this thread has stood in the run queue so far, by the kernel.
+class RunQueueClock:
+    """The time that this thread has spent in the run queue, according to the kernel.
 
-    The file is held open, as opening it costs ten times what reading it does. Its descriptor is another's once the program has
-    closed it and opened its own: to read from that place does no harm, to close it would.
+    The file stays open, as opening it takes ten times as long as reading it. If the program closes it, its descriptor may become
+    that of another file: reading from it does no harm, but closing it would.
     """
 
     def __init__(self) -> None:
-        """In the thread that it is of."""
+        """Open the file; call it in the thread to be measured."""
         self._number = -1
         try:
             number = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
             self._file = os.fstat(number)
             self._number = number
         except OSError:
-            pass  # a kernel that does not tell
+            pass  # a kernel without this file
 
     def ns(self) -> int:
-        """0 where it is not known."""
+        """Return the time in ns; 0 = not known."""
         try:
             return int(os.pread(self._number, 64, 0).split()[1])
         except (OSError, IndexError, ValueError):
             return 0
 
     def close(self) -> None:
-        """In any thread."""
+        """Close the file, in any thread."""
         number, self._number = self._number, -1
         try:
             if number >= 0 and os.path.samestat(os.fstat(number), self._file):
@@ -146,6 +152,6 @@ class QueueClock:
             pass
 
 
-def mark(queue: Optional[QueueClock]) -> StepMark:
-    """Now, in the calling thread."""
+def mark(queue: Optional[RunQueueClock]) -> StepMark:
+    """Return the current times of the calling thread."""
     return StepMark(time.time_ns(), time.thread_time_ns(), 0 if queue is None else queue.ns())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headway_job.hook.save_requests import Orders
+from headway_job.hook.save_requests import SaveRequests
 
 from controller.admin.preemption_messages import LONGEST_S
 from controller.base.config import ControllerSettings, load_settings
@@ -83,6 +83,6 @@ def test_the_longest_that_may_be_set_is_taken_by_agents_and_ranks(tmp_path: Path
     ):
         order = SaveOrder(f"p1.{still_s:g}", 7, 0, within_s, still_s)
         assert attendant.request_save(order) == ""
-        orders = Orders()
-        orders.hear_save(order.id, order.still_s)
+        orders = SaveRequests()
+        orders.receive_save(order.id, order.still_s)
         assert orders.current is not None

@@ -1,4 +1,4 @@
-"""A hatchery, once for all tests; and runs in it."""
+"""The fork server, which all tests share, and the runs that it starts."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ JOBSIDE = ROOT / "headway_job" / "src"
 
 
 class Ended:
-    """What the ranks of a run told and how they ended."""
+    """A run that has ended: what its ranks reported, and their exit codes."""
 
     def __init__(self, out: Path, ends: list[int]) -> None:
         self.ends = ends
         self.rows: list[list[dict[str, Any]]] = []
         self.logs: list[str] = []
         for rank in range(len(ends)):
-            told = out / f"told-{rank}"
+            told = out / f"reported-{rank}"
             lines = told.read_text().split("\n")[:-1] if told.exists() else []
             self.rows.append([json.loads(line) for line in lines])
             log = out / f"log-{rank}"
             self.logs.append(log.read_text() if log.exists() else "")
 
-    def told(self, name: str, rank: int = 0) -> Any:
-        """The last that a rank told of something."""
+    def reported(self, name: str, rank: int = 0) -> Any:
+        """Return the last value that a rank reported under a name."""
         found = [row[name] for row in self.rows[rank] if name in row]
-        assert found, f"rank {rank} told nothing of {name}: {self.logs[rank]}"
+        assert found, f"rank {rank} did not report {name}: {self.logs[rank]}"
         return found[-1]
 
     def losses(self, rank: int = 0) -> dict[int, float]:
-        """By step."""
+        """Return the losses by step."""
         return {row["step"]: row["loss"] for row in self.rows[rank] if "step" in row}
 
 
 class Started:
-    """A run that is under way."""
+    """A run that has started."""
 
     def __init__(self, out: Path, pids: list[int], wait: Callable[[], list[int]]) -> None:
         self.out = out
@@ -54,17 +54,17 @@ class Started:
         self._wait = wait
 
     def so_far(self) -> Ended:
-        """What its ranks have told by now."""
+        """Return what its ranks have reported so far."""
         return Ended(self.out, [0] * len(self.pids))
 
     def wait(self) -> Ended:
-        """Until all ranks have ended."""
+        """Wait until all ranks have ended."""
         ends, self.ended = self._wait(), True
         return Ended(self.out, ends)
 
 
-class Hatchery:
-    """Runs of small programs, whose ranks are forked from one process that has imported torch."""
+class ForkServer:
+    """Runs small programs, whose ranks are forked from one process that has imported torch."""
 
     def __init__(self, folder: Path) -> None:
         env = {
@@ -85,11 +85,11 @@ class Hatchery:
         )
 
     def run(self, name: str, world: int = 1, **args: Any) -> Ended:
-        """A program of training.py, from its start to its end."""
+        """Run a program of training.py until its end."""
         return self.begin(name, world, **args).wait()
 
     def begin(self, name: str, world: int = 1, **args: Any) -> Started:
-        """Its start alone: no other before this one has ended."""
+        """Start a program, and return at once. Start no other one before it has ended."""
         out = self._folder / f"run-{next(self._count)}"
         out.mkdir()
         assert self._process.stdin is not None
@@ -105,7 +105,7 @@ class Hatchery:
         return found
 
     def close(self) -> None:
-        """No more orders."""
+        """End the process."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(60)
@@ -113,10 +113,10 @@ class Hatchery:
 
 
 @pytest.fixture(scope="session")
-def hatchery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hatchery]:
-    hatchery = Hatchery(tmp_path_factory.mktemp("hatchery"))
-    yield hatchery
-    hatchery.close()
+def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    fork_server = ForkServer(tmp_path_factory.mktemp("fork_server"))
+    yield fork_server
+    fork_server.close()
 
 
 @pytest.fixture

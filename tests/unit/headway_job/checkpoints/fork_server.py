@@ -1,4 +1,4 @@
-"""Imports torch once, and forks the ranks of one run after the other. Orders and answers are JSON lines."""
+"""Imports torch once, and then forks the ranks of one run after the other. Requests and answers are JSON lines."""
 
 import json
 import logging
@@ -8,13 +8,13 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import torch._dynamo  # noqa: F401 - as every optimizer does: once here, not in every rank
+import torch._dynamo  # noqa: F401 - each optimizer imports it: once here, not in each rank
 
 from tests.unit.headway_job.checkpoints import training
 
 
 def main() -> None:
-    """Until there are no more orders."""
+    """Serve requests until stdin is closed."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     for line in sys.stdin:
         order = json.loads(line)
@@ -24,13 +24,13 @@ def main() -> None:
 
 
 def answer(row: dict[str, Any]) -> None:
-    """One line."""
+    """Write one line."""
     sys.stdout.write(json.dumps(row) + "\n")
     sys.stdout.flush()
 
 
 def forked(rank: int, order: dict[str, Any]) -> int:
-    """The process of a rank."""
+    """Start the process of a rank, and return its process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -40,10 +40,10 @@ def forked(rank: int, order: dict[str, Any]) -> int:
         os.dup2(log, number)
     ended = 1
     try:
-        world, told = order["world"], str(out / f"told-{rank}")
-        training.hatch(rank, world, str(out / "meeting"), order["name"], order["args"], told)
+        world, told = order["world"], str(out / f"reported-{rank}")
+        training.run_rank(rank, world, str(out / "meeting"), order["name"], order["args"], told)
         ended = 0
-    except BaseException:  # noqa: BLE001 - told on the log; the process ends here
+    except BaseException:  # noqa: BLE001 - it is logged; the process ends here
         traceback.print_exc()
     finally:
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""A rank in an interpreter of its own, whose end is the whole of an interpreter's: `python -m ... RANK MEETING FOLDER HOW`."""
+"""A rank in its own Python interpreter, to test the end of a process: `python -m ... RANK MEETING FOLDER HOW`."""
 
 import logging
 import os
@@ -10,17 +10,17 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from headway_job import checkpoint
-from headway_job.checkpoints import run as checkpoints
+from headway_job.checkpoints import run as run_module
 
 from tests.unit.headway_job.checkpoints.training import Training, saved_at
 
 
 def main(rank: int, meeting: str, folder: Path, how: str) -> None:
-    """Rank 1 is stopped, which to the other is as if its node were cut off; rank 0 ends, with an exception or without."""
+    """Stop rank 1, which looks to the other like a lost node; then end rank 0, with or without an exception."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     signal.alarm(50)
     torch.set_num_threads(1)
-    checkpoints._OTHERS_WAIT_S = checkpoints._EXIT_WAIT_S = 0.3
+    run_module._OTHERS_WAIT_S = run_module._EXIT_WAIT_S = 0.3
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     training = Training(rank, 1)
     run = checkpoint(str(folder), **training.parts())

@@ -1,4 +1,4 @@
-"""An agent of one node with a job that trains, for tests: real sockets, real processes; the controller is the test."""
+"""The agent of one node and a job that trains, with real sockets and processes. The test takes the place of the controller."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ PATIENCE_S = 60.0
 
 
 class Heard:
-    """A Reporter that keeps all it is told."""
+    """A Reporter that keeps everything."""
 
     def __init__(self) -> None:
         self.rows: list[JobReport] = []
-        """Of the job, by time."""
+        """Rows of the job, in order."""
         self.hasty = 0
         self.answers: list[SaveAnswer] = []
 
     @property
     def checkpoint(self) -> CheckpointReport:
-        """The newest that was told of it."""
+        """Return the newest report of the checkpoint."""
         none = CheckpointReport((), None, None, saving=False)
         return next((row.checkpoint for row in reversed(self.rows) if row.checkpoint is not None), none)
 
@@ -52,8 +52,8 @@ class Heard:
         await asyncio.Event().wait()
 
 
-class Deaf:
-    """A Post that delivers no save to some ranks."""
+class LossyPost:
+    """A Post that delivers no request for a save to some ranks."""
 
     def __init__(self, post: Post, jobs: Jobs, ranks: set[int]) -> None:
         self._post = post
@@ -69,21 +69,21 @@ class Deaf:
 
 
 class Node:
-    """Agents, one after the other, on one socket."""
+    """A node, whose agents run one after the other and use the same socket."""
 
     def __init__(self, folder: Path) -> None:
         self.deaf: set[int] = set()
-        """Ranks that hear no save."""
+        """Ranks that get no request for a save."""
         self.socket = folder / "run" / "job.sock"
         self.heard = Heard()
         self.asked = folder / "asked"
-        """There once something was asked: the ranks wait for it after a few steps."""
+        """A file that exists once the test has sent a request; the ranks wait for it after a few steps."""
         self._numbers = itertools.count(1)
         self.agent: Agent
 
     @asynccontextmanager
     async def agent_runs(self) -> AsyncIterator[Agent]:
-        """One run of the agent."""
+        """Run the agent once."""
         values: dict[str, Any] = {
             "controller_address": "127.0.0.1:1",
             "job_socket": self.socket,
@@ -93,7 +93,7 @@ class Node:
         }
         self.agent = agent = assemble(AgentSettings(**values))
         agent.job_socket._identify = InJob(JOB)
-        agent.attendant.saves._post = Deaf(agent.job_socket, agent.jobs, self.deaf)
+        agent.attendant.saves._post = LossyPost(agent.job_socket, agent.jobs, self.deaf)
         running = asyncio.create_task(agent.run(self.heard, Notifier({})))
         await until(lambda: agent.job_socket._door is not None, "the agent listens")
         try:
@@ -103,18 +103,18 @@ class Node:
             await running
 
     def ask(self, save_id: str = "", within_s: float = 60.0, still_s: float = 120.0, restart: int = 0) -> str:
-        """Has the job save and stand still; the id."""
+        """Request that the job saves and pauses, and return the id of the request."""
         save_id = save_id or f"p{next(self._numbers)}.1"
         assert self.agent.request_save(SaveOrder(save_id, JOB, restart, within_s, still_s)) == ""
         self.asked.touch()
         return save_id
 
     def go_on(self, save_id: str) -> None:
-        """Has it train on."""
+        """Cancel the request, so that the job continues."""
         self.agent.request_go_on(save_id, JOB, 0)
 
     async def answer(self, save_id: str, count: int = 1) -> SaveAnswer:
-        """What came of it, told so many times."""
+        """Return the answer to a request, once it was sent so many times."""
 
         def found() -> list[SaveAnswer]:
             return [answer for answer in self.heard.answers if answer.id == save_id]
@@ -123,47 +123,47 @@ class Node:
         return found()[-1]
 
     def trainers(self) -> tuple[Trainer, ...]:
-        """Processes of the job that the agent knows."""
+        """Return the processes of the job that the agent knows."""
         return self.agent.jobs.trainers(JOB, 0)
 
     async def trains(self, started: Started, steps: int) -> None:
-        """Until every rank has made so many steps, and the agent knows it can come back."""
+        """Wait until each rank has made so many steps, and the agent knows of it."""
         await until(lambda: all(len(losses) >= steps for losses in made(started)), f"{steps} steps")
         ranks = len(started.pids)
         await until(lambda: len(self.trainers()) == ranks, f"{ranks} ranks known to the agent")
 
-    async def stands(self, started: Started, step: int) -> None:
-        """Every rank has made so many steps, and makes no more."""
+    async def stays_paused(self, started: Started, step: int) -> None:
+        """Check that every rank has made so many steps, and makes no more."""
         for _ in range(3):
             assert reached(started) == [step] * len(started.pids)
             await asyncio.sleep(0.1)
 
-    async def comes_to_stand(self, started: Started) -> int:
-        """Until every rank stands still; after how many steps."""
-        await until(lambda: all("Standing still" in log for log in started.so_far().logs), "all ranks stand still")
+    async def paused_at(self, started: Started) -> int:
+        """Wait until all ranks pause, and return after how many steps."""
+        await until(lambda: all("The training pauses" in log for log in started.so_far().logs), "all ranks pause")
         steps = set(reached(started))
         assert len(steps) == 1
         return steps.pop()
 
 
-def told(started: Started) -> list[set[str]]:
-    """What each rank has told anything of."""
+def reported_names(started: Started) -> list[set[str]]:
+    """Return the names under which each rank has reported anything."""
     return [{name for row in rows for name in row} for rows in started.so_far().rows]
 
 
 def reached(started: Started) -> list[int]:
-    """Steps that each rank has made so far."""
+    """Return the number of steps that each rank has made so far."""
     return [max(losses, default=-1) + 1 for losses in made(started)]
 
 
 def made(started: Started) -> list[dict[int, float]]:
-    """Losses of each rank so far, by step."""
+    """Return the losses of each rank so far, by step."""
     so_far = started.so_far()
     return [so_far.losses(rank) for rank in range(len(started.pids))]
 
 
 async def until(true: Callable[[], Any], what: str) -> Any:
-    """Waits for what comes from another process."""
+    """Wait for a result from another process."""
     give_up_s = time.monotonic() + PATIENCE_S
     while not (found := true()):
         assert time.monotonic() < give_up_s, f"in vain: {what}"

@@ -1,4 +1,4 @@
-"""Programs of ranks that part from each other, run by hatchery.py. They train without collectives: whoever hangs, hangs in ours."""
+"""Programs of ranks that leave the others. They train without collectives, so if a rank blocks, it blocks in our code."""
 
 import os
 import signal
@@ -11,9 +11,8 @@ from typing import Any
 
 import torch.distributed as dist
 from headway_job import checkpoint
-from headway_job.checkpoints import rank_group as together
-from headway_job.checkpoints import run as checkpoints
-from headway_job.checkpoints import save_agreement as agreement
+from headway_job.checkpoints import rank_group, save_agreement
+from headway_job.checkpoints import run as run_module
 from headway_job.checkpoints.run import Run
 
 from tests.unit.headway_job.checkpoints.training import Training, saved_at
@@ -25,13 +24,13 @@ HANGS_S = 90
 
 
 class MistakeError(Exception):
-    """Of the script's."""
+    """An error of the script."""
 
 
 def begun(args: dict[str, Any], rank: int) -> tuple[Run, Training]:
-    """A run that has saved its second step; one that hangs is a failure, and no reason to wait."""
+    """Return a run that has saved its second step. If it blocks, an alarm ends it."""
     signal.alarm(HANGS_S)
-    checkpoints._MEET_S = 0.3
+    run_module._END_MEETING_S = 0.3
     training = Training(rank, 1)
     run = checkpoint(args["folder"], **training.parts())
     saved_at(run, training, 2)
@@ -40,7 +39,7 @@ def begun(args: dict[str, Any], rank: int) -> tuple[Run, Training]:
 
 
 def trained(run: Run, training: Training, steps: int) -> int:
-    """Trains up to so many steps, asking for a save at each; how many are done."""
+    """Train up to so many steps, with a request for a save at each; return the number of steps done."""
     while run._next < steps:
         run.save()
         training.step()
@@ -50,38 +49,38 @@ def trained(run: Run, training: Training, steps: int) -> int:
 
 
 def wait_for(path: Path, ranks: int) -> None:
-    """Until so many others have ended their training."""
+    """Wait until so many other ranks have ended their training."""
     while len(list(path.glob("ended-*"))) < ranks:
         time.sleep(PAUSE_S)
 
 
-def part(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """The last rank parts from the others in its fourth step, and lives on until they have ended."""
-    agreement._PERIOD_NS = 0
+def part(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Let the last rank leave the others in its fourth step, and wait until they have ended."""
+    save_agreement._PERIOD_NS = 0
     if args["how"] == "is silent":
-        together._APART_S, together._own_patience_s = 0.5, lambda _: 0.0
+        rank_group._MAX_APART_S, rank_group._training_timeout_s = 0.5, lambda _: 0.0
     run, training = begun(args, rank)
     ended = Path(args["folder"]).parent
     if rank < world - 1:
-        tell(steps=trained(run, training, args["steps"]), closed_first=False)
+        report(steps=trained(run, training, args["steps"]), closed_first=False)
         run.close(most_s=5)
-        tell(closed=True, saved=run.saved_step)
+        report(closed=True, saved=run.saved_step)
         (ended / f"ended-{rank}").touch()
         return
     trained(run, training, 3)
     try:
         depart(run, args["how"])
     except MistakeError:
-        tell(closed=True)
+        report(closed=True)
     if args["how"] in ("loses its connections", "cannot meet"):
         trained(run, training, args["steps"])
     wait_for(ended, world - 1)
     run.close(most_s=5)
-    tell(saved=run.saved_step)
+    report(saved=run.saved_step)
 
 
 def depart(run: Run, how: str) -> None:
-    """As the test says."""
+    """Leave in the way that the test names."""
     if how == "raises":
         try:
             raise MistakeError
@@ -98,7 +97,7 @@ def depart(run: Run, how: str) -> None:
 
 
 def lose_connections() -> None:
-    """All of this process, as if the network had gone."""
+    """Shut down all connections of this process, as if the network were lost."""
     for path in Path("/proc/self/fd").iterdir():
         with suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as found:
             if found.family == socket.AF_INET:
@@ -106,15 +105,15 @@ def lose_connections() -> None:
 
 
 class Broken:
-    """A torch that raises in place of every meeting of this rank."""
+    """A torch.distributed that raises in each exchange of this rank."""
 
     ReduceOp = dist.ReduceOp
     destroy_process_group = staticmethod(dist.destroy_process_group)
     all_reduce = staticmethod(eval("lambda *_, **__: 1 / 0", {"__name__": "torch.distributed.broken"}))
 
 
-def late(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """The last rank comes to its end when the others have given it up."""
+def late(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Let the last rank reach its end after the others have stopped waiting for it."""
     run, training = begun(args, rank)
     trained(run, training, 4)
     ended = Path(args["folder"]).parent
@@ -122,30 +121,30 @@ def late(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
         wait_for(ended, world - 1)
     run.save()
     run.close(most_s=0.2)
-    tell(saved=run.saved_step)
+    report(saved=run.saved_step)
     (ended / f"ended-{rank}").touch()
     wait_for(ended, world)
 
 
-def no_thread(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """One rank cannot start the thread that would write the second save."""
+def no_thread(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Let one rank fail to start the thread for the second save."""
     run, training = begun(args, rank)
-    run._saver._ended = lambda outcome: tell(problem=outcome.problem)
-    tell(saved=run.saved_step)
+    run._writer._ended = lambda outcome: report(problem=outcome.problem)
+    report(saved=run.saved_step)
     if rank == args["rank"]:
         threading.stack_size(NO_STACK)
     saved_at(run, training, 4)
-    tell(saved=run.saved_step)
+    report(saved=run.saved_step)
     threading.stack_size(0)
     saved_at(run, training, 6)
-    tell(saved=run.saved_step)
+    report(saved=run.saved_step)
     run.close()
 
 
-def raises_last(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """The last rank raises after its last step, of which the others hear at their end."""
+def raises_last(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Let the last rank raise after its last step, which the others notice at their end."""
     run, training = begun(args, rank)
-    run._agreement._apart = 1000
+    run._agreement._steps_between = 1000
     training.step()
     run.step()
     run.save()
@@ -155,13 +154,13 @@ def raises_last(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
         except MistakeError:
             wait_for(Path(args["folder"]).parent, world - 1)
     run.close()
-    tell(saved=run.saved_step)
+    report(saved=run.saved_step)
     (Path(args["folder"]).parent / f"ended-{rank}").touch()
 
 
-def interrupted(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """A handler of the program's raises in the midst of our meeting on the last rank."""
-    agreement._PERIOD_NS = 0  # they meet at every step, however fast the machine
+def interrupted(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Let a signal handler of the program raise on the last rank, during our exchange."""
+    save_agreement._PERIOD_NS = 0  # the ranks exchange at each step, on machines of any speed
     run, training = begun(args, rank)
 
     def handler(number: int, frame: Any) -> None:
@@ -179,5 +178,5 @@ def interrupted(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
             time.sleep(PAUSE_S)
         except MistakeError:
             raised += 1
-    tell(raised=raised, steps=run._next)
+    report(raised=raised, steps=run._next)
     run.close()

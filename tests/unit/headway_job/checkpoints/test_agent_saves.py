@@ -1,4 +1,4 @@
-"""Ranks that an agent asks to save stand still at one step, and train on when they may, as if nothing had been."""
+"""Ranks of which an agent requests a save pause at the same step, and continue later as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 
 from nodeagent.wire.report import CheckpointReport
-from tests.unit.headway_job.checkpoints.conftest import Hatchery, Started
-from tests.unit.headway_job.checkpoints.node import Node, reached, told, until
+from tests.unit.headway_job.checkpoints.conftest import ForkServer, Started
+from tests.unit.headway_job.checkpoints.node import Node, reached, reported_names, until
 from tests.unit.headway_job.checkpoints.test_resume import checkpoints
 
 STEPS = 70
 BUSY = 8
-"""Steps after which the ranks wait until something has been asked."""
+"""Steps after which the ranks wait for a request."""
 
 
 class Job:
     """Runs of one program under the agent of one node."""
 
-    def __init__(self, hatchery: Hatchery, node: Node, folder: Path) -> None:
-        self._hatchery = hatchery
+    def __init__(self, fork_server: ForkServer, node: Node, folder: Path) -> None:
+        self._hatchery = fork_server
         self._node = node
         self.folder = folder
         self._begun: list[Started] = []
@@ -41,7 +41,7 @@ class Job:
         return started
 
     async def end(self) -> None:
-        """Nothing of it is left."""
+        """Kill all ranks that still run."""
         for started in self._begun:
             if not started.ended:
                 for pid in started.pids:
@@ -52,41 +52,41 @@ class Job:
 
 @pytest.fixture
 async def alone(tmp_path: Path) -> Node:
-    """Without an agent."""
+    """Return a node without an agent."""
     return Node(tmp_path)
 
 
 @pytest.fixture
 async def node(alone: Node) -> AsyncIterator[Node]:
-    """With one."""
+    """Return a node with an agent."""
     async with alone.agent_runs():
         yield alone
 
 
 @pytest.fixture
-async def job(hatchery: Hatchery, alone: Node, folder: Path) -> AsyncIterator[Job]:
-    """Its ranks report to whatever agent there is."""
-    job = Job(hatchery, alone, folder)
+async def job(fork_server: ForkServer, alone: Node, folder: Path) -> AsyncIterator[Job]:
+    """Return a job whose ranks report to the agent that is running."""
+    job = Job(fork_server, alone, folder)
     yield job
     await job.end()
 
 
 @pytest.mark.parametrize("world", [1, 2])
 async def test_all_stand_still_at_one_step_and_go_on_as_if_nothing_had_been(
-    node: Node, job: Job, hatchery: Hatchery, tmp_path: Path, world: int
+    node: Node, job: Job, fork_server: ForkServer, tmp_path: Path, world: int
 ) -> None:
     started = await job.begin(world)
 
     save = node.ask()
     answer = await node.answer(save)
     assert (answer.problem, answer.ranks, answer.world_size) == ("", tuple(range(world)), world)
-    await node.stands(started, answer.step)
+    await node.stays_paused(started, answer.step)
     assert [int(path.name.split("-")[1]) for path in checkpoints(job.folder)] == [answer.step]
     node.go_on(save)
 
     ended = await asyncio.to_thread(started.wait)
     assert ended.ends == [0] * world, ended.logs
-    whole = await asyncio.to_thread(hatchery.run, "train", world, folder=tmp_path / "whole", steps=STEPS)
+    whole = await asyncio.to_thread(fork_server.run, "train", world, folder=tmp_path / "whole", steps=STEPS)
     for rank in range(world):
         assert ended.losses(rank) == pytest.approx(whole.losses(rank), abs=1e-6)
 
@@ -116,7 +116,7 @@ async def test_ranks_that_hear_it_at_different_steps_stand_still_at_the_same(nod
     node.deaf.add(0)
 
     save = node.ask()
-    step = await node.comes_to_stand(started)
+    step = await node.paused_at(started)
     assert not node.heard.answers
     node.deaf.clear()
 
@@ -134,7 +134,7 @@ async def test_asked_again_while_it_stands_still_it_says_so_again(node: Node, jo
     second = node.ask("p1.2")
     assert replace(await node.answer(second), id=first) == answer
     node.go_on(first)
-    await node.stands(started, answer.step)
+    await node.stays_paused(started, answer.step)
     node.go_on(second)
 
     ended = await asyncio.to_thread(started.wait)
@@ -153,7 +153,7 @@ async def test_when_nobody_comes_they_train_on(node: Node, job: Job) -> None:
     assert (await node.answer(save, 2)).problem == "ranks have trained on since"
     ended = await asyncio.to_thread(started.wait)
     assert ended.ends == [0, 0]
-    assert "nobody stopped the job within 0.6 s" in ended.logs[0]
+    assert "the job was not stopped within 0.6 s" in ended.logs[0]
 
 
 async def test_without_an_agent_they_train_on(alone: Node, job: Job) -> None:
@@ -163,7 +163,7 @@ async def test_without_an_agent_they_train_on(alone: Node, job: Job) -> None:
         await node.answer(node.ask())
     ended = await asyncio.to_thread(started.wait)
     assert ended.ends == [0, 0]
-    assert "the node's agent is away" in ended.logs[0]
+    assert "the connection to the scheduler's agent on this node is lost" in ended.logs[0]
 
 
 async def test_an_agent_that_is_started_again_finds_them_standing(alone: Node, job: Job) -> None:
@@ -176,7 +176,7 @@ async def test_an_agent_that_is_started_again_finds_them_standing(alone: Node, j
         node.ask(save)
         assert await node.answer(save, 2) == before
         await until(lambda: node.heard.checkpoint.saving, "the controller knows")
-        await node.stands(started, before.step)
+        await node.stays_paused(started, before.step)
         node.go_on(save)
         assert (await asyncio.to_thread(started.wait)).ends == [0, 0]
 
@@ -203,7 +203,7 @@ async def test_sigterm_ends_them_as_always(node: Node, job: Job) -> None:
     assert ended.ends == [-signal.SIGTERM] * 2
 
     again = await job.begin()
-    assert (await asyncio.to_thread(again.wait)).told("start", 1) == answer.step
+    assert (await asyncio.to_thread(again.wait)).reported("start", 1) == answer.step
 
 
 @pytest.mark.parametrize("how", ["exits", "goes on"])
@@ -214,7 +214,7 @@ async def test_the_programs_own_handler_of_sigterm_is_called_and_decides(node: N
         os.kill(pid, signal.SIGTERM)
     ended = await asyncio.to_thread(started.wait)
 
-    assert [ended.told("handled", rank) for rank in (0, 1)] == [signal.SIGTERM] * 2
+    assert [ended.reported("handled", rank) for rank in (0, 1)] == [signal.SIGTERM] * 2
     last = {rank: max(ended.losses(rank)) + 1 for rank in (0, 1)}
     if how == "exits":
         assert "SystemExit" in ended.logs[0]
@@ -253,7 +253,7 @@ async def test_asked_in_its_last_step_the_run_ends(node: Node, job: Job) -> None
     assert "its training has ended" in answer.problem
     ended = await asyncio.to_thread(started.wait)
     assert ended.ends == [0, 0]
-    assert ended.told("saved") == BUSY
+    assert ended.reported("saved") == BUSY
 
 
 async def test_asked_after_its_training_it_has_no_checkpoint(node: Node, job: Job, folder: Path) -> None:
@@ -272,7 +272,7 @@ async def test_called_off_before_it_was_asked_nobody_stands_still(node: Node, jo
     assert (await node.answer("p1.1")).problem == "it was called off"
     ended = await asyncio.to_thread(started.wait)
     assert ended.ends == [0, 0]
-    assert "Standing still" not in ended.logs[0]
+    assert "The training pauses" not in ended.logs[0]
 
 
 async def test_not_saved_in_time_they_train_on_and_may_be_asked_again(node: Node, job: Job) -> None:
@@ -293,8 +293,8 @@ async def test_a_program_that_forks_in_the_midst_hears_all_the_same(node: Node, 
     started = await job.begin(forks=12)
     save = node.ask()
     answer = await node.answer(save)
-    await until(lambda: all("forked" in row for row in told(started)), "all forks, while it stands still")
-    await node.stands(started, answer.step)
+    await until(lambda: all("forked" in row for row in reported_names(started)), "all forks, while it stands still")
+    await node.stays_paused(started, answer.step)
     node.go_on(save)
     ended = await asyncio.to_thread(started.wait)
     assert ended.ends == [0, 0], ended.logs

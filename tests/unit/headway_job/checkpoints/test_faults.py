@@ -1,4 +1,4 @@
-"""Whatever happens to a save or to what was saved, the newest sound checkpoint is what a run goes on from."""
+"""Faults during a save or in the saved files: a run continues from the newest intact checkpoint."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.unit.headway_job.checkpoints.conftest import Ended, Hatchery
+from tests.unit.headway_job.checkpoints.conftest import Ended, ForkServer
 from tests.unit.headway_job.checkpoints.test_resume import KILLED, checkpoints
 
 
 @pytest.fixture
-def saved(hatchery: Hatchery, folder: Path) -> Path:
-    """Two checkpoints of two ranks, of steps 4 and 8."""
-    ended = hatchery.run("train", 2, folder=folder, steps=8, pause_s=0.02, options={"every_steps": 4})
+def saved(fork_server: ForkServer, folder: Path) -> Path:
+    """Return a folder with two checkpoints of two ranks, at steps 4 and 8."""
+    ended = fork_server.run("train", 2, folder=folder, steps=8, pause_s=0.02, options={"every_steps": 4})
     assert ended.ends == [0, 0], ended.logs
     return folder
 
 
 @pytest.mark.parametrize("third", [0, 1, 2])
 def test_killed_before_any_call_of_a_save_the_newest_whole_one_is_there(
-    hatchery: Hatchery, tmp_path: Path, third: int
+    fork_server: ForkServer, tmp_path: Path, third: int
 ) -> None:
-    calls = hatchery.run("cut_off", folder=tmp_path / "whole", nth=0).told("calls")
+    calls = fork_server.run("cut_off", folder=tmp_path / "whole", nth=0).reported("calls")
     assert calls > 15  # two saves: folders, files, syncs, renames
 
     starts = []
     for nth in range(1 + third, calls + 1, 3):
         folder = tmp_path / f"cut-{nth}"
-        cut = hatchery.run("cut_off", folder=folder, nth=nth)
-        found = hatchery.run("train", folder=folder, steps=8, options={"every_steps": 8})
+        cut = fork_server.run("cut_off", folder=folder, nth=nth)
+        found = fork_server.run("train", folder=folder, steps=8, options={"every_steps": 8})
 
         assert cut.ends == [KILLED]
         assert found.ends == [0], found.logs
         assert "not restored" not in found.logs[0]
-        starts.append(found.told("start"))
+        starts.append(found.reported("start"))
         left = [path.name for path in folder.iterdir()]
         assert len(left) <= 3  # what was cut off is swept by the next save
         assert all((folder / name / "manifest.json").exists() for name in left)
@@ -51,15 +51,17 @@ def test_killed_before_any_call_of_a_save_the_newest_whole_one_is_there(
 
 
 @pytest.mark.parametrize("nth", [1, 4, 6])
-def test_a_rank_killed_while_all_save_leaves_the_checkpoint_before(hatchery: Hatchery, folder: Path, nth: int) -> None:
-    cut = hatchery.run("cut_off", 2, folder=folder, nth=nth)
+def test_a_rank_killed_while_all_save_leaves_the_checkpoint_before(
+    fork_server: ForkServer, folder: Path, nth: int
+) -> None:
+    cut = fork_server.run("cut_off", 2, folder=folder, nth=nth)
 
-    found = hatchery.run("restored", 2, folder=folder)
+    found = fork_server.run("restored", 2, folder=folder)
 
     assert cut.ends[1] == KILLED
     assert cut.ends[0] == 1  # as its next collective fails, or the one of the save before
-    assert "Checkpoint of step 5 is not complete" in cut.logs[0]
-    assert found.told("start", 0) == found.told("start", 1) == 3
+    assert "The checkpoint of step 5 is not complete" in cut.logs[0]
+    assert found.reported("start", 0) == found.reported("start", 1) == 3
 
 
 def halve(path: Path) -> None:
@@ -91,15 +93,15 @@ def relink(path: Path) -> None:
     ids=lambda given: given if isinstance(given, str) else given.__name__,
 )
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(
-    hatchery: Hatchery, saved: Path, name: str, harm: Callable[[Path], None], told: str
+    fork_server: ForkServer, saved: Path, name: str, harm: Callable[[Path], None], told: str
 ) -> None:
     newest = checkpoints(saved)[-1]
     harm(newest / name)
 
-    found = hatchery.run("restored", 2, folder=saved)
+    found = fork_server.run("restored", 2, folder=saved)
 
     assert found.ends == [0, 0], found.logs
-    assert found.told("start", 0) == found.told("start", 1) == 4
+    assert found.reported("start", 0) == found.reported("start", 1) == 4
     assert told in found.logs[0] + found.logs[1]
     assert (saved / f"damaged-{newest.name}").exists()
 
@@ -109,14 +111,14 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 def other(path: Path) -> None:
-    """What a version of torch may have written that this one does not know: its digest is the manifest's."""
+    """Replace a file by one that this version of torch cannot load, with a matching digest in the manifest."""
     data = io.BytesIO()
     torch.save({"own": {}, "rng": {}, "shared": {"model": Path}}, data)
     seal(path, data.getvalue())
 
 
 def seal(path: Path, data: bytes) -> None:
-    """Another file's content, as the manifest then says."""
+    """Replace the content of a file, and change its digest in the manifest accordingly."""
     path.write_bytes(data)
     manifest = path.parent / "manifest.json"
     row = json.loads(manifest.read_text())
@@ -125,37 +127,39 @@ def seal(path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [b"no zip file", b""], ids=["text", "empty"])
-def test_what_torch_would_not_have_written_is_not_given_to_it(hatchery: Hatchery, saved: Path, data: bytes) -> None:
+def test_what_torch_would_not_have_written_is_not_given_to_it(
+    fork_server: ForkServer, saved: Path, data: bytes
+) -> None:
     seal(checkpoints(saved)[-1] / "rank-1.pt", data)
     before = everything(saved)
 
-    found = hatchery.run("restored", 2, folder=saved)
+    found = fork_server.run("restored", 2, folder=saved)
 
     assert found.ends == [1, 1]
-    assert "cannot be loaded (ValueError: it is no zip file, as torch.save writes them)" in found.logs[1]
+    assert "cannot be loaded (ValueError: it is not a zip file as torch.save writes them)" in found.logs[1]
     assert "cannot be loaded on another rank, whose log says why" in found.logs[0]
     assert everything(saved) == before
 
 
-def test_a_whole_checkpoint_that_torch_cannot_load_is_refused_and_stays(hatchery: Hatchery, saved: Path) -> None:
+def test_a_whole_checkpoint_that_torch_cannot_load_is_refused_and_stays(fork_server: ForkServer, saved: Path) -> None:
     other(checkpoints(saved)[-1] / "rank-0.pt")
     before = everything(saved)
 
-    found = hatchery.run("restored", 2, folder=saved)
+    found = fork_server.run("restored", 2, folder=saved)
 
     assert found.ends == [1, 1]
     for log in found.logs:
-        assert "is whole, as its SHA-256 tells, and cannot be loaded (UnpicklingError" in log
-        assert "Nothing is begun anew, and nothing was changed. It was saved with torch" in log
+        assert "is intact (its SHA-256 is right), but cannot be loaded (UnpicklingError" in log
+        assert "The run does not begin at step 0, and nothing was changed. The checkpoint was saved with torch" in log
     assert everything(saved) == before
 
 
 @pytest.mark.parametrize("error", ["MemoryError", "RuntimeError", "EIO", "EMFILE", "ENOSPC"])
 @pytest.mark.parametrize("when", ["checked", "loaded"])
-def test_what_a_process_lacks_is_no_damage(hatchery: Hatchery, saved: Path, error: str, when: str) -> None:
+def test_what_a_process_lacks_is_no_damage(fork_server: ForkServer, saved: Path, error: str, when: str) -> None:
     before = everything(saved)
 
-    found = hatchery.run("lacking", 2, folder=saved, error=error, when=when)
+    found = fork_server.run("lacking", 2, folder=saved, error=error, when=when)
 
     assert found.ends == [1, 1]
     assert (
@@ -164,7 +168,7 @@ def test_what_a_process_lacks_is_no_damage(hatchery: Hatchery, saved: Path, erro
     )
     assert "whose log says why" in found.logs[0]
     assert everything(saved) == before
-    assert hatchery.run("restored", 2, folder=saved).told("start", 1) == 8
+    assert fork_server.run("restored", 2, folder=saved).reported("start", 1) == 8
 
 
 @pytest.mark.parametrize(
@@ -178,27 +182,27 @@ def test_what_a_process_lacks_is_no_damage(hatchery: Hatchery, saved: Path, erro
     ids=["newer", "newer in all", "none", "field"],
 )
 def test_a_manifest_of_another_version_is_refused_and_stays(
-    hatchery: Hatchery, saved: Path, change: dict[str, object], told: str
+    fork_server: ForkServer, saved: Path, change: dict[str, object], told: str
 ) -> None:
     manifest = checkpoints(saved)[-1] / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
     before = everything(saved)
 
-    found = hatchery.run("restored", 2, folder=saved)
+    found = fork_server.run("restored", 2, folder=saved)
 
     assert found.ends == [1, 1]
     for log in found.logs:
         assert told in log
-        assert "It may be sound, so nothing is begun anew, and nothing was changed" in log
+        assert "It may be intact, so the run does not begin at step 0, and nothing was changed" in log
     assert everything(saved) == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user, which only root can")
-def test_a_file_of_another_user_is_refused_and_stays(hatchery: Hatchery, saved: Path) -> None:
+def test_a_file_of_another_user_is_refused_and_stays(fork_server: ForkServer, saved: Path) -> None:
     os.chown(checkpoints(saved)[-1] / "rank-0.pt", 65534, 65534)
     before = everything(saved)
 
-    found = hatchery.run("restored", 2, folder=saved)
+    found = fork_server.run("restored", 2, folder=saved)
 
     assert found.ends == [1, 1]
     assert "rank-0.pt belongs to another user" in found.logs[0]
@@ -206,41 +210,44 @@ def test_a_file_of_another_user_is_refused_and_stays(hatchery: Hatchery, saved: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user, which only root can")
-def test_a_checkpoint_of_another_user_is_refused_and_not_passed_over(hatchery: Hatchery, saved: Path) -> None:
+def test_a_checkpoint_of_another_user_is_refused_and_not_passed_over(fork_server: ForkServer, saved: Path) -> None:
     newest = checkpoints(saved)[-1]
     os.chown(newest, 65534, 65534)
     before = everything(saved)
 
-    found = hatchery.run("restored", 2, folder=saved)
+    found = fork_server.run("restored", 2, folder=saved)
 
     assert found.ends == [1, 1]
     assert f"{newest.name} belongs to another user" in found.logs[0]
-    assert "Nothing is begun anew" in found.logs[1]
+    assert "the run does not begin at step 0" in found.logs[1]
     assert everything(saved) == before
 
 
-def test_a_job_that_was_started_again_and_finds_nothing_says_so(hatchery: Hatchery, folder: Path) -> None:
-    found = hatchery.run("restarted", folder=folder)
+def test_a_job_that_was_started_again_and_finds_nothing_says_so(fork_server: ForkServer, folder: Path) -> None:
+    found = fork_server.run("restarted", folder=folder)
 
     assert found.ends == [0], found.logs
-    assert f"The job was started again, and {folder} has no checkpoint: the run begins at step 0." in found.logs[0]
+    assert (
+        f"Slurm has started this job again, but there is no checkpoint in {folder}: the run begins at step 0."
+        in found.logs[0]
+    )
 
 
 @pytest.mark.parametrize(("local", "checks"), [([0, 1], 0), ([0, 0], 1)], ids=["one node", "two nodes"])
 def test_a_node_checks_the_file_of_all_ranks_once(
-    hatchery: Hatchery, saved: Path, local: list[int], checks: int
+    fork_server: ForkServer, saved: Path, local: list[int], checks: int
 ) -> None:
-    found = hatchery.run("counted", 2, folder=saved, local=local)
+    found = fork_server.run("counted", 2, folder=saved, local=local)
 
-    assert found.told("start", 1) == 8
-    assert found.told("opened", 0).count("rank-0.pt") == 2  # checked, then loaded
-    assert found.told("opened", 1).count("rank-0.pt") == 1 + checks
-    assert found.told("opened", 1).count("rank-1.pt") == 2
+    assert found.reported("start", 1) == 8
+    assert found.reported("opened", 0).count("rank-0.pt") == 2  # checked, then loaded
+    assert found.reported("opened", 1).count("rank-0.pt") == 1 + checks
+    assert found.reported("opened", 1).count("rank-1.pt") == 2
 
 
 @pytest.mark.parametrize("there", ["nothing", "its own files"])
 def test_a_node_without_the_shared_folder_is_refused_and_nothing_is_set_aside(
-    hatchery: Hatchery, tmp_path: Path, saved: Path, there: str
+    fork_server: ForkServer, tmp_path: Path, saved: Path, there: str
 ) -> None:
     own = tmp_path / "own"
     if there == "its own files":
@@ -249,77 +256,77 @@ def test_a_node_without_the_shared_folder_is_refused_and_nothing_is_set_aside(
             (own / path.name / "rank-1.pt").write_bytes((path / "rank-1.pt").read_bytes())
     before = checkpoints(saved)
 
-    found = hatchery.run("restored", 2, folder=saved, others_folder=own)
+    found = fork_server.run("restored", 2, folder=saved, others_folder=own)
 
     assert found.ends == [1, 1]
     for log in found.logs:
-        assert "is seen by rank 0 and not by all ranks: the folder must be seen by all nodes" in log
-    assert f"not by rank 1, whose {own} has none of that name" in found.logs[1]
+        assert "is visible to rank 0, but not to all ranks. All nodes must see the same folder" in log
+    assert f"not to rank 1: its folder {own} has none of that name" in found.logs[1]
     assert checkpoints(saved) == before
     assert [path.name for path in saved.iterdir() if path.name.startswith("damaged-")] == []
-    assert hatchery.run("restored", 2, folder=saved).told("start", 1) == 8
+    assert fork_server.run("restored", 2, folder=saved).reported("start", 1) == 8
 
 
-def test_a_writing_that_is_ended_from_within_is_told(hatchery: Hatchery, folder: Path) -> None:
-    ended = hatchery.run("exits", folder=folder)
+def test_a_writing_that_is_ended_from_within_is_told(fork_server: ForkServer, folder: Path) -> None:
+    ended = fork_server.run("exits", folder=folder)
 
     assert ended.ends == [0], ended.logs
-    assert ended.told("problem") == "the writing was ended by SystemExit"
-    assert ended.told("saved") is None
+    assert ended.reported("problem") == "the writing was ended by SystemExit"
+    assert ended.reported("saved") is None
 
 
-def test_what_rank_0_does_not_see_is_no_checkpoint(hatchery: Hatchery, folder: Path) -> None:
-    ended = hatchery.run("apart", 2, folder=folder)
+def test_what_rank_0_does_not_see_is_no_checkpoint(fork_server: ForkServer, folder: Path) -> None:
+    ended = fork_server.run("apart", 2, folder=folder)
 
     assert ended.ends == [0, 0], ended.logs
-    assert "rank 1's file is not seen by rank 0: not a shared folder?" in ended.told("problem", 0)
-    assert "rank 0 does not see all ranks' files: not a shared folder?" in ended.told("problem", 1)
+    assert "rank 0 does not see the file of rank 1: not a shared folder?" in ended.reported("problem", 0)
+    assert "rank 0 does not see all ranks' files: not a shared folder?" in ended.reported("problem", 1)
     for rank in (0, 1):
-        assert ended.told("saved", rank) is None
-        assert ended.told("left", rank) == []
+        assert ended.reported("saved", rank) is None
+        assert ended.reported("left", rank) == []
 
 
-def test_a_link_in_place_of_a_checkpoint_is_not_followed(hatchery: Hatchery, saved: Path) -> None:
+def test_a_link_in_place_of_a_checkpoint_is_not_followed(fork_server: ForkServer, saved: Path) -> None:
     newest = checkpoints(saved)[-1]
     newest.rename(saved.parent / "elsewhere")
     newest.symlink_to(saved.parent / "elsewhere")
 
-    assert hatchery.run("restored", 2, folder=saved).told("start") == 4
+    assert fork_server.run("restored", 2, folder=saved).reported("start") == 4
     assert (saved.parent / "elsewhere" / "manifest.json").exists()
 
 
-def test_a_link_in_place_of_the_folder_is_refused(hatchery: Hatchery, folder: Path) -> None:
+def test_a_link_in_place_of_the_folder_is_refused(fork_server: ForkServer, folder: Path) -> None:
     (folder.parent / "elsewhere").mkdir()
     folder.symlink_to(folder.parent / "elsewhere")
 
-    found = hatchery.run("restored", folder=folder)
+    found = fork_server.run("restored", folder=folder)
 
     assert found.ends == [1]
-    assert "is a link or no folder. Give the folder itself." in found.logs[0]
+    assert "is a link, or not a folder. Give headway_job.checkpoint the folder itself." in found.logs[0]
     assert not list((folder.parent / "elsewhere").iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user, which only root can")
-def test_a_folder_of_another_user_is_refused(hatchery: Hatchery, folder: Path) -> None:
+def test_a_folder_of_another_user_is_refused(fork_server: ForkServer, folder: Path) -> None:
     folder.mkdir()
     os.chown(folder, 65534, 65534)
 
-    found = hatchery.run("restored", folder=folder)
+    found = fork_server.run("restored", folder=folder)
 
     assert found.ends == [1]
     assert "belongs to another user" in found.logs[0]
 
 
-def test_where_none_is_sound_the_run_begins_anew_and_its_saves_count(hatchery: Hatchery, saved: Path) -> None:
+def test_where_none_is_sound_the_run_begins_anew_and_its_saves_count(fork_server: ForkServer, saved: Path) -> None:
     for path in checkpoints(saved):
         flip(path / "rank-0.pt")
 
-    anew = hatchery.run("train", 2, folder=saved, steps=3, options={"every_steps": 3})
-    again = hatchery.run("restored", 2, folder=saved)
+    anew = fork_server.run("train", 2, folder=saved, steps=3, options={"every_steps": 3})
+    again = fork_server.run("restored", 2, folder=saved)
 
-    assert anew.told("start") == 0
+    assert anew.reported("start") == 0
     assert "None of the 2 checkpoints" in anew.logs[0]
-    assert again.told("start") == 3
+    assert again.reported("start") == 3
 
 
 @pytest.fixture
@@ -335,18 +342,18 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(disk)], check=True, timeout=60)
 
 
-def test_a_full_disk_costs_a_checkpoint_and_nothing_else(hatchery: Hatchery, small_disk: Path) -> None:
-    ended = hatchery.run("full_disk", folder=small_disk / "run")
+def test_a_full_disk_costs_a_checkpoint_and_nothing_else(fork_server: ForkServer, small_disk: Path) -> None:
+    ended = fork_server.run("full_disk", folder=small_disk / "run")
 
     assert ended.ends == [0], ended.logs
-    assert ended.told("on_full_disk") == 2
-    assert ended.told("folders") == ["filler", "step-000000002-0001"]
+    assert ended.reported("on_full_disk") == 2
+    assert ended.reported("folders") == ["filler", "step-000000002-0001"]
     assert "No space left on device" in ended.logs[0]
-    assert ended.told("afterwards") == 6
+    assert ended.reported("afterwards") == 6
 
 
-def test_a_rank_that_cannot_write_costs_all_ranks_the_checkpoint(hatchery: Hatchery, folder: Path) -> None:
-    ended = hatchery.run("one_cannot_write", 2, folder=folder)
+def test_a_rank_that_cannot_write_costs_all_ranks_the_checkpoint(fork_server: ForkServer, folder: Path) -> None:
+    ended = fork_server.run("one_cannot_write", 2, folder=folder)
 
     assert ended.ends == [0, 0], ended.logs
     for rank in (0, 1):
@@ -360,15 +367,17 @@ def refused(ended: Ended) -> str:
     return ended.logs[0]
 
 
-def test_what_cannot_be_saved_is_refused_at_once(hatchery: Hatchery, folder: Path) -> None:
+def test_what_cannot_be_saved_is_refused_at_once(fork_server: ForkServer, folder: Path) -> None:
     assert "cannot be read back without executing code" in refused(
-        hatchery.run("with_extra", folder=folder, extra="code")
+        fork_server.run("with_extra", folder=folder, extra="code")
     )
-    assert "has no state_dict and load_state_dict" in refused(hatchery.run("with_extra", folder=folder, extra="none"))
-    assert "need the package fsspec" in refused(hatchery.run("with_extra", folder="nowhere://at/all", extra="fine"))
+    assert "has no state_dict and load_state_dict" in refused(
+        fork_server.run("with_extra", folder=folder, extra="none")
+    )
+    assert "need the package fsspec" in refused(fork_server.run("with_extra", folder="nowhere://at/all", extra="fine"))
     assert not folder.exists()
 
 
-def test_a_model_that_the_checkpoint_does_not_fit_is_refused(hatchery: Hatchery, saved: Path) -> None:
-    assert "The checkpoint does not fit model" in refused(hatchery.run("with_extra", folder=saved, extra="wider"))
+def test_a_model_that_the_checkpoint_does_not_fit_is_refused(fork_server: ForkServer, saved: Path) -> None:
+    assert "The checkpoint does not fit model" in refused(fork_server.run("with_extra", folder=saved, extra="wider"))
     assert len(checkpoints(saved)) == 2

@@ -1,4 +1,4 @@
-"""What checkpoints use of torch is in 2.0; what is not is looked for, and its absence told."""
+"""Checkpoints use only names that torch 2.0 has. Newer names are optional: without them, the user gets a message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.headway_job.checkpoints.conftest import JOBSIDE, Hatchery
+from tests.unit.headway_job.checkpoints.conftest import JOBSIDE, ForkServer
 
 IN_2_0 = {
     *(
@@ -29,15 +29,15 @@ IN_2_0 = {
     *("device", "distributed.destroy_process_group", "distributed.group.WORLD"),
     *("distributed.get_world_size", "distributed.all_reduce", "distributed.all_gather", "distributed.ReduceOp"),
 }
-"""Names that torch had before 2.0. Add one when it is sure that it had."""
+"""Names that torch 2.0 has. Add a name only after you have checked that."""
 LATER = {"torch.distributed.checkpoint.state_dict"}
-"""FSDP1 alone, under a try."""
+"""Imported for FSDP1 only, in a try statement."""
 PACKAGE = JOBSIDE / "headway_job"
 WRITES_CHECKPOINTS = sorted(str(path.relative_to(PACKAGE)) for path in (PACKAGE / "checkpoints").rglob("*.py"))
 
 
 def used(path: Path) -> set[str]:
-    """Dotted names of torch's, each as far as it goes."""
+    """Return the dotted names of torch in a file, each as long as possible."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(), feature_version=(3, 8))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
@@ -67,8 +67,8 @@ def test_what_is_later_than_2_0_is_found_where_it_is_used() -> None:
     assert used(PACKAGE / "checkpoints" / "state" / "dtensor.py") >= LATER
 
 
-def test_a_torch_without_it_refuses_fsdp1_and_says_why(hatchery: Hatchery, tmp_path: Path) -> None:
-    ended = hatchery.run("state.sharded.older_torch", 2, folder=tmp_path / "checkpoints")
+def test_a_torch_without_it_refuses_fsdp1_and_says_why(fork_server: ForkServer, tmp_path: Path) -> None:
+    ended = fork_server.run("state.sharded.older_torch", 2, folder=tmp_path / "checkpoints")
 
     assert ended.ends == [1, 1]
     assert "FullyShardedDataParallel can be saved with torch 2.2 or later" in ended.logs[0]

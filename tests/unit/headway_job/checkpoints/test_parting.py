@@ -1,4 +1,4 @@
-"""Where one rank cannot go on the others do, and nobody waits for it for ever."""
+"""A rank that cannot continue stops no other rank, and no process waits for it forever."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.headway_job.checkpoints.conftest import JOBSIDE, ROOT, Hatchery
+from tests.unit.headway_job.checkpoints.conftest import JOBSIDE, ROOT, ForkServer
 from tests.unit.headway_job.checkpoints.test_resume import KILLED, checkpoints
 
 STEPS = 40
@@ -19,42 +19,48 @@ WAYS = ["raises", "ends", "is killed", "loses its connections", "cannot meet", "
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_rank_that_parts_stops_nobody_and_what_was_saved_stays(hatchery: Hatchery, folder: Path, how: str) -> None:
-    ended = hatchery.run("parting.part", 3, folder=folder, how=how, steps=STEPS)
+def test_a_rank_that_parts_stops_nobody_and_what_was_saved_stays(
+    fork_server: ForkServer, folder: Path, how: str
+) -> None:
+    ended = fork_server.run("parting.part", 3, folder=folder, how=how, steps=STEPS)
 
     assert (
         ended.ends[2] == (KILLED if how == "is killed" else 0) or how == "loses its connections"
     )  # by its own barrier
     for rank in (0, 1):
-        assert ended.told("steps", rank) == STEPS, ended.logs[rank]
-        assert ended.told("closed", rank)
+        assert ended.reported("steps", rank) == STEPS, ended.logs[rank]
+        assert ended.reported("closed", rank)
         assert "this run saves no more checkpoints" in ended.logs[rank]
-        assert ended.told("saved", rank) >= 2
+        assert ended.reported("saved", rank) >= 2
     newest = int(checkpoints(folder)[-1].name.split("-")[1])
-    assert newest >= max(ended.told("saved", rank) for rank in (0, 1))
-    assert hatchery.run("restored", 2, folder=folder).told("start") == newest < STEPS
+    assert newest >= max(ended.reported("saved", rank) for rank in (0, 1))
+    assert fork_server.run("restored", 2, folder=folder).reported("start") == newest < STEPS
 
 
-def test_a_rank_that_is_late_at_the_end_is_not_waited_for_for_ever(hatchery: Hatchery, folder: Path) -> None:
-    ended = hatchery.run("parting.late", 2, folder=folder)
+def test_a_rank_that_is_late_at_the_end_is_not_waited_for_for_ever(fork_server: ForkServer, folder: Path) -> None:
+    ended = fork_server.run("parting.late", 2, folder=folder)
 
     assert ended.ends == [0, 0], ended.logs
-    assert "the other ranks have not come within" in ended.logs[0]
+    assert "the other ranks did not reach this point within" in ended.logs[0]
     assert "this run saves no more checkpoints" in ended.logs[1]
-    assert ended.told("saved", 0) == ended.told("saved", 1) >= 2
+    assert ended.reported("saved", 0) == ended.reported("saved", 1) >= 2
 
 
-def test_a_rank_that_raises_after_the_last_step_is_not_waited_for_at_the_end(hatchery: Hatchery, folder: Path) -> None:
-    ended = hatchery.run("parting.raises_last", 2, folder=folder)
+def test_a_rank_that_raises_after_the_last_step_is_not_waited_for_at_the_end(
+    fork_server: ForkServer, folder: Path
+) -> None:
+    ended = fork_server.run("parting.raises_last", 2, folder=folder)
 
     assert ended.ends == [0, 0], ended.logs
     assert "this run saves no more checkpoints: another rank has ended" in ended.logs[0]
-    assert [ended.told("saved", rank) for rank in (0, 1)] == [2, 2]
+    assert [ended.reported("saved", rank) for rank in (0, 1)] == [2, 2]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_thread_that_cannot_be_started_costs_all_ranks_that_save(hatchery: Hatchery, folder: Path, rank: int) -> None:
-    ended = hatchery.run("parting.no_thread", 2, folder=folder, rank=rank)
+def test_a_thread_that_cannot_be_started_costs_all_ranks_that_save(
+    fork_server: ForkServer, folder: Path, rank: int
+) -> None:
+    ended = fork_server.run("parting.no_thread", 2, folder=folder, rank=rank)
 
     assert ended.ends == [0, 0], ended.logs
     for each in (0, 1):
@@ -64,19 +70,19 @@ def test_a_thread_that_cannot_be_started_costs_all_ranks_that_save(hatchery: Hat
     assert problems[1 - rank] == [f"rank {rank} could not write", ""]
 
 
-def test_what_a_handler_raises_in_the_midst_of_ours_is_the_programs(hatchery: Hatchery, folder: Path) -> None:
-    ended = hatchery.run("parting.interrupted", 2, folder=folder)
+def test_what_a_handler_raises_in_the_midst_of_ours_is_the_programs(fork_server: ForkServer, folder: Path) -> None:
+    ended = fork_server.run("parting.interrupted", 2, folder=folder)
 
     assert ended.ends == [0, 0], ended.logs
-    assert [ended.told("raised", rank) for rank in (0, 1)] == [0, 1]
-    assert [ended.told("steps", rank) for rank in (0, 1)] == [24, 24]
+    assert [ended.reported("raised", rank) for rank in (0, 1)] == [0, 1]
+    assert [ended.reported("steps", rank) for rank in (0, 1)] == [24, 24]
     assert "MistakeError was raised" in ended.logs[1]
-    assert "another rank has ended, or cannot save any more" in ended.logs[0]
+    assert "another rank has ended, or can save no more" in ended.logs[0]
 
 
 @pytest.fixture
 def pair(tmp_path: Path, folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    """Two ranks, to be filled in by the test: none is left of them."""
+    """Return a list for two processes that the test starts, and kill them in the end."""
     found: list[subprocess.Popen[str]] = []
     yield found
     for process in found:
@@ -110,6 +116,6 @@ def test_nothing_unanswered_holds_the_end_of_a_process(
 
     assert pair[0].returncode == (0 if how == "ends" else 1), log  # and not by the alarm that ends one that hangs
     assert ("a mistake of the script's" in log) == (how != "ends")
-    assert ("it is given up" in log) == (how == "writes")
+    assert ("will not be complete" in log) == (how == "writes")
     assert pair[1].poll() is None
     assert [int(path.name.split("-")[1]) for path in checkpoints(folder)] == [2]

@@ -1,4 +1,4 @@
-"""One rank's part in standing still: what it is asked, in whatever order, and what it answers."""
+"""The pauses of one rank: requests in any order, and their answers."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from headway_job.checkpoints import pause as standing
-from headway_job.checkpoints.pause import Outcome, Standing
-from headway_job.hook.save_requests import ENDED, NOT_REGISTERED, Orders, key_of
+from headway_job.checkpoints import pause as pause_module
+from headway_job.checkpoints.pause import PauseControl, SaveOutcome
+from headway_job.hook.save_requests import ENDED, NOT_REGISTERED, SaveRequests, request_key
 
 STEP = 40
 
 
 class Rank:
-    """A run of one rank, whose saves end as the test says."""
+    """A run of one rank, whose saves end as the test wants."""
 
     def __init__(self) -> None:
-        self.orders = Orders()
-        self.orders.line_is(up=True)
+        self.requests = SaveRequests()
+        self.requests.set_connected(connected=True)
         self.asked = 0
-        self.run = Standing(self.orders, 1, 2, self._ask)
+        self.run = PauseControl(self.requests, 1, 2, self._ask)
 
     def _ask(self) -> None:
         self.asked += 1
 
     def answer(self) -> tuple[Any, ...] | None:
-        """As it is told to the agent."""
-        found = self.orders.answer()
+        """Return the answer that the agent would get."""
+        found = self.requests.answer()
         if found is None:
             return None
-        assert self.orders.current is not None
-        self.orders.current.answered = True
+        assert self.requests.current is not None
+        self.requests.current.answered = True
         return found["id"], found["complete"], found["problem"]
 
     def save(self, terms: tuple[int, int] | None = None, problem: str = "") -> None:
-        """On the terms that the ranks agree on; this one's own where nothing is said."""
-        self.run.begun(STEP, *(terms or self.run.terms()))
-        self.run.ended(Outcome(STEP, problem))
+        """Save on the terms that the ranks agree on; by default on those of this rank."""
+        self.run.save_began(STEP, *(terms or self.run.terms()))
+        self.run.save_ended(SaveOutcome(STEP, problem))
 
-    def stands(self, act: Callable[[], Any]) -> float:
-        """Seconds that it stands still when that happens once it does, in another thread."""
+    def pauses(self, act: Callable[[], Any]) -> float:
+        """Call `act` in another thread once the rank pauses; return the length of the pause in seconds."""
         begun = threading.Event()
-        self.orders.tend = begun.set
+        self.requests.keep_client_running = begun.set
         other = threading.Thread(target=lambda: begun.wait(60.0) and act())
         begun_s = time.monotonic()
         other.start()
-        self.run.stand_still()
+        self.run.pause_training()
         other.join()
         return time.monotonic() - begun_s
 
@@ -62,163 +62,165 @@ def rank() -> Rank:
 
 
 def test_asked_again_while_it_stands_the_time_runs_anew(rank: Rank) -> None:
-    rank.orders.hear_save("p1.1", 30.0)
+    rank.requests.receive_save("p1.1", 30.0)
     rank.save()
-    stand = rank.run._stand
-    assert stand is not None
-    stand.begun_ns -= 20_000_000_000
+    pause = rank.run._pause
+    assert pause is not None
+    pause.begun_ns -= 20_000_000_000
 
-    rank.orders.hear_save("p1.2", 30.0)
+    rank.requests.receive_save("p1.2", 30.0)
 
-    assert stand.still_ns >= 50_000_000_000
-    assert rank.run._why_go_on(stand, []) == ""
+    assert pause.length_ns >= 50_000_000_000
+    assert rank.run._resume_reason(pause, []) == ""
 
 
 def test_asked_and_saved(rank: Rank) -> None:
     assert (rank.run.wanted, rank.run.terms(), rank.answer()) == (False, (0, 0), None)
-    rank.orders.hear_save("p1.1", 30.0)
-    assert (rank.run.wanted, rank.run.terms(), rank.asked) == (True, (30_000, key_of("p1.1")), 1)
-    rank.run.begun(STEP, *rank.run.terms())
+    rank.requests.receive_save("p1.1", 30.0)
+    assert (rank.run.wanted, rank.run.terms(), rank.asked) == (True, (30_000, request_key("p1.1")), 1)
+    rank.run.save_began(STEP, *rank.run.terms())
     assert (rank.run.wanted, rank.answer()) == (False, None)
-    rank.run.ended(Outcome(STEP, ""))
+    rank.run.save_ended(SaveOutcome(STEP, ""))
     assert rank.answer() == ("p1.1", True, "")
     assert rank.answer() is None
-    rank.orders.hear_save("p1.1", 30.0)
+    rank.requests.receive_save("p1.1", 30.0)
     assert rank.answer() == ("p1.1", True, "")
-    rank.stands(lambda: rank.orders.hear_go_on("p1.1"))
-    assert rank.orders.current is None
-    assert rank.orders.state() == {
+    rank.pauses(lambda: rank.requests.receive_go_on("p1.1"))
+    assert rank.requests.current is None
+    assert rank.requests.state() == {
         "rank": 1, "world_size": 2, "start": 20, "saved": STEP, "saving": False, "open": True,
     }  # fmt: skip
 
 
 def test_a_save_on_no_terms_is_no_reason_to_stand_still(rank: Rank) -> None:
     rank.save((0, 0))
-    rank.run.stand_still()
-    rank.orders.hear_save("p1.1", 30.0)
+    rank.run.pause_training()
+    rank.requests.receive_save("p1.1", 30.0)
     rank.save((0, 0))  # agreed on before this rank had heard
-    rank.run.stand_still()
+    rank.run.pause_training()
     assert rank.run.wanted
     assert rank.answer() is None
 
 
 def test_a_rank_that_has_heard_nothing_stands_with_the_others_and_answers_when_it_hears(rank: Rank) -> None:
-    rank.save((30_000, key_of("p1.1")))
+    rank.save((30_000, request_key("p1.1")))
     assert rank.answer() is None
-    rank.orders.hear_save("p1.1", 30.0)
+    rank.requests.receive_save("p1.1", 30.0)
     assert (rank.asked, rank.run.wanted, rank.answer()) == (0, False, ("p1.1", True, ""))
-    rank.stands(lambda: rank.orders.hear_go_on("p1.1"))
+    rank.pauses(lambda: rank.requests.receive_go_on("p1.1"))
 
 
 def test_a_rank_that_never_hears_goes_on_when_that_order_is_called_off(rank: Rank) -> None:
-    rank.save((30_000, key_of("p1.1")))
-    rank.stands(lambda: [rank.orders.hear_go_on("p0.1"), rank.orders.hear_go_on("p1.1")])
+    rank.save((30_000, request_key("p1.1")))
+    rank.pauses(lambda: [rank.requests.receive_go_on("p0.1"), rank.requests.receive_go_on("p1.1")])
 
 
 def test_called_off_before_the_save_has_begun_nobody_stands(rank: Rank) -> None:
-    rank.orders.hear_save("p1.1", 30.0)
+    rank.requests.receive_save("p1.1", 30.0)
     terms = rank.run.terms()
-    rank.orders.hear_go_on("p1.1")
+    rank.requests.receive_go_on("p1.1")
     assert not rank.run.wanted
     rank.save(terms)
-    rank.run.stand_still()
-    rank.orders.hear_save("p1.1", 30.0)  # and the one that was overtaken is not obeyed
+    rank.run.pause_training()
+    rank.requests.receive_save("p1.1", 30.0)  # and the one that was overtaken is not obeyed
     assert not rank.run.wanted
 
 
 def test_the_newest_order_is_in_force(rank: Rank) -> None:
-    rank.orders.hear_save("p1.1", 0.4)
+    rank.requests.receive_save("p1.1", 0.4)
     rank.save()
     assert rank.answer() == ("p1.1", True, "")
-    rank.orders.hear_save("p1.2", 30.0)
+    rank.requests.receive_save("p1.2", 30.0)
     assert rank.answer() == ("p1.2", True, "")
-    rank.orders.hear_go_on("p1.1")
-    assert rank.stands(lambda: [time.sleep(0.5), rank.orders.hear_go_on("p1.2")]) > 0.5
+    rank.requests.receive_go_on("p1.1")
+    assert rank.pauses(lambda: [time.sleep(0.5), rank.requests.receive_go_on("p1.2")]) > 0.5
 
 
 def test_it_stands_no_longer_than_it_was_told(rank: Rank) -> None:
-    rank.orders.hear_save("p1.1", 0.2)
+    rank.requests.receive_save("p1.1", 0.2)
     rank.save()
     assert rank.answer() == ("p1.1", True, "")
-    rank.run.stand_still()
-    rank.orders.hear_save("p1.1", 0.2)
-    assert rank.answer() == ("p1.1", False, "it has trained on since")
-    rank.orders.hear_save("p1.2", 0.2)
+    rank.run.pause_training()
+    rank.requests.receive_save("p1.1", 0.2)
+    assert rank.answer() == ("p1.1", False, "it has continued to train since then")
+    rank.requests.receive_save("p1.2", 0.2)
     assert rank.run.wanted
 
 
 def test_a_store_that_hangs_does_not_keep_it_for_ever(rank: Rank) -> None:
-    rank.orders.hear_save("p1.1", 0.2)
-    rank.run.begun(STEP, *rank.run.terms())
-    rank.run.stand_still()
-    assert rank.answer() == ("p1.1", False, "it has trained on since")
-    rank.run.ended(Outcome(STEP, ""))
+    rank.requests.receive_save("p1.1", 0.2)
+    rank.run.save_began(STEP, *rank.run.terms())
+    rank.run.pause_training()
+    assert rank.answer() == ("p1.1", False, "it has continued to train since then")
+    rank.run.save_ended(SaveOutcome(STEP, ""))
 
 
 def test_a_save_that_fails_is_told_and_stops_nobody(rank: Rank) -> None:
-    rank.orders.hear_save("p1.1", 30.0)
-    rank.run.begun(STEP, *rank.run.terms())
-    rank.stands(lambda: rank.run.ended(Outcome(STEP, "could not write: no room")))
+    rank.requests.receive_save("p1.1", 30.0)
+    rank.run.save_began(STEP, *rank.run.terms())
+    rank.pauses(lambda: rank.run.save_ended(SaveOutcome(STEP, "could not write: no room")))
     assert rank.answer() == ("p1.1", False, "could not write: no room")
     assert not rank.run.wanted
 
 
 def test_without_a_line_it_goes_on(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "_LINE_LOST_NS", 200_000_000)
-    rank.orders.hear_save("p1.1", 30.0)
+    monkeypatch.setattr(pause_module, "_AGENT_AWAY_NS", 200_000_000)
+    rank.requests.receive_save("p1.1", 30.0)
     rank.save()
-    assert rank.stands(lambda: rank.orders.line_is(up=False)) > 0.2
+    assert rank.pauses(lambda: rank.requests.set_connected(connected=False)) > 0.2
 
 
 def test_a_line_that_was_lost_before_counts_from_the_save_on(rank: Rank) -> None:
-    rank.orders.hear_save("p1.1", 30.0)
-    rank.orders.line_is(up=False)
-    assert rank.orders.lost_ns is not None
-    rank.orders.lost_ns -= 2 * standing._LINE_LOST_NS
+    rank.requests.receive_save("p1.1", 30.0)
+    rank.requests.set_connected(connected=False)
+    assert rank.requests.disconnected_ns is not None
+    rank.requests.disconnected_ns -= 2 * pause_module._AGENT_AWAY_NS
     rank.save()
-    back = rank.stands(lambda: [rank.orders.line_is(up=True), time.sleep(0.4), rank.orders.hear_go_on("p1.1")])
+    back = rank.pauses(
+        lambda: [rank.requests.set_connected(connected=True), time.sleep(0.4), rank.requests.receive_go_on("p1.1")]
+    )
     assert back > 0.4
 
 
 def test_without_a_run() -> None:
-    orders = Orders()
-    assert orders.state() is None
-    orders.hear_save("p1.1", 30.0)
-    assert orders.answer() == {"id": "p1.1", "step": -1, "complete": False, "problem": NOT_REGISTERED}
+    requests = SaveRequests()
+    assert requests.state() is None
+    requests.receive_save("p1.1", 30.0)
+    assert requests.answer() == {"id": "p1.1", "step": -1, "complete": False, "problem": NOT_REGISTERED}
     assert "headway_job.checkpoint was not called" in NOT_REGISTERED
 
 
 def test_asked_while_it_is_starting_it_saves() -> None:
     rank = Rank()
-    rank.orders.hear_save("p1.1", 30.0)
+    rank.requests.receive_save("p1.1", 30.0)
     rank.run.register(0)
     assert (rank.run.wanted, rank.asked) == (True, 1)
 
 
 def test_a_run_that_has_ended_says_so(rank: Rank) -> None:
     rank.run.close()
-    rank.orders.hear_save("p1.1", 30.0)
+    rank.requests.receive_save("p1.1", 30.0)
     assert (rank.answer(), rank.asked) == (("p1.1", False, ENDED), 0)
-    state = rank.orders.state()
+    state = rank.requests.state()
     assert state is not None and not state["open"]
 
 
 def test_the_newest_run_of_a_process_is_the_one_that_is_asked(rank: Rank) -> None:
-    newer = Standing(rank.orders, 0, 1, lambda: None)
+    newer = PauseControl(rank.requests, 0, 1, lambda: None)
     newer.register(0)
-    rank.orders.hear_save("p1.1", 30.0)
+    rank.requests.receive_save("p1.1", 30.0)
     assert (rank.run.wanted, newer.wanted, rank.asked) == (False, True, 0)
     assert rank.run.terms() == (0, 0)
 
 
 @pytest.mark.parametrize(
-    ("order_id", "still_s"),
+    ("request_id", "pause_s"),
     [(7, 1.0), ("", 1.0), ("p" * 256, 1.0), ("p1", "1"), ("p1", float("nan")), ("p1", -1.0), ("p1", 1e9)],
 )
-def test_what_no_agent_would_say_is_ignored(rank: Rank, order_id: Any, still_s: Any) -> None:
-    rank.orders.hear_save(order_id, still_s)
-    rank.orders.hear_go_on(["p1"])
-    assert (rank.orders.current, rank.asked) == (None, 0)
+def test_what_no_agent_would_say_is_ignored(rank: Rank, request_id: Any, pause_s: Any) -> None:
+    rank.requests.receive_save(request_id, pause_s)
+    rank.requests.receive_go_on(["p1"])
+    assert (rank.requests.current, rank.asked) == (None, 0)
 
 
 @pytest.fixture
@@ -231,12 +233,12 @@ def own_handler() -> Iterator[list[int]]:
 
 def test_the_programs_handler_of_sigterm_is_its_own_again(rank: Rank, own_handler: list[int]) -> None:
     its_own = signal.getsignal(signal.SIGTERM)
-    rank.orders.hear_save("p1.1", 30.0)
+    rank.requests.receive_save("p1.1", 30.0)
     rank.save()
-    rank.stands(lambda: signal.raise_signal(signal.SIGTERM))
+    rank.pauses(lambda: signal.raise_signal(signal.SIGTERM))
     assert own_handler == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is its_own
-    assert rank.orders.state() is not None
+    assert rank.requests.state() is not None
 
 
 def test_what_a_handler_raises_leaves_nothing_behind(rank: Rank) -> None:
@@ -245,20 +247,20 @@ def test_what_a_handler_raises_leaves_nothing_behind(rank: Rank) -> None:
 
     before = signal.signal(signal.SIGTERM, handler)
     try:
-        rank.orders.hear_save("p1.1", 30.0)
+        rank.requests.receive_save("p1.1", 30.0)
         rank.save()
         with pytest.raises(KeyboardInterrupt):
-            rank.stands(lambda: signal.raise_signal(signal.SIGTERM))
+            rank.pauses(lambda: signal.raise_signal(signal.SIGTERM))
         assert signal.getsignal(signal.SIGTERM) is handler
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert rank.answer() == ("p1.1", False, "it has trained on since")
+    assert rank.answer() == ("p1.1", False, "it has continued to train since then")
 
 
 def test_a_run_that_saves_no_more_says_so_to_who_has_asked_and_who_asks_later(rank: Rank) -> None:
-    rank.orders.hear_save("p1.1", 30.0)
-    rank.run.call_off("the run saves no more: another rank is gone")
+    rank.requests.receive_save("p1.1", 30.0)
+    rank.run.stop_saving("the run saves no more: another rank is gone")
     assert rank.answer() == ("p1.1", False, "the run saves no more: another rank is gone")
-    rank.orders.hear_save("p1.2", 30.0)
+    rank.requests.receive_save("p1.2", 30.0)
     assert rank.answer() == ("p1.2", False, "the run saves no more: another rank is gone")
     assert (rank.run.wanted, rank.asked, rank.run.state()["open"]) == (False, 1, False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.headway_job.checkpoints.conftest import Ended, Hatchery
+from tests.unit.headway_job.checkpoints.conftest import Ended, ForkServer
 
 STEPS = 40
 KILLED = -9
@@ -20,7 +20,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def assert_same(whole: Ended, first: Ended, second: Ended, rank: int) -> None:
-    start = second.told("start", rank)
+    start = second.reported("start", rank)
     wanted, before, after = whole.losses(rank), first.losses(rank), second.losses(rank)
     assert sorted(after) == list(range(start, STEPS))
     assert len(wanted) == STEPS
@@ -30,25 +30,25 @@ def assert_same(whole: Ended, first: Ended, second: Ended, rank: int) -> None:
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_a_run_killed_after_a_signal_goes_on_as_if_nothing_had_been(
-    hatchery: Hatchery, tmp_path: Path, folder: Path, world: int
+    fork_server: ForkServer, tmp_path: Path, folder: Path, world: int
 ) -> None:
-    whole = hatchery.run("train", world, folder=tmp_path / "whole", steps=STEPS, pause_s=0.004)
+    whole = fork_server.run("train", world, folder=tmp_path / "whole", steps=STEPS, pause_s=0.004)
 
     # The last rank is asked, alone; all are killed later, once that is saved.
-    first = hatchery.run(
+    first = fork_server.run(
         "train", world, folder=folder, steps=STEPS, pause_s=0.004, asks={"7": world - 1}, wait_at=34, die_at=36
     )
-    second = hatchery.run("train", world, folder=folder, steps=STEPS, pause_s=0.004)
+    second = fork_server.run("train", world, folder=folder, steps=STEPS, pause_s=0.004)
 
     assert first.ends == [KILLED] * world
     assert whole.ends == second.ends == [0] * world
-    assert second.told("start") == first.told("saved") > 7
+    assert second.reported("start") == first.reported("saved") > 7
     for rank in range(world):
         assert_same(whole, first, second, rank)
 
 
-def test_ranks_asked_at_different_steps_save_at_the_same(hatchery: Hatchery, folder: Path) -> None:
-    ended = hatchery.run(
+def test_ranks_asked_at_different_steps_save_at_the_same(fork_server: ForkServer, folder: Path) -> None:
+    ended = fork_server.run(
         "train", 2, folder=folder, steps=STEPS, pause_s=0.004, asks={"3": 1, "4": 0}, options={"keep": 9}
     )
 
@@ -59,45 +59,47 @@ def test_ranks_asked_at_different_steps_save_at_the_same(hatchery: Hatchery, fol
         manifest = json.loads((path / "manifest.json").read_text())
         assert sorted(manifest["files"]) == ["rank-0.pt", "rank-1.pt"]
         assert int(path.name.split("-")[1]) == manifest["step"] > 3
-    assert ended.told("saved", 0) == ended.told("saved", 1) == int(saved[-1].name.split("-")[1])
+    assert ended.reported("saved", 0) == ended.reported("saved", 1) == int(saved[-1].name.split("-")[1])
 
 
-def test_a_storm_of_signals_neither_hurts_nor_hides_the_programs_own_handler(hatchery: Hatchery, folder: Path) -> None:
-    ended = hatchery.run("storm", 2, folder=folder, steps=20)
-    again = hatchery.run("restored", 2, folder=folder)
+def test_a_storm_of_signals_neither_hurts_nor_hides_the_programs_own_handler(
+    fork_server: ForkServer, folder: Path
+) -> None:
+    ended = fork_server.run("storm", 2, folder=folder, steps=20)
+    again = fork_server.run("restored", 2, folder=folder)
 
     assert ended.ends == [0, 0]
-    assert ended.told("heard") >= 20  # signals that come together are one
-    assert again.told("start") == ended.told("saved") == 20
+    assert ended.reported("heard") >= 20  # signals that come together are one
+    assert again.reported("start") == ended.reported("saved") == 20
     assert len(checkpoints(folder)) == 2
 
 
 @pytest.mark.parametrize("world", [1, 4])
-def test_another_number_of_ranks_takes_the_model_up(hatchery: Hatchery, folder: Path, world: int) -> None:
-    hatchery.run("train", 2, folder=folder, steps=10, options={"every_steps": 10})
-    before = hatchery.run("restored", 2, folder=folder)
+def test_another_number_of_ranks_takes_the_model_up(fork_server: ForkServer, folder: Path, world: int) -> None:
+    fork_server.run("train", 2, folder=folder, steps=10, options={"every_steps": 10})
+    before = fork_server.run("restored", 2, folder=folder)
 
-    after = hatchery.run("restored", world, folder=folder)
-    again = hatchery.run("restored", world, folder=folder)
+    after = fork_server.run("restored", world, folder=folder)
+    again = fork_server.run("restored", world, folder=folder)
 
     assert after.ends == [0] * world
     assert "saved by 2 ranks, and this run has" in after.logs[0]
     for rank in range(world):
-        assert after.told("start", rank) == 10
-        assert after.told("weights", rank) == before.told("weights")
-    drawn = [tuple(after.told("next", rank)) for rank in range(world)]
+        assert after.reported("start", rank) == 10
+        assert after.reported("weights", rank) == before.reported("weights")
+    drawn = [tuple(after.reported("next", rank)) for rank in range(world)]
     assert len(set(drawn)) == world
-    assert drawn == [tuple(again.told("next", rank)) for rank in range(world)]
-    assert list(drawn[0]) == before.told("next", 0)
+    assert drawn == [tuple(again.reported("next", rank)) for rank in range(world)]
+    assert list(drawn[0]) == before.reported("next", 0)
 
 
 @pytest.mark.parametrize(
     ("options", "saved"), [({"every_steps": 4, "keep": 3}, [12, 16, 20]), ({"every_s": 0.001}, None)]
 )
 def test_it_saves_by_itself_and_keeps_the_newest(
-    hatchery: Hatchery, folder: Path, options: dict[str, float], saved: list[int] | None
+    fork_server: ForkServer, folder: Path, options: dict[str, float], saved: list[int] | None
 ) -> None:
-    ended = hatchery.run("train", 1, folder=folder, steps=21, waits=True, options=options)
+    ended = fork_server.run("train", 1, folder=folder, steps=21, waits=True, options=options)
 
     assert ended.ends == [0]
     steps = [int(path.name.split("-")[1]) for path in checkpoints(folder)]

@@ -1,4 +1,4 @@
-"""A reading that goes wrong without an error is no damage: the checkpoint stays as it is."""
+"""A read that fails without an error proves no damage: the checkpoint stays as it is."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("torch")
 
 
-from headway_job.checkpoints.catalog import MANIFEST, Manifest, Shelf, folder_name, rank_file
+from headway_job.checkpoints.catalog import MANIFEST, Catalog, Manifest, folder_name, rank_file
 from headway_job.checkpoints.errors import Refused
-from headway_job.checkpoints.rank_group import Alone
+from headway_job.checkpoints.rank_group import SingleRank
 from headway_job.checkpoints.restore import _checked
 from headway_job.checkpoints.stores.local import LocalStore, Receipt
 
@@ -24,7 +24,7 @@ FOLDER = folder_name(4, 1)
 
 
 class CutShort(io.BytesIO):
-    """A connection that was cut: fewer bytes come than the file has, and no error."""
+    """A connection that was cut: it delivers fewer bytes than the file has, without an error."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         return super().read(size)[:1000] if self.tell() == 0 else b""
@@ -35,7 +35,7 @@ def flipped(data: bytes) -> BinaryIO:
 
 
 class Flawed(LocalStore):
-    """The first so many readings of the file `name` are what `flaw` makes of it."""
+    """For a number of times, reading the file `name` gives what `flaw` returns."""
 
     name = rank_file(0)
     left = 0
@@ -56,7 +56,7 @@ def store(tmp_path: Path) -> Flawed:
     store.make(FOLDER)
     receipt = store.write(FOLDER, rank_file(0), lambda file: file.write(STATE) and None)
     assert receipt == Receipt(len(STATE), hashlib.sha256(STATE).digest())
-    Shelf(store, 2).write_manifest(FOLDER, Manifest(4, 1, 7, "2" * 1200, 0.0, 0.1, 0.2, {rank_file(0): receipt}))
+    Catalog(store, 2).write_manifest(FOLDER, Manifest(4, 1, 7, "2" * 1200, 0.0, 0.1, 0.2, {rank_file(0): receipt}))
     return store
 
 
@@ -64,8 +64,8 @@ def store(tmp_path: Path) -> Flawed:
 def test_a_reading_that_ends_early_is_refused_and_nothing_changes(store: Flawed, name: str) -> None:
     store.name, store.left = name, 9
 
-    with pytest.raises(Refused, match=rf"the reading of {name} ended after 1000 of \d+ bytes"):
-        _checked(Shelf(store, 2), FOLDER, Alone())
+    with pytest.raises(Refused, match=rf"reading {name} ended after 1000 of \d+ bytes"):
+        _checked(Catalog(store, 2), FOLDER, SingleRank())
 
     assert store.folders() == [FOLDER]
 
@@ -73,7 +73,7 @@ def test_a_reading_that_ends_early_is_refused_and_nothing_changes(store: Flawed,
 def test_what_is_another_content_once_only_is_sound(store: Flawed) -> None:
     store.flaw, store.left = flipped, 1
 
-    assert _checked(Shelf(store, 2), FOLDER, Alone()) is not None
+    assert _checked(Catalog(store, 2), FOLDER, SingleRank()) is not None
     assert store.folders() == [FOLDER]
 
 
@@ -81,8 +81,8 @@ def test_another_content_each_time_is_refused_and_nothing_changes(store: Flawed)
     kinds = iter([flipped, lambda data: io.BytesIO(data[:-1] + b"\0")])
     store.flaw, store.left = lambda data: next(kinds)(data), 2
 
-    with pytest.raises(Refused, match="was read twice, with two results"):
-        _checked(Shelf(store, 2), FOLDER, Alone())
+    with pytest.raises(Refused, match="was read twice, with different results"):
+        _checked(Catalog(store, 2), FOLDER, SingleRank())
 
     assert store.folders() == [FOLDER]
 
@@ -90,5 +90,5 @@ def test_another_content_each_time_is_refused_and_nothing_changes(store: Flawed)
 def test_the_same_other_content_twice_is_damage(store: Flawed) -> None:
     store.flaw, store.left = flipped, 2
 
-    assert _checked(Shelf(store, 2), FOLDER, Alone()) is None
+    assert _checked(Catalog(store, 2), FOLDER, SingleRank()) is None
     assert store.folders() == [f"damaged-{FOLDER}"]

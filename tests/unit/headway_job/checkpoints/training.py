@@ -1,4 +1,4 @@
-"""Programs that train and save, run by fork_server.py in processes of their own. Each writes what it saw as JSON lines."""
+"""Programs that train and save, each in its own process, run by fork_server.py. Each reports in JSON lines."""
 
 import errno
 import importlib
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from headway_job import checkpoint
-from headway_job.checkpoints import async_writer as saver
+from headway_job.checkpoints import async_writer
 from headway_job.checkpoints.run import Run
 from headway_job.checkpoints.state import memory
 from headway_job.checkpoints.stores.local import Files, LocalStore
@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class CutOff(Files):
-    """Ends the process, as kill -9 does, before its nth call that changes the disk; tells how many there were."""
+    """Ends the process, as kill -9 does, before the nth call that changes the disk; and counts these calls."""
 
     def __init__(self, nth: int) -> None:
         self.calls = 0
@@ -38,12 +38,12 @@ class CutOff(Files):
 
 
 def net(width: int = 8) -> nn.Module:
-    """Small, with dropout: its losses depend on the random numbers of every step."""
+    """Return a small model with dropout, so that its losses depend on the random numbers of each step."""
     return nn.Sequential(nn.Linear(6, width), nn.Tanh(), nn.Dropout(0.3), nn.Linear(width, 1))
 
 
 class Training:
-    """A model, its optimizer and scheduler, by a seed."""
+    """A model, its optimizer and its scheduler, from a fixed seed."""
 
     def __init__(self, rank: int, world: int) -> None:
         torch.manual_seed(7)
@@ -69,68 +69,68 @@ class Training:
         return float(loss.detach())
 
 
-def train(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """Trains `steps` steps, asking and dying as told."""
+def train(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Train `steps` steps, and request saves and die as the arguments say."""
     training = Training(rank, world)
     run = checkpoint(args["folder"], **training.parts(), **args.get("options", {}))
-    tell(start=run.start, pid=os.getpid())
+    report(start=run.start, pid=os.getpid())
     for step in run.steps(args["steps"]):
         if args.get("asks", {}).get(str(step)) == rank:
             os.kill(os.getpid(), signal.SIGUSR1)
         if step == args.get("wait_at") and not wait_for(run, args.get("least", 1)):
-            tell(trouble="nothing was saved")
+            report(trouble="nothing was saved")
         if step == args.get("die_at"):
-            tell(saved=run.saved_step)
+            report(saved=run.saved_step)
             os.kill(os.getpid(), signal.SIGKILL)
-        tell(step=step, loss=training.step())
+        report(step=step, loss=training.step())
         time.sleep(args.get("pause_s", 0.0))
         if args.get("waits"):
-            run._saver.wait(None)
-    tell(saved=run.saved_step)
+            run._writer.wait(None)
+    report(saved=run.saved_step)
 
 
 def wait_for(run: Run, least: int) -> bool:
-    """Until so many steps are saved. The training stands still meanwhile: all ranks wait at the same step."""
+    """Wait until so many steps are saved. The training pauses meanwhile, as all ranks wait at the same step."""
     deadline_s = time.monotonic() + 60
     while (run.saved_step or 0) < least and time.monotonic() < deadline_s:
         time.sleep(0.005)
     return (run.saved_step or 0) >= least
 
 
-def cut_off(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """Two saves, the second of which meets its end at a call of the disk's."""
+def cut_off(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Save twice, and die during the second save, before a call that changes the disk."""
     training = Training(rank, world)
     run = checkpoint(args["folder"], **training.parts())
     saved_at(run, training, 3)
     first = run.saved_step
     files = CutOff(args["nth"] if rank == world - 1 else 0)
-    run._saver._shelf.store = LocalStore(args["folder"], files)
+    run._writer._catalog.store = LocalStore(args["folder"], files)
     saved_at(run, training, 5)
     saved_at(run, training, 6)
-    tell(first=first, calls=files.calls, saved=run.saved_step)
+    report(first=first, calls=files.calls, saved=run.saved_step)
 
 
 def saved_at(run: Run, training: Training, steps: int) -> None:
-    """Trains up to so many steps, and saves after the last."""
+    """Train up to so many steps, and save after the last one."""
     run._every_steps = steps
     while run._next < steps:
         training.step()
         run.step()
-    run._saver.wait(None)
+    run._writer.wait(None)
 
 
-def restored(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """What a run starts from, without a step. Ranks but the first may have a folder of their own in its place."""
+def restored(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Report what a run is restored from, without a step. All ranks but the first may use another folder."""
     training = Training(rank, world)
     folder = args.get("others_folder", args["folder"]) if rank else args["folder"]
     run = checkpoint(folder, **training.parts())
     weights = torch.cat([one.detach().flatten() for one in training.model.parameters()])
-    tell(start=run.start, weights=weights.tolist(), next=[random.random(), float(torch.rand(()))])
+    report(start=run.start, weights=weights.tolist(), next=[random.random(), float(torch.rand(()))])
     run.close()
 
 
 class Lacking(LocalStore):
-    """Reads until something is lacking that has nothing to do with the checkpoint."""
+    """Raises an error that has nothing to do with the checkpoint."""
 
     error: Exception
 
@@ -140,8 +140,8 @@ class Lacking(LocalStore):
         return super().read(folder, name)
 
 
-def lacking(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """The last rank has no memory, descriptors or disk, while it checks or while it loads."""
+def lacking(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Let the last rank run out of memory, descriptors or disk, while it checks or while it loads."""
     training = Training(rank, world)
     name = args["error"]
     error = OSError(getattr(errno, name), "no more") if hasattr(errno, name) else {
@@ -157,7 +157,7 @@ def lacking(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
 
 
 def raises(error: Exception, load: Any) -> Any:
-    """torch.load without the memory for a checkpoint; what a run loads while it is set up is small."""
+    """Return a torch.load that raises for checkpoints, but not for the small states that are loaded when a run is set up."""
 
     def call(file: Any, **options: Any) -> Any:
         if not isinstance(file, io.BytesIO):
@@ -167,52 +167,52 @@ def raises(error: Exception, load: Any) -> Any:
     return call
 
 
-def restarted(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """In a job that was requeued."""
+def restarted(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Restore in a job that was requeued."""
     os.environ["SLURM_RESTART_COUNT"] = "1"
-    restored(rank, world, args, tell)
+    restored(rank, world, args, report)
 
 
-def full_disk(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """Saves, then on a full disk, then where there is room again."""
+def full_disk(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Save, then save on a full disk, then save with free space again."""
     training = Training(rank, world)
     run = checkpoint(args["folder"], **training.parts())
     saved_at(run, training, 2)
     filler = Path(args["folder"]) / "filler"
     fill_up(filler)
     saved_at(run, training, 4)
-    tell(on_full_disk=run.saved_step, folders=sorted(p.name for p in Path(args["folder"]).iterdir()))
+    report(on_full_disk=run.saved_step, folders=sorted(p.name for p in Path(args["folder"]).iterdir()))
     filler.unlink()
     saved_at(run, training, 6)
-    tell(afterwards=run.saved_step)
+    report(afterwards=run.saved_step)
 
 
-def cramped(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """Rank 0's node has no memory left for the second save."""
+def cramped(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Leave no memory on the node of rank 0 for the second save."""
     training = Training(rank, world)
     run = checkpoint(args["folder"], **training.parts())
     saved_at(run, training, 2)
-    tell(before=run.saved_step)
+    report(before=run.saved_step)
     known = memory.left_bytes
     if rank == 0:
         memory.left_bytes = lambda share: 40
     saved_at(run, training, 4)
-    tell(cramped=run.saved_step)
+    report(cramped=run.saved_step)
     memory.left_bytes = known
     saved_at(run, training, 6)
-    tell(after=run.saved_step)
+    report(after=run.saved_step)
     run.close()
 
 
-def no_interface(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """What gloo takes for the network is not there."""
+def no_interface(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Name a network interface for gloo that does not exist."""
     training = Training(rank, world)
     os.environ["GLOO_SOCKET_IFNAME"] = "nosuch0"
     checkpoint(args["folder"], **training.parts())
 
 
 class Counting(LocalStore):
-    """Remembers what was opened to be read."""
+    """Records which files were opened for reading."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -223,12 +223,12 @@ class Counting(LocalStore):
         return super().read(folder, name)
 
 
-def counted(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """What a rank reads in order to be restored; `args["local"]`: its number on its node, by rank."""
+def counted(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Report what a rank reads when it is restored. `args["local"]`: number on its node, for each rank."""
     os.environ["LOCAL_RANK"] = str(args["local"][rank])
     store = Counting(args["folder"])
     run = checkpoint(store, **Training(rank, world).parts())
-    tell(start=run.start, opened=sorted(store.opened))
+    report(start=run.start, opened=sorted(store.opened))
     run.close()
 
 
@@ -241,8 +241,8 @@ def fill_up(path: Path) -> None:
             pass
 
 
-def storm(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """A signal at every step, and the program's own handler beside ours."""
+def storm(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Send many signals at each step, to a program that has its own handler, too."""
     heard = []
     signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
     training = Training(rank, world)
@@ -250,8 +250,8 @@ def storm(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     for step in run.steps(args["steps"]):
         for _ in range(20):
             os.kill(os.getpid(), signal.SIGUSR1)
-        tell(step=step, loss=training.step())
-    tell(heard=len(heard), saved=run.saved_step)
+        report(step=step, loss=training.step())
+    report(heard=len(heard), saved=run.saved_step)
 
 
 class Unwritable(Files):
@@ -261,32 +261,32 @@ class Unwritable(Files):
         raise OSError(28, "No space left on device")
 
 
-def one_cannot_write(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """Rank 1 cannot write the second save."""
+def one_cannot_write(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Let the second save of rank 1 fail."""
     training = Training(rank, world)
     run = checkpoint(args["folder"], **training.parts(), every_steps=2)
     for step in range(6):
         if step == 3 and rank == 1:
-            run._saver._shelf.store = LocalStore(args["folder"], Unwritable())
+            run._writer._catalog.store = LocalStore(args["folder"], Unwritable())
         if step == 5:
-            run._saver._shelf.store = LocalStore(args["folder"])
+            run._writer._catalog.store = LocalStore(args["folder"])
         training.step()
         run.step(step)
         if step % 2:
-            run._saver.wait(None)
-            tell(saved=run.saved_step)
+            run._writer.wait(None)
+            report(saved=run.saved_step)
     run.close()
 
 
-def apart(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """Each rank's folder is on a disk of its own."""
-    saver._LOOK_AGAIN_S = (0.01,)
+def apart(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Give each rank another folder, as if it were on a disk of the node."""
+    async_writer._LOOK_AGAIN_S = (0.01,)
     training = Training(rank, world)
     folder = Path(args["folder"]) / f"node-{rank}"
     run = checkpoint(str(folder), **training.parts())
-    run._saver._ended = lambda outcome: tell(problem=outcome.problem)
+    run._writer._ended = lambda outcome: report(problem=outcome.problem)
     saved_at(run, training, 2)
-    tell(saved=run.saved_step, left=sorted(path.name for path in folder.iterdir()))
+    report(saved=run.saved_step, left=sorted(path.name for path in folder.iterdir()))
     run.close()
 
 
@@ -297,18 +297,18 @@ class Exiting(Files):
         raise SystemExit
 
 
-def exits(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """The thread that writes is ended from within."""
+def exits(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """End the writing thread by SystemExit."""
     training = Training(rank, world)
     run = checkpoint(LocalStore(args["folder"], Exiting()), **training.parts())
-    run._saver._ended = lambda outcome: tell(problem=outcome.problem)
+    run._writer._ended = lambda outcome: report(problem=outcome.problem)
     saved_at(run, training, 2)
-    tell(saved=run.saved_step)
+    report(saved=run.saved_step)
     run.close()
 
 
 class Thing:
-    """An object of the user's."""
+    """An object of the user."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -321,11 +321,11 @@ class Thing:
 
 
 class FSDPLinear(nn.Linear):
-    """Named as the classes are that fully_shard makes."""
+    """A class with a name like those that fully_shard creates."""
 
 
-def with_extra(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """A run with one object more."""
+def with_extra(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Create a run with one more object."""
     extras: dict[str, dict[str, Any]] = {
         "code": {"extra": Thing(Path)},
         "none": {"extra": object()},
@@ -336,37 +336,37 @@ def with_extra(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     checkpoint(args["folder"], **extras[args["extra"]])
 
 
-def compiled(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """A model that is compiled by a class of the script's own; the names in what is saved of it."""
+def compiled(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Save a model that is compiled with a class of the script; report the names of its tensors."""
     from torch._dynamo.eval_frame import OptimizedModule
 
     class Compiled(OptimizedModule):
-        """Derived."""
+        """A class derived from torch's."""
 
     model = torch.compile(nn.Linear(2, 1))
     model.__class__ = Compiled
     run = checkpoint(args["folder"], model=model, every_steps=1)
     run.step()
-    run._saver.wait(None)
+    run._writer.wait(None)
     (path,) = Path(args["folder"]).glob("step-*/rank-0.pt")
     saved = torch.load(path, weights_only=True)["shared"]["model"]
-    tell(saved=sorted(saved), given=sorted(model._orig_mod.state_dict()))
+    report(saved=sorted(saved), given=sorted(model._orig_mod.state_dict()))
     run.close()
 
 
-def hatch(rank: int, world: int, meeting: str, name: str, args: dict[str, Any], out: str) -> None:
-    """One rank's process, from its fork to its end."""
+def run_rank(rank: int, world: int, meeting: str, name: str, args: dict[str, Any], out: str) -> None:
+    """Run the process of one rank, from its fork to its end."""
     torch.set_num_threads(1)
     if world > 1:
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
     with Path(out).open("w", buffering=1) as file:
 
-        def tell(**row: Any) -> None:
+        def report(**row: Any) -> None:
             file.write(json.dumps(row) + "\n")
 
         module, _, program = name.rpartition(".")
         programs = importlib.import_module(f"{__package__}.{module or 'training'}")
-        getattr(programs, program)(rank, world, args, tell)
+        getattr(programs, program)(rank, world, args, report)
         if world > 1:
             dist.barrier()
             dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Scripts with the three lines of a checkpoint, where there is no agent, or none that answers: they do not depend on it."""
+"""Scripts with the three lines of a checkpoint do not depend on an agent: there is none, or it does not answer."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ for step in run.steps(run.start + 10):
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
 import sys
-presence = sys.modules.get("headway_job.hook.process")
-print("began" if presence and presence._presence else "did not begin", "saved", run.saved_step)
+process = sys.modules.get("headway_job.hook.process")
+print("began" if process and process._hook else "did not begin", "saved", run.saved_step)
 """
 )
 
 
 def twice(program: Program) -> list[str]:
-    """What a job prints, in its first run and in the one after a requeue."""
+    """Return what a job prints in its first run and in the run after a requeue."""
     told = []
     for _ in range(2):
         done = program.run(THREE_LINES)
@@ -50,7 +50,7 @@ def trained(how: str) -> list[str]:
 def test_where_headway_does_not_ask_for_it_nothing_begins(
     tmp_path: Path, agent: Agent, environment: dict[str, str]
 ) -> None:
-    """A laptop, a login node, a job without GPUs; a job whose user does not want to be measured."""
+    """On a laptop or a login node, in a job without GPUs, or in a job whose user does not want to be measured."""
     program = Program(tmp_path, agent)
     if "HEADWAY_PROFILE" not in environment:
         del program.environment["HEADWAY_JOB_SOCKET"]
@@ -63,7 +63,7 @@ def test_where_headway_does_not_ask_for_it_nothing_begins(
 
 @pytest.fixture
 def dead(tmp_path: Path) -> Iterator[Path]:
-    """A socket's file that nobody listens at, as an agent leaves it that was killed."""
+    """Create the file of a socket without a listener, as a killed agent leaves it."""
     path = tmp_path / "dead.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bound:
         bound.bind(str(path))

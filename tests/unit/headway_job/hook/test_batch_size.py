@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from headway_job.hook.batch_size import batch_size, hook_loaders
-from headway_job.hook.step_counter import Tally, key_of, step_hook
+from headway_job.hook.step_counter import StepCounter, optimizer_key, step_hook
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from torch.utils.data import dataloader as torchs
 
@@ -17,22 +17,22 @@ DATA = torch.zeros(24, 3)
 
 
 @pytest.fixture
-def tally(monkeypatch: pytest.MonkeyPatch) -> Tally:
+def counter(monkeypatch: pytest.MonkeyPatch) -> StepCounter:
     monkeypatch.setattr(
         torchs._BaseDataLoaderIter, "__init__", torchs._BaseDataLoaderIter.__init__
     )  # put back afterwards
-    tally = Tally()
-    hook_loaders(tally)
-    return tally
+    counter = StepCounter()
+    hook_loaders(counter)
+    return counter
 
 
 def _optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1)
 
 
-def test_that_of_the_loader_that_the_first_step_was_made_with(tally: Tally) -> None:
+def test_that_of_the_loader_that_the_first_step_was_made_with(counter: StepCounter) -> None:
     # Given a program that looks at its evaluation first, as some do, and evaluates between its epochs
-    hook, optimizer = step_hook(tally), _optimizer()
+    hook, optimizer = step_hook(counter), _optimizer()
     train, evaluate = DataLoader(DATA, batch_size=8), DataLoader(DATA, batch_size=24)
     assert len(list(evaluate)) == 1
     for _ in range(2):
@@ -40,16 +40,16 @@ def test_that_of_the_loader_that_the_first_step_was_made_with(tally: Tally) -> N
             assert batch.shape == (8, 3)
             hook(optimizer, (), {})
         list(evaluate)
-    assert (tally.mark[0], tally.batch_size) == (6, 8)
+    assert (counter.last_step[0], counter.batch_size) == (6, 8)
 
 
-def test_a_second_phase_has_its_own(tally: Tally) -> None:
-    hook, first, second = step_hook(tally), _optimizer(), _optimizer()
+def test_a_second_phase_has_its_own(counter: StepCounter) -> None:
+    hook, first, second = step_hook(counter), _optimizer(), _optimizer()
     for optimizer, loader in ((first, DataLoader(DATA, batch_size=8)), (second, DataLoader(DATA, batch_size=2))):
         for _ in range(100):
             for _ in loader:
                 hook(optimizer, (), {})
-    assert (tally.owner, tally.batch_size) == (key_of(second), 2)
+    assert (counter.counted_key, counter.batch_size) == (optimizer_key(second), 2)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_where_it_is_told(loader: Any, size: int) -> None:
     assert batch_size(loader) == size
 
 
-def test_a_loader_that_is_none_of_torch_s_is_iterated_as_before(tally: Tally) -> None:
+def test_a_loader_that_is_none_of_torch_s_is_iterated_as_before(counter: StepCounter) -> None:
     class Odd(torchs._SingleProcessDataLoaderIter):
         def __init__(self, loader: Any) -> None:
             super().__init__(loader)
@@ -77,7 +77,7 @@ def test_a_loader_that_is_none_of_torch_s_is_iterated_as_before(tally: Tally) ->
     class Loader(DataLoader[Any]):
         @property
         def batch_size(self) -> int:
-            raise RuntimeError("who asks?")
+            raise RuntimeError("must not be read")
 
         @batch_size.setter
         def batch_size(self, value: int) -> None:
@@ -88,10 +88,10 @@ def test_a_loader_that_is_none_of_torch_s_is_iterated_as_before(tally: Tally) ->
 
     loader = Loader(DATA, batch_sampler=[[0], [1]])
     assert len(list(iter(loader))) == 2
-    assert tally.loading == 0
+    assert counter.loader_batch_size == 0
 
 
-def test_what_a_loader_raises_comes_out(tally: Tally) -> None:
+def test_what_a_loader_raises_comes_out(counter: StepCounter) -> None:
     class Broken:
         def __len__(self) -> int:
             return 2
@@ -101,11 +101,11 @@ def test_what_a_loader_raises_comes_out(tally: Tally) -> None:
 
     with pytest.raises(KeyError, match="no such example"):
         list(DataLoader(Broken()))  # type: ignore[arg-type]
-    assert tally.loading == 1
+    assert counter.loader_batch_size == 1
 
 
 def test_a_torch_without_such_a_class_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torchs, "_BaseDataLoaderIter")
-    hook_loaders(Tally())
+    hook_loaders(StepCounter())
     monkeypatch.delitem(__import__("sys").modules, "torch.utils.data.dataloader")
-    hook_loaders(Tally())
+    hook_loaders(StepCounter())

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from nodeagent.wire.frames import Group, Hello
-from tests.unit.headway_job.agent import HASTE, SOCKETS, Agent, Connection, Program, polite
+from tests.unit.headway_job.agent import FAST_POLLS, SOCKETS, Agent, Connection, Program, polite
 
 _RANKS = (
-    HASTE.replace("0.002", "0.02")
-    + "teller.Teller._has_reason = lambda self: True\n"  # before the first step: so what is told changes afterwards
+    FAST_POLLS.replace("0.002", "0.02")
+    + "agent_client.AgentClient._needs_connection = lambda self: True\n"  # before the first step, so that hello changes later
     + SOCKETS
     + """
 import os, sys, time

@@ -1,4 +1,4 @@
-"""Agents that are away, die, do not read or lie; programs that do what no library expects. The program must not notice."""
+"""Agents that are missing, die, do not read or send garbage, and programs that do unusual things: the program must not notice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nodeagent.wire import frames
 from nodeagent.wire.frames import Bye, Model
 from tests.unit.headway_job.agent import (
     CONNECTED,
-    HASTE,
+    FAST_POLLS,
     JOBSIDE,
     SOCKETS,
     Agent,
@@ -29,16 +29,16 @@ from tests.unit.headway_job.agent import MODEL as REAL_MODEL
 from tests.unit.headway_job.small_torch import MODEL, make
 
 _TRAIN = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: step(); time.sleep(0.0005)\nprint('trained')\n"
-_LOOP = HASTE + MODEL + _TRAIN.format(1.0)
+_LOOP = FAST_POLLS + MODEL + _TRAIN.format(1.0)
 _LOOP_UNTIL_ENOUGH = (
-    "import os\n" + HASTE + MODEL + _TRAIN.format(55.0).replace("end:", "end and not os.path.exists('enough'):")
+    "import os\n" + FAST_POLLS + MODEL + _TRAIN.format(55.0).replace("end:", "end and not os.path.exists('enough'):")
 )
-"""Trains until the test has seen what it waits for: however long that takes on this machine."""
+"""Trains until the test has seen what it waits for, however slow this machine is."""
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> tuple[Path, Path]:
-    """Of a program with a torch that is there at once: none of this has to do with torch."""
+    """Return a PYTHONPATH with a tiny torch that imports fast, as none of these tests depends on torch."""
     return JOBSIDE, make(tmp_path)
 
 
@@ -89,7 +89,7 @@ def test_an_agent_that_never_reads(tmp_path: Path, path: tuple[Path, Path]) -> N
         over.wait(60.0)
 
     agent = Agent(tmp_path, deaf)
-    always = _LOOP.replace("import torch\n", "import torch\nfrom headway_job.hook import process_facts as facts\n", 1)
+    always = _LOOP.replace("import torch\n", "import torch\nfrom headway_job.hook import process_facts\n", 1)
     always = always.replace("while ", "numbers = iter(range(10**9))\nfacts.ranks = lambda: (next(numbers), -1)\nwhile ")
     done = Program(tmp_path, agent, *path).run(always)  # another hello at every turn: the socket is full at once
     over.set()
@@ -206,9 +206,9 @@ def test_the_exit_code_stays(agent: Agent, program: Program, end: str, code: int
 
 
 def test_descriptors_closed_and_taken(agent: Agent, program: Program) -> None:
-    """The program closes everything, and its own files and sockets take the numbers: no byte of ours goes there."""
+    """The program closes all descriptors, and its own files and sockets get their numbers: we write nothing into them."""
     done = program.run(
-        HASTE
+        FAST_POLLS
         + SOCKETS
         + MODEL
         + """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.wire.frames import Bye, Hello, Steps
-from tests.unit.headway_job.agent import HASTE, JOBSIDE, SOCKETS, Agent, Program
+from tests.unit.headway_job.agent import FAST_POLLS, JOBSIDE, SOCKETS, Agent, Program
 from tests.unit.headway_job.agent import MODEL as REAL_MODEL
 from tests.unit.headway_job.small_torch import MODEL, make
 
@@ -20,14 +20,14 @@ def program(tmp_path: Path, agent: Agent) -> Program:
 def test_forks_in_the_midst_of_sending(agent: Agent, program: Program) -> None:
     """A hello at every turn, a turn every 2 ms, 200 forks: each child trains, sees no socket, and exits in every way."""
     done = program.run(
-        HASTE
+        FAST_POLLS
         + SOCKETS
         + MODEL
         + """
 import sys, time
-from headway_job.hook import process_facts as facts
+from headway_job.hook import process_facts
 numbers = iter(range(10**9))
-facts.ranks = lambda: (next(numbers), -1)
+process_facts.ranks = lambda: (next(numbers), -1)
 for _ in range(10): step()
 connected()
 assert sockets() == 1, sockets()

@@ -1,4 +1,4 @@
-"""headway_job as a package that users install by themselves: in an environment of its own, with and without a node's folder."""
+"""headway_job as a package that users install: in its own virtual environment, with and without the folder of a node."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Environment:
         shutil.copytree(make(folder) / "torch", self.site / "torch")
 
     def run(self, text: str, *flags: str, **environment: str) -> str:
-        """What a program prints; it ends well, and says nothing on stderr."""
+        """Return what a program prints, and check that it succeeds and writes nothing to stderr."""
         done = subprocess.run(
             [str(self.python), *flags, "-c", text],
             env=environment,
@@ -104,8 +104,8 @@ import headway_job, os, sys
 step()
 from importlib import metadata
 found = [entry for entry in metadata.entry_points(group="torch.backends")]
-presence = sys.modules.get("headway_job.hook.process")
-began = presence is not None and presence._presence is not None
+process = sys.modules.get("headway_job.hook.process")
+began = process is not None and process._hook is not None
 print(len(found), began, len(torch.optim.optimizer._hooks), os.path.dirname(os.path.dirname(headway_job.__file__)))
 """
 )

@@ -1,4 +1,4 @@
-"""What ordinary programs tell, none of them changed by a line, and that nobody sees it at the program."""
+"""Ordinary, unchanged programs report to the agent, and their output and results stay the same."""
 
 from __future__ import annotations
 

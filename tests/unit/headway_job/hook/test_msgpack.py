@@ -88,5 +88,5 @@ def test_numbers_that_msgpack_has_not(value: int) -> None:
 
 
 def test_what_is_not_told_is_refused() -> None:
-    with pytest.raises(TypeError, match="bytes is not told"):
+    with pytest.raises(TypeError, match="bytes is not used on this socket"):
         pack({"x": b""})

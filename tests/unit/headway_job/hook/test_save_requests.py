@@ -18,7 +18,7 @@ from headway_job.hook import process
 run = headway_job.checkpoint("checkpoints", model=model, optimizer=optimizer)
 for number in run.steps(100_000):
     step()
-    if process.orders().current is None and run.saved_step:
+    if process.save_requests().current is None and run.saved_step:
         break
 run.close()
 print(run.saved_step, number + 1)

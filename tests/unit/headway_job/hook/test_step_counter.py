@@ -1,4 +1,4 @@
-"""Which optimizer counts, and what of it is remembered."""
+"""The counted optimizer, and the facts that are kept about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 from headway_job.hook.process_facts import model
-from headway_job.hook.step_counter import Tally, key_of, step_hook
+from headway_job.hook.step_counter import StepCounter, optimizer_key, step_hook
 
 
 def _optimizer(*sizes: int) -> torch.optim.Optimizer:
@@ -16,57 +16,57 @@ def _optimizer(*sizes: int) -> torch.optim.Optimizer:
 
 
 def test_the_first_that_steps_counts() -> None:
-    tally = Tally()
-    hook = step_hook(tally)
+    counter = StepCounter()
+    hook = step_hook(counter)
     generator, critic = _optimizer(2), _optimizer(3)
     for _ in range(10):
         for _ in range(5):
             hook(critic, (), {})
         hook(generator, (), {})
-    assert tally.mark[0] == 50
-    assert tally.optimizers == 2
+    assert counter.last_step[0] == 50
+    assert counter.optimizers == 2
 
 
 def test_one_optimizer_for_every_parameter() -> None:
-    tally = Tally()
-    hook = step_hook(tally)
+    counter = StepCounter()
+    hook = step_hook(counter)
     optimizers = [_optimizer(1) for _ in range(400)]
     for _ in range(3):
         for optimizer in optimizers:
             hook(optimizer, (), {})
-    assert tally.mark[0] == 3
-    assert len(tally.parameters) == 400
+    assert counter.last_step[0] == 3
+    assert len(counter.parameters) == 400
 
 
 def test_a_second_phase_takes_over_and_the_total_goes_on() -> None:
-    tally = Tally()
-    hook = step_hook(tally)
+    counter = StepCounter()
+    hook = step_hook(counter)
     first, second = _optimizer(2), _optimizer(5)
     for _ in range(10):
         hook(first, (), {})
     for _ in range(1000):
         hook(second, (), {})
-    assert tally.owner == key_of(second)
-    assert tally.mark[0] == 10 + 1000
-    assert [shape for shape, _, _, _ in tally.parameters] == [(5,)]
+    assert counter.counted_key == optimizer_key(second)
+    assert counter.last_step[0] == 10 + 1000
+    assert [shape for shape, _, _, _ in counter.parameters] == [(5,)]
 
 
 def test_two_that_take_turns_never_change_places() -> None:
-    tally = Tally()
-    hook = step_hook(tally)
+    counter = StepCounter()
+    hook = step_hook(counter)
     first, second = _optimizer(2), _optimizer(5)
     for _ in range(1000):
         hook(first, (), {})
         hook(second, (), {})
         hook(second, (), {})
-    assert tally.owner == key_of(first)
-    assert tally.mark[0] == 1000
+    assert counter.counted_key == optimizer_key(first)
+    assert counter.last_step[0] == 1000
 
 
 class ZeroOneAndTwo:
-    """Steps as DeepSpeed's DeepSpeedZeroOptimizer does (stages 1 and 2), by its source: the real one was not tried.
+    """Steps like DeepSpeed's DeepSpeedZeroOptimizer (stages 1 and 2), after its source; not tested with the real one.
 
-    Its own class is no optimizer of torch's. For each group, it leaves that one alone in the optimizer that it wraps.
+    Its class is not an optimizer of torch. For each group, it removes all others from the optimizer that it wraps.
     """
 
     def __init__(self, wrapped: torch.optim.Optimizer) -> None:
@@ -81,7 +81,7 @@ class ZeroOneAndTwo:
 
 
 class ZeroThree(ZeroOneAndTwo):
-    """Steps as DeepSpeedZeroOptimizer_Stage3 does: sub-groups, each put into the group that it is of, and taken out again."""
+    """Steps like DeepSpeedZeroOptimizer_Stage3: each sub-group is put into its group, and removed again."""
 
     def __init__(self, wrapped: torch.optim.Optimizer) -> None:
         super().__init__(wrapped)
@@ -98,8 +98,8 @@ class ZeroThree(ZeroOneAndTwo):
 
 @pytest.mark.parametrize("kind", [ZeroOneAndTwo, ZeroThree])
 def test_an_optimizer_that_steps_part_by_part_makes_one_step_of_them(kind: type[ZeroOneAndTwo]) -> None:
-    tally = Tally()
-    hook = step_hook(tally)
+    counter = StepCounter()
+    hook = step_hook(counter)
     groups = [{"params": [torch.nn.Parameter(torch.zeros(size))]} for size in (2, 3, 4, 5)]
     wrapped = torch.optim.SGD(groups, lr=0.1)
     handle = wrapped.register_step_post_hook(hook)
@@ -108,38 +108,38 @@ def test_an_optimizer_that_steps_part_by_part_makes_one_step_of_them(kind: type[
     for _ in range(1000):
         zero.step()
 
-    assert tally.mark[0] == 1000
-    assert tally.optimizers == 1
-    assert sorted(shape for shape, _, _, _ in tally.parameters) == [(2,), (3,), (4,), (5,)]
+    assert counter.last_step[0] == 1000
+    assert counter.optimizers == 1
+    assert sorted(shape for shape, _, _, _ in counter.parameters) == [(2,), (3,), (4,), (5,)]
     handle.remove()
 
 
 def test_an_optimizer_that_trains_other_parameters_later_counts_on() -> None:
-    tally = Tally()
-    hook = step_hook(tally)
+    counter = StepCounter()
+    hook = step_hook(counter)
     optimizer = _optimizer(2, 3)
     for _ in range(10):
         hook(optimizer, (), {})
     optimizer.param_groups[0]["params"].pop(0)  # frozen from here on
     for _ in range(1000):
         hook(optimizer, (), {})
-    assert tally.mark[0] == 1010
+    assert counter.last_step[0] == 1010
 
 
 def test_a_wrapper_and_what_it_wraps_are_one_step() -> None:
-    tally = Tally()
-    hook = step_hook(tally)
+    counter = StepCounter()
+    hook = step_hook(counter)
     inner = _optimizer(2)
     outer = torch.optim.SGD(inner.param_groups[0]["params"], lr=0.1)
     for _ in range(10):
         hook(inner, (), {})
         hook(outer, (), {})
-    assert tally.mark[0] == 10
+    assert counter.last_step[0] == 10
 
 
 def test_nothing_is_kept_alive() -> None:
-    tally = Tally()
-    hook = step_hook(tally)
+    counter = StepCounter()
+    hook = step_hook(counter)
     optimizer = _optimizer(7)
     parameter = optimizer.param_groups[0]["params"][0]
     gone = [weakref.ref(optimizer), weakref.ref(parameter)]
@@ -151,22 +151,22 @@ def test_nothing_is_kept_alive() -> None:
 
 
 def test_shared_parameters_are_one() -> None:
-    tally = Tally()
-    hook = step_hook(tally)
+    counter = StepCounter()
+    hook = step_hook(counter)
     parameter = torch.nn.Parameter(torch.zeros(4, 2, dtype=torch.bfloat16))
     for _ in range(2):
         hook(torch.optim.SGD([parameter], lr=0.1), (), {})
-    assert tally.parameters == [((4, 2), "torch.bfloat16", 8, 2)]
+    assert counter.parameters == [((4, 2), "torch.bfloat16", 8, 2)]
 
 
 def test_what_is_no_optimizer_of_torch() -> None:
-    tally = Tally()
-    hook = step_hook(tally)
+    counter = StepCounter()
+    hook = step_hook(counter)
     odd = object()
     for _ in range(3):
         hook(odd, (), {})
-    assert tally.mark[0] == 3
-    assert tally.parameters == []
+    assert counter.last_step[0] == 3
+    assert counter.parameters == []
 
 
 def test_the_same_model_gives_the_same_signature_in_any_order() -> None:

@@ -1,4 +1,4 @@
-"""How a window's recording becomes a profile: worked by hand. Times are milliseconds."""
+"""Profiles of recordings, with results that were computed by hand. Times are in milliseconds."""
 
 from __future__ import annotations
 

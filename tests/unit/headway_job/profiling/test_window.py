@@ -1,4 +1,4 @@
-"""Profile windows of programs of one process: quiet, out of the way of the program's own profiler, and of forks."""
+"""Profile windows of programs with one process: without output, and without conflicts with the program's profiler or forks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 from headway_job.profiling import window
-from headway_job.profiling.kineto import Quiet
+from headway_job.profiling.kineto import NoProfiler
 
 from nodeagent.wire.frames import Bye, Profile
-from tests.unit.headway_job.agent import HASTE, MODEL, Agent, Connection, Program, polite
+from tests.unit.headway_job.agent import FAST_POLLS, MODEL, Agent, Connection, Program, polite
 
 _HELPERS = """
 import sys, time
 def window():
-    presence = sys.modules["headway_job.hook.process"]._presence
-    return presence.teller.window if presence.teller else None
+    hook = sys.modules["headway_job.hook.process"]._hook
+    return hook.client.window if hook.client else None
 def train_until(true):
     end = time.monotonic() + 60
     while not true():
@@ -31,10 +31,10 @@ _AS_IN_A_GROUP = """
 from headway_job.profiling import kineto
 kineto.recorder = lambda communicates: kineto.Kineto()
 """
-"""Of one process, a window has torch's profiler all the same, as it has where torch.distributed is in use."""
-_ALONE = HASTE.replace("0.002", "0.02") + MODEL + _HELPERS
-_MOST_FOLD = 8
-"""Steps of which many go into a quarter of a second: a window has up to so many times the steps asked for."""
+"""Lets a window use torch's profiler with one process, too, as if torch.distributed were in use."""
+_ALONE = FAST_POLLS.replace("0.002", "0.02") + MODEL + _HELPERS
+_MAX_FACTOR = 8
+"""If steps are short, a window has up to so many times the requested steps."""
 _PROGRAM = _AS_IN_A_GROUP + _ALONE
 
 
@@ -54,7 +54,7 @@ def asking(tmp_path: Path, request: pytest.FixtureRequest) -> Agent:
 
 @pytest.mark.parametrize("asking", [7], indirect=True)
 def test_a_window_is_quiet(tmp_path: Path, asking: Agent) -> None:
-    """Where torch's profiler writes to stderr, ours does not; and the program's own does again afterwards."""
+    """Our windows write nothing to stderr, where torch's profiler does; the program's own profiler writes again afterwards."""
     done = Program(tmp_path, asking).run(
         _PROGRAM
         + """
@@ -72,7 +72,7 @@ print(sum(event.key == "aten::addmm" for event in mine.key_averages()))
     assert (done.returncode, done.stdout) == (0, "1\n")
     assert done.stderr.startswith("over\n")
     profile = asking.connections[0].profile
-    assert 7 <= profile.steps <= _MOST_FOLD * 7
+    assert 7 <= profile.steps <= _MAX_FACTOR * 7
     assert profile.compute_s == profile.step_s > 0
     assert (profile.comm_exposed_s, profile.comm_hidden_s, profile.kinds) == (0, 0, ())
     assert isinstance(asking.connections[0].frames[-1], Bye)
@@ -92,7 +92,7 @@ for _ in range(300): step(); time.sleep(0.005)
     asking.close()
     assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
     profile = asking.connections[0].profile
-    assert 7 <= profile.steps <= _MOST_FOLD * 7
+    assert 7 <= profile.steps <= _MAX_FACTOR * 7
     assert (profile.kinds, profile.busy_s) == ((), None)
     assert profile.compute_s == profile.step_s > 0
 
@@ -102,13 +102,13 @@ for _ in range(300): step(); time.sleep(0.005)
     [(1.0, 20), (0.0126, 20), (0.0049, 51), (0.001, 160), (0.0, 160), (3.5, 17), (100.0, 1)],
 )
 def test_short_steps_make_a_window_of_more(monkeypatch: pytest.MonkeyPatch, step_s: float, steps: int) -> None:
-    """Asked for 20: at least a quarter of a second, eight times as many at most; and no longer than a minute."""
+    """20 steps are requested: a window lasts 0.25 s or more, with at most eight times as many steps, and at most a minute."""
     clock = SimpleNamespace(
         **{name: getattr(time, name) for name in ("time_ns", "thread_time_ns")}, monotonic=lambda: now
     )
     monkeypatch.setattr(window, "time", clock)
-    ended: list[window.Recorded | None] = []
-    under_way = window.Window(20, ended.append, Quiet(), with_queue=False)
+    ended: list[window.RecordedWindow | None] = []
+    under_way = window.Window(20, ended.append, NoProfiler(), with_queue=False)
     now = 0.0
     while not ended:
         under_way.at_step()
@@ -164,7 +164,7 @@ def test_the_end_in_the_midst_of_a_window(tmp_path: Path, asking: Agent, end: st
 
 @pytest.mark.parametrize("asking", [30], indirect=True)
 def test_forks_cut_windows_short(tmp_path: Path, asking: Agent) -> None:
-    """The first forks come before the window has seen a step: it is tried again. The last one ends it with what it has."""
+    """The first forks end the window before it has seen a step, and it is opened again. The last one ends it with what it has."""
     done = Program(tmp_path, asking).run(
         _PROGRAM
         + """
@@ -191,7 +191,7 @@ for _ in range(300): step(); time.sleep(0.005)
 @pytest.mark.slow
 @pytest.mark.parametrize("asking", [3], indirect=True)
 def test_a_compiled_step(tmp_path: Path, asking: Agent) -> None:
-    """dynamo traces what it finds in an optimizer's step: steps count, and it has nothing to say about us."""
+    """dynamo traces an optimizer's step: steps are counted, and it does not warn about our hook."""
     text = (
         _PROGRAM
         + """

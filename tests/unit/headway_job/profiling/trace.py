@@ -25,7 +25,7 @@ for _ in range(5):
 recorder = kineto.Kineto()
 recorder._scopes = set()  # every operator
 recorder.start()
-queue = window.QueueClock()
+queue = window.RunQueueClock()
 marks = [window.mark(queue)]
 for _ in range(STEPS):
     step()

@@ -1,8 +1,8 @@
-"""Models and optimizers that are sharded over ranks: what this rank has of them, and how it is put back.
+"""Models and optimizers that are sharded over ranks: what this rank has of them, and how it is loaded again.
 
-Two kinds. DTensors (fully_shard, tensor parallelism) are told by their own placements, and keep the names and the order that the
-model has unsharded: their checkpoints and whole ones can be restored into each other. FullyShardedDataParallel's flat parameters
-are left to torch.distributed.checkpoint.state_dict, which names an optimizer's state by parameter.
+There are two kinds. DTensors (fully_shard, tensor parallelism) are described by their placements, and keep the names and the order
+that the model has without sharding: their checkpoints and whole ones can be restored into each other. For the flat parameters of
+FullyShardedDataParallel (FSDP1), torch.distributed.checkpoint.state_dict is used, which names an optimizer's state by parameter.
 """
 
 from __future__ import annotations
@@ -14,168 +14,171 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import torch
 
 from ..errors import Refused
-from .memory import Room
-from .pytree import Path, at, copied_leaf, is_a, is_shard, rebuilt
-from .shards import Kept, Piece, Pieces, Request
+from .memory import MemoryBudget
+from .pytree import Path, copy_leaf, is_shard, is_torch_type, map_leaves, value_at
+from .shards import ReadRequest, Shard, ShardReader, StoredShard
 
 _MARK = "headway-shard"
-"""The key of what stands in the tree for a tensor whose numbers are in the pieces."""
+"""Key of the dict that stands in the tree for a tensor whose values are in the shards."""
 _FLAT_MARKS = ("_fsdp_flattened", "_is_flat_param")
-"""What FSDP1 sets on parameters that it has flattened, or made: the class that it makes them of is lost, in newer versions."""
+"""Attributes that FSDP1 sets on parameters that it has flattened or created. Newer versions lose the class of the latter."""
 
 
-class Part(NamedTuple):
-    """A model or an optimizer, or any other object with a state."""
+class StatefulObject(NamedTuple):
+    """A model or an optimizer, or another object with a state."""
 
     name: str
     given: Any
-    flat_in: Optional[torch.nn.Module] = None
-    """FSDP1 only: the model; for the model itself, itself."""
+    fsdp1_model: Optional[torch.nn.Module] = None
+    """With FSDP1 only: the model; for the model itself, the same object."""
 
     def state(self) -> Any:
-        """Its state dict with the shards in it. On all ranks alike."""
-        if self.flat_in is None:
+        """Return its state dict, with the shards in it; on all ranks."""
+        if self.fsdp1_model is None:
             return self.given.state_dict()
-        from torch.distributed.checkpoint import state_dict as of
+        from torch.distributed.checkpoint import state_dict
 
         return (
-            of.get_model_state_dict(self.given)
+            state_dict.get_model_state_dict(self.given)
             if self._is_model
-            else of.get_optimizer_state_dict(self.flat_in, self.given)
+            else state_dict.get_optimizer_state_dict(self.fsdp1_model, self.given)
         )
 
-    def state_to_try(self) -> Any:
-        """The same without an optimizer's first step, which torch needs to name the state of FSDP1's."""
+    def test_state(self) -> Any:
+        """Return the same, but without the optimizer's first step, which torch needs to name the state of FSDP1's optimizers."""
         return self.state() if self._is_model else self.given.state_dict()
 
     def load(self, state: Any) -> None:
-        """What `targets` and the checkpoint made of it. On all ranks alike."""
-        if self.flat_in is None:
+        """Load a state that `join_shards` returned; on all ranks."""
+        if self.fsdp1_model is None:
             self.given.load_state_dict(state)
             return
-        from torch.distributed.checkpoint import state_dict as of
+        from torch.distributed.checkpoint import state_dict
 
         if self._is_model:
-            of.set_model_state_dict(self.given, state)
+            state_dict.set_model_state_dict(self.given, state)
         else:
-            of.set_optimizer_state_dict(self.flat_in, self.given, optim_state_dict=state)
+            state_dict.set_optimizer_state_dict(self.fsdp1_model, self.given, optim_state_dict=state)
 
     def target(self, path: Path, template: Any) -> Any:
-        """The shards of this run to which the tensor there belongs, or None. `template`: of `template`."""
+        """Return the sharded tensor of this run into which the tensor at a path is loaded, or None. `template`: from `template`."""
         if template is not None:
-            found = at(template, path)
+            found = value_at(template, path)
             return found if is_shard(found) else None
-        places = _parameters(self.given)
-        return places[path[1]] if len(path) > 2 and path[0] == "state" and path[1] in places else None
+        sharded = _sharded_parameters(self.given)
+        return sharded[path[1]] if len(path) > 2 and path[0] == "state" and path[1] in sharded else None
 
     def template(self) -> Any:
-        """A state dict of this run's shape. None for optimizers of DTensors: their state is like the parameters."""
-        return None if isinstance(self.given, torch.optim.Optimizer) and self.flat_in is None else self.state()
+        """Return a state dict with this run's shapes; None for optimizers of DTensors, whose state is like the parameters."""
+        return None if isinstance(self.given, torch.optim.Optimizer) and self.fsdp1_model is None else self.state()
 
     @property
     def is_sharded(self) -> bool:
-        """Whether its ranks have a part of it each."""
-        if self.flat_in is not None:
+        """True if each rank has a part of it."""
+        if self.fsdp1_model is not None:
             return True
         if isinstance(self.given, torch.nn.Module):
             return any(is_shard(one) for one in (*self.given.parameters(), *self.given.buffers()))
-        return isinstance(self.given, torch.optim.Optimizer) and bool(_parameters(self.given))
+        return isinstance(self.given, torch.optim.Optimizer) and bool(_sharded_parameters(self.given))
 
     @property
     def _is_model(self) -> bool:
         return isinstance(self.given, torch.nn.Module)
 
 
-def parts_of(objects: Dict[str, Any]) -> List[Part]:
-    """With the model of each of FSDP1's optimizers. Raises Refused where it is not given, or torch is too old."""
-    flat = [given for given in objects.values() if isinstance(given, torch.nn.Module) and _has_flat(given)]
-    parts = []
+def stateful_objects(objects: Dict[str, Any]) -> List[StatefulObject]:
+    """Return the objects, FSDP1's optimizers with their model. Raises Refused if it was not given, or torch is too old."""
+    fsdp1_models = [given for given in objects.values() if isinstance(given, torch.nn.Module) and _has_fsdp1(given)]
+    found = []
     for name, given in objects.items():
-        home: Optional[torch.nn.Module] = given if any(given is model for model in flat) else None
+        model: Optional[torch.nn.Module] = given if any(given is one for one in fsdp1_models) else None
         if isinstance(given, torch.optim.Optimizer):
-            home = _home(name, given, flat)
-        parts.append(Part(name, given, home))
-    if any(part.flat_in is not None for part in parts):
+            model = _model_of(name, given, fsdp1_models)
+        found.append(StatefulObject(name, given, model))
+    if any(each.fsdp1_model is not None for each in found):
         try:
             from torch.distributed.checkpoint import state_dict  # noqa: F401
         except ImportError as error:
             raise Refused(
                 f"FullyShardedDataParallel can be saved with torch 2.2 or later; this is torch {torch.__version__}."
             ) from error
-    return parts
+    return found
 
 
-def split(part: Part, state: Any, pieces: List[Piece], room: Room, *, keep: bool) -> Any:
-    """A copy of the state, in which marks stand for shards; this rank's pieces of them are added to `pieces`.
+def split_shards(each: StatefulObject, state: Any, shards: List[Shard], budget: MemoryBudget, *, keep: bool) -> Any:
+    """Return a copy of the state with marks in place of sharded tensors, and add this rank's shards of them to `shards`.
 
-    `keep`: whether this rank keeps the rest of the state too; otherwise the result is of no use.
+    `keep`: this rank also keeps the rest of the state; otherwise the result is not used.
     """
 
     def leaf(path: Path, value: Any) -> Any:
         if not is_shard(value):
-            return copied_leaf(value, room) if keep else None
-        name = _name(part.name, path)
-        _check_like_parameter(part, path, value, name)
-        for offsets, data in held(value, name):
-            pieces.append(Piece(name, tuple(value.shape), offsets, copied_leaf(data.detach().contiguous(), room)))
+            return copy_leaf(value, budget) if keep else None
+        name = _name(each.name, path)
+        _check_like_parameter(each, path, value, name)
+        for offsets, data in local_shards(value, name):
+            shards.append(Shard(name, tuple(value.shape), offsets, copy_leaf(data.detach().contiguous(), budget)))
         return {_MARK: name, "shape": list(value.shape), "dtype": str(value.dtype).split(".")[-1]}
 
-    return rebuilt(state, leaf)
+    return map_leaves(state, leaf)
 
 
-def joined(part: Part, saved: Any, pieces: Optional[Pieces]) -> Any:
-    """The state that `split` took apart, in the shards of this run. Raises Refused where it does not fit; Damaged.
+def join_shards(each: StatefulObject, saved: Any, shards: Optional[ShardReader]) -> Any:
+    """Return the state that `split_shards` has split, sharded as in this run; on all ranks.
 
-    On all ranks alike. What the store raises is passed on.
+    Raises Refused if it does not fit, Damaged, and the store's errors.
     """
-    _check_keys(part, saved)
-    if pieces is None and not part.is_sharded:
+    _check_keys(each, saved)
+    if shards is None and not each.is_sharded:
         return saved
-    template = part.template()
-    requests: List[Request] = []
+    template = each.template()
+    requests: List[ReadRequest] = []
 
     def leaf(path: Path, value: Any) -> Any:
-        marked = _is_mark(value)
-        if not marked and not isinstance(value, torch.Tensor):
+        if not _is_mark(value) and not isinstance(value, torch.Tensor):
             return value
-        shape = tuple(value["shape"] if marked else value.shape)
-        target = part.target(path, template)
-        if target is None or (not marked and template is None and tuple(target.shape) != shape):
-            return _whole(value, shape, requests) if marked else value
-        if tuple(target.shape) != shape:
-            raise Refused(
-                f"{_name(part.name, path)} is of the shape {tuple(target.shape)} here, and was saved with {shape}"
-            )
-        mine = _like(target, value, marked, in_place=template is not None)
-        for offsets, into in held(mine, _name(part.name, path), all_replicas=True):
-            if marked:
-                requests.append(Request(value[_MARK], offsets, into))
-            else:
-                into.copy_(value[tuple(slice(start, start + size) for start, size in zip(offsets, into.shape))])
-        return mine
+        return _join_leaf(each, path, value, template, requests)
 
     with torch.no_grad():
-        state = rebuilt(saved, leaf, stop=_is_mark)
+        state = map_leaves(saved, leaf, stop=_is_mark)
         if requests:
-            assert pieces is not None, "marks are in checkpoints with pieces only"
-            pieces.fill(requests)
+            assert shards is not None, "only checkpoints with shards have marks"
+            shards.fill(requests)
     return state
 
 
-def signature(parts: List[Part]) -> int:
-    """The same on all ranks whose sharded models have the same tensors; 0 where there are none."""
+def _join_leaf(each: StatefulObject, path: Path, value: Any, template: Any, requests: List[ReadRequest]) -> Any:
+    """Return the tensor of this run for a saved tensor or mark. For a mark, add requests that fill it."""
+    marked = _is_mark(value)
+    shape = tuple(value["shape"] if marked else value.shape)
+    target = each.target(path, template)
+    if target is None or (not marked and template is None and tuple(target.shape) != shape):
+        return _whole(value, shape, requests) if marked else value
+    if tuple(target.shape) != shape:
+        raise Refused(f"{_name(each.name, path)} has the shape {tuple(target.shape)} here, and was saved with {shape}")
+    mine = target if template is not None else _empty_like(target, value, marked)
+    for offsets, into in local_shards(mine, _name(each.name, path), all_replicas=True):
+        if marked:
+            requests.append(ReadRequest(value[_MARK], offsets, into))
+        else:
+            into.copy_(value[tuple(slice(start, start + size) for start, size in zip(offsets, into.shape))])
+    return mine
+
+
+def signature(objects: List[StatefulObject]) -> int:
+    """Return a number that is the same on all ranks whose sharded models have the same tensors; 0 = there are none."""
     rows: List[Any] = []
-    for part in parts:
-        if part.is_sharded and isinstance(part.given, torch.nn.Module):
-            rebuilt(part.state(), lambda path, leaf, name=part.name: rows.append(_row(name, path, leaf)))  # type: ignore[misc]
+    for each in objects:
+        if each.is_sharded and isinstance(each.given, torch.nn.Module):
+            map_leaves(each.state(), lambda path, leaf, name=each.name: rows.append(_row(name, path, leaf)))  # type: ignore[misc]
     if not rows:
         return 0
     return int.from_bytes(hashlib.sha256(json.dumps(sorted(rows)).encode()).digest()[:7], "big") + 1
 
 
-def held(value: Any, name: str, *, all_replicas: bool = False) -> List[Tuple[Tuple[int, ...], torch.Tensor]]:
-    """What this rank has of a sharded tensor: offsets and numbers. Of replicas the first one only, where not `all_replicas`."""
-    if is_a(value, "ShardedTensor"):
+def local_shards(value: Any, name: str, *, all_replicas: bool = False) -> List[Tuple[Tuple[int, ...], torch.Tensor]]:
+    """Return offsets and values of this rank's part of a sharded tensor. Without `all_replicas`, only the first replica has one."""
+    if is_torch_type(value, "ShardedTensor"):
         return [(tuple(shard.metadata.shard_offsets), shard.tensor) for shard in value.local_shards()]
     coordinate = value.device_mesh.get_coordinate()
     if coordinate is None:
@@ -191,78 +194,78 @@ def held(value: Any, name: str, *, all_replicas: bool = False) -> List[Tuple[Tup
             sizes[placement.dim] = min(most, sizes[placement.dim] - start)
         else:
             raise Refused(
-                f"{name} is placed as {placement}, which headway_job.checkpoint does not save. Shard a dimension of a tensor once "
-                "only, or use torch.distributed.checkpoint in the script."
+                f"{name} has the placement {placement}, which headway_job.checkpoint does not save. Shard a dimension of a tensor "
+                "only once, or use torch.distributed.checkpoint in the script."
             )
     local = value.to_local()
     if tuple(local.shape) != tuple(sizes):
-        raise Refused(f"{name} is {tuple(local.shape)} large on this rank, where {tuple(sizes)} was expected.")
+        raise Refused(f"{name} has the shape {tuple(local.shape)} on this rank, where {tuple(sizes)} was expected.")
     return [(tuple(offsets), local)] if (first or all_replicas) and local.numel() else []
 
 
-def pieces_from(files: Dict[str, List[Kept]], opened: Any) -> Pieces:
-    """Of all ranks' files."""
-    return Pieces((kept for name in sorted(files) for kept in files[name]), opened)
+def shards_from(files: Dict[str, List[StoredShard]], open_file: Any) -> ShardReader:
+    """Return a reader of the shards in all ranks' files."""
+    return ShardReader((stored for name in sorted(files) for stored in files[name]), open_file)
 
 
-def _has_flat(module: torch.nn.Module) -> bool:
-    return any(is_a(each, "FullyShardedDataParallel") for each in module.modules())
+def _has_fsdp1(module: torch.nn.Module) -> bool:
+    return any(is_torch_type(each, "FullyShardedDataParallel") for each in module.modules())
 
 
-def _home(name: str, optimizer: torch.optim.Optimizer, flat: List[torch.nn.Module]) -> Optional[torch.nn.Module]:
+def _model_of(
+    name: str, optimizer: torch.optim.Optimizer, fsdp1_models: List[torch.nn.Module]
+) -> Optional[torch.nn.Module]:
     own = [one for group in optimizer.param_groups for one in group["params"]]
-    for model in flat:
+    for model in fsdp1_models:
         parameters = {id(one) for one in model.parameters()}
         if any(id(one) in parameters for one in own):
             return model
-    if any(is_a(one, "FlatParameter") or any(hasattr(one, mark) for mark in _FLAT_MARKS) for one in own):
+    if any(is_torch_type(one, "FlatParameter") or any(hasattr(one, mark) for mark in _FLAT_MARKS) for one in own):
         raise Refused(
             f"{name} belongs to a FullyShardedDataParallel model that was not given. Give it too, as model=..."
         )
     return None
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> Dict[int, Any]:
-    """Those that are sharded, by the number that the optimizer's state has for them."""
+def _sharded_parameters(optimizer: torch.optim.Optimizer) -> Dict[int, Any]:
+    """Return the sharded parameters, by their numbers in the optimizer's state."""
     every = (one for group in optimizer.param_groups for one in group["params"])
     return {place: one for place, one in enumerate(every) if is_shard(one)}
 
 
-def _check_keys(part: Part, saved: Any) -> None:
-    """An optimizer's state is by name from FSDP1, and by number from everything else. Raises Refused."""
-    if not isinstance(part.given, torch.optim.Optimizer):
+def _check_keys(each: StatefulObject, saved: Any) -> None:
+    """Raise Refused if the keys of an optimizer's state do not fit: FSDP1 has names of parameters, everything else numbers."""
+    if not isinstance(each.given, torch.optim.Optimizer):
         return
     named = any(isinstance(one, str) for group in saved.get("param_groups", []) for one in group.get("params", []))
-    if named != (part.flat_in is not None):
+    if named != (each.fsdp1_model is not None):
         were, now = "with" if named else "without", "without" if named else "with"
         raise Refused(
-            f"it was saved {were} FullyShardedDataParallel, and this run is {now}. Restore it as it was saved: optimizers cannot "
-            "be taken over between the two"
+            f"it was saved {were} FullyShardedDataParallel, and this run is {now}. Restore it as it was saved: an optimizer's "
+            "state cannot be converted between the two"
         )
 
 
-def _check_like_parameter(part: Part, path: Path, value: Any, name: str) -> None:
-    """What is put back is sharded as its parameter is. Raises Refused."""
-    if part.flat_in is None and isinstance(part.given, torch.optim.Optimizer):
-        parameter = part.target(path, None)
+def _check_like_parameter(each: StatefulObject, path: Path, value: Any, name: str) -> None:
+    """Raise Refused if a sharded tensor of an optimizer differs in shape from its parameter, as which it would be loaded."""
+    if each.fsdp1_model is None and isinstance(each.given, torch.optim.Optimizer):
+        parameter = each.target(path, None)
         if parameter is None or parameter.shape != value.shape:
             raise Refused(
-                f"{name} is sharded, and is not of its parameter's shape, which headway_job.checkpoint does not save."
+                f"{name} is sharded, and has not the shape of its parameter; headway_job.checkpoint does not save it."
             )
 
 
-def _like(target: Any, value: Any, marked: bool, *, in_place: bool) -> Any:
-    if in_place:
-        return target
+def _empty_like(target: Any, value: Any, marked: bool) -> Any:
     dtype = getattr(torch, value["dtype"]) if marked else value.dtype
     return torch.empty_like(target, dtype=dtype, requires_grad=False)
 
 
-def _whole(mark: Dict[str, Any], shape: Tuple[int, ...], requests: List[Request]) -> torch.Tensor:
-    """For a run in which it is not sharded."""
+def _whole(mark: Dict[str, Any], shape: Tuple[int, ...], requests: List[ReadRequest]) -> torch.Tensor:
+    """Return the whole tensor, for a run in which it is not sharded, and add the request that fills it."""
     into = torch.empty(shape, dtype=getattr(torch, mark["dtype"]), device="cpu")
     if into.numel():
-        requests.append(Request(mark[_MARK], (0,) * len(shape), into))
+        requests.append(ReadRequest(mark[_MARK], (0,) * len(shape), into))
     return into
 
 
@@ -270,11 +273,11 @@ def _is_mark(value: Any) -> bool:
     return isinstance(value, dict) and _MARK in value
 
 
-def _name(part: str, path: Path) -> str:
-    """No two tensors of a run have the same one."""
-    return json.dumps([part, *(step if isinstance(step, (str, int)) else repr(step) for step in path)])
+def _name(owner: str, path: Path) -> str:
+    """Return the name of a tensor, which no other tensor of the run has."""
+    return json.dumps([owner, *(step if isinstance(step, (str, int)) else repr(step) for step in path)])
 
 
-def _row(part: str, path: Path, leaf: Any) -> List[Any]:
+def _row(owner: str, path: Path, leaf: Any) -> List[Any]:
     shape = list(leaf.shape) if isinstance(leaf, torch.Tensor) else None
-    return [_name(part, path), json.dumps([shape, is_shard(leaf)])]
+    return [_name(owner, path), json.dumps([shape, is_shard(leaf)])]

@@ -1,42 +1,42 @@
-"""How much memory the job may still take before the kernel ends one of its processes."""
+"""The memory that the job may still use before the kernel kills one of its processes."""
 
 from __future__ import annotations
 
 import os
 from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
-_KEPT_BYTES = 64 << 20
-"""Left for what else the processes of the job do meanwhile."""
+_RESERVED_BYTES = 64 << 20
+"""Reserved for everything else that the processes of the job do meanwhile."""
 _UNLIMITED = 1 << 60
 
 
-class Room:
-    """What a copy may take. Invariant: `take` raises before so much is taken that the job's cgroup may end it."""
+class MemoryBudget:
+    """Memory that a copy may use. Invariant: `take` raises before the copy uses so much that the job may be killed."""
 
     def __init__(self, left_bytes: Optional[int]) -> None:
-        """None: not known, so there is no bound."""
+        """`left_bytes`: None = not known, so there is no bound."""
         self._left_bytes = left_bytes
 
     def take(self, size_bytes: int) -> None:
-        """Raises MemoryError."""
+        """Use so much of the budget. Raises MemoryError."""
         if self._left_bytes is None:
             return
         if size_bytes > self._left_bytes:
             raise MemoryError(
                 f"a copy of the state does not fit into the memory that Slurm gives the job on this node: a tensor needs "
-                f"{size_bytes / 2**20:.0f} MiB, {self._left_bytes / 2**20:.0f} MiB are left; ask for more (--mem)"
+                f"{size_bytes / 2**20:.0f} MiB, and {self._left_bytes / 2**20:.0f} MiB are left; request more memory (--mem)"
             )
         self._left_bytes -= size_bytes
 
 
 def left_bytes(share: int = 1, proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> Optional[int]:
-    """Return what this process's cgroups leave it, divided by `share`; None where they set no limit, or do not tell."""
+    """Return the memory that this process's cgroups leave it, divided by `share`; None = they set no limit, or cannot be read."""
     found = [left for limit, used in _limits(proc, root) for left in [limit - used] if limit < _UNLIMITED]
-    return max(min(found) - _KEPT_BYTES, 0) // max(share, 1) if found else None
+    return max(min(found) - _RESERVED_BYTES, 0) // max(share, 1) if found else None
 
 
 def ranks_here(env: Mapping[str, str]) -> int:
-    """Return how many ranks of this job are on this node, as the launcher says; 1 where it does not."""
+    """Return the number of ranks of this job on this node, according to the launcher; 1 if it does not say."""
     for name in ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE"):
         text = env.get(name, "")
         if text.isascii() and text.isdigit() and int(text) > 0:
@@ -45,7 +45,7 @@ def ranks_here(env: Mapping[str, str]) -> int:
 
 
 def _limits(proc: str, root: str) -> Iterator[Tuple[int, int]]:
-    """Limit and use of each cgroup above this process that has both, in bytes. What the kernel can drop is not used."""
+    """Yield limit and use in bytes of each cgroup above this process that has both. Memory that the kernel can free is not used."""
     try:
         with open(proc, encoding="ascii", errors="replace") as file:
             rows = [line.rstrip("\n").split(":", 2) for line in file]
@@ -78,7 +78,7 @@ def _upwards(top: str, path: str) -> List[str]:
 
 
 def _number(folder: str, name: str) -> Optional[int]:
-    """None: no such file, or no number, as where there is no limit."""
+    """Return the number in a file; None = there is no such file, or no number in it, as without a limit."""
     try:
         with open(os.path.join(folder, name), encoding="ascii") as file:
             return int(file.read(64))

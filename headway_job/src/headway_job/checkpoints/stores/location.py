@@ -1,4 +1,4 @@
-"""Where a run keeps its checkpoints, when its script does not say."""
+"""Opens the store of a run: under the URL that its script gives, or in the default folder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Callable, Iterable, List, Mapping, Optional
 
 import torch
 
-from ..catalog import Store
 from ..errors import Refused
+from .base import Store
 from .local import LocalStore
-from .redact import address
+from .redact import redact_url
 from .remote import RemoteStore
 
 _log = logging.getLogger("headway_job")
@@ -23,25 +23,26 @@ _TRUST = "HEADWAY_TRUST_STORE"
 _SAFE_TORCH = (2, 10)
 
 
-def open_store(url: Optional[str], name: Optional[str], *, alone: bool) -> Store:
-    """The store of a URL that was given, used as it is, or of the default place. `alone`: torch.distributed is not in use."""
+def open_store(url: Optional[str], name: Optional[str], *, single_rank: bool) -> Store:
+    """Return the store of the given URL, or that of the default folder. `single_rank`: torch.distributed is not in use."""
     env = os.environ
-    if alone and _number(env, "WORLD_SIZE") > 1:
+    if single_rank and _number(env, "WORLD_SIZE") > 1:
         raise Refused(
-            "This process is one of several (WORLD_SIZE). Call init_process_group before headway_job.checkpoint."
+            "This process is one of several (WORLD_SIZE is set). Call init_process_group before headway_job.checkpoint."
         )
     if url is None:
-        if alone and _number(env, "SLURM_STEP_NUM_TASKS") > 1:
+        if single_rank and _number(env, "SLURM_STEP_NUM_TASKS") > 1:
             raise Refused(
-                "This process is one of several of a step, and they train apart or have not met yet. Call init_process_group "
-                "before headway_job.checkpoint, or give each a folder of its own."
+                "This process is one of several of a Slurm step, but torch.distributed is not initialized, so all would use the "
+                "same folder. Call init_process_group before headway_job.checkpoint; or, if each trains by itself, give each "
+                "process its own folder."
             )
         base = (env.get(_BASE) or "checkpoints").rstrip("/")
         url = f"{base}/{_default_folder(base, env, name or _script())}"
-    return _opened(url, env)
+    return _open(url, env)
 
 
-def _opened(url: str, env: Mapping[str, str]) -> Store:
+def _open(url: str, env: Mapping[str, str]) -> Store:
     local = _local(url)
     if local is not None:
         return LocalStore(local)
@@ -50,10 +51,10 @@ def _opened(url: str, env: Mapping[str, str]) -> Store:
 
 
 def check_trust(url: str, version: str, env: Mapping[str, str]) -> None:
-    """Refuse a URL where this torch would trust whoever can write there. Raises Refused.
+    """Raise Refused if loading from this URL with this torch could execute code of anyone with write access.
 
-    `weights_only` of torch < 2.10 can be got around (CVE-2025-32434, CVE-2026-24747). In a file system the owner of every file is
-    checked; a store behind a URL tells none.
+    `weights_only` of torch < 2.10 can be bypassed (CVE-2025-32434, CVE-2026-24747). In a file system the owner of each file is
+    checked; a store behind a URL has no owners of files.
     """
     found = re.match(r"(\d+)\.(\d+)", version)
     if (found and tuple(map(int, found.groups())) >= _SAFE_TORCH) or env.get(_TRUST, "").lower() in (
@@ -63,18 +64,18 @@ def check_trust(url: str, version: str, env: Mapping[str, str]) -> None:
     ):
         return
     raise Refused(
-        f"Checkpoints under {address(url)} are loaded with torch {version}, which a file made for it can have execute code, and "
-        "Headway cannot see who may write there. Use torch 2.10 or later, or a folder of a file system; or, if you alone can "
-        f"write there, set {_TRUST}=yes."
+        f"Checkpoints are not loaded from {redact_url(url)} with torch {version}: a crafted file can make this version execute "
+        "code, and headway_job cannot check the owner of a file there. Use torch 2.10 or later, or a folder of a file system; or, "
+        f"if only you can write there, set the environment variable {_TRUST}=yes."
     )
 
 
 def key(env: Mapping[str, str], name: str) -> str:
-    """A folder name that no two jobs share, nor two tasks of an array, and that a requeued job finds again.
+    """Return a folder name that no two jobs and no two tasks of an array share, and that a requeued job finds again.
 
-    By ids alone: a job's name can be changed between two runs of it.
+    It has only ids, as the name of a job can be changed between two runs.
     """
-    return _joined(env, name, _told_apart)
+    return _joined(env, name, _unambiguous)
 
 
 def _joined(env: Mapping[str, str], name: str, rule: Callable[[str], str]) -> str:
@@ -82,10 +83,10 @@ def _joined(env: Mapping[str, str], name: str, rule: Callable[[str], str]) -> st
 
 
 def older_key(env: Mapping[str, str], name: str, names: Iterable[str]) -> Optional[str]:
-    """The folder among `names` that an earlier version made for this job, whose name was a part of it; None: there is none.
+    """Return the folder among `names` that an earlier version made for this job, with the job's name in it; None = there is none.
 
-    Without a cluster's name none: another cluster's folder of today looks the same.
-    Of several, as of a job that was renamed while that version ran, the one by its name now is taken, else the last by name.
+    Without the cluster's name there is none, as a folder of another cluster could look the same.
+    If there are several (the job was renamed while that version ran), take the one with its current name, else the last by name.
     """
     before, after = _clean(env.get("SLURM_CLUSTER_NAME", "")), f"-{_clean(_job(env))}-{_clean(name)}"
     if not _job(env) or not before:
@@ -97,19 +98,20 @@ def older_key(env: Mapping[str, str], name: str, names: Iterable[str]) -> Option
 
 
 def _default_folder(base: str, env: Mapping[str, str], name: str) -> str:
-    """The run's folder below `base`; the one that an earlier version made, where there is one and no newer one."""
+    """Return the run's folder below `base`: the one that an earlier version made, if there is one and no newer one."""
     wanted, plain = key(env, name), _joined(env, name, _clean)
     if not _job(env) and plain == wanted:
         return wanted
-    if _is_there(base, wanted):
+    if _exists(base, wanted):
         return wanted
-    names = [plain] if _is_there(base, plain) else _names_in(base, env)
+    names = [plain] if _exists(base, plain) else _names_in(base, env)
     if wanted in names:
         return wanted
     if plain in names:
         _log.warning(
-            "Checkpoints are kept in %s, as an earlier version named it: another run whose name differs from %r in letters alone "
-            "that no folder has, or behind the 60th, may use it too. Rename it to %s, between two runs, to keep them apart.",
+            "Checkpoints are kept in the folder %s, which an earlier version of headway_job has named. Another run may use it, "
+            "too, if its name differs from %r only in characters that folders cannot have, or after the 60th character. To keep "
+            "them apart, rename the folder to %s between two runs.",
             plain, name, wanted,
         )  # fmt: skip
         return plain
@@ -117,7 +119,7 @@ def _default_folder(base: str, env: Mapping[str, str], name: str) -> str:
 
 
 def _names_in(base: str, env: Mapping[str, str]) -> List[str]:
-    """What there is below the base folder. Raises Refused where that cannot be told: there may be checkpoints."""
+    """Return the names in the base folder. Raises Refused if it cannot be read, as there may be checkpoints."""
     local = _local(base)
     try:
         if local is None:
@@ -130,7 +132,8 @@ def _names_in(base: str, env: Mapping[str, str]) -> List[str]:
         if local is None:
             raise _not_listed(base, error) from error
         _log.warning(
-            "%s may not be listed by this user: folders that an earlier version named by the job's name are not looked for.",
+            "This user may not list the folder %s, so checkpoints of an earlier version of headway_job, whose folders have the "
+            "job's name, are not found there.",
             local,
         )  # fmt: skip
         return []
@@ -140,19 +143,19 @@ def _names_in(base: str, env: Mapping[str, str]) -> List[str]:
 
 def _not_listed(base: str, error: OSError) -> Refused:
     return Refused(
-        f"{address(base)}, where checkpoints are kept, cannot be listed: {error.strerror or error}. Nothing is begun anew "
-        "while there may be some: start again when it can be."
+        f"The folder of checkpoints {redact_url(base)} cannot be listed: {error.strerror or error}. The run does not begin at "
+        "step 0 as long as there may be some. Start it again when the folder can be listed."
     )
 
 
-def _is_there(base: str, folder: str) -> bool:
-    """In a file system, where a folder can be found in one that may be entered and not listed. False: not known."""
+def _exists(base: str, folder: str) -> bool:
+    """Return True if the folder exists in a file system, even if the base folder cannot be listed; False = not known."""
     local = _local(base)
     return local is not None and os.path.lexists(f"{local}/{folder}")
 
 
 def _local(base: str) -> Optional[str]:
-    """Its path in a file system; None: it is in another store."""
+    """Return its path in a file system; None = it is in another store."""
     if base.startswith("file://"):
         return base[len("file://") :]
     return None if "://" in base else base
@@ -164,8 +167,8 @@ def _job(env: Mapping[str, str]) -> str:
     return env.get("SLURM_JOB_ID", "")
 
 
-def _told_apart(part: str) -> str:
-    """Of two parts that differ, the results differ too: with a digest of the whole where it is not kept as it is."""
+def _unambiguous(part: str) -> str:
+    """Return a name that no other part gets: with a digest of the part, if it cannot be used unchanged."""
     clean = _clean(part)
     if clean == part:
         return part
@@ -173,7 +176,7 @@ def _told_apart(part: str) -> str:
 
 
 def _clean(part: str) -> str:
-    """What a file system takes. Earlier versions named folders by this alone."""
+    """Return a name that a file system accepts. Earlier versions used only this for folders."""
     return re.sub(r"[^A-Za-z0-9._]", "_", part)[:60].lstrip(".")
 
 

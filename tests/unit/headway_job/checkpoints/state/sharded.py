@@ -1,4 +1,4 @@
-"""Programs whose model is sharded over ranks. What they train on depends on the step alone, not on the number of ranks."""
+"""Programs whose model is sharded over ranks. Their data depend only on the step, not on the number of ranks."""
 
 import os
 import signal
@@ -14,11 +14,11 @@ from torch.nn.parallel import DistributedDataParallel
 from tests.unit.headway_job.checkpoints.training import wait_for
 
 BATCH = 12
-"""Rows of all ranks together; 1, 2 and 3 ranks have the same number each."""
+"""Rows of all ranks together, which 1, 2 or 3 ranks can divide equally."""
 
 
 class Net(nn.Module):
-    """Of sizes that no number of ranks divides; with a buffer and a scalar."""
+    """A model with sizes that no number of ranks divides, with a buffer and a scalar."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Net(nn.Module):
 
 
 def sharded(kind: str, model: nn.Module, world: int) -> nn.Module:
-    """As the script would do it."""
+    """Shard the model as a script would do it."""
     if kind in ("fsdp2", "replicated"):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
@@ -49,7 +49,7 @@ def sharded(kind: str, model: nn.Module, world: int) -> nn.Module:
         from torch.distributed.fsdp import FullyShardedDataParallel
 
         class OwnParallel(FullyShardedDataParallel):
-            """The script's own."""
+            """A class of the script."""
 
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
@@ -66,7 +66,7 @@ def sharded(kind: str, model: nn.Module, world: int) -> nn.Module:
 
 
 class OwnDataParallel(DistributedDataParallel):
-    """The script's own."""
+    """A class of the script."""
 
 
 def made(kind: str, world: int, name: str = "AdamW") -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -76,8 +76,8 @@ def made(kind: str, world: int, name: str = "AdamW") -> tuple[nn.Module, torch.o
     return model, getattr(torch.optim, name.removesuffix("-plain"))(model.parameters(), **options)
 
 
-def train(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """Trains `steps` steps, and dies as told."""
+def train(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Train `steps` steps, and die as the arguments say."""
     if world == 1 and args["kind"] != "ddp":
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model, optimizer = made(args["kind"], world, args.get("optimizer", "AdamW"))
@@ -85,20 +85,20 @@ def train(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
     parts = {"optimizer": optimizer, "scheduler": scheduler} if not args.get("model_alone") else {}
     before = set(sys.modules)
     run = checkpoint(args["folder"], model=model, **parts, **args.get("options", {}))
-    tell(before=[name for name in before if "distributed.checkpoint" in name])
-    tell(start=run.start, imported=sorted(name for name in set(sys.modules) - before if "torch.dist" in name))
+    report(before=[name for name in before if "distributed.checkpoint" in name])
+    report(start=run.start, imported=sorted(name for name in set(sys.modules) - before if "torch.dist" in name))
     for step in run.steps(args["steps"]):
         if step == args.get("die_at"):
             wait_for(run, args["saved"])
-            tell(saved=run.saved_step)
+            report(saved=run.saved_step)
             os.kill(os.getpid(), signal.SIGKILL)
-        tell(step=step, loss=one_step(model, optimizer, rank, world, step))
+        report(step=step, loss=one_step(model, optimizer, rank, world, step))
         scheduler.step()
-    tell(saved=run.saved_step, rate=scheduler.get_last_lr())
+    report(saved=run.saved_step, rate=scheduler.get_last_lr())
 
 
 def one_step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, world: int, step: int) -> float:
-    """The loss of all ranks' rows."""
+    """Return the loss over all ranks' rows."""
     numbers = torch.Generator().manual_seed(1000 + step)
     rows = torch.randn(BATCH, 5, generator=numbers)
     each = BATCH // world
@@ -114,7 +114,7 @@ def one_step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, worl
 
 
 class Moody:
-    """An object of the user's, which raises on one rank when it is told to."""
+    """An object of the user that raises on one rank if it has to."""
 
     def __init__(self) -> None:
         self.saves = self.loads = True
@@ -129,9 +129,9 @@ class Moody:
             raise KeyError("not that")
 
 
-def moody(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """Rank 1's own object, which comes before the sharded model, raises in the first save, or when it is restored."""
-    signal.alarm(90)  # ranks that wait for each other are a failure, and no reason to wait
+def moody(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Let rank 1's own object raise in the first save, or when it is restored. It comes before the sharded model."""
+    signal.alarm(90)  # ends ranks that wait for each other forever
     model, optimizer = made("fsdp1", world)
     own = Moody()
     own.loads = rank == 0 or args["loads"]
@@ -140,38 +140,38 @@ def moody(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
         own.saves = rank == 0 or step > 1
         one_step(model, optimizer, rank, world, step)
         run.step(step)
-        run._saver.wait(None)
-        tell(saved=run.saved_step)
+        run._writer.wait(None)
+        report(saved=run.saved_step)
     run.close()
 
 
-def uneven(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """Each rank has parameters of its own besides, as in a pipeline."""
+def uneven(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Give each rank other parameters, as in a pipeline."""
     model, optimizer = made("fsdp2", world)
     model.register_parameter(f"own_{rank}", nn.Parameter(torch.zeros(2)))
     checkpoint(args["folder"], model=model, optimizer=optimizer)
 
 
-def options_differ(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """Only rank 0 is to save by itself."""
+def options_differ(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Let only rank 0 save by itself."""
     model, optimizer = made("ddp", world)
     checkpoint(args["folder"], model=model, optimizer=optimizer, every_steps=None if rank else 2)
 
 
-def optimizer_alone(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """Without the model that its flat parameters are of."""
+def optimizer_alone(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Give the optimizer without the model whose flat parameters it has."""
     checkpoint(args["folder"], optimizer=made(args["kind"], world)[1])
 
 
-def elsewhere(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """An object that is no model, and has a sharded tensor."""
+def elsewhere(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Give an object with a sharded tensor that is no model."""
     model, _ = made("fsdp2", world)
     checkpoint(args["folder"], model=model, average=Average(model))
-    tell(alive=True)
+    report(alive=True)
 
 
 class Average:
-    """Of the parameters."""
+    """An average of the parameters."""
 
     def __init__(self, model: nn.Module) -> None:
         self._numbers = {name: one.detach().clone() for name, one in model.named_parameters()}
@@ -183,8 +183,8 @@ class Average:
         self._numbers = state
 
 
-def older_torch(rank: int, world: int, args: dict[str, Any], tell: Any) -> None:
-    """One that has no names for an optimizer's state."""
+def older_torch(rank: int, world: int, args: dict[str, Any], report: Any) -> None:
+    """Remove the module that names an optimizer's state, as in an older torch."""
     model, optimizer = made("fsdp1", world)
     sys.modules["torch.distributed.checkpoint.state_dict"] = None  # type: ignore[assignment]
     checkpoint(args["folder"], model=model, optimizer=optimizer)

@@ -1,4 +1,4 @@
-"""A copy of the state that would have the job killed for memory is not made: the training goes on, and is told."""
+"""A copy of the state is not made if it would exceed the job's memory: the training goes on, and the log says why."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from headway_job.checkpoints.state.memory import Room, left_bytes, ranks_here
+from headway_job.checkpoints.state.memory import MemoryBudget, left_bytes, ranks_here
 
-from tests.unit.headway_job.checkpoints.conftest import Hatchery
+from tests.unit.headway_job.checkpoints.conftest import ForkServer
 
 MIB = 1 << 20
 
@@ -66,14 +66,14 @@ def test_where_nothing_is_told_there_is_no_bound(tmp_path: Path) -> None:
     assert left_bytes(1, str(proc), str(tmp_path)) is None
     cgroup(tmp_path / "memory", memory__limit_in_bytes="9223372036854771712", memory__usage_in_bytes="1")
     assert left_bytes(1, str(proc), str(tmp_path)) is None
-    Room(None).take(1 << 80)
+    MemoryBudget(None).take(1 << 80)
     left_bytes()  # of this machine, whatever it has
 
 
 def test_what_is_taken_is_taken() -> None:
-    room = Room(100)
+    room = MemoryBudget(100)
     room.take(60)
-    with pytest.raises(MemoryError, match=r"ask for more \(--mem\)"):
+    with pytest.raises(MemoryError, match=r"request more memory \(--mem\)"):
         room.take(60)
     room.take(40)
 
@@ -84,20 +84,25 @@ def test_ranks_of_a_node_are_what_the_launcher_says() -> None:
 
 
 def test_a_state_that_does_not_fit_into_memory_costs_a_checkpoint_and_nothing_else(
-    hatchery: Hatchery, folder: Path
+    fork_server: ForkServer, folder: Path
 ) -> None:
-    ended = hatchery.run("cramped", 2, folder=folder)
+    ended = fork_server.run("cramped", 2, folder=folder)
 
     assert ended.ends == [0, 0], ended.logs
-    assert [ended.told(when, 1) for when in ("before", "cramped", "after")] == [2, 2, 6]
-    assert "The state at step 4 could not be copied: a copy of the state does not fit into the memory" in ended.logs[0]
-    assert "The state at step 4 could not be copied" not in ended.logs[1]
+    assert [ended.reported(when, 1) for when in ("before", "cramped", "after")] == [2, 2, 6]
+    assert (
+        "There is no checkpoint of step 4, as the state could not be copied: a copy of the state does not fit into the memory"
+        in ended.logs[0]
+    )
+    assert "the state could not be copied" not in ended.logs[1]
 
 
-def test_ranks_that_cannot_meet_over_gloo_are_refused_and_told_what_to_set(hatchery: Hatchery, folder: Path) -> None:
-    ended = hatchery.run("no_interface", 2, folder=folder)
+def test_ranks_that_cannot_meet_over_gloo_are_refused_and_told_what_to_set(
+    fork_server: ForkServer, folder: Path
+) -> None:
+    ended = fork_server.run("no_interface", 2, folder=folder)
 
     assert ended.ends == [1, 1]
     for log in ended.logs:
-        assert "headway_job.checkpoints.errors.Refused: The ranks cannot meet over gloo" in log
+        assert "headway_job.checkpoints.errors.Refused: The ranks cannot connect to each other over gloo" in log
         assert "Set GLOO_SOCKET_IFNAME, on all ranks" in log

@@ -1,4 +1,4 @@
-"""What torch's classes are called, and what is derived from them, is known without importing them."""
+"""torch's classes and classes derived from them are recognized without an import."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ pytest.importorskip("torch")
 from pathlib import Path
 
 import torch
-from headway_job.checkpoints.state.memory import Room
-from headway_job.checkpoints.state.pytree import copied, has_shard, is_a, is_shard, unwrapped
+from headway_job.checkpoints.state.memory import MemoryBudget
+from headway_job.checkpoints.state.pytree import deep_copy, has_shard, is_shard, is_torch_type, unwrap
 from torch import nn
 
-from tests.unit.headway_job.checkpoints.conftest import Hatchery
+from tests.unit.headway_job.checkpoints.conftest import ForkServer
 
 
 def placed(kind: type) -> Any:
-    """A tensor of that class, without ranks."""
+    """Return a tensor of that class, without ranks."""
     return torch.Tensor._make_subclass(kind, torch.zeros(2))  # type: ignore[attr-defined]
 
 
@@ -40,21 +40,21 @@ def test_a_class_of_the_scripts_with_such_a_name_is_none() -> None:
 
     assert not is_shard(placed(named))
     assert not is_shard("DTensor")
-    assert unwrapped(model) is model
+    assert unwrap(model) is model
 
 
 def test_what_only_changes_how_a_model_runs_is_taken_off() -> None:
     derived = type("Mine", (nn.DataParallel,), {})
     model = nn.Linear(1, 1)
 
-    assert is_a(derived(model), "DataParallel")
-    assert unwrapped(derived(nn.DataParallel(model))) is model
+    assert is_torch_type(derived(model), "DataParallel")
+    assert unwrap(derived(nn.DataParallel(model))) is model
 
 
-def test_a_compiled_model_is_taken_for_what_it_was(hatchery: Hatchery, tmp_path: Path) -> None:
-    ended = hatchery.run("training.compiled", folder=tmp_path / "run")
+def test_a_compiled_model_is_taken_for_what_it_was(fork_server: ForkServer, tmp_path: Path) -> None:
+    ended = fork_server.run("training.compiled", folder=tmp_path / "run")
 
-    assert ended.told("saved") == ended.told("given") == ["bias", "weight"]
+    assert ended.reported("saved") == ended.reported("given") == ["bias", "weight"]
 
 
 INDEX, VALUE = 8, 4
@@ -78,17 +78,17 @@ def test_of_a_sparse_tensor_what_it_has_is_what_is_copied(layout: str, size_byte
     blocks = {"blocksize": (2, 2)} if layout.startswith("sparse_b") else {}
     given = dense if layout == "strided" else dense.to_sparse(layout=getattr(torch, layout), **blocks)
 
-    copy = copied([given], Room(size_bytes))
+    copy = deep_copy([given], MemoryBudget(size_bytes))
 
     assert torch.equal(copy[0].to_dense(), dense)
     with pytest.raises(MemoryError):
-        copied([given], Room(size_bytes - 1))
+        deep_copy([given], MemoryBudget(size_bytes - 1))
 
 
 def test_a_sparse_tensor_is_not_counted_as_if_it_were_dense() -> None:
     place = torch.tensor([[1, 1], [2, 2]])
     twice = torch.sparse_coo_tensor(place, torch.ones(2), (1 << 20, 1 << 20), check_invariants=True)
 
-    copy = copied(twice.requires_grad_(), Room(2 * (2 * INDEX + VALUE)))
+    copy = deep_copy(twice.requires_grad_(), MemoryBudget(2 * (2 * INDEX + VALUE)))
 
     assert copy.coalesce().values().tolist() == [2]

@@ -1,4 +1,4 @@
-"""What ranks have of a tensor, put together again for as many ranks as there are."""
+"""Shards of a tensor are joined again for any number of ranks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from headway_job.checkpoints.errors import Damaged  # noqa: E402
-from headway_job.checkpoints.state import shards as pieces_module  # noqa: E402
-from headway_job.checkpoints.state.shards import Piece, Pieces, Request, read_index, write  # noqa: E402
+from headway_job.checkpoints.state import shards as shards_module  # noqa: E402
+from headway_job.checkpoints.state.shards import ReadRequest, Shard, ShardReader, read_index, write  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 
 def bands(length: int, cuts: list[int]) -> list[tuple[int, int]]:
-    """Starts and ends."""
+    """Return starts and ends of intervals."""
     ends = sorted({min(cut, length) for cut in cuts} | {0, length})
     return list(itertools.pairwise(ends)) or [(0, length)]
 
 
 def boxes(shape: list[int], cuts: list[list[int]]) -> list[tuple[slice, ...]]:
-    """A grid of boxes that make up the whole."""
+    """Return a grid of boxes that cover the whole tensor."""
     return [
         tuple(slice(start, end) for start, end in box)
         for box in itertools.product(*(bands(length, cut) for length, cut in zip(shape, cuts, strict=True)))
@@ -32,11 +32,11 @@ def boxes(shape: list[int], cuts: list[list[int]]) -> list[tuple[slice, ...]]:
 
 
 def stored(whole: torch.Tensor, kept: list[tuple[slice, ...]], files: int) -> dict[str, bytes]:
-    """Dealt out over so many ranks."""
+    """Distribute the boxes over so many ranks."""
     written = {}
     for rank in range(files):
         own = [
-            Piece("w", tuple(whole.shape), tuple(one.start for one in box), whole[box].contiguous())
+            Shard("w", tuple(whole.shape), tuple(one.start for one in box), whole[box].contiguous())
             for box in kept[rank::files]
         ]
         file = io.BytesIO()
@@ -45,9 +45,9 @@ def stored(whole: torch.Tensor, kept: list[tuple[slice, ...]], files: int) -> di
     return written
 
 
-def read(files: dict[str, bytes]) -> Pieces:
+def read(files: dict[str, bytes]) -> ShardReader:
     kept = [one for name, data in files.items() for one in read_index(io.BytesIO(data), name)]
-    return Pieces(kept, lambda name: io.BytesIO(files[name]))
+    return ShardReader(kept, lambda name: io.BytesIO(files[name]))
 
 
 CUTS = st.lists(st.lists(st.integers(0, 9), max_size=3), min_size=3, max_size=3)
@@ -70,11 +70,11 @@ def test_any_split_is_read_back_in_any_other(
     mine = boxes(shape, after[: len(shape)])
     into = [torch.empty_like(whole[box]) for box in mine]
 
-    at_once, pieces_module._PORTION = pieces_module._PORTION, portion
+    at_once, shards_module._READ_BYTES = shards_module._READ_BYTES, portion
     try:
-        found.fill([Request("w", tuple(one.start for one in box), of) for box, of in zip(mine, into, strict=True)])
+        found.fill([ReadRequest("w", tuple(one.start for one in box), of) for box, of in zip(mine, into, strict=True)])
     finally:
-        pieces_module._PORTION = at_once
+        shards_module._READ_BYTES = at_once
 
     for box, of in zip(mine, into, strict=True):
         assert torch.equal(of, whole[box])
@@ -94,7 +94,7 @@ def test_only_the_rows_that_are_asked_for_are_read() -> None:
 
     kept = [one for name, data in files.items() for one in read_index(io.BytesIO(data), name)]
     into = torch.empty(3, 4)
-    Pieces(kept, lambda name: Counting(files[name])).fill([Request("w", (498, 0), into)])
+    ShardReader(kept, lambda name: Counting(files[name])).fill([ReadRequest("w", (498, 0), into)])
 
     assert torch.equal(into, whole[498:501])
     assert Counting.count == 3 * 4 * 4
@@ -105,19 +105,19 @@ def test_a_tensor_is_whole_or_damaged() -> None:
     files = stored(whole, boxes([6, 2], [[2, 4], []]), 3)
     lacking = {name: data for name, data in files.items() if name != "rank-1.shards"}
 
-    with pytest.raises(Damaged, match="the pieces of w do not make it whole"):
-        read(lacking).fill([Request("w", (0, 0), torch.empty(6, 2))])
+    with pytest.raises(Damaged, match="the shards of w do not make it whole"):
+        read(lacking).fill([ReadRequest("w", (0, 0), torch.empty(6, 2))])
     with pytest.raises(Damaged, match="do not make it whole"):
-        read(files).fill([Request("v", (0, 0), torch.empty(6, 2))])
+        read(files).fill([ReadRequest("v", (0, 0), torch.empty(6, 2))])
     with pytest.raises(Damaged, match="do not make it whole"):
-        read(files).fill([Request("w", (0,), torch.empty(12))])
+        read(files).fill([ReadRequest("w", (0,), torch.empty(12))])
 
     kept = [one for name, data in files.items() for one in read_index(io.BytesIO(data), name)]
-    short = Pieces(kept, lambda name: io.BytesIO(files[name][:-1]))
+    short = ShardReader(kept, lambda name: io.BytesIO(files[name][:-1]))
     with pytest.raises(Damaged, match=r"ends within w"):
-        short.fill([Request("w", (0, 0), torch.empty(6, 2))])
+        short.fill([ReadRequest("w", (0, 0), torch.empty(6, 2))])
 
-    read(lacking).fill([Request("w", (0, 0), torch.empty(2, 2))])
+    read(lacking).fill([ReadRequest("w", (0, 0), torch.empty(2, 2))])
 
 
 def index(text: str) -> bytes:

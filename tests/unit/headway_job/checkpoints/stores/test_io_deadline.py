@@ -1,4 +1,4 @@
-"""Stores that take their time over each file: as long as one file after the other is done, they are waited for."""
+"""Stores that need time for each file are waited for, as long as they finish one file after the other."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ pytest.importorskip("torch")
 
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
-from headway_job.checkpoints.stores.io_deadline import Patience, Silent
+from headway_job.checkpoints.stores.io_deadline import IoDeadline, StoreTimeout
 from headway_job.checkpoints.stores.remote import _OBJECT_STORES, RemoteStore
 
-QUIET_S = 2.0
+SILENCE_S = 2.0
 EACH_S = 0.4
 FILES = 10
 FOLDER = "step-000000001-0001"
 
 
 class Slow(MemoryFileSystem):
-    """Takes a while for each object; for many in one call as long as for each of them."""
+    """Needs some time for each object, also if one call handles many."""
 
     protocol = "slow"
     store: ClassVar[dict[str, Any]] = {}
@@ -52,7 +52,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if request.param == "objects":
         monkeypatch.setattr(sys.modules[RemoteStore.__module__], "_OBJECT_STORES", {*_OBJECT_STORES, "slow"})
     Slow.store.clear()
-    store = RemoteStore("slow://bucket/run", quiet_s=QUIET_S, pauses_s=())
+    store = RemoteStore("slow://bucket/run", max_silence_s=SILENCE_S, pauses_s=())
     for number in range(FILES):
         store.write(FOLDER, f"rank-{number}.pt", lambda file: file.write(b"state") and None)
     yield store
@@ -61,7 +61,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 def test_a_large_folder_is_removed_though_it_takes_longer_than_a_silence_may(store: RemoteStore) -> None:
     store.write(FOLDER, "manifest.json", lambda file: file.write(b"{}") and None)
-    assert FILES * EACH_S > QUIET_S
+    assert FILES * EACH_S > SILENCE_S
 
     store.remove(FOLDER, "manifest.json")
 
@@ -79,7 +79,7 @@ def test_a_large_folder_of_objects_is_renamed_though_it_takes_longer_than_a_sile
 
 
 def test_one_that_gets_no_file_done_is_still_given_up(store: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    store._patience = Patience(0.1)
+    store._deadline = IoDeadline(0.1)
 
-    with pytest.raises(Silent, match=r"no answer for 0\.1 s"):
+    with pytest.raises(StoreTimeout, match=r"no answer for 0\.1 s"):
         store.remove(FOLDER, "manifest.json")

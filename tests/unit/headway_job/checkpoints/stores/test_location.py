@@ -1,4 +1,4 @@
-"""Where checkpoints are kept, and stores other than a file system."""
+"""The default folder of checkpoints, and stores other than a file system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 import torch
-from headway_job.checkpoints.catalog import Manifest, Shelf, folder_name, rank_file
+from headway_job.checkpoints.catalog import Catalog, Manifest, folder_name, rank_file
 from headway_job.checkpoints.errors import Damaged, Refused
 from headway_job.checkpoints.stores.local import LocalStore, Receipt
 from headway_job.checkpoints.stores.location import check_trust, key, older_key, open_store
@@ -102,7 +102,7 @@ def test_a_folder_that_an_earlier_version_named_without_a_digest_is_found(
     assert caplog.records == []
     make(older)
     assert found() == older
-    assert [f"Rename it to {key(job, 'train-gpt')}" in row.getMessage() for row in caplog.records] == [True]
+    assert [f"rename the folder to {key(job, 'train-gpt')}" in row.getMessage() for row in caplog.records] == [True]
     make(key(job, "train-gpt"))
     assert found() == key(job, "train-gpt")
 
@@ -168,7 +168,7 @@ def test_a_base_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: py
     for variable, value in JOB.items():
         monkeypatch.setenv(variable, value)
 
-    with pytest.raises(Refused, match="Nothing is begun anew"):
+    with pytest.raises(Refused, match="does not begin at step 0"):
         open_store(None, "train", alone=True)
 
 
@@ -218,7 +218,7 @@ def test_a_torch_that_can_be_made_to_execute_files_loads_none_of_a_store_without
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "s3://user:hunter22@bucket/run"
-    with pytest.raises(Refused, match=r"set HEADWAY_TRUST_STORE=yes") as told:
+    with pytest.raises(Refused, match=r"set the environment variable HEADWAY_TRUST_STORE=yes") as told:
         check_trust(url, version, {})
     assert f"torch {version}" in str(told.value)
     assert "hunter22" not in str(told.value)
@@ -241,7 +241,7 @@ def manifest(step: int, receipt: Receipt) -> Manifest:
 
 def test_other_urls_go_through_fsspec() -> None:
     pytest.importorskip("fsspec")
-    shelf = Shelf(RemoteStore("memory://bucket/run"), keep=2)
+    shelf = Catalog(RemoteStore("memory://bucket/run"), keep=2)
     assert shelf.newest_first() == []
     for number in range(1, 5):
         folder = folder_name(number * 10, number)

@@ -1,4 +1,4 @@
-"""What lets somebody in is not told."""
+"""Secrets do not appear in messages."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 import time
 
 import pytest
-from headway_job.checkpoints.stores.io_deadline import Heard, Patience, Silent
-from headway_job.checkpoints.stores.redact import address, told
+from headway_job.checkpoints.stores.io_deadline import IoDeadline, Progress, StoreTimeout
+from headway_job.checkpoints.stores.redact import redact_error, redact_url
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,14 @@ from headway_job.checkpoints.stores.redact import address, told
     ],
 )
 def test_an_address_is_shown_without_who_may_use_it(url: str, shown: str) -> None:
-    assert address(url) == shown
+    assert redact_url(url) == shown
 
 
 def test_a_password_with_a_slash_is_not_told() -> None:
     url = "webhdfs://me:hunter/22@host/x"
 
-    assert "hunter" not in told(OSError(f"no route to {url}"), url)
-    assert "hunter" not in told(OSError("hunter/22 is refused"), url)
+    assert "hunter" not in redact_error(OSError(f"no route to {url}"), url)
+    assert "hunter" not in redact_error(OSError("hunter/22 is refused"), url)
 
 
 @pytest.mark.parametrize(
@@ -48,46 +48,46 @@ def test_a_password_with_a_slash_is_not_told() -> None:
     ],
 )
 def test_errors_are_told_without_secrets(text: str) -> None:
-    assert "hunter" not in told(OSError(text), "sftp://me:hunter%32%32@host/a?key=zzz")
-    assert len(told(OSError(text), "")) > 5
+    assert "hunter" not in redact_error(OSError(text), "sftp://me:hunter%32%32@host/a?key=zzz")
+    assert len(redact_error(OSError(text), "")) > 5
 
 
 def test_an_error_is_told_as_it_is_otherwise() -> None:
-    assert told(OSError(28, "No space left on device"), "s3://a/b") == "[Errno 28] No space left on device"
-    assert told(TimeoutError(), "s3://a/b") == "TimeoutError"
+    assert redact_error(OSError(28, "No space left on device"), "s3://a/b") == "[Errno 28] No space left on device"
+    assert redact_error(TimeoutError(), "s3://a/b") == "TimeoutError"
 
 
 def test_who_is_heard_of_is_waited_for_and_who_is_silent_is_not() -> None:
-    patience = Patience(0.1)
+    deadline = IoDeadline(0.1)
     end = threading.Event()
 
-    def slow(heard: Heard) -> str:
+    def slow(progress: Progress) -> str:
         for _ in range(25):
             time.sleep(0.1)
-            heard.now()
+            progress.made()
         return "done"
 
-    def silent(heard: Heard) -> str:
+    def silent(progress: Progress) -> str:
         end.wait()
-        heard.now()
+        progress.made()
         return "too late"
 
-    assert Patience(2.0).wait_for(slow) == "done"
+    assert IoDeadline(2.0).run(slow) == "done"
     for _ in range(4):
-        with pytest.raises(Silent, match=r"no answer for 0\.1 s"):
-            patience.wait_for(silent)
-    with pytest.raises(Silent, match="4 earlier calls have not been answered"):
-        patience.wait_for(lambda _: "at once")
+        with pytest.raises(StoreTimeout, match=r"no answer for 0\.1 s"):
+            deadline.run(silent)
+    with pytest.raises(StoreTimeout, match="4 earlier calls have not been answered"):
+        deadline.run(lambda _: "at once")
     end.set()
-    for thread in list(patience._left):
+    for thread in list(deadline._left):
         thread.join(60)
-    patience._most_s = 60.0
-    assert patience.wait_for(lambda _: "at once") == "at once"
+    deadline._most_s = 60.0
+    assert deadline.run(lambda _: "at once") == "at once"
 
 
 def test_what_a_call_raises_is_passed_on() -> None:
-    def failing(_: Heard) -> None:
+    def failing(_: Progress) -> None:
         raise KeyError("x")
 
     with pytest.raises(KeyError):
-        Patience(60).wait_for(failing)
+        IoDeadline(60).run(failing)

@@ -1,4 +1,4 @@
-"""Checkpoints in an S3-compatible store: moto's server in a process of its own, and s3fs in the job.
+"""Checkpoints in an S3-compatible store: moto's server in its own process, and s3fs in the job.
 
 Both are installed on demand below build/ (130 MB; half a minute of computing), as botocore wants an older dateutil than the rest.
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.headway_job.checkpoints.conftest import ROOT, Hatchery
+from tests.unit.headway_job.checkpoints.conftest import ROOT, ForkServer
 from tests.unit.headway_job.checkpoints.state.test_sharded import SAVE, STEPS, assert_same, trained
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -31,7 +31,7 @@ SECRET = "hunter22hunter22"
 SIGNED = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=me/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 }
-"""Which moto does not check."""
+"""moto does not check it."""
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +59,7 @@ def packages() -> Path:
 
 
 class S3:
-    """The server, as a job sees it."""
+    """The server and the settings that a job has for it."""
 
     def __init__(self, packages: Path, port: int, bucket: str) -> None:
         self.port = port
@@ -69,11 +69,11 @@ class S3:
         self.url = f"s3://{bucket}/run"
 
     def objects(self) -> list[str]:
-        """Of the bucket, by a client of another kind."""
+        """Return the keys in the bucket, read by another client."""
         return sorted(re.findall(r"<Key>run/([^<]*)</Key>", self.ask("GET", f"/{self.bucket}?list-type=2")))
 
     def complete(self) -> list[int]:
-        """Steps of the checkpoints there."""
+        """Return the steps of the checkpoints in the bucket."""
         return [int(name.split("-")[1]) for name in self.objects() if re.match(r"step-.*/manifest\.json", name)]
 
     def ask(self, method: str, path: str) -> str:
@@ -111,20 +111,20 @@ def s3(packages: Path, server: int, request: pytest.FixtureRequest) -> S3:
     return found
 
 
-def run(hatchery: Hatchery, s3: S3, name: str, world: int = 2, **args: Any) -> Any:
-    ended = hatchery.run(f"stores.programs.{name}", world, **s3.job, **args)
+def run(fork_server: ForkServer, s3: S3, name: str, world: int = 2, **args: Any) -> Any:
+    ended = fork_server.run(f"stores.programs.{name}", world, **s3.job, **args)
     assert SECRET not in "".join(ended.logs)
     return ended
 
 
-def test_a_run_goes_on_from_s3(hatchery: Hatchery, s3: S3, tmp_path: Path) -> None:
-    whole = hatchery.run("train", 2, folder=tmp_path / "whole", steps=12)
+def test_a_run_goes_on_from_s3(fork_server: ForkServer, s3: S3, tmp_path: Path) -> None:
+    whole = fork_server.run("train", 2, folder=tmp_path / "whole", steps=12)
 
-    first = run(hatchery, s3, "train", url=s3.url, steps=12, end_at=10, options={"every_steps": 3})
-    second = run(hatchery, s3, "train", url=s3.url, steps=12)
+    first = run(fork_server, s3, "train", url=s3.url, steps=12, end_at=10, options={"every_steps": 3})
+    second = run(fork_server, s3, "train", url=s3.url, steps=12)
 
     assert first.ends == second.ends == [0, 0], second.logs
-    assert second.told("start") == first.told("saved") == 9
+    assert second.reported("start") == first.reported("saved") == 9
     assert s3.complete() == [6, 9]
     for rank in (0, 1):
         assert sorted(second.losses(rank)) == [9, 10, 11]
@@ -132,40 +132,40 @@ def test_a_run_goes_on_from_s3(hatchery: Hatchery, s3: S3, tmp_path: Path) -> No
             assert loss == pytest.approx(whole.losses(rank)[step], abs=1e-6)
 
 
-def test_shards_in_s3_are_taken_up_by_another_number_of_ranks(hatchery: Hatchery, s3: S3, tmp_path: Path) -> None:
-    whole = trained(hatchery, "fsdp2", 2, tmp_path / "whole")
+def test_shards_in_s3_are_taken_up_by_another_number_of_ranks(fork_server: ForkServer, s3: S3, tmp_path: Path) -> None:
+    whole = trained(fork_server, "fsdp2", 2, tmp_path / "whole")
 
-    first = run(hatchery, s3, "train_sharded", url=s3.url, training={"steps": 8, "options": SAVE})
-    second = run(hatchery, s3, "train_sharded", 3, url=s3.url, training={"steps": STEPS})
+    first = run(fork_server, s3, "train_sharded", url=s3.url, training={"steps": 8, "options": SAVE})
+    second = run(fork_server, s3, "train_sharded", 3, url=s3.url, training={"steps": STEPS})
 
     assert second.ends == [0, 0, 0], second.logs
-    assert second.told("start") == 6
+    assert second.reported("start") == 6
     assert_same(whole, [first, second])
 
 
 @pytest.mark.parametrize("count", [0, 2500, 6000])
-def test_a_store_that_is_cut_off_costs_that_save_and_no_other(hatchery: Hatchery, s3: S3, count: int) -> None:
-    ended = run(hatchery, s3, "cut_in_a_save", bytes=count)
+def test_a_store_that_is_cut_off_costs_that_save_and_no_other(fork_server: ForkServer, s3: S3, count: int) -> None:
+    ended = run(fork_server, s3, "cut_in_a_save", bytes=count)
 
     assert ended.ends == [0, 0], ended.logs
     for rank in (0, 1):
-        assert [ended.told(when, rank) for when in ("before", "cut", "after")] == [2, 2, 6]
+        assert [ended.reported(when, rank) for when in ("before", "cut", "after")] == [2, 2, 6]
     assert "rank 1 could not write" in ended.logs[0]
     assert s3.complete() == [2, 6]
     assert len(s3.objects()) == 6
 
 
 @pytest.mark.parametrize("count", [4_000, 20_000, 23_000, 25_500, 27_500, 90_000])
-def test_a_manifest_is_there_whole_or_not_at_all(hatchery: Hatchery, s3: S3, count: int) -> None:
-    """One rank, whose wire takes the file and then the manifest. What is cut between the two leaves no checkpoint."""
-    ended = run(hatchery, s3, "cut_in_a_save", 1, bytes=count)
+def test_a_manifest_is_there_whole_or_not_at_all(fork_server: ForkServer, s3: S3, count: int) -> None:
+    """One rank sends its file and then the manifest. If the connection is cut before the manifest, there is no checkpoint."""
+    ended = run(fork_server, s3, "cut_in_a_save", 1, bytes=count)
 
     assert ended.ends == [0], ended.logs
-    assert [ended.told("before"), ended.told("after")] == [2, 6]
-    assert ended.told("cut") in ({2} if count < 20_000 else {4} if count > 40_000 else {2, 4})
+    assert [ended.reported("before"), ended.reported("after")] == [2, 6]
+    assert ended.reported("cut") in ({2} if count < 20_000 else {4} if count > 40_000 else {2, 4})
     complete = s3.complete()
     assert complete[-1] == 6
-    assert (4 in complete) or ended.told("cut") == 2
+    assert (4 in complete) or ended.reported("cut") == 2
     for name in s3.objects():
         if name.endswith("manifest.json"):
             files = json.loads(s3.ask("GET", f"/{s3.bucket}/run/{name}"))["files"]
@@ -173,36 +173,36 @@ def test_a_manifest_is_there_whole_or_not_at_all(hatchery: Hatchery, s3: S3, cou
             assert name.replace("manifest.json", "rank-0.pt") in s3.objects()
 
 
-def test_a_store_that_goes_dead_does_not_stop_the_training(hatchery: Hatchery, s3: S3) -> None:
-    ended = run(hatchery, s3, "dead_in_a_save", 1)
+def test_a_store_that_goes_dead_does_not_stop_the_training(fork_server: ForkServer, s3: S3) -> None:
+    ended = run(fork_server, s3, "dead_in_a_save", 1)
 
     assert ended.ends == [0], ended.logs
-    assert ended.told("steps") > 10
-    assert ended.told("silent") == 2
+    assert ended.reported("steps") > 10
+    assert ended.reported("silent") == 2
     assert "no answer for 0.5 s" in ended.logs[0]
-    assert ended.told("after") == ended.told("last")
+    assert ended.reported("after") == ended.reported("last")
 
 
-def test_a_dead_store_does_not_hold_the_end_of_the_program(hatchery: Hatchery, s3: S3) -> None:
-    ended = run(hatchery, s3, "dead_at_the_end", most_s=600)
+def test_a_dead_store_does_not_hold_the_end_of_the_program(fork_server: ForkServer, s3: S3) -> None:
+    ended = run(fork_server, s3, "dead_at_the_end", most_s=600)
 
     assert ended.ends == [0, 0], ended.logs
-    assert ended.told("closed") == 2
+    assert ended.reported("closed") == 2
 
 
 @pytest.mark.parametrize("how", ["silent", "cut"])
-def test_nothing_is_begun_anew_while_the_store_is_away(hatchery: Hatchery, s3: S3, how: str) -> None:
-    ended = run(hatchery, s3, "away_at_the_start", how=how)
+def test_nothing_is_begun_anew_while_the_store_is_away(fork_server: ForkServer, s3: S3, how: str) -> None:
+    ended = run(fork_server, s3, "away_at_the_start", how=how)
 
     assert ended.ends == [1, 1]
     assert "cannot be listed" in ended.logs[0]
 
 
-def test_no_bucket_is_made(hatchery: Hatchery, s3: S3) -> None:
-    ended = run(hatchery, s3, "train", 1, url=f"s3://{s3.bucket}-other/run", steps=3, options={"every_steps": 3})
+def test_no_bucket_is_made(fork_server: ForkServer, s3: S3) -> None:
+    ended = run(fork_server, s3, "train", 1, url=f"s3://{s3.bucket}-other/run", steps=3, options={"every_steps": 3})
 
     assert ended.ends == [0]
-    assert ended.told("saved") is None
+    assert ended.reported("saved") is None
     assert "bucket does not exist" in ended.logs[0]
     with pytest.raises(urllib.error.HTTPError):
         s3.ask("GET", f"/{s3.bucket}-other?list-type=2")

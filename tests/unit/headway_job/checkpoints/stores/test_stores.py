@@ -1,4 +1,4 @@
-"""Checkpoints in a Hadoop file system, which is away, dead or cut off at the worst moments."""
+"""Checkpoints in a Hadoop file system that is down, does not answer, or loses connections at the worst moments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import traceback
 from headway_job.checkpoints.stores.local import Receipt
 from headway_job.checkpoints.stores.remote import RemoteStore
 
-from tests.unit.headway_job.checkpoints.conftest import Hatchery
+from tests.unit.headway_job.checkpoints.conftest import ForkServer
 from tests.unit.headway_job.checkpoints.stores.webhdfs import WebHdfs
 from tests.unit.headway_job.checkpoints.stores.wire import Wire
 
@@ -31,7 +31,7 @@ def hdfs() -> Iterator[WebHdfs]:
 
 
 def complete(hdfs: WebHdfs) -> list[int]:
-    """Steps of the checkpoints there."""
+    """Return the steps of the checkpoints in the folder."""
     return [
         int(name.split("-")[1])
         for name in hdfs.names_in(PLACE)
@@ -39,17 +39,17 @@ def complete(hdfs: WebHdfs) -> list[int]:
     ]
 
 
-def test_a_run_goes_on_from_hdfs(hatchery: Hatchery, hdfs: WebHdfs, tmp_path: Path) -> None:
+def test_a_run_goes_on_from_hdfs(fork_server: ForkServer, hdfs: WebHdfs, tmp_path: Path) -> None:
     url = f"webhdfs://somebody@127.0.0.1:{hdfs.port}{PLACE}"
-    whole = hatchery.run("train", 2, folder=tmp_path / "whole", steps=STEPS)
+    whole = fork_server.run("train", 2, folder=tmp_path / "whole", steps=STEPS)
 
-    first = hatchery.run(
+    first = fork_server.run(
         "stores.programs.train", 2, kind="hdfs", url=url, steps=STEPS, end_at=10, options={"every_steps": 3}
     )
-    second = hatchery.run("stores.programs.train", 2, kind="hdfs", url=url, steps=STEPS)
+    second = fork_server.run("stores.programs.train", 2, kind="hdfs", url=url, steps=STEPS)
 
     assert first.ends == second.ends == [0, 0], second.logs
-    assert second.told("start") == first.told("saved") == 9
+    assert second.reported("start") == first.reported("saved") == 9
     for rank in (0, 1):
         for step, loss in second.losses(rank).items():
             assert loss == pytest.approx(whole.losses(rank)[step], abs=1e-6)
@@ -59,10 +59,10 @@ def test_a_run_goes_on_from_hdfs(hatchery: Hatchery, hdfs: WebHdfs, tmp_path: Pa
 
 
 def test_a_file_of_hdfs_has_its_name_once_it_is_whole_and_the_manifest_comes_last(
-    hdfs: WebHdfs, hatchery: Hatchery
+    hdfs: WebHdfs, fork_server: ForkServer
 ) -> None:
     url = f"webhdfs://somebody@127.0.0.1:{hdfs.port}{PLACE}"
-    hatchery.run("stores.programs.train", 2, kind="hdfs", url=url, steps=2, options={"every_steps": 2})
+    fork_server.run("stores.programs.train", 2, kind="hdfs", url=url, steps=2, options={"every_steps": 2})
 
     changes = [(what, path.rsplit("/", 1)[1]) for what, path in hdfs.asked if what in ("append", "rename")]
     assert {path for what, path in changes if what == "append"} == {
@@ -83,18 +83,20 @@ def test_a_rename_that_did_nothing_is_noticed(hdfs: WebHdfs) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1500, 4500])
-def test_a_store_that_is_cut_off_costs_that_save_and_no_other(hatchery: Hatchery, hdfs: WebHdfs, count: int) -> None:
-    ended = hatchery.run("stores.programs.cut_in_a_save", 2, kind="hdfs", port=hdfs.port, bytes=count)
+def test_a_store_that_is_cut_off_costs_that_save_and_no_other(
+    fork_server: ForkServer, hdfs: WebHdfs, count: int
+) -> None:
+    ended = fork_server.run("stores.programs.cut_in_a_save", 2, kind="hdfs", port=hdfs.port, bytes=count)
 
     assert ended.ends == [0, 0], ended.logs
     for rank in (0, 1):
-        assert [ended.told(when, rank) for when in ("before", "cut", "after")] == [2, 2, 6]
+        assert [ended.reported(when, rank) for when in ("before", "cut", "after")] == [2, 2, 6]
     assert "rank 1 could not write" in ended.logs[0]
     assert complete(hdfs) == [2, 6]
 
 
 @pytest.mark.parametrize("operation", ["append", "rename"])
-def test_a_manifest_that_does_not_get_through_is_none(hatchery: Hatchery, hdfs: WebHdfs, operation: str) -> None:
+def test_a_manifest_that_does_not_get_through_is_none(fork_server: ForkServer, hdfs: WebHdfs, operation: str) -> None:
     url = f"webhdfs://somebody@127.0.0.1:{hdfs.port}{PLACE}"
     seen: list[str] = []
 
@@ -103,51 +105,53 @@ def test_a_manifest_that_does_not_get_through_is_none(hatchery: Hatchery, hdfs: 
         return "-000000006-" in path and seen[-1:] == [path]
 
     hdfs.drops = drops
-    first = hatchery.run(
+    first = fork_server.run(
         "stores.programs.train", 2, kind="hdfs", url=url, steps=9, end_at=8, options={"every_steps": 3}
     )
-    assert first.told("saved") == 3
-    second = hatchery.run("stores.programs.train", 2, kind="hdfs", url=url, steps=9, options={"every_steps": 9})
+    assert first.reported("saved") == 3
+    second = fork_server.run("stores.programs.train", 2, kind="hdfs", url=url, steps=9, options={"every_steps": 9})
 
     assert first.ends == second.ends == [0, 0]
     assert seen
-    assert "No checkpoint of step 6" in first.logs[0]
-    assert second.told("start") == 3
+    assert "There is no checkpoint of step 6" in first.logs[0]
+    assert second.reported("start") == 3
     assert complete(hdfs) == [3, 9]
 
 
-def test_a_store_that_goes_dead_does_not_stop_the_training(hatchery: Hatchery, hdfs: WebHdfs) -> None:
-    ended = hatchery.run("stores.programs.dead_in_a_save", kind="hdfs", port=hdfs.port)
+def test_a_store_that_goes_dead_does_not_stop_the_training(fork_server: ForkServer, hdfs: WebHdfs) -> None:
+    ended = fork_server.run("stores.programs.dead_in_a_save", kind="hdfs", port=hdfs.port)
 
     assert ended.ends == [0], ended.logs
-    assert ended.told("steps") > 10
-    assert ended.told("silent") == 2
+    assert ended.reported("steps") > 10
+    assert ended.reported("silent") == 2
     assert "no answer for 0.5 s" in ended.logs[0]
-    assert ended.told("after") == ended.told("last")
+    assert ended.reported("after") == ended.reported("last")
 
 
 @pytest.mark.parametrize("most_s", [0.2, 600])
-def test_a_dead_store_does_not_hold_the_end_of_the_program(hatchery: Hatchery, hdfs: WebHdfs, most_s: float) -> None:
-    ended = hatchery.run("stores.programs.dead_at_the_end", 2, kind="hdfs", port=hdfs.port, most_s=most_s)
+def test_a_dead_store_does_not_hold_the_end_of_the_program(
+    fork_server: ForkServer, hdfs: WebHdfs, most_s: float
+) -> None:
+    ended = fork_server.run("stores.programs.dead_at_the_end", 2, kind="hdfs", port=hdfs.port, most_s=most_s)
 
     assert ended.ends == [0, 0], ended.logs
-    assert ended.told("closed") == 2
-    assert ("it is given up" if most_s < 1 else "no answer for 0.5 s") in ended.logs[0]
+    assert ended.reported("closed") == 2
+    assert ("will not be complete" if most_s < 1 else "no answer for 0.5 s") in ended.logs[0]
 
 
 @pytest.mark.parametrize("how", ["silent", "cut"])
-def test_nothing_is_begun_anew_while_the_store_is_away(hatchery: Hatchery, hdfs: WebHdfs, how: str) -> None:
-    ended = hatchery.run("stores.programs.away_at_the_start", 2, kind="hdfs", port=hdfs.port, how=how)
+def test_nothing_is_begun_anew_while_the_store_is_away(fork_server: ForkServer, hdfs: WebHdfs, how: str) -> None:
+    ended = fork_server.run("stores.programs.away_at_the_start", 2, kind="hdfs", port=hdfs.port, how=how)
 
     assert ended.ends == [1, 1]
     assert "cannot be listed" in ended.logs[0]
-    assert "Nothing is begun anew" in ended.logs[1]
+    assert "does not begin at step 0" in ended.logs[1]
     assert hdfs.asked == []
 
 
 def test_no_answer_is_no_empty_folder(hdfs: WebHdfs) -> None:
     wire = Wire(hdfs.port)
-    store = RemoteStore(f"webhdfs://127.0.0.1:{wire.port}{PLACE}", quiet_s=60, pauses_s=(0.01,))
+    store = RemoteStore(f"webhdfs://127.0.0.1:{wire.port}{PLACE}", max_silence_s=60, pauses_s=(0.01,))
     store.make("step-000000001-0001")
     receipt = store.write("step-000000001-0001", "manifest.json", lambda file: file.write(b"{}") and None)
     wire.cut()

@@ -1,4 +1,4 @@
-"""Enough of a Hadoop file system for fsspec's webhdfs: names and data by HTTP, the data by way of redirects, all in memory."""
+"""A part of WebHDFS that is enough for fsspec: names and data by HTTP, data after a redirect, all in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WebHdfs(ThreadingHTTPServer):
         """Operations and paths, in order."""
         self.refusing_renames = False
         self.drops: Callable[[str, str], bool] = lambda operation, path: False
-        """Whether to break off where that is asked."""
+        """Return True if the test wants this request to break off."""
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     @property
@@ -35,15 +35,15 @@ class WebHdfs(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def close(self) -> None:
-        """No more of it."""
+        """Stop the server."""
         self.shutdown()
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that are cut off."""
+        """Ignore clients whose connection was cut."""
 
     def names_in(self, path: str) -> list[str]:
-        """Of files and folders."""
+        """Answer a request about a file or folder."""
         within = path.rstrip("/") + "/"
         found = {one[len(within) :].split("/")[0] for one in (*self.files, *self.folders) if one.startswith(within)}
         return sorted(found - {""})
@@ -54,7 +54,7 @@ class _Answer(BaseHTTPRequestHandler):
     server: WebHdfs
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nowhere."""
+        """Log nothing."""
 
     def _ask(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -1,4 +1,4 @@
-"""A wire to a server that can be cut, or go dead, at any byte."""
+"""A connection to a server that can be cut, or stop answering, at any byte."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class Wire:
-    """Forwards what comes to its own loopback port. `up` to begin with."""
+    """Forwards connections from its own loopback port. At first it is up."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -17,29 +17,29 @@ class Wire:
         self._silent = False
         self._left: int | None = None
         self.calls = 0
-        """Connections that were asked for while it was up, or silent."""
+        """Number of connections while it was up, or silent."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def cut(self) -> None:
-        """Nobody is there any more: what is open breaks off, and nothing is accepted."""
+        """Break all open connections, and accept no more."""
         with self._lock:
-            self._break(self._listener)  # wakes who waits for a call, too
+            self._break(self._listener)  # wakes the thread that waits for a connection, too
             for end in self._ends:
                 self._break(end)
             self._ends.clear()
 
     def cut_after(self, count: int) -> None:
-        """When so many more bytes have gone to the server."""
+        """Cut the connection when so many more bytes were sent to the server."""
         self._left = count
 
     def silence(self) -> None:
-        """What is asked is swallowed; connections are accepted, and never answered."""
+        """Accept connections and data, but never answer."""
         self._silent = True
 
     def mend(self) -> None:
-        """Up again, on the same port. What was open when it went silent stays dead."""
+        """Forward again, on the same port. Connections that were open while it was silent stay dead."""
         self._silent = False
         self._left = None
         with self._lock:
