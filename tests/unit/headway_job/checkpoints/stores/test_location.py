@@ -90,7 +90,7 @@ def test_a_folder_that_an_earlier_version_named_without_a_digest_is_found(
         within.write(folder_name(1, 1), rank_file(0), lambda file: file.write(b"state") and None)
 
     def found() -> str:
-        place = Path(open_store(None, "train-gpt", alone=True).where)
+        place = Path(open_store(None, "train-gpt", single_rank=True).where)
         if place.exists() and not list(place.iterdir()):
             place.rmdir()  # made just now
         return place.name
@@ -112,7 +112,7 @@ def test_the_default_place_is_below_the_variables_folder(tmp_path: Path, monkeyp
     for name, of in JOB.items():
         monkeypatch.setenv(name, of)
 
-    assert open_store(None, "train", alone=True).where == str(tmp_path / "base" / "blue-17-train")
+    assert open_store(None, "train", single_rank=True).where == str(tmp_path / "base" / "blue-17-train")
 
 
 @pytest.mark.parametrize("base", ["{}/base", "file://{}/base", "{}/base/"])
@@ -125,14 +125,14 @@ def test_a_folder_of_an_earlier_version_is_found_by_a_job_that_was_renamed_too(
         monkeypatch.setenv(variable, value)
     for other in ("blue-my_net-18-train", "blue-my_net-17-evaluate", "red-my_net-17-train", "blue-my_net-117-train"):
         (tmp_path / "base" / other).mkdir(parents=True)
-    assert open_store(None, "train", alone=True).where == str(tmp_path / "base" / "blue-17-train")
+    assert open_store(None, "train", single_rank=True).where == str(tmp_path / "base" / "blue-17-train")
     (tmp_path / "base" / "blue-17-train").rmdir()
 
     (tmp_path / "base" / "blue-my_net-17-train").mkdir()
-    assert open_store(None, "train", alone=True).where == str(tmp_path / "base" / "blue-my_net-17-train")
+    assert open_store(None, "train", single_rank=True).where == str(tmp_path / "base" / "blue-my_net-17-train")
 
     (tmp_path / "base" / "blue-17-train").mkdir()
-    assert open_store(None, "train", alone=True).where == str(tmp_path / "base" / "blue-17-train")
+    assert open_store(None, "train", single_rank=True).where == str(tmp_path / "base" / "blue-17-train")
 
 
 def test_of_several_older_folders_the_one_by_the_jobs_name_is_taken() -> None:
@@ -154,12 +154,12 @@ def test_older_folders_are_found_in_other_stores(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HEADWAY_CHECKPOINT_DIR", "memory://older/base")
     for variable, value in JOB.items():
         monkeypatch.setenv(variable, value)
-    assert open_store(None, "train", alone=True).where == "memory://older/base/blue-17-train"
+    assert open_store(None, "train", single_rank=True).where == "memory://older/base/blue-17-train"
 
     older = RemoteStore("memory://older/base/blue-my_net-17-train")
     older.write(folder_name(1, 1), rank_file(0), lambda file: file.write(b"state") and None)
 
-    assert open_store(None, "train", alone=True).where == "memory://older/base/blue-my_net-17-train"
+    assert open_store(None, "train", single_rank=True).where == "memory://older/base/blue-my_net-17-train"
 
 
 def test_a_base_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_a_base_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: py
         monkeypatch.setenv(variable, value)
 
     with pytest.raises(Refused, match="does not begin at step 0"):
-        open_store(None, "train", alone=True)
+        open_store(None, "train", single_rank=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="works as another user, which only root can")
@@ -192,9 +192,9 @@ def test_a_base_that_may_be_entered_and_not_listed_is_taken(
         try:
             if there == "none" and mode == 0o711:
                 with pytest.raises(Refused, match="Permission denied"):
-                    open_store(None, "train-gpt", alone=True)
+                    open_store(None, "train-gpt", single_rank=True)
             else:
-                assert open_store(None, "train-gpt", alone=True).where == f"{base}/{folders[there]}"
+                assert open_store(None, "train-gpt", single_rank=True).where == f"{base}/{folders[there]}"
         finally:
             os.seteuid(0)
 
@@ -205,12 +205,12 @@ def test_a_base_that_may_be_entered_and_not_listed_is_taken(
 def test_ranks_that_have_not_met_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     with pytest.raises(Refused, match="init_process_group"):
-        open_store(None, "train", alone=True)
-    assert open_store(str(tmp_path / "mine"), None, alone=True).where == str(tmp_path / "mine")
+        open_store(None, "train", single_rank=True)
+    assert open_store(str(tmp_path / "mine"), None, single_rank=True).where == str(tmp_path / "mine")
 
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(Refused, match="init_process_group"):
-        open_store(str(tmp_path / "mine"), None, alone=True)
+        open_store(str(tmp_path / "mine"), None, single_rank=True)
 
 
 @pytest.mark.parametrize("version", ["2.0.1", "2.5.1+cu121", "2.9.1", "1.13", "odd"])
@@ -226,8 +226,8 @@ def test_a_torch_that_can_be_made_to_execute_files_loads_none_of_a_store_without
 
     monkeypatch.setattr(torch, "__version__", version)
     with pytest.raises(Refused, match="HEADWAY_TRUST_STORE"):
-        open_store("memory://bucket/run", None, alone=True)
-    assert open_store(str(tmp_path / "run"), None, alone=True).where == str(tmp_path / "run")
+        open_store("memory://bucket/run", None, single_rank=True)
+    assert open_store(str(tmp_path / "run"), None, single_rank=True).where == str(tmp_path / "run")
 
 
 @pytest.mark.parametrize("version", ["2.10.0", "2.13.0+cpu", "3.0.0a0"])
