@@ -64,7 +64,7 @@ def comes_to(wanted):
 def connected():
     end = time.monotonic() + 60
     while not sockets() and time.monotonic() < end: time.sleep(0.01)
-    time.sleep(0.3)  # and welcomed
+    time.sleep(0.3)  # and the welcome has arrived
 """
 """In front of a program: functions that count its sockets to the agent and its threads, and wait for them."""
 

@@ -60,7 +60,7 @@ class AsyncWriter:
         return bool(self._exchanges) or (self._thread is not None and self._thread.is_alive())
 
     def begin(self, save: Save) -> None:
-        """Begin to write, on all ranks, only while not busy. Raises torch's errors if other ranks cannot be told of a failure."""
+        """Begin to write, on all ranks, only while not busy. Raises torch's errors if it cannot report a failure to others."""
         self._own_end_s = None
         thread = threading.Thread(target=self._write, args=(save,), name="headway-checkpoint", daemon=True)
         try:

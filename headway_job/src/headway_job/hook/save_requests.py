@@ -8,7 +8,32 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Answering(Protocol):
+        """A save, with or without a pause, that answers a request."""
+
+        def answer(self, request_id: str) -> Optional[Dict[str, Any]]:
+            """Return the fields of a saved frame; None = not known yet."""
+
+    class SavingRun(Protocol):
+        """A run that saves on request."""
+
+        open: bool
+        """False once the run has ended, or saves no more."""
+
+        def accept(self, request: SaveRequest) -> None:
+            """Take a new request, which is the current one already."""
+
+        def wake(self) -> None:
+            """Look again: a request was cancelled."""
+
+        def state(self) -> Dict[str, Any]:
+            """Return the fields of a checkpoint frame."""
+
 
 MAX_PAUSE_S = 3600.0
 """No agent requests a longer pause."""
@@ -16,29 +41,6 @@ _MAX_ID_CHARS = 255
 _REMEMBERED = 64
 NOT_REGISTERED = "the script has registered no checkpoint: headway_job.checkpoint was not called"
 ENDED = "its training has ended"
-
-
-class Answering(Protocol):
-    """A save, with or without a pause, that answers a request."""
-
-    def answer(self, request_id: str) -> Optional[Dict[str, Any]]:
-        """Return the fields of a saved frame; None = not known yet."""
-
-
-class SavingRun(Protocol):
-    """A run that saves on request."""
-
-    open: bool
-    """False once the run has ended, or saves no more."""
-
-    def accept(self, request: SaveRequest) -> None:
-        """Take a new request, which is the current one already."""
-
-    def wake(self) -> None:
-        """Look again: a request was cancelled."""
-
-    def state(self) -> Dict[str, Any]:
-        """Return the fields of a checkpoint frame."""
 
 
 class SaveRequest:

@@ -19,6 +19,7 @@ batch take, whatever else runs on the host.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from .intervals import Interval, clip, intersect, subtract, total, union
@@ -33,10 +34,6 @@ _KINDS = (
     ("send_recv", ("send", "recv")),
 )
 """Kind of collective -> parts of its names, in lower case and without underscores. The first kind that matches is taken."""
-_ON_CPU = re.compile(r"^(?:gloo|nccl|rccl|mpi|ucc|xccl|hccl|cncl):(\w+)")
-"""Name of a collective in torch.distributed: backend:operation."""
-_ON_GPU = re.compile(r"^(?:nccl|rccl)\w*?kernel_(\w+)|^(?:nccl|rccl)(\w+)", re.IGNORECASE)
-"""Names of NCCL's and RCCL's kernels: ncclKernel_AllReduce_RING_LL_Sum_float, ncclDevKernel_AllReduce_Sum_f32_RING_LL."""
 
 
 class StepMark(NamedTuple):
@@ -75,15 +72,27 @@ class Recording(NamedTuple):
     """Times in which the training thread waited for workers of a DataLoader."""
 
 
+@lru_cache(maxsize=1)
+def _cpu_pattern() -> re.Pattern[str]:
+    """Return the names of collectives in torch.distributed, backend:operation. Compiled when a window is read, not in each job."""
+    return re.compile(r"^(?:gloo|nccl|rccl|mpi|ucc|xccl|hccl|cncl):(\w+)")
+
+
+@lru_cache(maxsize=1)
+def _gpu_pattern() -> re.Pattern[str]:
+    """Return the names of kernels of NCCL and RCCL, such as ncclKernel_AllReduce_RING_LL_Sum_float."""
+    return re.compile(r"^(?:nccl|rccl)\w*?kernel_(\w+)|^(?:nccl|rccl)(\w+)", re.IGNORECASE)
+
+
 def kind_on_cpu(name: str) -> str:
     """Return the kind of collective of a profiler event on the CPU; empty for other events."""
-    found = _ON_CPU.match(name)
+    found = _cpu_pattern().match(name)
     return _kind(found.group(1)) if found else ""
 
 
 def kind_on_gpu(name: str) -> str:
     """Return the kind of collective of a GPU kernel; empty for other kernels."""
-    found = _ON_GPU.match(name)
+    found = _gpu_pattern().match(name)
     return _kind(found.group(1) or found.group(2)) if found else ""
 
 

@@ -72,7 +72,7 @@ async def job(fork_server: ForkServer, alone: Node, folder: Path) -> AsyncIterat
 
 
 @pytest.mark.parametrize("world", [1, 2])
-async def test_all_stand_still_at_one_step_and_go_on_as_if_nothing_had_been(
+async def test_all_ranks_pause_at_one_step_and_continue_with_the_same_losses(
     node: Node, job: Job, fork_server: ForkServer, tmp_path: Path, world: int
 ) -> None:
     started = await job.begin(world)
@@ -91,7 +91,7 @@ async def test_all_stand_still_at_one_step_and_go_on_as_if_nothing_had_been(
         assert ended.losses(rank) == pytest.approx(whole.losses(rank), abs=1e-6)
 
 
-async def test_the_controller_is_told_at_once_how_the_job_can_come_back(node: Node, job: Job) -> None:
+async def test_the_controller_gets_the_state_of_checkpoints_at_once(node: Node, job: Job) -> None:
     started = await job.begin()
     await until(lambda: node.heard.checkpoint == CheckpointReport((0, 1), None, None, False), "both registered")
     first = node.heard.rows[-1]
@@ -111,7 +111,7 @@ async def test_the_controller_is_told_at_once_how_the_job_can_come_back(node: No
     assert node.heard.hasty == len(node.heard.rows)  # the agent's next report is minutes away
 
 
-async def test_ranks_that_hear_it_at_different_steps_stand_still_at_the_same(node: Node, job: Job) -> None:
+async def test_ranks_that_get_the_request_at_different_steps_pause_at_the_same(node: Node, job: Job) -> None:
     started = await job.begin(steps=400)
     node.deaf.add(0)
 
@@ -124,7 +124,7 @@ async def test_ranks_that_hear_it_at_different_steps_stand_still_at_the_same(nod
     assert (answer.problem, answer.ranks, answer.step) == ("", (0, 1), step)
 
 
-async def test_asked_again_while_it_stands_still_it_says_so_again(node: Node, job: Job) -> None:
+async def test_a_second_request_during_a_pause_gets_the_same_answer(node: Node, job: Job) -> None:
     started = await job.begin()
     first = node.ask("p1.1")
     answer = await node.answer(first)
@@ -142,7 +142,7 @@ async def test_asked_again_while_it_stands_still_it_says_so_again(node: Node, jo
     assert [int(path.name.split("-")[1]) for path in checkpoints(job.folder)] == [answer.step]
 
 
-async def test_when_nobody_comes_they_train_on(node: Node, job: Job) -> None:
+async def test_ranks_that_are_not_stopped_continue(node: Node, job: Job) -> None:
     started = await job.begin(steps=200)
     save = node.ask(still_s=0.6)
     answer = await node.answer(save)
@@ -156,7 +156,7 @@ async def test_when_nobody_comes_they_train_on(node: Node, job: Job) -> None:
     assert "the job was not stopped within 0.6 s" in ended.logs[0]
 
 
-async def test_without_an_agent_they_train_on(alone: Node, job: Job) -> None:
+async def test_ranks_continue_without_an_agent(alone: Node, job: Job) -> None:
     node = alone
     async with node.agent_runs():
         started = await job.begin(line_lost_s=0.5)
@@ -166,7 +166,7 @@ async def test_without_an_agent_they_train_on(alone: Node, job: Job) -> None:
     assert "the connection to the scheduler's agent on this node is lost" in ended.logs[0]
 
 
-async def test_an_agent_that_is_started_again_finds_them_standing(alone: Node, job: Job) -> None:
+async def test_an_agent_that_is_started_again_finds_the_paused_ranks(alone: Node, job: Job) -> None:
     node = alone
     async with node.agent_runs():
         started = await job.begin()
@@ -181,7 +181,7 @@ async def test_an_agent_that_is_started_again_finds_them_standing(alone: Node, j
         assert (await asyncio.to_thread(started.wait)).ends == [0, 0]
 
 
-async def test_what_fails_while_an_agent_is_away_lets_them_go_when_it_is_back(alone: Node, job: Job) -> None:
+async def test_a_request_that_fails_without_an_agent_is_cancelled_when_it_is_back(alone: Node, job: Job) -> None:
     node = alone
     async with node.agent_runs():
         started = await job.begin()
@@ -223,7 +223,7 @@ async def test_the_programs_own_handler_of_sigterm_is_called_and_decides(node: N
         assert (ended.ends, last) == ([0, 0], {0: STEPS, 1: STEPS})
 
 
-async def test_a_save_that_fails_stops_nobody(node: Node, job: Job) -> None:
+async def test_a_save_that_fails_ends_the_pause(node: Node, job: Job) -> None:
     started = await job.begin(unwritable=1)
     answer = await node.answer(node.ask())
     assert answer.problem == "rank 1: could not write: [Errno 28] No space left on device"
@@ -233,21 +233,21 @@ async def test_a_save_that_fails_stops_nobody(node: Node, job: Job) -> None:
     assert checkpoints(job.folder) == []
 
 
-async def test_a_rank_that_dies_while_it_writes_is_told(node: Node, job: Job) -> None:
+async def test_a_rank_that_dies_while_it_writes_is_reported(node: Node, job: Job) -> None:
     started = await job.begin(dies_writing=1)
     answer = await node.answer(node.ask())
     assert "rank 1 is gone" in answer.problem or "rank 0: not complete on all ranks" in answer.problem
     ended = await asyncio.to_thread(started.wait)
-    assert ended.ends == [1, -signal.SIGKILL]  # the other by its next collective
+    assert ended.ends == [1, -signal.SIGKILL]  # the other one fails in its next collective
 
 
-async def test_a_process_without_a_checkpoint_is_told(node: Node, job: Job) -> None:
+async def test_a_process_without_a_checkpoint_is_reported(node: Node, job: Job) -> None:
     started = await job.begin(1, program="agent_saves.bare")
     assert (await node.answer(node.ask())).problem == "the process that trains has no checkpoint"
     assert (await asyncio.to_thread(started.wait)).ends == [0]
 
 
-async def test_asked_in_its_last_step_the_run_ends(node: Node, job: Job) -> None:
+async def test_a_run_ends_after_a_request_in_its_last_step(node: Node, job: Job) -> None:
     started = await job.begin(steps=BUSY, hears_at=BUSY - 1)
     answer = await node.answer(node.ask())
     assert "its training has ended" in answer.problem
@@ -256,7 +256,7 @@ async def test_asked_in_its_last_step_the_run_ends(node: Node, job: Job) -> None
     assert ended.reported("saved") == BUSY
 
 
-async def test_asked_after_its_training_it_has_no_checkpoint(node: Node, job: Job, folder: Path) -> None:
+async def test_a_request_after_the_training_finds_no_checkpoint(node: Node, job: Job, folder: Path) -> None:
     end = folder.parent / "end"
     started = await job.begin(steps=BUSY - 1, end=end)
     await until(lambda: not any(one.checkpoint.open for one in node.trainers()), "the end of both runs")
@@ -265,7 +265,7 @@ async def test_asked_after_its_training_it_has_no_checkpoint(node: Node, job: Jo
     assert (await asyncio.to_thread(started.wait)).ends == [0, 0]
 
 
-async def test_called_off_before_it_was_asked_nobody_stands_still(node: Node, job: Job) -> None:
+async def test_a_request_that_arrives_after_its_cancellation_causes_no_pause(node: Node, job: Job) -> None:
     started = await job.begin()
     node.go_on("p1.1")
     node.ask("p1.1")
@@ -275,7 +275,7 @@ async def test_called_off_before_it_was_asked_nobody_stands_still(node: Node, jo
     assert "The training pauses" not in ended.logs[0]
 
 
-async def test_not_saved_in_time_they_train_on_and_may_be_asked_again(node: Node, job: Job) -> None:
+async def test_ranks_that_do_not_save_in_time_continue_and_can_get_another_request(node: Node, job: Job) -> None:
     started = await job.begin(steps=200)
     node.deaf.add(0)
     late = await node.answer(node.ask(within_s=1.2))
@@ -289,7 +289,7 @@ async def test_not_saved_in_time_they_train_on_and_may_be_asked_again(node: Node
     assert (await asyncio.to_thread(started.wait)).ends == [0, 0]
 
 
-async def test_a_program_that_forks_in_the_midst_hears_all_the_same(node: Node, job: Job) -> None:
+async def test_a_program_that_forks_again_and_again_gets_requests(node: Node, job: Job) -> None:
     started = await job.begin(forks=12)
     save = node.ask()
     answer = await node.answer(save)

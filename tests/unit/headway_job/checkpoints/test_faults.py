@@ -26,7 +26,7 @@ def saved(fork_server: ForkServer, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("third", [0, 1, 2])
-def test_killed_before_any_call_of_a_save_the_newest_whole_one_is_there(
+def test_killed_before_any_call_of_a_save_the_newest_complete_one_is_there(
     fork_server: ForkServer, tmp_path: Path, third: int
 ) -> None:
     calls = fork_server.run("cut_off", folder=tmp_path / "whole", nth=0).reported("calls")
@@ -43,7 +43,7 @@ def test_killed_before_any_call_of_a_save_the_newest_whole_one_is_there(
         assert "not restored" not in found.logs[0]
         starts.append(found.reported("start"))
         left = [path.name for path in folder.iterdir()]
-        assert len(left) <= 3  # what was cut off is swept by the next save
+        assert len(left) <= 3  # the next save removes the incomplete attempt
         assert all((folder / name / "manifest.json").exists() for name in left)
 
     assert starts == sorted(starts)
@@ -59,7 +59,7 @@ def test_a_rank_killed_while_all_save_leaves_the_checkpoint_before(
     found = fork_server.run("restored", 2, folder=folder)
 
     assert cut.ends[1] == KILLED
-    assert cut.ends[0] == 1  # as its next collective fails, or the one of the save before
+    assert cut.ends[0] == 1  # its next collective fails, or that of the save before
     assert "The checkpoint of step 5 is not complete" in cut.logs[0]
     assert found.reported("start", 0) == found.reported("start", 1) == 3
 
@@ -92,7 +92,7 @@ def relink(path: Path) -> None:
     ],
     ids=lambda given: given if isinstance(given, str) else given.__name__,
 )
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+def test_after_a_damaged_checkpoint_the_one_before_is_used(
     fork_server: ForkServer, saved: Path, name: str, harm: Callable[[Path], None], told: str
 ) -> None:
     newest = checkpoints(saved)[-1]
@@ -127,9 +127,7 @@ def seal(path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [b"no zip file", b""], ids=["text", "empty"])
-def test_what_torch_would_not_have_written_is_not_given_to_it(
-    fork_server: ForkServer, saved: Path, data: bytes
-) -> None:
+def test_torch_does_not_read_files_of_another_format(fork_server: ForkServer, saved: Path, data: bytes) -> None:
     seal(checkpoints(saved)[-1] / "rank-1.pt", data)
     before = everything(saved)
 
@@ -141,7 +139,7 @@ def test_what_torch_would_not_have_written_is_not_given_to_it(
     assert everything(saved) == before
 
 
-def test_a_whole_checkpoint_that_torch_cannot_load_is_refused_and_stays(fork_server: ForkServer, saved: Path) -> None:
+def test_an_intact_checkpoint_that_torch_cannot_load_is_refused_and_stays(fork_server: ForkServer, saved: Path) -> None:
     other(checkpoints(saved)[-1] / "rank-0.pt")
     before = everything(saved)
 
@@ -156,7 +154,9 @@ def test_a_whole_checkpoint_that_torch_cannot_load_is_refused_and_stays(fork_ser
 
 @pytest.mark.parametrize("error", ["MemoryError", "RuntimeError", "EIO", "EMFILE", "ENOSPC"])
 @pytest.mark.parametrize("when", ["checked", "loaded"])
-def test_what_a_process_lacks_is_no_damage(fork_server: ForkServer, saved: Path, error: str, when: str) -> None:
+def test_lack_of_memory_or_descriptors_is_no_damage(
+    fork_server: ForkServer, saved: Path, error: str, when: str
+) -> None:
     before = everything(saved)
 
     found = fork_server.run("lacking", 2, folder=saved, error=error, when=when)
@@ -210,7 +210,7 @@ def test_a_file_of_another_user_is_refused_and_stays(fork_server: ForkServer, sa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user, which only root can")
-def test_a_checkpoint_of_another_user_is_refused_and_not_passed_over(fork_server: ForkServer, saved: Path) -> None:
+def test_a_checkpoint_of_another_user_is_refused_and_not_skipped(fork_server: ForkServer, saved: Path) -> None:
     newest = checkpoints(saved)[-1]
     os.chown(newest, 65534, 65534)
     before = everything(saved)
@@ -223,7 +223,7 @@ def test_a_checkpoint_of_another_user_is_refused_and_not_passed_over(fork_server
     assert everything(saved) == before
 
 
-def test_a_job_that_was_started_again_and_finds_nothing_says_so(fork_server: ForkServer, folder: Path) -> None:
+def test_a_restarted_job_without_a_checkpoint_warns(fork_server: ForkServer, folder: Path) -> None:
     found = fork_server.run("restarted", folder=folder)
 
     assert found.ends == [0], found.logs
@@ -246,7 +246,7 @@ def test_a_node_checks_the_file_of_all_ranks_once(
 
 
 @pytest.mark.parametrize("there", ["nothing", "its own files"])
-def test_a_node_without_the_shared_folder_is_refused_and_nothing_is_set_aside(
+def test_a_node_without_the_shared_folder_is_refused_and_nothing_is_renamed(
     fork_server: ForkServer, tmp_path: Path, saved: Path, there: str
 ) -> None:
     own = tmp_path / "own"
@@ -267,7 +267,7 @@ def test_a_node_without_the_shared_folder_is_refused_and_nothing_is_set_aside(
     assert fork_server.run("restored", 2, folder=saved).reported("start", 1) == 8
 
 
-def test_a_writing_that_is_ended_from_within_is_told(fork_server: ForkServer, folder: Path) -> None:
+def test_a_writing_thread_that_ends_itself_is_reported(fork_server: ForkServer, folder: Path) -> None:
     ended = fork_server.run("exits", folder=folder)
 
     assert ended.ends == [0], ended.logs
@@ -275,7 +275,7 @@ def test_a_writing_that_is_ended_from_within_is_told(fork_server: ForkServer, fo
     assert ended.reported("saved") is None
 
 
-def test_what_rank_0_does_not_see_is_no_checkpoint(fork_server: ForkServer, folder: Path) -> None:
+def test_files_that_rank_0_does_not_see_make_no_checkpoint(fork_server: ForkServer, folder: Path) -> None:
     ended = fork_server.run("apart", 2, folder=folder)
 
     assert ended.ends == [0, 0], ended.logs
@@ -317,7 +317,9 @@ def test_a_folder_of_another_user_is_refused(fork_server: ForkServer, folder: Pa
     assert "belongs to another user" in found.logs[0]
 
 
-def test_where_none_is_sound_the_run_begins_anew_and_its_saves_count(fork_server: ForkServer, saved: Path) -> None:
+def test_if_no_checkpoint_is_intact_the_run_begins_at_step_0_and_its_saves_count(
+    fork_server: ForkServer, saved: Path
+) -> None:
     for path in checkpoints(saved):
         flip(path / "rank-0.pt")
 
@@ -342,7 +344,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(disk)], check=True, timeout=60)
 
 
-def test_a_full_disk_costs_a_checkpoint_and_nothing_else(fork_server: ForkServer, small_disk: Path) -> None:
+def test_a_full_disk_fails_only_that_checkpoint(fork_server: ForkServer, small_disk: Path) -> None:
     ended = fork_server.run("full_disk", folder=small_disk / "run")
 
     assert ended.ends == [0], ended.logs
@@ -352,7 +354,7 @@ def test_a_full_disk_costs_a_checkpoint_and_nothing_else(fork_server: ForkServer
     assert ended.reported("afterwards") == 6
 
 
-def test_a_rank_that_cannot_write_costs_all_ranks_the_checkpoint(fork_server: ForkServer, folder: Path) -> None:
+def test_a_rank_that_cannot_write_fails_the_checkpoint_on_all_ranks(fork_server: ForkServer, folder: Path) -> None:
     ended = fork_server.run("one_cannot_write", 2, folder=folder)
 
     assert ended.ends == [0, 0], ended.logs

@@ -63,7 +63,7 @@ def test_python_3_8_can_read_it_and_torch_2_0_has_what_it_uses(name: str) -> Non
     )} == set()  # fmt: skip
 
 
-def test_what_is_later_than_2_0_is_found_where_it_is_used() -> None:
+def test_names_later_than_2_0_are_used_where_expected() -> None:
     assert used(PACKAGE / "checkpoints" / "state" / "dtensor.py") >= LATER
 
 

@@ -19,14 +19,14 @@ WAYS = ["raises", "ends", "is killed", "loses its connections", "cannot meet", "
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_rank_that_parts_stops_nobody_and_what_was_saved_stays(
+def test_a_rank_that_leaves_stops_no_other_and_saved_checkpoints_stay(
     fork_server: ForkServer, folder: Path, how: str
 ) -> None:
     ended = fork_server.run("parting.part", 3, folder=folder, how=how, steps=STEPS)
 
     assert (
         ended.ends[2] == (KILLED if how == "is killed" else 0) or how == "loses its connections"
-    )  # by its own barrier
+    )  # in its own barrier
     for rank in (0, 1):
         assert ended.reported("steps", rank) == STEPS, ended.logs[rank]
         assert ended.reported("closed", rank)
@@ -37,7 +37,7 @@ def test_a_rank_that_parts_stops_nobody_and_what_was_saved_stays(
     assert fork_server.run("restored", 2, folder=folder).reported("start") == newest < STEPS
 
 
-def test_a_rank_that_is_late_at_the_end_is_not_waited_for_for_ever(fork_server: ForkServer, folder: Path) -> None:
+def test_a_rank_that_is_late_at_the_end_is_not_waited_for_forever(fork_server: ForkServer, folder: Path) -> None:
     ended = fork_server.run("parting.late", 2, folder=folder)
 
     assert ended.ends == [0, 0], ended.logs
@@ -57,7 +57,7 @@ def test_a_rank_that_raises_after_the_last_step_is_not_waited_for_at_the_end(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_thread_that_cannot_be_started_costs_all_ranks_that_save(
+def test_a_thread_that_cannot_be_started_fails_that_save_on_all_ranks(
     fork_server: ForkServer, folder: Path, rank: int
 ) -> None:
     ended = fork_server.run("parting.no_thread", 2, folder=folder, rank=rank)
@@ -70,7 +70,7 @@ def test_a_thread_that_cannot_be_started_costs_all_ranks_that_save(
     assert problems[1 - rank] == [f"rank {rank} could not write", ""]
 
 
-def test_what_a_handler_raises_in_the_midst_of_ours_is_the_programs(fork_server: ForkServer, folder: Path) -> None:
+def test_an_error_of_the_programs_handler_inside_run_step_is_passed_on(fork_server: ForkServer, folder: Path) -> None:
     ended = fork_server.run("parting.interrupted", 2, folder=folder)
 
     assert ended.ends == [0, 0], ended.logs
@@ -93,7 +93,7 @@ def pair(tmp_path: Path, folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["raises", "writes", "ends"])
-def test_nothing_unanswered_holds_the_end_of_a_process(
+def test_no_operation_in_progress_delays_the_end_of_a_process(
     pair: list[subprocess.Popen[str]], tmp_path: Path, folder: Path, how: str
 ) -> None:
     env = {
@@ -114,7 +114,9 @@ def test_nothing_unanswered_holds_the_end_of_a_process(
 
     _, log = pair[0].communicate(timeout=60)
 
-    assert pair[0].returncode == (0 if how == "ends" else 1), log  # and not by the alarm that ends one that hangs
+    assert pair[0].returncode == (0 if how == "ends" else 1), (
+        log
+    )  # and was not ended by the alarm for a blocked process
     assert ("a mistake of the script's" in log) == (how != "ends")
     assert ("will not be complete" in log) == (how == "writes")
     assert pair[1].poll() is None

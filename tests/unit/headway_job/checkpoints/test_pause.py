@@ -61,7 +61,7 @@ def rank() -> Rank:
     return rank
 
 
-def test_asked_again_while_it_stands_the_time_runs_anew(rank: Rank) -> None:
+def test_a_second_request_extends_the_pause(rank: Rank) -> None:
     rank.requests.receive_save("p1.1", 30.0)
     rank.save()
     pause = rank.run._pause
@@ -74,7 +74,7 @@ def test_asked_again_while_it_stands_the_time_runs_anew(rank: Rank) -> None:
     assert rank.run._resume_reason(pause, []) == ""
 
 
-def test_asked_and_saved(rank: Rank) -> None:
+def test_a_request_and_its_save(rank: Rank) -> None:
     assert (rank.run.wanted, rank.run.terms(), rank.answer()) == (False, (0, 0), None)
     rank.requests.receive_save("p1.1", 30.0)
     assert (rank.run.wanted, rank.run.terms(), rank.asked) == (True, (30_000, request_key("p1.1")), 1)
@@ -92,17 +92,17 @@ def test_asked_and_saved(rank: Rank) -> None:
     }  # fmt: skip
 
 
-def test_a_save_on_no_terms_is_no_reason_to_stand_still(rank: Rank) -> None:
+def test_a_save_without_terms_causes_no_pause(rank: Rank) -> None:
     rank.save((0, 0))
     rank.run.pause_training()
     rank.requests.receive_save("p1.1", 30.0)
-    rank.save((0, 0))  # agreed on before this rank had heard
+    rank.save((0, 0))  # the ranks agreed before this rank got the request
     rank.run.pause_training()
     assert rank.run.wanted
     assert rank.answer() is None
 
 
-def test_a_rank_that_has_heard_nothing_stands_with_the_others_and_answers_when_it_hears(rank: Rank) -> None:
+def test_a_rank_without_a_request_pauses_with_the_others_and_answers_when_it_gets_one(rank: Rank) -> None:
     rank.save((30_000, request_key("p1.1")))
     assert rank.answer() is None
     rank.requests.receive_save("p1.1", 30.0)
@@ -110,23 +110,23 @@ def test_a_rank_that_has_heard_nothing_stands_with_the_others_and_answers_when_i
     rank.pauses(lambda: rank.requests.receive_go_on("p1.1"))
 
 
-def test_a_rank_that_never_hears_goes_on_when_that_order_is_called_off(rank: Rank) -> None:
+def test_a_rank_without_a_request_continues_when_it_is_cancelled(rank: Rank) -> None:
     rank.save((30_000, request_key("p1.1")))
     rank.pauses(lambda: [rank.requests.receive_go_on("p0.1"), rank.requests.receive_go_on("p1.1")])
 
 
-def test_called_off_before_the_save_has_begun_nobody_stands(rank: Rank) -> None:
+def test_a_request_that_is_cancelled_before_the_save_causes_no_pause(rank: Rank) -> None:
     rank.requests.receive_save("p1.1", 30.0)
     terms = rank.run.terms()
     rank.requests.receive_go_on("p1.1")
     assert not rank.run.wanted
     rank.save(terms)
     rank.run.pause_training()
-    rank.requests.receive_save("p1.1", 30.0)  # and the one that was overtaken is not obeyed
+    rank.requests.receive_save("p1.1", 30.0)  # a request that arrives after its cancellation is ignored
     assert not rank.run.wanted
 
 
-def test_the_newest_order_is_in_force(rank: Rank) -> None:
+def test_the_newest_request_counts(rank: Rank) -> None:
     rank.requests.receive_save("p1.1", 0.4)
     rank.save()
     assert rank.answer() == ("p1.1", True, "")
@@ -136,7 +136,7 @@ def test_the_newest_order_is_in_force(rank: Rank) -> None:
     assert rank.pauses(lambda: [time.sleep(0.5), rank.requests.receive_go_on("p1.2")]) > 0.5
 
 
-def test_it_stands_no_longer_than_it_was_told(rank: Rank) -> None:
+def test_it_pauses_no_longer_than_requested(rank: Rank) -> None:
     rank.requests.receive_save("p1.1", 0.2)
     rank.save()
     assert rank.answer() == ("p1.1", True, "")
@@ -147,7 +147,7 @@ def test_it_stands_no_longer_than_it_was_told(rank: Rank) -> None:
     assert rank.run.wanted
 
 
-def test_a_store_that_hangs_does_not_keep_it_for_ever(rank: Rank) -> None:
+def test_a_store_that_blocks_does_not_extend_the_pause(rank: Rank) -> None:
     rank.requests.receive_save("p1.1", 0.2)
     rank.run.save_began(STEP, *rank.run.terms())
     rank.run.pause_training()
@@ -155,7 +155,7 @@ def test_a_store_that_hangs_does_not_keep_it_for_ever(rank: Rank) -> None:
     rank.run.save_ended(SaveOutcome(STEP, ""))
 
 
-def test_a_save_that_fails_is_told_and_stops_nobody(rank: Rank) -> None:
+def test_a_save_that_fails_is_reported_and_causes_no_pause(rank: Rank) -> None:
     rank.requests.receive_save("p1.1", 30.0)
     rank.run.save_began(STEP, *rank.run.terms())
     rank.pauses(lambda: rank.run.save_ended(SaveOutcome(STEP, "could not write: no room")))
@@ -163,14 +163,14 @@ def test_a_save_that_fails_is_told_and_stops_nobody(rank: Rank) -> None:
     assert not rank.run.wanted
 
 
-def test_without_a_line_it_goes_on(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_connection_it_continues(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pause_module, "_AGENT_AWAY_NS", 200_000_000)
     rank.requests.receive_save("p1.1", 30.0)
     rank.save()
     assert rank.pauses(lambda: rank.requests.set_connected(connected=False)) > 0.2
 
 
-def test_a_line_that_was_lost_before_counts_from_the_save_on(rank: Rank) -> None:
+def test_a_connection_that_was_lost_before_counts_from_the_save_on(rank: Rank) -> None:
     rank.requests.receive_save("p1.1", 30.0)
     rank.requests.set_connected(connected=False)
     assert rank.requests.disconnected_ns is not None
@@ -190,14 +190,14 @@ def test_without_a_run() -> None:
     assert "headway_job.checkpoint was not called" in NOT_REGISTERED
 
 
-def test_asked_while_it_is_starting_it_saves() -> None:
+def test_a_request_during_the_start_is_served() -> None:
     rank = Rank()
     rank.requests.receive_save("p1.1", 30.0)
     rank.run.register(0)
     assert (rank.run.wanted, rank.asked) == (True, 1)
 
 
-def test_a_run_that_has_ended_says_so(rank: Rank) -> None:
+def test_a_run_that_has_ended_answers_so(rank: Rank) -> None:
     rank.run.close()
     rank.requests.receive_save("p1.1", 30.0)
     assert (rank.answer(), rank.asked) == (("p1.1", False, ENDED), 0)
@@ -205,7 +205,7 @@ def test_a_run_that_has_ended_says_so(rank: Rank) -> None:
     assert state is not None and not state["open"]
 
 
-def test_the_newest_run_of_a_process_is_the_one_that_is_asked(rank: Rank) -> None:
+def test_the_newest_run_of_a_process_gets_the_request(rank: Rank) -> None:
     newer = PauseControl(rank.requests, 0, 1, lambda: None)
     newer.register(0)
     rank.requests.receive_save("p1.1", 30.0)
@@ -257,7 +257,7 @@ def test_what_a_handler_raises_leaves_nothing_behind(rank: Rank) -> None:
     assert rank.answer() == ("p1.1", False, "it has continued to train since then")
 
 
-def test_a_run_that_saves_no_more_says_so_to_who_has_asked_and_who_asks_later(rank: Rank) -> None:
+def test_a_run_that_saves_no_more_answers_earlier_and_later_requests(rank: Rank) -> None:
     rank.requests.receive_save("p1.1", 30.0)
     rank.run.stop_saving("the run saves no more: another rank is gone")
     assert rank.answer() == ("p1.1", False, "the run saves no more: another rank is gone")

@@ -29,12 +29,12 @@ def assert_same(whole: Ended, first: Ended, second: Ended, rank: int) -> None:
 
 
 @pytest.mark.parametrize("world", [1, 2])
-def test_a_run_killed_after_a_signal_goes_on_as_if_nothing_had_been(
+def test_a_run_killed_after_a_signal_continues_with_the_same_losses(
     fork_server: ForkServer, tmp_path: Path, folder: Path, world: int
 ) -> None:
     whole = fork_server.run("train", world, folder=tmp_path / "whole", steps=STEPS, pause_s=0.004)
 
-    # The last rank is asked, alone; all are killed later, once that is saved.
+    # Only the last rank gets a request. All are killed later, once that is saved.
     first = fork_server.run(
         "train", world, folder=folder, steps=STEPS, pause_s=0.004, asks={"7": world - 1}, wait_at=34, die_at=36
     )
@@ -47,7 +47,7 @@ def test_a_run_killed_after_a_signal_goes_on_as_if_nothing_had_been(
         assert_same(whole, first, second, rank)
 
 
-def test_ranks_asked_at_different_steps_save_at_the_same(fork_server: ForkServer, folder: Path) -> None:
+def test_ranks_with_requests_at_different_steps_save_at_the_same(fork_server: ForkServer, folder: Path) -> None:
     ended = fork_server.run(
         "train", 2, folder=folder, steps=STEPS, pause_s=0.004, asks={"3": 1, "4": 0}, options={"keep": 9}
     )
@@ -62,20 +62,20 @@ def test_ranks_asked_at_different_steps_save_at_the_same(fork_server: ForkServer
     assert ended.reported("saved", 0) == ended.reported("saved", 1) == int(saved[-1].name.split("-")[1])
 
 
-def test_a_storm_of_signals_neither_hurts_nor_hides_the_programs_own_handler(
+def test_hundreds_of_signals_do_no_harm_and_reach_the_programs_own_handler(
     fork_server: ForkServer, folder: Path
 ) -> None:
     ended = fork_server.run("storm", 2, folder=folder, steps=20)
     again = fork_server.run("restored", 2, folder=folder)
 
     assert ended.ends == [0, 0]
-    assert ended.reported("heard") >= 20  # signals that come together are one
+    assert ended.reported("heard") >= 20  # signals that arrive together count once
     assert again.reported("start") == ended.reported("saved") == 20
     assert len(checkpoints(folder)) == 2
 
 
 @pytest.mark.parametrize("world", [1, 4])
-def test_another_number_of_ranks_takes_the_model_up(fork_server: ForkServer, folder: Path, world: int) -> None:
+def test_another_number_of_ranks_restores_the_model(fork_server: ForkServer, folder: Path, world: int) -> None:
     fork_server.run("train", 2, folder=folder, steps=10, options={"every_steps": 10})
     before = fork_server.run("restored", 2, folder=folder)
 

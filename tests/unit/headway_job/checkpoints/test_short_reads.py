@@ -61,7 +61,7 @@ def store(tmp_path: Path) -> Flawed:
 
 
 @pytest.mark.parametrize("name", [rank_file(0), MANIFEST])
-def test_a_reading_that_ends_early_is_refused_and_nothing_changes(store: Flawed, name: str) -> None:
+def test_a_read_that_ends_early_is_refused_and_nothing_changes(store: Flawed, name: str) -> None:
     store.name, store.left = name, 9
 
     with pytest.raises(Refused, match=rf"reading {name} ended after 1000 of \d+ bytes"):
@@ -70,7 +70,7 @@ def test_a_reading_that_ends_early_is_refused_and_nothing_changes(store: Flawed,
     assert store.folders() == [FOLDER]
 
 
-def test_what_is_another_content_once_only_is_sound(store: Flawed) -> None:
+def test_a_file_that_differs_only_once_is_intact(store: Flawed) -> None:
     store.flaw, store.left = flipped, 1
 
     assert _checked(Catalog(store, 2), FOLDER, SingleRank()) is not None
@@ -87,7 +87,7 @@ def test_another_content_each_time_is_refused_and_nothing_changes(store: Flawed)
     assert store.folders() == [FOLDER]
 
 
-def test_the_same_other_content_twice_is_damage(store: Flawed) -> None:
+def test_a_file_that_differs_twice_alike_is_damaged(store: Flawed) -> None:
     store.flaw, store.left = flipped, 2
 
     assert _checked(Catalog(store, 2), FOLDER, SingleRank()) is None

@@ -47,7 +47,7 @@ def trained(how: str) -> list[str]:
 
 
 @pytest.mark.parametrize("environment", [{}, {"HEADWAY_PROFILE": "off"}])
-def test_where_headway_does_not_ask_for_it_nothing_begins(
+def test_without_an_agent_or_with_headway_off_nothing_begins(
     tmp_path: Path, agent: Agent, environment: dict[str, str]
 ) -> None:
     """On a laptop or a login node, in a job without GPUs, or in a job whose user does not want to be measured."""
@@ -72,7 +72,7 @@ def dead(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("there", ["no file", "a dead socket"])
-def test_where_no_agent_listens_the_job_trains_and_comes_back(tmp_path: Path, dead: Path, there: str) -> None:
+def test_if_no_agent_listens_the_job_trains_and_is_restored(tmp_path: Path, dead: Path, there: str) -> None:
     program = Program(tmp_path, None)
     if there == "a dead socket":
         program.environment["HEADWAY_JOB_SOCKET"] = str(dead)
@@ -80,7 +80,7 @@ def test_where_no_agent_listens_the_job_trains_and_comes_back(tmp_path: Path, de
     assert twice(program) == trained("began")
 
 
-def test_an_agent_that_takes_connections_and_never_answers_holds_nobody(tmp_path: Path) -> None:
+def test_an_agent_that_never_answers_delays_no_job(tmp_path: Path) -> None:
     over = threading.Event()
 
     def hung(_connection: Connection, _peer: socket.socket) -> None:
@@ -94,7 +94,7 @@ def test_an_agent_that_takes_connections_and_never_answers_holds_nobody(tmp_path
         agent.close()
 
 
-def test_an_agent_whose_door_is_full_holds_nobody(tmp_path: Path) -> None:
+def test_an_agent_with_a_full_queue_delays_no_job(tmp_path: Path) -> None:
     """It accepts nothing: the kernel's queue for it has no room."""
     path = tmp_path / "full.sock"
     waiting = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) for _ in range(8)]

@@ -20,7 +20,7 @@ DATA = torch.zeros(24, 3)
 def counter(monkeypatch: pytest.MonkeyPatch) -> StepCounter:
     monkeypatch.setattr(
         torchs._BaseDataLoaderIter, "__init__", torchs._BaseDataLoaderIter.__init__
-    )  # put back afterwards
+    )  # restored afterwards
     counter = StepCounter()
     hook_loaders(counter)
     return counter
@@ -30,8 +30,8 @@ def _optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1)
 
 
-def test_that_of_the_loader_that_the_first_step_was_made_with(counter: StepCounter) -> None:
-    # Given a program that looks at its evaluation first, as some do, and evaluates between its epochs
+def test_the_loader_before_the_first_step_counts(counter: StepCounter) -> None:
+    # A program that prepares its evaluation first, as some do, and evaluates between its epochs
     hook, optimizer = step_hook(counter), _optimizer()
     train, evaluate = DataLoader(DATA, batch_size=8), DataLoader(DATA, batch_size=24)
     assert len(list(evaluate)) == 1
@@ -64,7 +64,7 @@ def test_a_second_phase_has_its_own(counter: StepCounter) -> None:
     ],
     ids=range(6),
 )
-def test_where_it_is_told(loader: Any, size: int) -> None:
+def test_sources_of_the_batch_size(loader: Any, size: int) -> None:
     assert batch_size(loader) == size
 
 
@@ -91,7 +91,7 @@ def test_a_loader_that_is_none_of_torch_s_is_iterated_as_before(counter: StepCou
     assert counter.loader_batch_size == 0
 
 
-def test_what_a_loader_raises_comes_out(counter: StepCounter) -> None:
+def test_errors_of_a_loader_are_passed_on(counter: StepCounter) -> None:
     class Broken:
         def __len__(self) -> int:
             return 2
@@ -104,7 +104,7 @@ def test_what_a_loader_raises_comes_out(counter: StepCounter) -> None:
     assert counter.loader_batch_size == 1
 
 
-def test_a_torch_without_such_a_class_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_without_such_a_class_gives_no_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torchs, "_BaseDataLoaderIter")
     hook_loaders(StepCounter())
     monkeypatch.delitem(__import__("sys").modules, "torch.utils.data.dataloader")

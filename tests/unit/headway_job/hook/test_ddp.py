@@ -108,7 +108,7 @@ def test_working_beside_the_other_rank_hides_it(agent: Agent, program: Program) 
         "work = dist.all_reduce(data, async_op=True); busy(0.1 * (1 - rank)); work.wait()"
     )
     program.run_ranks(_RANKS + _WAITING.format(step=step), 2)
-    # How much the barrier shows depends on when a busy machine lets rank 1 go on; of the all-reduce all has to be hidden.
+    # The exposed time of the barrier depends on how busy the machine is. The all-reduce has to be hidden completely.
     assert _by_rank(agent)[0].profile.comm_hidden_s > 0.04
 
 

@@ -90,8 +90,10 @@ def test_an_agent_that_never_reads(tmp_path: Path, path: tuple[Path, Path]) -> N
 
     agent = Agent(tmp_path, deaf)
     always = _LOOP.replace("import torch\n", "import torch\nfrom headway_job.hook import process_facts\n", 1)
-    always = always.replace("while ", "numbers = iter(range(10**9))\nfacts.ranks = lambda: (next(numbers), -1)\nwhile ")
-    done = Program(tmp_path, agent, *path).run(always)  # another hello at every turn: the socket is full at once
+    always = always.replace(
+        "while ", "numbers = iter(range(10**9))\nprocess_facts.ranks = lambda: (next(numbers), -1)\nwhile "
+    )
+    done = Program(tmp_path, agent, *path).run(always)  # another hello at each poll, so that the socket is full at once
     over.set()
     agent.close()
     assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
@@ -151,7 +153,7 @@ def test_an_agent_that_floods(tmp_path: Path, path: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "relative", "/" + "x" * 4000, "/dev/null", "/proc/self/mem", "\udcff"])
-def test_a_socket_that_cannot_be(tmp_path: Path, path: tuple[Path, Path], value: str) -> None:
+def test_an_impossible_socket(tmp_path: Path, path: tuple[Path, Path], value: str) -> None:
     program = Program(tmp_path, None, *path)
     program.environment["HEADWAY_JOB_SOCKET"] = value
     program.environment.update(RANK="banana", WORLD_SIZE="-4", LOCAL_RANK="9" * 400, SLURM_RESTART_COUNT="½")

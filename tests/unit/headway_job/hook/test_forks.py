@@ -17,7 +17,7 @@ def program(tmp_path: Path, agent: Agent) -> Program:
     return Program(tmp_path, agent, JOBSIDE, make(tmp_path))
 
 
-def test_forks_in_the_midst_of_sending(agent: Agent, program: Program) -> None:
+def test_forks_while_frames_are_sent(agent: Agent, program: Program) -> None:
     """A hello at every turn, a turn every 2 ms, 200 forks: each child trains, sees no socket, and exits in every way."""
     done = program.run(
         FAST_POLLS
@@ -66,7 +66,7 @@ connected()
 assert comes_to(2) == 2
 seen = []
 os.register_at_fork(before=lambda: seen.append(threads()))
-# registered first, called last: ours has been called by then only if it is called before, so look from the child too
+# registered first, so called last before a fork: our handler has run by then; the child checks, too
 child = os.fork()
 if child == 0:
     os._exit(threads())

@@ -92,6 +92,10 @@ def test_folder_and_package_are_the_same_distribution_in_the_same_version() -> N
     assert found["Requires-Python"] == project["requires-python"]
     assert found["Summary"] == project["description"]
     assert project["dependencies"] == []
+    source = PROJECT / "src"
+    folders = {path.parent.relative_to(source) for path in (source / "headway_job").rglob("__init__.py")}
+    packages = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    assert sorted(packages) == sorted(".".join(folder.parts) for folder in folders)
     assert project["version"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     group, line = (info / "entry_points.txt").read_text().splitlines()
     assert dict([re.split(r"\s*=\s*", line)]) == project["entry-points"][group.strip("[]")]
@@ -111,7 +115,7 @@ print(len(found), began, len(torch.optim.optimizer._hooks), os.path.dirname(os.p
 )
 
 
-def test_away_from_headway_it_is_there_and_does_nothing(environment: Environment) -> None:
+def test_without_headway_it_is_installed_and_does_nothing(environment: Environment) -> None:
     assert environment.run(_LOOKS, "-I") == f"1 False 0 {environment.site}\n"
     assert "headway_job" in environment.run("import headway_job; print(headway_job)", "-I")
 
@@ -120,7 +124,7 @@ def test_in_a_job_it_begins(environment: Environment, tmp_path: Path) -> None:
     assert environment.run(_LOOKS, HEADWAY_JOB_SOCKET=str(tmp_path / "none")) == f"1 True 1 {environment.site}\n"
 
 
-def test_where_a_node_has_it_too_the_nodes_is_loaded_and_begins_once(environment: Environment, tmp_path: Path) -> None:
+def test_the_nodes_version_has_precedence_and_begins_once(environment: Environment, tmp_path: Path) -> None:
     path = f"{JOBSIDE}:{JOBSIDE / 'before_2_5'}"
 
     seen = environment.run(_LOOKS, HEADWAY_JOB_SOCKET=str(tmp_path / "none"), PYTHONPATH=path)

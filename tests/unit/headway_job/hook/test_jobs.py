@@ -38,7 +38,7 @@ def test_a_plain_loop(agent: Agent, program: Program) -> None:
     assert rows[-1].last_ns - rows[-1].first_ns == round(sum(row.window_s for row in rows) * 1e9)
 
 
-def test_who_never_trains_takes_no_connection(agent: Agent, program: Program) -> None:
+def test_a_program_that_never_trains_takes_no_connection(agent: Agent, program: Program) -> None:
     """A launcher, a script that only infers, a worker of somebody's DataLoader: none of them steps."""
     idle = "import time, torch\ntime.sleep(1.5)\ntorch.zeros(3).add_(1)\nprint('done')\n"
     done = program.run(idle)
@@ -46,7 +46,7 @@ def test_who_never_trains_takes_no_connection(agent: Agent, program: Program) ->
     assert (done.returncode, done.stdout, done.stderr, agent.connections) == (0, "done\n", "", [])
 
 
-def test_who_begins_to_train_late_is_there_at_once(agent: Agent, program: Program) -> None:
+def test_a_program_that_trains_late_connects_at_once(agent: Agent, program: Program) -> None:
     begin = MODEL + "import time\ntime.sleep(1.5)\nstep()\ntime.sleep(2.0)\n"
     program.run(begin + "for _ in range(9): step()\n")
     agent.close()
@@ -80,7 +80,7 @@ def test_frames_of_steps_come_once_a_second(agent: Agent, program: Program) -> N
     assert all(row.window_s >= 0.9 for row in rows[1:-1])
 
 
-def test_the_environment_says_who_it_is(agent: Agent, program: Program) -> None:
+def test_ranks_come_from_the_environment(agent: Agent, program: Program) -> None:
     program.environment.update(RANK="3", WORLD_SIZE="8", LOCAL_RANK="1", SLURM_PROCID="5", SLURM_STEP_NUM_TASKS="9")
     program.run(_LOOP)
     agent.close()
@@ -88,7 +88,7 @@ def test_the_environment_says_who_it_is(agent: Agent, program: Program) -> None:
     assert (hello.rank, hello.world_size, hello.local_rank) == (3, 8, 1)
 
 
-def test_srun_says_who_it_is(agent: Agent, program: Program) -> None:
+def test_ranks_come_from_sruns_variables(agent: Agent, program: Program) -> None:
     program.environment.update(SLURM_PROCID="5", SLURM_STEP_NUM_TASKS="9", SLURM_NTASKS="9", SLURM_LOCALID="0")
     program.run(_LOOP)
     agent.close()
@@ -192,7 +192,7 @@ def test_signals_reach_the_thread_that_awaits_them(agent: Agent, program: Progra
     assert (done.returncode, done.stdout) == (0, "SIGUSR1\n")
 
 
-def test_a_model_made_later_is_told_again(agent: Agent, program: Program) -> None:
+def test_a_model_created_later_is_reported_again(agent: Agent, program: Program) -> None:
     program.run(
         MODEL
         + """

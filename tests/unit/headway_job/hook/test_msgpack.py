@@ -67,9 +67,9 @@ def test_a_cut_packet_is_refused(value: dict[str, Any], data: st.DataObject) -> 
     "packet",
     [
         b"\x81\xa1x" + b"\x91" * 5000 + b"\xc0",  # a list in a list in a list ...
-        b"\xdf\xff\xff\xff\xff",  # four thousand million entries
+        b"\xdf\xff\xff\xff\xff",  # four billion entries
         b"\x81\xa1x\xdb\xff\xff\xff\xff",
-        b"\x81\x01\x02",  # a key that is no text
+        b"\x81\x01\x02",  # a key that is not text
         b"\x81\xa1x\xc7\x01\x05\x00",  # an extension
         b"\x81\xa1x\xc4\x01\x00",  # bytes
         b"\x80\x80",  # two maps
@@ -87,6 +87,6 @@ def test_numbers_that_msgpack_has_not(value: int) -> None:
         pack(value)
 
 
-def test_what_is_not_told_is_refused() -> None:
+def test_other_types_are_refused() -> None:
     with pytest.raises(TypeError, match="bytes is not used on this socket"):
         pack({"x": b""})

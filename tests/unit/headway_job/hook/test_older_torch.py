@@ -14,7 +14,7 @@ from nodeagent.wire.frames import Bye
 from tests.unit.headway_job.agent import JOBSIDE, SOCKETS, Agent, Program
 from tests.unit.headway_job.small_torch import MODEL, make
 
-_DOOR = JOBSIDE / "before_2_5"
+_BEFORE_2_5 = JOBSIDE / "before_2_5"
 _LOOP = (
     SOCKETS
     + MODEL
@@ -22,16 +22,16 @@ _LOOP = (
 )
 
 
-def test_the_door_is_read_by_the_oldest_python_that_torch_1_10_has() -> None:
-    # A SyntaxError there would be torch's: it goes on without MonkeyType for an ImportError only.
-    tree = ast.parse((_DOOR / "monkeytype.py").read_text(), feature_version=(3, 6))
+def test_the_oldest_python_of_torch_1_10_can_read_it() -> None:
+    # torch continues without MonkeyType only after an ImportError, so a SyntaxError would break its import.
+    tree = ast.parse((_BEFORE_2_5 / "monkeytype.py").read_text(), feature_version=(3, 6))
     assert not [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
 
 
 @pytest.mark.parametrize("post_hooks", [True, False], ids=["2.4", "1.13"])
-def test_comes_in_by_the_door(tmp_path: Path, agent: Agent, post_hooks: bool) -> None:
+def test_older_torch_starts_the_hook(tmp_path: Path, agent: Agent, post_hooks: bool) -> None:
     torch = make(tmp_path, "2.4.1+cu121", entry_points=False, post_hooks=post_hooks)
-    done = Program(tmp_path, agent, JOBSIDE, _DOOR, torch).run(_LOOP)
+    done = Program(tmp_path, agent, JOBSIDE, _BEFORE_2_5, torch).run(_LOOP)
     agent.close()
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "No module named 'monkeytype'\n"
@@ -41,8 +41,8 @@ def test_comes_in_by_the_door(tmp_path: Path, agent: Agent, post_hooks: bool) ->
     assert isinstance(told.frames[-1], Bye)
 
 
-def test_the_door_is_shut_where_no_agent_is_named(tmp_path: Path) -> None:
-    program = Program(tmp_path, None, JOBSIDE, _DOOR, make(tmp_path, "2.4.1", entry_points=False))
+def test_nothing_starts_if_no_agent_is_configured(tmp_path: Path) -> None:
+    program = Program(tmp_path, None, JOBSIDE, _BEFORE_2_5, make(tmp_path, "2.4.1", entry_points=False))
     del program.environment["HEADWAY_JOB_SOCKET"]
 
     done = program.run(
@@ -61,34 +61,34 @@ def test_monkeytype_itself_is_not_hidden(tmp_path: Path, agent: Agent) -> None:
     (real / "__init__.py").write_text("")
     (real / "trace.py").write_text("")
     torch = make(tmp_path, "1.13.1", entry_points=False)
-    done = Program(tmp_path, agent, JOBSIDE, _DOOR, torch, real.parent).run(_LOOP)
+    done = Program(tmp_path, agent, JOBSIDE, _BEFORE_2_5, torch, real.parent).run(_LOOP)
     agent.close()
     assert (done.stdout, done.stderr) == (f"{real / '__init__.py'}\n", "")
     assert agent.connections[0].steps.steps == 20
 
 
-def test_one_presence_where_both_ways_are_open(tmp_path: Path, agent: Agent) -> None:
-    done = Program(tmp_path, agent, JOBSIDE, _DOOR, make(tmp_path, "2.5.0")).run(_LOOP)
+def test_it_begins_once_with_both_mechanisms(tmp_path: Path, agent: Agent) -> None:
+    done = Program(tmp_path, agent, JOBSIDE, _BEFORE_2_5, make(tmp_path, "2.5.0")).run(_LOOP)
     agent.close()
     assert done.stderr == ""
     (told,) = agent.connections
     assert told.steps.steps == 20
 
 
-def test_the_door_is_shut_where_torch_s_own_switch_is_off(tmp_path: Path, agent: Agent) -> None:
-    Program(tmp_path, agent, JOBSIDE, _DOOR, make(tmp_path, "2.13.0", entry_points=False)).run(
+def test_nothing_starts_if_torchs_own_switch_is_off(tmp_path: Path, agent: Agent) -> None:
+    Program(tmp_path, agent, JOBSIDE, _BEFORE_2_5, make(tmp_path, "2.13.0", entry_points=False)).run(
         _LOOP.replace("connected()", "time.sleep(1.0)")
     )
     assert agent.connections == []
 
 
-def test_without_torch_it_is_no_door(tmp_path: Path) -> None:
+def test_without_torch_the_import_fails_as_usual(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import monkeytype"],
         capture_output=True,
         text=True,
         timeout=30,
-        env={**os.environ, "PYTHONPATH": f"{JOBSIDE}{os.pathsep}{_DOOR}"},
+        env={**os.environ, "PYTHONPATH": f"{JOBSIDE}{os.pathsep}{_BEFORE_2_5}"},
         check=False,
     )
     assert done.returncode == 1

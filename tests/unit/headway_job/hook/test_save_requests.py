@@ -47,7 +47,7 @@ def asking(connection: Connection, peer: socket.socket) -> None:
     connection.over = True
 
 
-def test_a_script_saves_stands_still_and_goes_on(agent: Agent, program: Program) -> None:
+def test_a_script_saves_pauses_and_continues(agent: Agent, program: Program) -> None:
     agent.manner = asking
     ended = program.run(TRAIN)
     agent.close()
@@ -58,7 +58,7 @@ def test_a_script_saves_stands_still_and_goes_on(agent: Agent, program: Program)
     [saved] = connection.of(Saved)
     assert isinstance(saved, Saved)
     assert (saved.id, saved.complete, saved.step) == ("p1.1", True, saved_step)
-    assert made == saved_step + 1  # nothing was trained between the save and the word to go on
+    assert made == saved_step + 1  # no step was made between the save and go_on
     assert 0 < connection.hello.loaded_ns < connection.steps.first_ns
     told = [frame for frame in connection.of(Checkpoint) if isinstance(frame, Checkpoint)]
     assert (told[0].rank, told[0].world_size, told[0].start, told[0].saved, told[0].open) == (0, 1, 0, -1, True)

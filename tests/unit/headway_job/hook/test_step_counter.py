@@ -120,7 +120,7 @@ def test_an_optimizer_that_trains_other_parameters_later_counts_on() -> None:
     optimizer = _optimizer(2, 3)
     for _ in range(10):
         hook(optimizer, (), {})
-    optimizer.param_groups[0]["params"].pop(0)  # frozen from here on
+    optimizer.param_groups[0]["params"].pop(0)  # it is frozen from here on
     for _ in range(1000):
         hook(optimizer, (), {})
     assert counter.last_step[0] == 1010

@@ -46,8 +46,8 @@ def test_on_a_cpu_the_training_sleeps_for_what_is_exposed() -> None:
     assert found["kinds"] == {"all_reduce": {"count": 2.0, "bytes": 2000.0, "seconds": pytest.approx(0.005)}}
 
 
-def test_no_more_is_exposed_than_was_under_way() -> None:
-    # 8 ms asleep in a step of 10, but only 2 ms of communication: the rest is something else
+def test_no_more_is_exposed_than_was_in_progress() -> None:
+    # 8 ms asleep in a step of 10, but only 2 ms of communication: the rest has other reasons
     found = split(_recording(_marks((0, 0, 0), (10, 2, 0)), [_all_reduce(4, 6)]))
     assert found["comm_exposed_s"] == pytest.approx(0.002)
     assert found["comm_hidden_s"] == 0
@@ -55,7 +55,7 @@ def test_no_more_is_exposed_than_was_under_way() -> None:
 
 
 def test_sleep_for_data_is_not_communication() -> None:
-    # 6 ms asleep, 4 of them for data, 1 of which while a collective was under way
+    # 6 ms asleep, 4 of them for data, 1 of which while a collective was in progress
     found = split(_recording(_marks((0, 0, 0), (10, 4, 0)), [_all_reduce(3, 9)], data_waits=[(0, 4)]))
     assert found["comm_exposed_s"] == pytest.approx(0.002)
     assert found["comm_hidden_s"] == pytest.approx(0.004)
@@ -73,7 +73,7 @@ def test_every_step_for_itself() -> None:
 def test_a_step_without_communication_is_compute() -> None:
     found = split(_recording(_marks((0, 0, 0), (10, 1, 0))))
     assert (found["compute_s"], found["comm_exposed_s"], found["kinds"]) == (pytest.approx(0.010), 0, {})
-    assert "busy_s" not in found  # on a CPU nothing tells it
+    assert "busy_s" not in found  # not known on a CPU
 
 
 def test_on_a_gpu_streams_overlap() -> None:
@@ -93,7 +93,7 @@ def test_on_a_gpu_streams_overlap() -> None:
     assert found["kinds"] == {"all_reduce": {"count": 1.0, "bytes": 4096.0, "seconds": pytest.approx(0.004)}}
 
 
-def test_what_reaches_over_the_edges_of_the_window_is_cut() -> None:
+def test_events_are_cut_at_the_edges_of_the_window() -> None:
     found = split(_recording(_marks((10, 0, 0), (20, 10, 0)), on_gpu=[Collective("broadcast", 5 * _MS, 12 * _MS, 0)]))
     assert found["comm_exposed_s"] == pytest.approx(0.002)
 
@@ -101,7 +101,7 @@ def test_what_reaches_over_the_edges_of_the_window_is_cut() -> None:
 @pytest.mark.parametrize(
     "marks", [_marks(), _marks((1, 0, 0)), _marks((5, 0, 0), (5, 1, 0)), _marks((5, 0, 0), (4, 1, 0))]
 )
-def test_a_recording_of_no_use(marks: list[StepMark]) -> None:
+def test_a_useless_recording(marks: list[StepMark]) -> None:
     with pytest.raises(ValueError, match="no steps"):
         split(_recording(marks))
 

@@ -46,5 +46,5 @@ def test_clip(spans: list[Interval], begin: int, end: int) -> None:
     assert _points(clip(union(spans), begin, end)) == {point for point in _points(spans) if begin <= point < end}
 
 
-def test_spans_that_touch_are_one() -> None:
+def test_adjacent_intervals_are_joined() -> None:
     assert union([(3, 5), (0, 3), (5, 5)]) == [(0, 5)]

@@ -53,7 +53,7 @@ def asking(tmp_path: Path, request: pytest.FixtureRequest) -> Agent:
 
 
 @pytest.mark.parametrize("asking", [7], indirect=True)
-def test_a_window_is_quiet(tmp_path: Path, asking: Agent) -> None:
+def test_a_window_prints_nothing(tmp_path: Path, asking: Agent) -> None:
     """Our windows write nothing to stderr, where torch's profiler does; the program's own profiler writes again afterwards."""
     done = Program(tmp_path, asking).run(
         _PROGRAM
@@ -79,7 +79,7 @@ print(sum(event.key == "aten::addmm" for event in mine.key_averages()))
 
 
 @pytest.mark.parametrize("asking", [7], indirect=True)
-def test_where_nothing_communicates_no_profiler_runs(tmp_path: Path, asking: Agent) -> None:
+def test_without_communication_no_profiler_runs(tmp_path: Path, asking: Agent) -> None:
     done = Program(tmp_path, asking).run(
         _ALONE
         + """
@@ -118,7 +118,7 @@ def test_short_steps_make_a_window_of_more(monkeypatch: pytest.MonkeyPatch, step
 
 
 @pytest.mark.parametrize("asking", [200], indirect=True)
-def test_gives_way_to_the_program_s_profiler(tmp_path: Path, asking: Agent) -> None:
+def test_the_programs_own_profiler_has_precedence(tmp_path: Path, asking: Agent) -> None:
     done = Program(tmp_path, asking).run(
         _PROGRAM
         + """
@@ -140,7 +140,7 @@ for _ in range(100): step(); time.sleep(0.005)
 
 
 @pytest.mark.parametrize("asking", [3], indirect=True)
-def test_skips_where_the_program_profiles(tmp_path: Path, asking: Agent) -> None:
+def test_no_window_while_the_program_profiles(tmp_path: Path, asking: Agent) -> None:
     done = Program(tmp_path, asking).run(
         _PROGRAM
         + """
@@ -157,7 +157,7 @@ for number in range(60): step(); time.sleep(0.01)
 
 @pytest.mark.parametrize("asking", [200], indirect=True)
 @pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit(5)", 5), ("import os; os._exit(6)", 6)])
-def test_the_end_in_the_midst_of_a_window(tmp_path: Path, asking: Agent, end: str, code: int) -> None:
+def test_the_program_ends_during_a_window(tmp_path: Path, asking: Agent, end: str, code: int) -> None:
     done = Program(tmp_path, asking).run(_PROGRAM + f"train_until(in_a_window)\n{end}\n")
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 

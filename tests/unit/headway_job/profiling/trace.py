@@ -1,4 +1,4 @@
-# The end of a program of test_ddp.py: prints step, exposed by split(), exposed by a full trace, and under way, seconds each.
+# Last lines of a program of test_ddp.py. Prints in seconds: step, exposed by split(), exposed by a full trace, in progress.
 # ruff: noqa
 import bisect
 
@@ -23,7 +23,7 @@ def step():
 for _ in range(5):
     step()
 recorder = kineto.Kineto()
-recorder._scopes = set()  # every operator
+recorder._scopes = set()  # records every operator
 recorder.start()
 queue = window.RunQueueClock()
 marks = [window.mark(queue)]

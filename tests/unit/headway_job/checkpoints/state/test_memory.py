@@ -50,7 +50,7 @@ def test_the_narrowest_cgroup_above_the_process_counts(
     assert left_bytes(4, str(proc), str(tmp_path / "fs")) == (1000 - 700 + 100 - 64) * MIB // 4
 
 
-def test_what_the_kernel_keeps_of_files_and_can_drop_is_not_used(tmp_path: Path) -> None:
+def test_cached_files_do_not_count_as_used_memory(tmp_path: Path) -> None:
     proc = tmp_path / "cgroup"
     proc.write_text("0::/job\n")
     stat = f"anon 5\nslab_reclaimable {600 * MIB}\nslab_unreclaimable {50 * MIB}\nslab {650 * MIB}\n"
@@ -59,7 +59,7 @@ def test_what_the_kernel_keeps_of_files_and_can_drop_is_not_used(tmp_path: Path)
     assert left_bytes(1, str(proc), str(tmp_path)) == (1000 - 700 + 600 - 64) * MIB
 
 
-def test_where_nothing_is_told_there_is_no_bound(tmp_path: Path) -> None:
+def test_without_limits_there_is_no_bound(tmp_path: Path) -> None:
     proc = tmp_path / "cgroup"
     assert left_bytes(1, str(proc), str(tmp_path)) is None
     proc.write_text("0::/\nrubbish\n1:memory:/../..\n")
@@ -67,10 +67,10 @@ def test_where_nothing_is_told_there_is_no_bound(tmp_path: Path) -> None:
     cgroup(tmp_path / "memory", memory__limit_in_bytes="9223372036854771712", memory__usage_in_bytes="1")
     assert left_bytes(1, str(proc), str(tmp_path)) is None
     MemoryBudget(None).take(1 << 80)
-    left_bytes()  # of this machine, whatever it has
+    left_bytes()  # of this machine, with any limits
 
 
-def test_what_is_taken_is_taken() -> None:
+def test_a_budget_gets_smaller() -> None:
     room = MemoryBudget(100)
     room.take(60)
     with pytest.raises(MemoryError, match=r"request more memory \(--mem\)"):
@@ -83,7 +83,7 @@ def test_ranks_of_a_node_are_what_the_launcher_says() -> None:
     assert ranks_here({"LOCAL_WORLD_SIZE": "8", "SLURM_NTASKS_PER_NODE": "1"}) == 8
 
 
-def test_a_state_that_does_not_fit_into_memory_costs_a_checkpoint_and_nothing_else(
+def test_a_state_that_does_not_fit_into_memory_fails_only_that_checkpoint(
     fork_server: ForkServer, folder: Path
 ) -> None:
     ended = fork_server.run("cramped", 2, folder=folder)
@@ -97,9 +97,7 @@ def test_a_state_that_does_not_fit_into_memory_costs_a_checkpoint_and_nothing_el
     assert "the state could not be copied" not in ended.logs[1]
 
 
-def test_ranks_that_cannot_meet_over_gloo_are_refused_and_told_what_to_set(
-    fork_server: ForkServer, folder: Path
-) -> None:
+def test_ranks_that_cannot_connect_over_gloo_are_refused_with_advice(fork_server: ForkServer, folder: Path) -> None:
     ended = fork_server.run("no_interface", 2, folder=folder)
 
     assert ended.ends == [1, 1]

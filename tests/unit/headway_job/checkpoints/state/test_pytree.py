@@ -34,7 +34,7 @@ def test_shards_and_what_is_derived_from_them() -> None:
         assert has_shard({"a": [torch.zeros(1), placed(derived)]})
 
 
-def test_a_class_of_the_scripts_with_such_a_name_is_none() -> None:
+def test_a_class_of_the_script_with_such_a_name_is_not_torchs() -> None:
     named = type("DTensor", (torch.Tensor,), {"__module__": "torchlike.tensor"})
     model = type("DistributedDataParallel", (nn.Linear,), {"__module__": "__main__"})(1, 1)
 
@@ -43,7 +43,7 @@ def test_a_class_of_the_scripts_with_such_a_name_is_none() -> None:
     assert unwrap(model) is model
 
 
-def test_what_only_changes_how_a_model_runs_is_taken_off() -> None:
+def test_wrappers_are_removed() -> None:
     derived = type("Mine", (nn.DataParallel,), {})
     model = nn.Linear(1, 1)
 
@@ -51,7 +51,7 @@ def test_what_only_changes_how_a_model_runs_is_taken_off() -> None:
     assert unwrap(derived(nn.DataParallel(model))) is model
 
 
-def test_a_compiled_model_is_taken_for_what_it_was(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_a_compiled_model_is_saved_as_the_original(fork_server: ForkServer, tmp_path: Path) -> None:
     ended = fork_server.run("training.compiled", folder=tmp_path / "run")
 
     assert ended.reported("saved") == ended.reported("given") == ["bias", "weight"]
@@ -72,7 +72,7 @@ INDEX, VALUE = 8, 4
     ],
 )
 @pytest.mark.filterwarnings("ignore:Sparse")
-def test_of_a_sparse_tensor_what_it_has_is_what_is_copied(layout: str, size_bytes: int) -> None:
+def test_only_the_values_of_a_sparse_tensor_are_counted(layout: str, size_bytes: int) -> None:
     dense = torch.zeros(8, 8)
     dense[0, 0] = dense[1, 1] = dense[4, 6] = 1
     blocks = {"blocksize": (2, 2)} if layout.startswith("sparse_b") else {}

@@ -45,7 +45,7 @@ def test_a_sharded_run_goes_on_with_any_number_of_ranks(
 
 
 @pytest.mark.parametrize(("before", "after"), [("fsdp1-own", "fsdp1"), ("fsdp1-flat", "fsdp1-own"), ("ddp-own", "ddp")])
-def test_what_the_script_derives_from_torchs_classes_is_known_for_what_it_is(
+def test_classes_derived_from_torchs_are_recognized(
     fork_server: ForkServer, tmp_path: Path, folder: Path, before: str, after: str
 ) -> None:
     whole = trained(fork_server, after, 2, tmp_path / "whole")
@@ -72,7 +72,7 @@ def test_optimizers_with_other_kinds_of_state(
 
 @pytest.mark.parametrize(("before", "after"), [("ddp", "fsdp2"), ("fsdp2", "ddp")])
 @pytest.mark.parametrize("world", [1, 2])
-def test_whole_models_and_fully_sharded_ones_are_taken_over_into_each_other(
+def test_whole_models_and_fully_sharded_ones_are_restored_into_each_other(
     fork_server: ForkServer, tmp_path: Path, folder: Path, before: str, after: str, world: int
 ) -> None:
     whole = trained(fork_server, "ddp", 2, tmp_path / "whole")
@@ -85,7 +85,7 @@ def test_whole_models_and_fully_sharded_ones_are_taken_over_into_each_other(
 
 
 @pytest.mark.parametrize(("before", "after"), [("fsdp2", "fsdp1"), ("fsdp1", "fsdp2"), ("fsdp1", "ddp")])
-def test_an_optimizer_is_not_taken_over_between_fsdp1_and_the_rest(
+def test_an_optimizer_is_not_restored_between_fsdp1_and_others(
     fork_server: ForkServer, folder: Path, before: str, after: str
 ) -> None:
     trained(fork_server, before, 2, folder, options=SAVE, steps=6)
@@ -98,7 +98,7 @@ def test_an_optimizer_is_not_taken_over_between_fsdp1_and_the_rest(
 
 
 @pytest.mark.parametrize(("before", "after"), [("ddp", "fsdp1"), ("fsdp1-flat", "ddp"), ("fsdp1", "fsdp2")])
-def test_a_model_alone_is_taken_over_between_fsdp1_and_the_rest(
+def test_a_model_alone_is_restored_between_fsdp1_and_others(
     fork_server: ForkServer, tmp_path: Path, folder: Path, before: str, after: str
 ) -> None:
     alone = {"model_alone": True, "optimizer": "SGD-plain"}
@@ -111,7 +111,7 @@ def test_a_model_alone_is_taken_over_between_fsdp1_and_the_rest(
     assert_same(whole, [first, second])
 
 
-def test_an_object_that_raises_on_one_rank_holds_up_no_other(fork_server: ForkServer, folder: Path) -> None:
+def test_an_object_that_raises_on_one_rank_blocks_no_other(fork_server: ForkServer, folder: Path) -> None:
     ended = fork_server.run("state.sharded.moody", 2, folder=folder, loads=True)
 
     assert ended.ends == [0, 0], ended.logs
@@ -140,7 +140,7 @@ def test_replicas_of_shards_are_kept_once(fork_server: ForkServer, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["rank-0.shards", "rank-1.shards"])
-def test_a_damaged_shard_gives_way_to_the_checkpoint_before(fork_server: ForkServer, folder: Path, name: str) -> None:
+def test_after_a_damaged_shard_the_checkpoint_before_is_used(fork_server: ForkServer, folder: Path, name: str) -> None:
     trained(fork_server, "fsdp2", 2, folder, options={"every_steps": 4}, steps=8)
     newest = checkpoints(folder)[-1]
     flip(newest / name)
@@ -153,7 +153,7 @@ def test_a_damaged_shard_gives_way_to_the_checkpoint_before(fork_server: ForkSer
     assert (folder / f"damaged-{newest.name}").exists()
 
 
-def test_a_whole_model_brings_nothing_of_sharding_into_the_job(fork_server: ForkServer, folder: Path) -> None:
+def test_a_whole_model_imports_nothing_for_sharding(fork_server: ForkServer, folder: Path) -> None:
     ended = trained(fork_server, "ddp", 2, folder, options=SAVE, steps=6)
 
     assert ended.reported("saved") == 6
@@ -169,7 +169,7 @@ def test_options_that_differ_between_ranks_are_refused(fork_server: ForkServer, 
     assert not folder.exists()
 
 
-def test_what_cannot_be_put_together_again_is_refused_at_once(fork_server: ForkServer, folder: Path) -> None:
+def test_shards_that_cannot_be_joined_are_refused_at_once(fork_server: ForkServer, folder: Path) -> None:
     uneven = fork_server.run("state.sharded.uneven", 2, folder=folder)
     alone = [
         fork_server.run("state.sharded.optimizer_alone", 2, folder=folder, kind=kind)

@@ -78,7 +78,7 @@ def test_a_large_folder_of_objects_is_renamed_though_it_takes_longer_than_a_sile
     assert all(store.size_bytes(f"damaged-{FOLDER}", f"rank-{number}.pt") == 5 for number in range(FILES))
 
 
-def test_one_that_gets_no_file_done_is_still_given_up(store: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_finishes_no_file_is_abandoned(store: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store._deadline = IoDeadline(0.1)
 
     with pytest.raises(StoreTimeout, match=r"no answer for 0\.1 s"):

@@ -92,7 +92,7 @@ def test_a_folder_that_an_earlier_version_named_without_a_digest_is_found(
     def found() -> str:
         place = Path(open_store(None, "train-gpt", single_rank=True).where)
         if place.exists() and not list(place.iterdir()):
-            place.rmdir()  # made just now
+            place.rmdir()  # it was created just now
         return place.name
 
     assert found() == key(job, "train-gpt") != older
@@ -135,7 +135,7 @@ def test_a_folder_of_an_earlier_version_is_found_by_a_job_that_was_renamed_too(
     assert open_store(None, "train", single_rank=True).where == str(tmp_path / "base" / "blue-17-train")
 
 
-def test_of_several_older_folders_the_one_by_the_jobs_name_is_taken() -> None:
+def test_the_older_folder_with_the_jobs_name_is_preferred() -> None:
     older = ["blue-my_net-17-train", "blue-your_net-17-train"]
 
     assert older_key(JOB, "train", older) == older[0]
@@ -179,7 +179,7 @@ def test_a_base_that_may_be_entered_and_not_listed_is_taken(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: int, there: str
 ) -> None:
     folders = {"wanted": key(JOB, "train-gpt"), "plain": "blue-17-train_gpt", "none": key(JOB, "train-gpt")}
-    with tempfile.TemporaryDirectory() as base:  # which another user reaches, as the test's own may not be
+    with tempfile.TemporaryDirectory() as base:  # another user can enter it, unlike the test's own folder
         monkeypatch.setenv("HEADWAY_CHECKPOINT_DIR", base)
         for variable, value in JOB.items():
             monkeypatch.setenv(variable, value)
@@ -198,11 +198,11 @@ def test_a_base_that_may_be_entered_and_not_listed_is_taken(
         finally:
             os.seteuid(0)
 
-    told = {"wanted": [], "plain": ["Rename it to"], "none": ["may not be listed by this user"]}[there]
+    told = {"wanted": [], "plain": ["rename the folder to"], "none": ["may not list the folder"]}[there]
     assert [each in row.getMessage() for each, row in zip(told, caplog.records, strict=True)] == [True] * len(told)
 
 
-def test_ranks_that_have_not_met_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_without_init_process_group_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     with pytest.raises(Refused, match="init_process_group"):
         open_store(None, "train", single_rank=True)
@@ -214,7 +214,7 @@ def test_ranks_that_have_not_met_are_refused(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("version", ["2.0.1", "2.5.1+cu121", "2.9.1", "1.13", "odd"])
-def test_a_torch_that_can_be_made_to_execute_files_loads_none_of_a_store_without_owners(
+def test_an_unsafe_torch_loads_nothing_from_a_store_without_owners(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "s3://user:hunter22@bucket/run"

@@ -21,11 +21,11 @@ from headway_job.checkpoints.stores.redact import redact_error, redact_url
         ("simplecache::s3://KEY:SECRET@bucket/a", "simplecache::s3://bucket/a"),
     ],
 )
-def test_an_address_is_shown_without_who_may_use_it(url: str, shown: str) -> None:
+def test_a_url_is_shown_without_credentials(url: str, shown: str) -> None:
     assert redact_url(url) == shown
 
 
-def test_a_password_with_a_slash_is_not_told() -> None:
+def test_a_password_with_a_slash_is_hidden() -> None:
     url = "webhdfs://me:hunter/22@host/x"
 
     assert "hunter" not in redact_error(OSError(f"no route to {url}"), url)
@@ -47,17 +47,17 @@ def test_a_password_with_a_slash_is_not_told() -> None:
         "it said hunter%32%32 again",
     ],
 )
-def test_errors_are_told_without_secrets(text: str) -> None:
+def test_errors_are_shown_without_secrets(text: str) -> None:
     assert "hunter" not in redact_error(OSError(text), "sftp://me:hunter%32%32@host/a?key=zzz")
     assert len(redact_error(OSError(text), "")) > 5
 
 
-def test_an_error_is_told_as_it_is_otherwise() -> None:
+def test_an_error_without_secrets_is_unchanged() -> None:
     assert redact_error(OSError(28, "No space left on device"), "s3://a/b") == "[Errno 28] No space left on device"
     assert redact_error(TimeoutError(), "s3://a/b") == "TimeoutError"
 
 
-def test_who_is_heard_of_is_waited_for_and_who_is_silent_is_not() -> None:
+def test_calls_with_progress_are_waited_for_and_silent_ones_are_abandoned() -> None:
     deadline = IoDeadline(0.1)
     end = threading.Event()
 
@@ -79,7 +79,7 @@ def test_who_is_heard_of_is_waited_for_and_who_is_silent_is_not() -> None:
     with pytest.raises(StoreTimeout, match="4 earlier calls have not been answered"):
         deadline.run(lambda _: "at once")
     end.set()
-    for thread in list(deadline._left):
+    for thread in list(deadline._abandoned):
         thread.join(60)
     deadline._most_s = 60.0
     assert deadline.run(lambda _: "at once") == "at once"

@@ -132,7 +132,7 @@ def test_a_run_goes_on_from_s3(fork_server: ForkServer, s3: S3, tmp_path: Path) 
             assert loss == pytest.approx(whole.losses(rank)[step], abs=1e-6)
 
 
-def test_shards_in_s3_are_taken_up_by_another_number_of_ranks(fork_server: ForkServer, s3: S3, tmp_path: Path) -> None:
+def test_shards_in_s3_are_restored_by_another_number_of_ranks(fork_server: ForkServer, s3: S3, tmp_path: Path) -> None:
     whole = trained(fork_server, "fsdp2", 2, tmp_path / "whole")
 
     first = run(fork_server, s3, "train_sharded", url=s3.url, training={"steps": 8, "options": SAVE})
@@ -144,7 +144,7 @@ def test_shards_in_s3_are_taken_up_by_another_number_of_ranks(fork_server: ForkS
 
 
 @pytest.mark.parametrize("count", [0, 2500, 6000])
-def test_a_store_that_is_cut_off_costs_that_save_and_no_other(fork_server: ForkServer, s3: S3, count: int) -> None:
+def test_a_lost_connection_to_the_store_fails_only_that_save(fork_server: ForkServer, s3: S3, count: int) -> None:
     ended = run(fork_server, s3, "cut_in_a_save", bytes=count)
 
     assert ended.ends == [0, 0], ended.logs
@@ -156,7 +156,7 @@ def test_a_store_that_is_cut_off_costs_that_save_and_no_other(fork_server: ForkS
 
 
 @pytest.mark.parametrize("count", [4_000, 20_000, 23_000, 25_500, 27_500, 90_000])
-def test_a_manifest_is_there_whole_or_not_at_all(fork_server: ForkServer, s3: S3, count: int) -> None:
+def test_a_manifest_is_complete_or_missing(fork_server: ForkServer, s3: S3, count: int) -> None:
     """One rank sends its file and then the manifest. If the connection is cut before the manifest, there is no checkpoint."""
     ended = run(fork_server, s3, "cut_in_a_save", 1, bytes=count)
 
@@ -173,7 +173,7 @@ def test_a_manifest_is_there_whole_or_not_at_all(fork_server: ForkServer, s3: S3
             assert name.replace("manifest.json", "rank-0.pt") in s3.objects()
 
 
-def test_a_store_that_goes_dead_does_not_stop_the_training(fork_server: ForkServer, s3: S3) -> None:
+def test_a_store_that_stops_answering_does_not_stop_the_training(fork_server: ForkServer, s3: S3) -> None:
     ended = run(fork_server, s3, "dead_in_a_save", 1)
 
     assert ended.ends == [0], ended.logs
@@ -183,7 +183,7 @@ def test_a_store_that_goes_dead_does_not_stop_the_training(fork_server: ForkServ
     assert ended.reported("after") == ended.reported("last")
 
 
-def test_a_dead_store_does_not_hold_the_end_of_the_program(fork_server: ForkServer, s3: S3) -> None:
+def test_a_dead_store_does_not_delay_the_end_of_the_program(fork_server: ForkServer, s3: S3) -> None:
     ended = run(fork_server, s3, "dead_at_the_end", most_s=600)
 
     assert ended.ends == [0, 0], ended.logs
@@ -191,7 +191,7 @@ def test_a_dead_store_does_not_hold_the_end_of_the_program(fork_server: ForkServ
 
 
 @pytest.mark.parametrize("how", ["silent", "cut"])
-def test_nothing_is_begun_anew_while_the_store_is_away(fork_server: ForkServer, s3: S3, how: str) -> None:
+def test_a_run_does_not_begin_at_step_0_while_the_store_is_down(fork_server: ForkServer, s3: S3, how: str) -> None:
     ended = run(fork_server, s3, "away_at_the_start", how=how)
 
     assert ended.ends == [1, 1]

@@ -83,7 +83,7 @@ def test_a_rename_that_did_nothing_is_noticed(hdfs: WebHdfs) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1500, 4500])
-def test_a_store_that_is_cut_off_costs_that_save_and_no_other(
+def test_a_lost_connection_to_the_store_fails_only_that_save(
     fork_server: ForkServer, hdfs: WebHdfs, count: int
 ) -> None:
     ended = fork_server.run("stores.programs.cut_in_a_save", 2, kind="hdfs", port=hdfs.port, bytes=count)
@@ -96,7 +96,9 @@ def test_a_store_that_is_cut_off_costs_that_save_and_no_other(
 
 
 @pytest.mark.parametrize("operation", ["append", "rename"])
-def test_a_manifest_that_does_not_get_through_is_none(fork_server: ForkServer, hdfs: WebHdfs, operation: str) -> None:
+def test_without_a_complete_manifest_there_is_no_checkpoint(
+    fork_server: ForkServer, hdfs: WebHdfs, operation: str
+) -> None:
     url = f"webhdfs://somebody@127.0.0.1:{hdfs.port}{PLACE}"
     seen: list[str] = []
 
@@ -118,7 +120,7 @@ def test_a_manifest_that_does_not_get_through_is_none(fork_server: ForkServer, h
     assert complete(hdfs) == [3, 9]
 
 
-def test_a_store_that_goes_dead_does_not_stop_the_training(fork_server: ForkServer, hdfs: WebHdfs) -> None:
+def test_a_store_that_stops_answering_does_not_stop_the_training(fork_server: ForkServer, hdfs: WebHdfs) -> None:
     ended = fork_server.run("stores.programs.dead_in_a_save", kind="hdfs", port=hdfs.port)
 
     assert ended.ends == [0], ended.logs
@@ -129,7 +131,7 @@ def test_a_store_that_goes_dead_does_not_stop_the_training(fork_server: ForkServ
 
 
 @pytest.mark.parametrize("most_s", [0.2, 600])
-def test_a_dead_store_does_not_hold_the_end_of_the_program(
+def test_a_dead_store_does_not_delay_the_end_of_the_program(
     fork_server: ForkServer, hdfs: WebHdfs, most_s: float
 ) -> None:
     ended = fork_server.run("stores.programs.dead_at_the_end", 2, kind="hdfs", port=hdfs.port, most_s=most_s)
@@ -140,7 +142,9 @@ def test_a_dead_store_does_not_hold_the_end_of_the_program(
 
 
 @pytest.mark.parametrize("how", ["silent", "cut"])
-def test_nothing_is_begun_anew_while_the_store_is_away(fork_server: ForkServer, hdfs: WebHdfs, how: str) -> None:
+def test_a_run_does_not_begin_at_step_0_while_the_store_is_down(
+    fork_server: ForkServer, hdfs: WebHdfs, how: str
+) -> None:
     ended = fork_server.run("stores.programs.away_at_the_start", 2, kind="hdfs", port=hdfs.port, how=how)
 
     assert ended.ends == [1, 1]
@@ -163,7 +167,7 @@ def test_no_answer_is_no_empty_folder(hdfs: WebHdfs) -> None:
         store.folders()
 
 
-def test_no_secret_of_an_address_is_told(hdfs: WebHdfs) -> None:
+def test_no_secret_of_a_url_is_shown(hdfs: WebHdfs) -> None:
     url = f"webhdfs://somebody:hunter22@127.0.0.1:{hdfs.port}{PLACE}"
     store = RemoteStore(url, pauses_s=())
     store._system.pars["delegation"] = "tokentokentoken"
