@@ -99,7 +99,7 @@ def _listed(catalog: Catalog, ranks: RankGroup) -> List[str]:
         newest = catalog.newest_first()
     except Exception as error:
         # As in _checked. The other ranks must know of it before this one gives up.
-        trouble = str(error) or type(error).__name__
+        trouble = str(error).rstrip(".") or type(error).__name__
     if any(max_over_ranks(ranks, int(bool(trouble)))):
         raise Refused(
             f"The checkpoints in {catalog.store.where} cannot be listed{': ' + trouble if trouble else ' on another rank'}. The "

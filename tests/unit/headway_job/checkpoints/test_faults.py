@@ -219,7 +219,7 @@ def test_a_checkpoint_of_another_user_is_refused_and_not_skipped(fork_server: Fo
 
     assert found.ends == [1, 1]
     assert f"{newest.name} belongs to another user" in found.logs[0]
-    assert "the run does not begin at step 0" in found.logs[1]
+    assert "The run does not begin at step 0" in found.logs[1]
     assert everything(saved) == before
 
 
