@@ -297,7 +297,8 @@ def _load_objects(
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error) or 'no more is known').splitlines()[0]}"
+    text = (str(error) or "no more is known").splitlines()[0]
+    return text.rstrip(".") if isinstance(error, CheckpointError) else f"{type(error).__name__}: {text}"
 
 
 def _where(why: str) -> str:

@@ -100,7 +100,8 @@ def stateful_objects(objects: Dict[str, Any]) -> List[StatefulObject]:
             from torch.distributed.checkpoint import state_dict  # noqa: F401
         except ImportError as error:
             raise Refused(
-                f"FullyShardedDataParallel can be saved with torch 2.2 or later; this is torch {torch.__version__}."
+                f"FullyShardedDataParallel can be saved with torch 2.2 or later; this is torch {torch.__version__}. Use a later "
+                "torch, or leave the model out."
             ) from error
     return found
 
@@ -252,7 +253,8 @@ def _check_like_parameter(each: StatefulObject, path: Path, value: Any, name: st
         parameter = each.target(path, None)
         if parameter is None or parameter.shape != value.shape:
             raise Refused(
-                f"{name} is sharded, and has not the shape of its parameter; headway_job.checkpoint does not save it."
+                f"{name} is sharded, but does not have the shape of its parameter. headway_job.checkpoint cannot save this: "
+                "use torch.distributed.checkpoint in the script, or another optimizer."
             )
 
 
