@@ -27,8 +27,8 @@ class Ended:
         self.rows: list[list[dict[str, Any]]] = []
         self.logs: list[str] = []
         for rank in range(len(ends)):
-            told = out / f"reported-{rank}"
-            lines = told.read_text().split("\n")[:-1] if told.exists() else []
+            report = out / f"reported-{rank}"
+            lines = report.read_text().split("\n")[:-1] if report.exists() else []
             self.rows.append([json.loads(line) for line in lines])
             log = out / f"log-{rank}"
             self.logs.append(log.read_text() if log.exists() else "")

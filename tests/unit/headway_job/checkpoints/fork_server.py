@@ -40,8 +40,8 @@ def forked(rank: int, order: dict[str, Any]) -> int:
         os.dup2(log, number)
     ended = 1
     try:
-        world, told = order["world"], str(out / f"reported-{rank}")
-        training.run_rank(rank, world, str(out / "meeting"), order["name"], order["args"], told)
+        world, reported = order["world"], str(out / f"reported-{rank}")
+        training.run_rank(rank, world, str(out / "meeting"), order["name"], order["args"], reported)
         ended = 0
     except BaseException:  # noqa: BLE001 - it is logged; the process ends here
         traceback.print_exc()

@@ -80,7 +80,7 @@ def relink(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "harm", "told"),
+    ("name", "harm", "message"),
     [
         ("rank-0.pt", flip, "another SHA-256"),
         ("rank-1.pt", flip, "another SHA-256"),
@@ -93,7 +93,7 @@ def relink(path: Path) -> None:
     ids=lambda given: given if isinstance(given, str) else given.__name__,
 )
 def test_after_a_damaged_checkpoint_the_one_before_is_used(
-    fork_server: ForkServer, saved: Path, name: str, harm: Callable[[Path], None], told: str
+    fork_server: ForkServer, saved: Path, name: str, harm: Callable[[Path], None], message: str
 ) -> None:
     newest = checkpoints(saved)[-1]
     harm(newest / name)
@@ -102,7 +102,7 @@ def test_after_a_damaged_checkpoint_the_one_before_is_used(
 
     assert found.ends == [0, 0], found.logs
     assert found.reported("start", 0) == found.reported("start", 1) == 4
-    assert told in found.logs[0] + found.logs[1]
+    assert message in found.logs[0] + found.logs[1]
     assert (saved / f"damaged-{newest.name}").exists()
 
 
@@ -172,7 +172,7 @@ def test_lack_of_memory_or_descriptors_is_no_damage(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"format": 3}, "manifest.json has format 3, and this version of headway_job reads 1 and 2"),
         ({"format": 3, "files": None, "step": "many"}, "has format 3"),
@@ -182,7 +182,7 @@ def test_lack_of_memory_or_descriptors_is_no_damage(
     ids=["newer", "newer in all", "none", "field"],
 )
 def test_a_manifest_of_another_version_is_refused_and_stays(
-    fork_server: ForkServer, saved: Path, change: dict[str, object], told: str
+    fork_server: ForkServer, saved: Path, change: dict[str, object], message: str
 ) -> None:
     manifest = checkpoints(saved)[-1] / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
@@ -192,7 +192,7 @@ def test_a_manifest_of_another_version_is_refused_and_stays(
 
     assert found.ends == [1, 1]
     for log in found.logs:
-        assert told in log
+        assert message in log
         assert "It may be intact, so the run does not begin at step 0, and nothing was changed" in log
     assert everything(saved) == before
 

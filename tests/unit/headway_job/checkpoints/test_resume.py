@@ -1,4 +1,4 @@
-"""A run that is saved, killed and started again does what it would have done."""
+"""A run that is saved, killed and started again has the same results as one that was not."""
 
 from __future__ import annotations
 

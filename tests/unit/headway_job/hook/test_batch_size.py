@@ -1,4 +1,4 @@
-"""Batch sizes, as DataLoaders have them."""
+"""Batch sizes are those of the DataLoaders."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_loader_that_is_none_of_torch_s_is_iterated_as_before(counter: StepCou
 
         @batch_size.setter
         def batch_size(self, value: int) -> None:
-            self.__dict__["told"] = value
+            self.__dict__["given"] = value
 
         def __iter__(self) -> Iterator[Any]:
             return Odd(self)  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Two ranks over gloo, really: what is told of groups and collectives, and whether exposed and hidden are what they say."""
+"""Two real ranks over gloo: their groups and collectives, and their exposed and hidden communication, are reported correctly."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ dist.destroy_process_group()
         2,
     )
     assert [(one.returncode, one.stdout, one.stderr) for one in done] == [(0, "", "")] * 2
-    for rank, told in enumerate(_by_rank(agent)):
-        first = told.frames[0]
+    for rank, connection in enumerate(_by_rank(agent)):
+        first = connection.frames[0]
         assert isinstance(first, Hello)
         assert (first.rank, first.world_size) == (-1, -1)
-        last = [frame for frame in told.of(Hello) if isinstance(frame, Hello) and frame.rank >= 0][-1]
+        last = [frame for frame in connection.of(Hello) if isinstance(frame, Hello) and frame.rank >= 0][-1]
         assert (last.rank, last.world_size) == (rank, 2)
         size = 4 * (128 * 128 + 128) * 4
-        assert (told.model.param_bytes, told.model.groups) == (size, (Group("0", 2, "gloo"),))
-        assert told.steps.steps == 160
-        profile = told.profile
+        assert (connection.model.param_bytes, connection.model.groups) == (size, (Group("0", 2, "gloo"),))
+        assert connection.steps.steps == 160
+        profile = connection.profile
         assert _STEPS <= profile.steps <= 8 * _STEPS
         assert profile.compute_s + profile.comm_exposed_s == pytest.approx(profile.step_s)
         assert 0 <= profile.comm_exposed_s < profile.step_s
@@ -122,8 +122,8 @@ def test_kinds_of_collectives(agent: Agent, program: Program) -> None:
         ),
         2,
     )
-    for told in _by_rank(agent):
-        kinds = {kind.kind: (kind.count, kind.bytes) for kind in told.profile.kinds}
+    for connection in _by_rank(agent):
+        kinds = {kind.kind: (kind.count, kind.bytes) for kind in connection.profile.kinds}
         assert kinds == {
             "broadcast": (1, 4000),
             "all_gather": (1, 4000),

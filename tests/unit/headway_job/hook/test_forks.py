@@ -1,4 +1,4 @@
-"""Programs that fork: children are silent, and hold nothing of ours."""
+"""Programs that fork: their children send nothing, and keep nothing of ours open."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ for _ in range(20): step(); time.sleep(0.01)
     )
     agent.close()
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
-    (told,) = agent.connections
-    assert told.steps.steps == 10 + 200 + 20
-    assert [frame.seq for frame in told.frames] == list(range(len(told.frames)))
-    assert sum(isinstance(frame, Hello) for frame in told.frames) > 10
-    assert isinstance(told.frames[-1], Bye)
-    assert len({frame.pid for frame in told.frames if isinstance(frame, Hello)}) == 1
+    (connection,) = agent.connections
+    assert connection.steps.steps == 10 + 200 + 20
+    assert [frame.seq for frame in connection.frames] == list(range(len(connection.frames)))
+    assert sum(isinstance(frame, Hello) for frame in connection.frames) > 10
+    assert isinstance(connection.frames[-1], Bye)
+    assert len({frame.pid for frame in connection.frames if isinstance(frame, Hello)}) == 1
 
 
 def test_no_thread_of_ours_runs_at_a_fork(agent: Agent, program: Program) -> None:
@@ -127,6 +127,6 @@ print("trained")
     )
     agent.close()
     assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
-    (told,) = agent.connections
-    assert told.steps.steps == 90
-    assert isinstance(told.frames[-1], Bye)
+    (connection,) = agent.connections
+    assert connection.steps.steps == 90
+    assert isinstance(connection.frames[-1], Bye)

@@ -20,19 +20,19 @@ def test_a_plain_loop(agent: Agent, program: Program) -> None:
     agent.close()
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
-    (told,) = agent.connections
-    assert isinstance(told.frames[0], Hello)
-    assert isinstance(told.frames[-1], Bye)
-    assert [frame.seq for frame in told.frames] == list(range(len(told.frames)))
-    hello = told.hello
+    (connection,) = agent.connections
+    assert isinstance(connection.frames[0], Hello)
+    assert isinstance(connection.frames[-1], Bye)
+    assert [frame.seq for frame in connection.frames] == list(range(len(connection.frames)))
+    hello = connection.hello
     assert (hello.rank, hello.world_size, hello.local_rank) == (-1, -1, -1)
     assert (hello.script, hello.job_id, hello.restart, hello.device) == ("train.py", "4711", 2, "cpu")
     assert hello.torch == torch.__version__
-    model = told.model
+    model = connection.model
     assert (model.num_params, model.num_tensors, model.param_bytes, model.optimizers) == (27, 2, 108, 1)
     assert model.signature == hashlib.sha256(b"3 torch.float32\n3x8 torch.float32\n").hexdigest()
     assert (model.groups, model.batch_size) == ((), -1)
-    rows = [frame for frame in told.of(Steps) if isinstance(frame, Steps)]
+    rows = [frame for frame in connection.of(Steps) if isinstance(frame, Steps)]
     assert rows[-1].steps == 30
     assert 1 + sum(row.window_steps for row in rows) == 30
     assert rows[-1].last_ns - rows[-1].first_ns == round(sum(row.window_s for row in rows) * 1e9)
@@ -50,8 +50,8 @@ def test_a_program_that_trains_late_connects_at_once(agent: Agent, program: Prog
     begin = MODEL + "import time\ntime.sleep(1.5)\nstep()\ntime.sleep(2.0)\n"
     program.run(begin + "for _ in range(9): step()\n")
     agent.close()
-    (told,) = agent.connections
-    assert told.steps.steps == 10
+    (connection,) = agent.connections
+    assert connection.steps.steps == 10
 
 
 def test_the_batch_size_is_that_of_the_loader(agent: Agent, program: Program) -> None:
@@ -74,8 +74,8 @@ for batch in DataLoader(torch.ones(96, 8), batch_size=32):
 def test_frames_of_steps_come_once_a_second(agent: Agent, program: Program) -> None:
     program.run(MODEL + "import time\nend = time.monotonic() + 3.5\nwhile time.monotonic() < end: step()\n")
     agent.close()
-    (told,) = agent.connections
-    rows = [frame for frame in told.of(Steps) if isinstance(frame, Steps)]
+    (connection,) = agent.connections
+    rows = [frame for frame in connection.of(Steps) if isinstance(frame, Steps)]
     assert 2 <= len(rows) <= 5
     assert all(row.window_s >= 0.9 for row in rows[1:-1])
 
@@ -120,9 +120,9 @@ for _ in range(12):
         + CONNECTED
     )
     agent.close()
-    told = agent.connections[0]
-    assert told.steps.steps == 60
-    assert (told.model.optimizers, told.model.num_params) == (2, 27 + 4)
+    connection = agent.connections[0]
+    assert connection.steps.steps == 60
+    assert (connection.model.optimizers, connection.model.num_params) == (2, 27 + 4)
 
 
 def test_gradient_accumulation(agent: Agent, program: Program) -> None:

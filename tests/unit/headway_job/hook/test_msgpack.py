@@ -1,4 +1,4 @@
-"""The job's own msgpack against the library that the agent uses."""
+"""The msgpack of headway_job, compared with the library that the agent uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch before it had entry points (2.5), and before it had hooks for all optimizers."""
+"""Versions of torch without entry points (before 2.5), and without hooks for all optimizers (before 2.1)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_older_torch_starts_the_hook(tmp_path: Path, agent: Agent, post_hooks: b
     agent.close()
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "No module named 'monkeytype'\n"
-    (told,) = agent.connections
-    assert told.hello.torch == "2.4.1+cu121"
-    assert told.steps.steps == 20
-    assert isinstance(told.frames[-1], Bye)
+    (connection,) = agent.connections
+    assert connection.hello.torch == "2.4.1+cu121"
+    assert connection.steps.steps == 20
+    assert isinstance(connection.frames[-1], Bye)
 
 
 def test_nothing_starts_if_no_agent_is_configured(tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_it_begins_once_with_both_mechanisms(tmp_path: Path, agent: Agent) -> No
     done = Program(tmp_path, agent, JOBSIDE, _BEFORE_2_5, make(tmp_path, "2.5.0")).run(_LOOP)
     agent.close()
     assert done.stderr == ""
-    (told,) = agent.connections
-    assert told.steps.steps == 20
+    (connection,) = agent.connections
+    assert connection.steps.steps == 20
 
 
 def test_nothing_starts_if_torchs_own_switch_is_off(tmp_path: Path, agent: Agent) -> None:

@@ -1,4 +1,4 @@
-"""A training script as users run it, asked by an agent to save and stand still."""
+"""A training script as users run it, of which an agent requests a save and a pause."""
 
 from __future__ import annotations
 
@@ -60,11 +60,17 @@ def test_a_script_saves_pauses_and_continues(agent: Agent, program: Program) -> 
     assert (saved.id, saved.complete, saved.step) == ("p1.1", True, saved_step)
     assert made == saved_step + 1  # no step was made between the save and go_on
     assert 0 < connection.hello.loaded_ns < connection.steps.first_ns
-    told = [frame for frame in connection.of(Checkpoint) if isinstance(frame, Checkpoint)]
-    assert (told[0].rank, told[0].world_size, told[0].start, told[0].saved, told[0].open) == (0, 1, 0, -1, True)
-    assert [frame.saved for frame in told if frame.saved >= 0][-1] == saved_step
-    assert any(frame.saving for frame in told)
-    assert not told[-1].open
+    reported = [frame for frame in connection.of(Checkpoint) if isinstance(frame, Checkpoint)]
+    assert (reported[0].rank, reported[0].world_size, reported[0].start, reported[0].saved, reported[0].open) == (
+        0,
+        1,
+        0,
+        -1,
+        True,
+    )
+    assert [frame.saved for frame in reported if frame.saved >= 0][-1] == saved_step
+    assert any(frame.saving for frame in reported)
+    assert not reported[-1].open
 
 
 def test_a_script_without_a_checkpoint_says_so(agent: Agent, program: Program) -> None:

@@ -107,10 +107,10 @@ def one_step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, worl
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    told = loss.detach() / world
+    mean = loss.detach() / world
     if world > 1:
-        dist.all_reduce(told)
-    return float(told)
+        dist.all_reduce(mean)
+    return float(mean)
 
 
 class Moody:

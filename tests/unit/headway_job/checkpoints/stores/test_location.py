@@ -198,8 +198,10 @@ def test_a_base_that_may_be_entered_and_not_listed_is_taken(
         finally:
             os.seteuid(0)
 
-    told = {"wanted": [], "plain": ["rename the folder to"], "none": ["may not list the folder"]}[there]
-    assert [each in row.getMessage() for each, row in zip(told, caplog.records, strict=True)] == [True] * len(told)
+    expected = {"wanted": [], "plain": ["rename the folder to"], "none": ["may not list the folder"]}[there]
+    assert [each in row.getMessage() for each, row in zip(expected, caplog.records, strict=True)] == [True] * len(
+        expected
+    )
 
 
 def test_ranks_without_init_process_group_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,10 +220,10 @@ def test_an_unsafe_torch_loads_nothing_from_a_store_without_owners(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "s3://user:hunter22@bucket/run"
-    with pytest.raises(Refused, match=r"set the environment variable HEADWAY_TRUST_STORE=yes") as told:
+    with pytest.raises(Refused, match=r"set the environment variable HEADWAY_TRUST_STORE=yes") as refused:
         check_trust(url, version, {})
-    assert f"torch {version}" in str(told.value)
-    assert "hunter22" not in str(told.value)
+    assert f"torch {version}" in str(refused.value)
+    assert "hunter22" not in str(refused.value)
     check_trust(url, version, {"HEADWAY_TRUST_STORE": "yes"})
 
     monkeypatch.setattr(torch, "__version__", version)

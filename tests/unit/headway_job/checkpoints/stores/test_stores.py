@@ -174,10 +174,10 @@ def test_no_secret_of_a_url_is_shown(hdfs: WebHdfs) -> None:
     hdfs.close()
     store._system.session.close()
 
-    with pytest.raises(OSError, match="Connection refused") as told:
+    with pytest.raises(OSError, match="Connection refused") as raised:
         store.folders()
 
-    shown = store.where + "".join(traceback.format_exception(told.value))
+    shown = store.where + "".join(traceback.format_exception(raised.value))
     assert "hunter22" not in shown
     assert "tokentokentoken" not in shown
     assert "127.0.0.1" in shown

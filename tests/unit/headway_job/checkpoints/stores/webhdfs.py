@@ -85,8 +85,8 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _missing(self, path: str) -> None:
-        told = {"exception": "FileNotFoundException", "message": f"File does not exist: {path}"}
-        self._answer(404, {"RemoteException": told})
+        missing = {"exception": "FileNotFoundException", "message": f"File does not exist: {path}"}
+        self._answer(404, {"RemoteException": missing})
 
     def _redirect(self, path: str, query: dict[str, str], _: bytes) -> None:
         self._answer(307, Location=f"http://{self.headers['Host']}{_DATA}{path}?{urlencode(query)}")

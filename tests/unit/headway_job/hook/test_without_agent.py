@@ -34,12 +34,12 @@ print("began" if process and process._hook else "did not begin", "saved", run.sa
 
 def twice(program: Program) -> list[str]:
     """Return what a job prints in its first run and in the run after a requeue."""
-    told = []
+    printed: list[str] = []
     for _ in range(2):
         done = program.run(THREE_LINES)
         assert (done.returncode, done.stderr) == (0, "")
-        told += done.stdout.splitlines()
-    return told
+        printed += done.stdout.splitlines()
+    return printed
 
 
 def trained(how: str) -> list[str]:
