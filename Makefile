@@ -38,7 +38,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	PYTHONPATH=headway_job/src $(BIN)/lint-imports
 	$(BIN)/python -m protos.generate --check
 	$(BIN)/python -m controller.daemon.config_docs --check
 

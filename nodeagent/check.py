@@ -27,7 +27,7 @@ from nodeagent.uplink.endpoint import EndpointError, open_credential_codec, pars
 from nodeagent.uplink.munge import CredentialCodec, MungeError
 from nodeagent.wire.report import GpuReading
 
-JOB_SIDE = Path(__file__).with_name("jobside")
+JOB_SIDE = Path(__file__).parents[1] / "headway_job" / "src"
 _DIAL_S = 5.0
 _GPU_TIMEOUT_S = 30.0
 """A driver that must wake its GPUs first may take so long."""

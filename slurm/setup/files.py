@@ -28,7 +28,7 @@ def default_slurm_conf() -> Path:
 
 def shipped_job_side() -> Path:
     """The folder that PyTorch jobs load, as it was installed with this package."""
-    return Path(str(resources.files("nodeagent") / "jobside"))
+    return Path(str(resources.files("nodeagent"))).parent / "headway_job" / "src"
 
 
 def shipped_sources(job_side: Path | None = None, job_socket: Path = integration.JOB_SOCKET) -> Sources:

@@ -29,7 +29,7 @@ from nodeagent.config import AgentSettings
 from nodeagent.wire import frames
 from tests.bench.figures import Findings, spread
 
-JOBSIDE = Path(nodeagent.__file__).parent / "jobside"
+JOBSIDE = Path(nodeagent.__file__).parents[1] / "headway_job" / "src"
 _STEPS_A_WINDOW = AgentSettings.model_fields["profile_steps"].default
 
 _MODEL = """
@@ -81,8 +81,8 @@ print(json.dumps((time.process_time() - time.thread_time() - beside) / (time.per
 _INSIDE = (
     _MODEL
     + """
-from headway_job.kineto import recorder
-from headway_job.window import Window
+from headway_job.profiling.kineto import recorder
+from headway_job.profiling.window import Window
 length, communicates = int(sys.argv[4]), bool(int(sys.argv[5]))
 ended, steps = [], length
 def watched():
@@ -114,9 +114,9 @@ print(json.dumps(time.thread_time() - begin))
 """
 _CALL = """
 import json, timeit
-from headway_job.tally import Tally, step_hook
+from headway_job.hook.step_counter import StepCounter, step_hook
 class Optimizer: param_groups = []
-optimizer, hook = Optimizer(), step_hook(Tally())
+optimizer, hook = Optimizer(), step_hook(StepCounter())
 hook(optimizer, (), {})
 print(json.dumps(min(timeit.repeat(lambda: hook(optimizer, (), {}), number=20000, repeat=20)) / 20000))
 """

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from headway_job.hook.save_requests import SaveRequests
 
 from controller.admin.preemption_messages import LONGEST_S
 from controller.base.config import ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError
 from controller.daemon.assemble import RESTART_KEYS
 from controller.preempt.manager import STILL_AT_LEAST_S
-from nodeagent.jobside.headway_job.orders import Orders
 from nodeagent.jobsocket.registry import JobRegistry
 from nodeagent.saves.coordinator import SaveRequest
 from nodeagent.saves.service import SaveService
@@ -83,6 +83,6 @@ def test_the_longest_that_may_be_set_is_taken_by_agents_and_ranks(tmp_path: Path
     ):
         order = SaveRequest(f"p1.{still_s:g}", 7, 0, within_s, still_s)
         assert save_service.request_save(order) == ""
-        orders = Orders()
-        orders.hear_save(order.id, order.still_s)
+        orders = SaveRequests()
+        orders.receive_save(order.id, order.still_s)
         assert orders.current is not None

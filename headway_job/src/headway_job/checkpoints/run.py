@@ -1,0 +1,280 @@
+"""Checkpoints of a training script, in three lines; see docs/checkpoints.md of Headway.
+
+    run = headway_job.checkpoint(model=model, optimizer=optimizer)
+    for step in run.steps(10_000):
+        ...
+
+Unlike the rest of this package, this module is called by the script itself. So `checkpoint` raises Refused if the script gave it
+something wrong; later, during the training, nothing is raised.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import time
+import zlib
+from typing import Any, Dict, Iterator, Optional, Union
+
+import torch
+
+from ..hook import process
+from .async_writer import AsyncWriter, Save
+from .catalog import Catalog
+from .errors import Refused
+from .exception_origin import is_propagating, program_is_failing, raised_by_us
+from .pause import PauseControl
+from .rank_group import RankGroup, SingleRank, join_ranks, max_over_ranks
+from .restore import LoadedCheckpoint, load_newest, restore_into
+from .save_agreement import RankLeft, SaveAgreement
+from .state.state_dict import StatefulObjects
+from .stores.base import Store
+from .stores.location import open_store
+from .trigger import SaveTrigger, install_signal_handler
+
+_log = logging.getLogger("headway_job")
+_EXIT_WAIT_S = 600.0
+_OTHERS_WAIT_S = 60.0
+"""After an exception: time for other ranks, which may never begin to write their part of the save."""
+_END_MEETING_S = 30.0
+"""Time for other ranks to reach the end of the run, in addition to the time for writing."""
+
+
+class Run:
+    """A training run that can be saved and resumed. On all ranks, each method is called at the same steps.
+
+    Invariant: all ranks save at the same boundaries, and a save is a checkpoint on all ranks or on none.
+    """
+
+    def __init__(
+        self,
+        ranks: RankGroup,
+        catalog: Catalog,
+        objects: StatefulObjects,
+        every_s: Optional[float],
+        every_steps: Optional[int],
+        seed: int,
+    ) -> None:
+        self.trigger = SaveTrigger()
+        """Takes requests for a checkpoint, in any thread."""
+        self.start = 0
+        """Number of the first step to do: 0, or the step after the restored checkpoint."""
+        self._ranks = ranks
+        self._objects = objects
+        self._every_s = every_s
+        self._every_steps = every_steps or 0
+        self._seed = seed
+        self._where = catalog.store.where
+        self._loaded: Optional[LoadedCheckpoint] = None
+        self._pauses = PauseControl(process.save_requests(), ranks.rank, ranks.world_size, self.trigger.request)
+        self._writer = AsyncWriter(catalog, ranks, self._pauses.save_ended)
+        self._agreement = SaveAgreement(ranks, self._wanted, lambda: self._writer.busy, self._pauses.terms)
+        self._single_rank = isinstance(ranks, SingleRank)
+        self._next = 0
+        self._boundary = 0
+        self._number = 1
+        self._saved_s = time.monotonic()
+        self._closed = False
+        self._given_up = False
+        self._pid = os.getpid()
+        self._handled_before = sys.exc_info()[1]
+        """An exception that the program was handling before it trained."""
+
+    def steps(self, total: int) -> Iterator[int]:
+        """Yield the numbers of the steps still to do, up to `total`. Between two steps it saves if that was requested."""
+        self._handled_before = sys.exc_info()[1]
+        if self._loaded is not None:
+            self._loaded.restore_rng(self._ranks.rank)
+        for number in range(self.start, total):
+            yield number
+            self.step(number)
+        self.close()
+
+    def step(self, number: Optional[int] = None) -> None:
+        """Note that the step with that number is done (counted from 0; by default the one after the last)."""
+        self._next = (self._next if number is None else number) + 1
+        self._boundary += 1
+        if self._agreement.left:
+            return
+        if self._every_steps and self._next % self._every_steps == 0:
+            self.trigger.request()
+            self._exchange(now=True)
+        elif self._boundary >= self._agreement.due or (self._single_rank and self.trigger.pending):
+            self._exchange(now=self._single_rank)
+
+    def save(self) -> None:
+        """Request a checkpoint, on any rank: it is saved at one of the next step boundaries."""
+        self.trigger.request()
+
+    @property
+    def saved_step(self) -> Optional[int]:
+        """Steps done at the newest complete checkpoint that this process wrote or was restored from; None = there is none."""
+        return self._writer.saved_step
+
+    @property
+    def restored(self) -> bool:
+        """True if a checkpoint was restored."""
+        return self._loaded is not None
+
+    def close(self, most_s: float = _EXIT_WAIT_S) -> None:
+        """End the training: save once more if that was requested, and wait at most `most_s` for what is being written.
+
+        Call it before torch.distributed is shut down; `steps` calls it. While an exception propagates, as in a `finally`, other
+        ranks may never reach their end. Then no save begins, and they are informed.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._pauses.close()
+        until_s = time.monotonic() + most_s
+        raised = is_propagating(self._handled_before)
+        if raised:
+            self._leave()
+        elif not self._agreement.left:
+            self._save_at_the_end(until_s)
+        self._wait(max(until_s - time.monotonic(), 0.0), _OTHERS_WAIT_S if raised else None)
+        if not self._writer.busy and not self._agreement.left:
+            self._ranks.settle()
+
+    def _exchange(self, *, now: bool) -> None:
+        """Save if the ranks agree to. Raises none of our errors: if they cannot agree, the training goes on without checkpoints."""
+        try:
+            if self._agreement.at(self._boundary, now=now):
+                self._begin_save(*self._agreement.terms)
+                self._pauses.pause_training()
+            self._agreement.go_on(self._boundary)
+        except BaseException as error:
+            # Whatever it was, this rank would be a boundary behind the others from here on.
+            self._stop_saving(error)
+            if not raised_by_us(error):
+                raise
+
+    def _save_at_the_end(self, until_s: float) -> None:
+        """Save once more if a rank wants to."""
+        try:
+            if not self._agreement.end(until_s + _END_MEETING_S):
+                return
+            self._wait(until_s - time.monotonic())
+            if self._agreement.may_begin(until_s + _END_MEETING_S):
+                self._begin_save(0, 0)
+            else:
+                _log.warning("The last checkpoint that was requested is not saved: another one is still being written.")
+        except BaseException as error:
+            self._stop_saving(error)
+            if not raised_by_us(error):
+                raise
+
+    def _stop_saving(self, error: BaseException) -> None:
+        """Save no more in this run. It is logged once, on all ranks, since `_agreement.left` becomes true on all."""
+        why = str(error).split("\n", maxsplit=1)[0] if raised_by_us(error) else f"{type(error).__name__} was raised"
+        matters = not self._closed or self._pauses.wanted or self.trigger.pending
+        self._pauses.stop_saving(f"the run saves no more: {why}")
+        if matters:
+            _log.warning(
+                "After step %d this run saves no more checkpoints: %s. The training itself goes on.", self._next, why
+            )
+        if not isinstance(error, RankLeft):
+            self._leave()
+
+    def _leave(self) -> None:
+        self._agreement.leave()
+        self._ranks.leave(writing=not self._writer.busy)
+
+    def _wanted(self) -> bool:
+        """Return True if this rank wants a save. For saves by time, rank 0's clock counts."""
+        if self._every_s is not None and self._ranks.rank == 0 and time.monotonic() - self._saved_s >= self._every_s:
+            self.trigger.request()
+        return self.trigger.pending or self._pauses.wanted
+
+    def _begin_save(self, pause_ms: int, key: int) -> None:
+        self._writer.wait(None)  # it is busy only at the end of the run, where all ranks wait
+        self.trigger.clear()
+        self._pauses.save_began(self._next, pause_ms, key)
+        begun_s = self._saved_s = time.monotonic()
+        state: Optional[Dict[str, Any]] = None
+        try:
+            state = self._objects.copy(self._ranks.rank)
+        except Exception as error:
+            # There is too little memory, or a user's object raises: the training goes on without this checkpoint.
+            _log.warning("There is no checkpoint of step %d, as the state could not be copied: %s", self._next, error)
+        self._writer.begin(Save(self._number, self._next, self._seed, state, time.monotonic() - begun_s))
+        self._number += 1
+
+    def _at_exit(self) -> None:
+        """Wait for the writing, as the program may not have called `close`."""
+        self._wait(_EXIT_WAIT_S, _OTHERS_WAIT_S if program_is_failing() else None)
+
+    def _wait(self, most_s: float, others_s: Optional[float] = None) -> None:
+        """Wait for the writing, unless an earlier call has given up."""
+        if os.getpid() == self._pid and not self._given_up and not self._writer.wait(max(most_s, 0.0), others_s):
+            self._given_up = True
+            _log.warning("A checkpoint was still being written when the run ended, and will not be complete.")
+
+    def _restore(self, loaded: Optional[LoadedCheckpoint], number: int) -> None:
+        self._number = number
+        self._loaded = loaded
+        if loaded is not None:
+            restore_into(loaded, self._objects, self._ranks)
+            self.start = self._next = loaded.manifest.step
+            self._writer.saved_step = loaded.manifest.step
+            _log.info("Restored checkpoint %s: step %d is next.", loaded.folder, self.start)
+        elif self._ranks.rank == 0 and os.environ.get("SLURM_RESTART_COUNT", "0").strip("0"):
+            _log.warning(
+                "Slurm has started this job again, but there is no checkpoint in %s: the run begins at step 0.",
+                self._where,
+            )
+        self._pauses.register(self.start)
+
+
+def checkpoint(
+    url: Union[str, Store, None] = None,
+    *,
+    model: Any = None,
+    optimizer: Any = None,
+    scheduler: Any = None,
+    name: Optional[str] = None,
+    every_s: Optional[float] = None,
+    every_steps: Optional[int] = None,
+    keep: int = 2,
+    **others: Any,
+) -> Run:
+    """Restore the newest checkpoint, if there is one, and return the run, which saves on request. On all ranks. Raises Refused.
+
+    `url`: the run's own folder; by default, one that is named by the job's id. `name`: distinguishes runs of one job, instead of
+    the script's name. `others`: objects with state_dict and load_state_dict that are saved with the run; each rank keeps its own.
+    """
+    if keep < 1 or (every_steps is not None and every_steps < 1) or (every_s is not None and not every_s > 0):
+        raise Refused("headway_job.checkpoint: keep and every_steps must be at least 1, and every_s more than 0.")
+    objects = StatefulObjects({"model": model, "optimizer": optimizer, "scheduler": scheduler, **others})
+    ranks = join_ranks()
+    _check_ranks_agree(objects, zlib.crc32(repr((every_steps, keep, sorted(others))).encode()), ranks)
+    single_rank = isinstance(ranks, SingleRank)
+    store = open_store(url, name, single_rank=single_rank) if url is None or isinstance(url, str) else url
+    catalog = Catalog(store, keep)
+    run = Run(ranks, catalog, objects, every_s, every_steps, torch.initial_seed() % (1 << 62))
+    loaded = load_newest(catalog, ranks)
+    (number,) = max_over_ranks(ranks, catalog.next_number() if ranks.rank == 0 else 0)
+    run._restore(loaded, number)
+    install_signal_handler(run.trigger)
+    atexit.register(run._at_exit)
+    return run
+
+
+def _check_ranks_agree(objects: StatefulObjects, options: int, ranks: RankGroup) -> None:
+    """Raise Refused, on all ranks or on none, if tensors or options differ: rank 0 keeps the names of what is sharded.
+
+    `options`: a number that stands for the options of this rank.
+    """
+    largest, smallest, high, low = max_over_ranks(ranks, objects.signature, -objects.signature, options, -options)
+    if high != -low:
+        raise Refused(
+            "The ranks give headway_job.checkpoint different options. every_steps, keep and the names of the objects must be the "
+            "same on all ranks, as otherwise one rank saves while another one trains."
+        )
+    if largest != -smallest:
+        raise Refused(
+            "The ranks have models with different tensors, some of which are sharded. headway_job.checkpoint saves models that "
+            "have the same tensors on all ranks; for others, use torch.distributed.checkpoint in the script."
+        )

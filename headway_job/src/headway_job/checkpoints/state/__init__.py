@@ -1,0 +1,1 @@
+"""The content of a checkpoint: the state of models and optimizers, whole or in shards. Imports only checkpoints.errors."""

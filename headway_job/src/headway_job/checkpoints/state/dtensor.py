@@ -1,0 +1,285 @@
+"""Models and optimizers that are sharded over ranks: what this rank has of them, and how it is loaded again.
+
+There are two kinds. DTensors (fully_shard, tensor parallelism) are described by their placements, and keep the names and the order
+that the model has without sharding: their checkpoints and whole ones can be restored into each other. For the flat parameters of
+FullyShardedDataParallel (FSDP1), torch.distributed.checkpoint.state_dict is used, which names an optimizer's state by parameter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+
+from ..errors import Refused
+from .memory import MemoryBudget
+from .pytree import Path, copy_leaf, is_shard, is_torch_type, map_leaves, value_at
+from .shards import ReadRequest, Shard, ShardReader, StoredShard
+
+_MARK = "headway-shard"
+"""Key of the dict that stands in the tree for a tensor whose values are in the shards."""
+_FLAT_MARKS = ("_fsdp_flattened", "_is_flat_param")
+"""Attributes that FSDP1 sets on parameters that it has flattened or created. Newer versions lose the class of the latter."""
+
+
+class StatefulObject(NamedTuple):
+    """A model or an optimizer, or another object with a state."""
+
+    name: str
+    given: Any
+    fsdp1_model: Optional[torch.nn.Module] = None
+    """With FSDP1 only: the model; for the model itself, the same object."""
+
+    def state(self) -> Any:
+        """Return its state dict, with the shards in it; on all ranks."""
+        if self.fsdp1_model is None:
+            return self.given.state_dict()
+        from torch.distributed.checkpoint import state_dict
+
+        return (
+            state_dict.get_model_state_dict(self.given)
+            if self._is_model
+            else state_dict.get_optimizer_state_dict(self.fsdp1_model, self.given)
+        )
+
+    def test_state(self) -> Any:
+        """Return the same, but without the optimizer's first step, which torch needs to name the state of FSDP1's optimizers."""
+        return self.state() if self._is_model else self.given.state_dict()
+
+    def load(self, state: Any) -> None:
+        """Load a state that `join_shards` returned; on all ranks."""
+        if self.fsdp1_model is None:
+            self.given.load_state_dict(state)
+            return
+        from torch.distributed.checkpoint import state_dict
+
+        if self._is_model:
+            state_dict.set_model_state_dict(self.given, state)
+        else:
+            state_dict.set_optimizer_state_dict(self.fsdp1_model, self.given, optim_state_dict=state)
+
+    def target(self, path: Path, template: Any) -> Any:
+        """Return the sharded tensor of this run into which the tensor at a path is loaded, or None. `template`: from `template`."""
+        if template is not None:
+            found = value_at(template, path)
+            return found if is_shard(found) else None
+        sharded = _sharded_parameters(self.given)
+        return sharded[path[1]] if len(path) > 2 and path[0] == "state" and path[1] in sharded else None
+
+    def template(self) -> Any:
+        """Return a state dict with this run's shapes; None for optimizers of DTensors, whose state is like the parameters."""
+        return None if isinstance(self.given, torch.optim.Optimizer) and self.fsdp1_model is None else self.state()
+
+    @property
+    def is_sharded(self) -> bool:
+        """True if each rank has a part of it."""
+        if self.fsdp1_model is not None:
+            return True
+        if isinstance(self.given, torch.nn.Module):
+            return any(is_shard(one) for one in (*self.given.parameters(), *self.given.buffers()))
+        return isinstance(self.given, torch.optim.Optimizer) and bool(_sharded_parameters(self.given))
+
+    @property
+    def _is_model(self) -> bool:
+        return isinstance(self.given, torch.nn.Module)
+
+
+def stateful_objects(objects: Dict[str, Any]) -> List[StatefulObject]:
+    """Return the objects, FSDP1's optimizers with their model. Raises Refused if it was not given, or torch is too old."""
+    fsdp1_models = [given for given in objects.values() if isinstance(given, torch.nn.Module) and _has_fsdp1(given)]
+    found = []
+    for name, given in objects.items():
+        model: Optional[torch.nn.Module] = given if any(given is one for one in fsdp1_models) else None
+        if isinstance(given, torch.optim.Optimizer):
+            model = _model_of(name, given, fsdp1_models)
+        found.append(StatefulObject(name, given, model))
+    if any(each.fsdp1_model is not None for each in found):
+        try:
+            from torch.distributed.checkpoint import state_dict  # noqa: F401
+        except ImportError as error:
+            raise Refused(
+                f"FullyShardedDataParallel can be saved with torch 2.2 or later; this is torch {torch.__version__}. Use a later "
+                "torch, or leave the model out."
+            ) from error
+    return found
+
+
+def split_shards(each: StatefulObject, state: Any, shards: List[Shard], budget: MemoryBudget, *, keep: bool) -> Any:
+    """Return a copy of the state with marks in place of sharded tensors, and add this rank's shards of them to `shards`.
+
+    `keep`: this rank also keeps the rest of the state; otherwise the result is not used.
+    """
+
+    def leaf(path: Path, value: Any) -> Any:
+        if not is_shard(value):
+            return copy_leaf(value, budget) if keep else None
+        name = _name(each.name, path)
+        _check_like_parameter(each, path, value, name)
+        for offsets, data in local_shards(value, name):
+            shards.append(Shard(name, tuple(value.shape), offsets, copy_leaf(data.detach().contiguous(), budget)))
+        return {_MARK: name, "shape": list(value.shape), "dtype": str(value.dtype).split(".")[-1]}
+
+    return map_leaves(state, leaf)
+
+
+def join_shards(each: StatefulObject, saved: Any, shards: Optional[ShardReader]) -> Any:
+    """Return the state that `split_shards` has split, sharded as in this run; on all ranks.
+
+    Raises Refused if it does not fit, Damaged, and the store's errors.
+    """
+    _check_keys(each, saved)
+    if shards is None and not each.is_sharded:
+        return saved
+    template = each.template()
+    requests: List[ReadRequest] = []
+
+    def leaf(path: Path, value: Any) -> Any:
+        if not _is_mark(value) and not isinstance(value, torch.Tensor):
+            return value
+        return _join_leaf(each, path, value, template, requests)
+
+    with torch.no_grad():
+        state = map_leaves(saved, leaf, stop=_is_mark)
+        if requests:
+            assert shards is not None, "only checkpoints with shards have marks"
+            shards.fill(requests)
+    return state
+
+
+def _join_leaf(each: StatefulObject, path: Path, value: Any, template: Any, requests: List[ReadRequest]) -> Any:
+    """Return the tensor of this run for a saved tensor or mark. For a mark, add requests that fill it."""
+    marked = _is_mark(value)
+    shape = tuple(value["shape"] if marked else value.shape)
+    target = each.target(path, template)
+    if target is None or (not marked and template is None and tuple(target.shape) != shape):
+        return _whole(value, shape, requests) if marked else value
+    if tuple(target.shape) != shape:
+        raise Refused(f"{_name(each.name, path)} has the shape {tuple(target.shape)} here, and was saved with {shape}")
+    mine = target if template is not None else _empty_like(target, value, marked)
+    for offsets, into in local_shards(mine, _name(each.name, path), all_replicas=True):
+        if marked:
+            requests.append(ReadRequest(value[_MARK], offsets, into))
+        else:
+            into.copy_(value[tuple(slice(start, start + size) for start, size in zip(offsets, into.shape))])
+    return mine
+
+
+def signature(objects: List[StatefulObject]) -> int:
+    """Return a number that is the same on all ranks whose sharded models have the same tensors; 0 = there are none."""
+    rows: List[Any] = []
+    for each in objects:
+        if each.is_sharded and isinstance(each.given, torch.nn.Module):
+            map_leaves(each.state(), lambda path, leaf, name=each.name: rows.append(_row(name, path, leaf)))  # type: ignore[misc]
+    if not rows:
+        return 0
+    return int.from_bytes(hashlib.sha256(json.dumps(sorted(rows)).encode()).digest()[:7], "big") + 1
+
+
+def local_shards(value: Any, name: str, *, all_replicas: bool = False) -> List[Tuple[Tuple[int, ...], torch.Tensor]]:
+    """Return offsets and values of this rank's part of a sharded tensor. Without `all_replicas`, only the first replica has one."""
+    if is_torch_type(value, "ShardedTensor"):
+        return [(tuple(shard.metadata.shard_offsets), shard.tensor) for shard in value.local_shards()]
+    coordinate = value.device_mesh.get_coordinate()
+    if coordinate is None:
+        return []
+    sizes, offsets, first = list(value.shape), [0] * value.dim(), True
+    for dimension, placement in enumerate(value.placements):
+        if placement.is_replicate():
+            first = first and coordinate[dimension] == 0
+        elif type(placement).__name__ == "Shard":
+            most = -(-sizes[placement.dim] // value.device_mesh.size(dimension))
+            start = min(most * coordinate[dimension], sizes[placement.dim])
+            offsets[placement.dim] += start
+            sizes[placement.dim] = min(most, sizes[placement.dim] - start)
+        else:
+            raise Refused(
+                f"{name} has the placement {placement}, which headway_job.checkpoint does not save. Shard a dimension of a tensor "
+                "only once, or use torch.distributed.checkpoint in the script."
+            )
+    local = value.to_local()
+    if tuple(local.shape) != tuple(sizes):
+        raise Refused(f"{name} has the shape {tuple(local.shape)} on this rank, where {tuple(sizes)} was expected.")
+    return [(tuple(offsets), local)] if (first or all_replicas) and local.numel() else []
+
+
+def shards_from(files: Dict[str, List[StoredShard]], open_file: Any) -> ShardReader:
+    """Return a reader of the shards in all ranks' files."""
+    return ShardReader((stored for name in sorted(files) for stored in files[name]), open_file)
+
+
+def _has_fsdp1(module: torch.nn.Module) -> bool:
+    return any(is_torch_type(each, "FullyShardedDataParallel") for each in module.modules())
+
+
+def _model_of(
+    name: str, optimizer: torch.optim.Optimizer, fsdp1_models: List[torch.nn.Module]
+) -> Optional[torch.nn.Module]:
+    own = [one for group in optimizer.param_groups for one in group["params"]]
+    for model in fsdp1_models:
+        parameters = {id(one) for one in model.parameters()}
+        if any(id(one) in parameters for one in own):
+            return model
+    if any(is_torch_type(one, "FlatParameter") or any(hasattr(one, mark) for mark in _FLAT_MARKS) for one in own):
+        raise Refused(
+            f"{name} belongs to a FullyShardedDataParallel model that was not given. Give it too, as model=..."
+        )
+    return None
+
+
+def _sharded_parameters(optimizer: torch.optim.Optimizer) -> Dict[int, Any]:
+    """Return the sharded parameters, by their numbers in the optimizer's state."""
+    every = (one for group in optimizer.param_groups for one in group["params"])
+    return {place: one for place, one in enumerate(every) if is_shard(one)}
+
+
+def _check_keys(each: StatefulObject, saved: Any) -> None:
+    """Raise Refused if the keys of an optimizer's state do not fit: FSDP1 has names of parameters, everything else numbers."""
+    if not isinstance(each.given, torch.optim.Optimizer):
+        return
+    named = any(isinstance(one, str) for group in saved.get("param_groups", []) for one in group.get("params", []))
+    if named != (each.fsdp1_model is not None):
+        were, now = "with" if named else "without", "without" if named else "with"
+        raise Refused(
+            f"it was saved {were} FullyShardedDataParallel, and this run is {now}. Restore it as it was saved: an optimizer's "
+            "state cannot be converted between the two"
+        )
+
+
+def _check_like_parameter(each: StatefulObject, path: Path, value: Any, name: str) -> None:
+    """Raise Refused if a sharded tensor of an optimizer differs in shape from its parameter, as which it would be loaded."""
+    if each.fsdp1_model is None and isinstance(each.given, torch.optim.Optimizer):
+        parameter = each.target(path, None)
+        if parameter is None or parameter.shape != value.shape:
+            raise Refused(
+                f"{name} is sharded, but does not have the shape of its parameter. headway_job.checkpoint cannot save this: "
+                "use torch.distributed.checkpoint in the script, or another optimizer."
+            )
+
+
+def _empty_like(target: Any, value: Any, marked: bool) -> Any:
+    dtype = getattr(torch, value["dtype"]) if marked else value.dtype
+    return torch.empty_like(target, dtype=dtype, requires_grad=False)
+
+
+def _whole(mark: Dict[str, Any], shape: Tuple[int, ...], requests: List[ReadRequest]) -> torch.Tensor:
+    """Return the whole tensor, for a run in which it is not sharded, and add the request that fills it."""
+    into = torch.empty(shape, dtype=getattr(torch, mark["dtype"]), device="cpu")
+    if into.numel():
+        requests.append(ReadRequest(mark[_MARK], (0,) * len(shape), into))
+    return into
+
+
+def _is_mark(value: Any) -> bool:
+    return isinstance(value, dict) and _MARK in value
+
+
+def _name(owner: str, path: Path) -> str:
+    """Return the name of a tensor, which no other tensor of the run has."""
+    return json.dumps([owner, *(step if isinstance(step, (str, int)) else repr(step) for step in path)])
+
+
+def _row(owner: str, path: Path, leaf: Any) -> List[Any]:
+    shape = list(leaf.shape) if isinstance(leaf, torch.Tensor) else None
+    return [_name(owner, path), json.dumps([shape, is_shard(leaf)])]

@@ -1,0 +1,180 @@
+"""The state of a run: copied at a step boundary, written, and loaded again."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any, BinaryIO, Dict, List, Mapping, Optional
+
+import torch
+
+from ..errors import CheckpointError, Refused
+from . import memory, rng
+from .dtensor import StatefulObject, join_shards, signature, split_shards, stateful_objects
+from .pytree import deep_copy, has_shard, unwrap, with_tiny_tensors
+from .shards import Shard, ShardReader
+
+_SHARED_NAMES = ("model", "optimizer", "scheduler")
+_ZIP = b"PK\x03\x04"
+
+
+class StatefulObjects:
+    """The objects whose state is a checkpoint, by name. Shared ones are equal on all ranks, and rank 0's state is saved."""
+
+    def __init__(self, objects: Mapping[str, Any]) -> None:
+        """Raises Refused if one of them cannot be saved and read back."""
+        by_name: Dict[str, Any] = {}
+        for name, given in objects.items():
+            if isinstance(given, (list, tuple)):
+                by_name.update({f"{name}.{place}": unwrap(one) for place, one in enumerate(given)})
+            elif given is not None:
+                by_name[name] = unwrap(given)
+        for name, given in by_name.items():
+            _check_methods(name, given)
+        self._objects = stateful_objects(by_name)
+        for each in self._objects:
+            _check_state(each)
+        self.signature = signature(self._objects)
+        """A number that is the same on all ranks whose sharded models have the same tensors; 0 = no model is sharded."""
+        self._sharded = any(each.is_sharded for each in self._objects)
+
+    def copy(self, rank: int) -> Dict[str, Any]:
+        """Return a copy of the current state, with `pieces` if and only if something is sharded.
+
+        Raises MemoryError if there is not enough memory for a copy, as the job would be killed otherwise.
+
+        All ranks compute FSDP1's states together. So if one object raises, this rank takes part in the others until the end.
+        """
+        state: Dict[str, Any] = {"own": {}, "rng": rng.capture()}
+        budget = memory.MemoryBudget(memory.left_bytes(memory.ranks_here(os.environ) if self._sharded else 1))
+        shards: List[Shard] = []
+        shared = {}
+        trouble: Optional[Exception] = None
+        for each in self._objects:
+            if trouble is not None and each.fsdp1_model is None:
+                continue
+            try:
+                if not _is_shared(each):
+                    state["own"][each.name] = deep_copy(each.state(), budget)
+                elif rank == 0 or self._sharded:
+                    shared[each.name] = split_shards(each, each.state(), shards, budget, keep=rank == 0)
+            except Exception as error:
+                # A user's own object may raise anything.
+                trouble = trouble or error
+        if trouble is not None:
+            raise trouble
+        if rank == 0:
+            state["shared"] = shared
+        if self._sharded:
+            state["pieces"] = shards
+        return state
+
+    def fit(self, shared: Mapping[str, Any], own: Mapping[str, Any], shards: Optional[ShardReader]) -> Dict[str, Any]:
+        """Return what `load` needs, by name. Raises Refused if a state does not fit, Damaged, and the store's errors.
+
+        As in `copy`, if one object raises, those in which all ranks take part are processed nevertheless.
+        """
+        found = {}
+        trouble: Optional[Exception] = None
+        for each in self._objects:
+            state = (shared if _is_shared(each) else own).get(each.name)
+            if state is None or (trouble is not None and each.fsdp1_model is None):
+                continue
+            try:
+                found[each.name] = join_shards(each, state, shards) if _is_shared(each) else state
+            except Refused as error:
+                trouble = trouble or _caused(_does_not_fit(each.name, error), error)
+            except Exception as error:
+                # Damaged, or an error of the store.
+                trouble = trouble or error
+        if trouble is not None:
+            raise trouble
+        return found
+
+    def load(self, fitted: Mapping[str, Any]) -> List[str]:
+        """Load the state into the objects, and return the names that the checkpoint lacks. Raises Refused if a state does not fit.
+
+        If one object raises, the others are loaded nevertheless, as ranks load FSDP1's states together.
+        """
+        lacking = []
+        trouble: Optional[Refused] = None
+        for each in self._objects:
+            if each.name not in fitted:
+                lacking.append(each.name)
+                continue
+            try:
+                each.load(fitted[each.name])
+            except Exception as error:
+                # A user's own object may raise anything.
+                trouble = trouble or _caused(_does_not_fit(each.name, error), error)
+        if trouble is not None:
+            raise trouble
+        return lacking
+
+
+def read(file: BinaryIO) -> Dict[str, Any]:
+    """Load a rank's file, whose digest has been checked. Raises ValueError if it has no state, and torch's errors.
+
+    torch.save writes zip files. Older formats are refused before torch reads them: in torch <= 2.5.1, one of them can execute
+    code in spite of `weights_only` (CVE-2025-32434).
+    """
+    begin = file.read(len(_ZIP))
+    file.seek(0)
+    if begin != _ZIP:
+        raise ValueError("it is not a zip file as torch.save writes them")
+    state = torch.load(file, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict) or not {"own", "rng"} <= set(state):
+        raise ValueError("it does not contain the state of a run")
+    return state
+
+
+def write(state: Dict[str, Any], file: BinaryIO) -> None:
+    """Write a rank's file, for `read`."""
+    torch.save(state, file)
+
+
+def _is_shared(each: StatefulObject) -> bool:
+    known = each.name.split(".", maxsplit=1)[0] in _SHARED_NAMES
+    return known or isinstance(each.given, (torch.nn.Module, torch.optim.Optimizer))
+
+
+def _check_methods(name: str, given: Any) -> None:
+    if not callable(getattr(given, "state_dict", None)) or not callable(getattr(given, "load_state_dict", None)):
+        raise Refused(f"{name} has no state_dict and load_state_dict. Leave it out, or give it both methods.")
+
+
+def _check_state(each: StatefulObject) -> None:
+    """Raise Refused now, rather than when the checkpoint is needed."""
+    buffer = io.BytesIO()
+    try:
+        torch.save(with_tiny_tensors(each.test_state()), buffer)
+        buffer.seek(0)
+        torch.load(buffer, map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
+    except Exception as error:
+        # A user's own object may raise anything.
+        raise Refused(
+            f"The state of {each.name} cannot be read back without executing code ({type(error).__name__}: "
+            f"{str(error).splitlines()[0] if str(error) else ''}). Give it a state_dict of tensors, numbers, text, lists and dicts."
+        ) from error
+    if each.is_sharded:
+        split_shards(each, each.test_state(), [], memory.MemoryBudget(None), keep=False)  # checks their placements
+    elif has_shard(each.test_state()):
+        raise Refused(
+            f"{each.name} has a tensor that is sharded over ranks. headway_job.checkpoint saves such tensors for models and "
+            "optimizers only: make it a torch.nn.Module, or leave it out."
+        )
+
+
+def _caused(refused: Refused, error: Exception) -> Refused:
+    """Return it with its cause set, so that it can be raised later."""
+    refused.__cause__ = error
+    return refused
+
+
+def _does_not_fit(name: str, error: Exception) -> Refused:
+    return Refused(
+        f"The checkpoint does not fit {name}: {error}. Give the run the same objects with which it was saved, or another folder "
+        "to begin at step 0."
+    )

@@ -1,0 +1,189 @@
+"""Opens the store of a run: under the URL that its script gives, or in the default folder."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import sys
+from typing import Callable, Iterable, List, Mapping, Optional
+
+import torch
+
+from ..errors import Refused
+from .base import Store
+from .local import LocalStore
+from .redact import redact_url
+from .remote import RemoteStore
+
+_log = logging.getLogger("headway_job")
+_BASE = "HEADWAY_CHECKPOINT_DIR"
+_TRUST = "HEADWAY_TRUST_STORE"
+_SAFE_TORCH = (2, 10)
+
+
+def open_store(url: Optional[str], name: Optional[str], *, single_rank: bool) -> Store:
+    """Return the store of the given URL, or that of the default folder. `single_rank`: torch.distributed is not in use."""
+    env = os.environ
+    if single_rank and _number(env, "WORLD_SIZE") > 1:
+        raise Refused(
+            "This process is one of several (WORLD_SIZE is set). Call init_process_group before headway_job.checkpoint."
+        )
+    if url is None:
+        if single_rank and _number(env, "SLURM_STEP_NUM_TASKS") > 1:
+            raise Refused(
+                "This process is one of several of a Slurm step, but torch.distributed is not initialized, so all would use the "
+                "same folder. Call init_process_group before headway_job.checkpoint; or, if each trains by itself, give each "
+                "process its own folder."
+            )
+        base = (env.get(_BASE) or "checkpoints").rstrip("/")
+        url = f"{base}/{_default_folder(base, env, name or _script())}"
+    return _open(url, env)
+
+
+def _open(url: str, env: Mapping[str, str]) -> Store:
+    local = _local(url)
+    if local is not None:
+        return LocalStore(local)
+    check_trust(url, str(torch.__version__), env)
+    return RemoteStore(url)
+
+
+def check_trust(url: str, version: str, env: Mapping[str, str]) -> None:
+    """Raise Refused if loading from this URL with this torch could execute code of anyone with write access.
+
+    `weights_only` of torch < 2.10 can be bypassed (CVE-2025-32434, CVE-2026-24747). In a file system the owner of each file is
+    checked; a store behind a URL has no owners of files.
+    """
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if (found and tuple(map(int, found.groups())) >= _SAFE_TORCH) or env.get(_TRUST, "").lower() in (
+        "yes",
+        "1",
+        "true",
+    ):
+        return
+    raise Refused(
+        f"Checkpoints are not loaded from {redact_url(url)} with torch {version}: a crafted file can make this version execute "
+        "code, and headway_job cannot check the owner of a file there. Use torch 2.10 or later, or a folder of a file system; or, "
+        f"if only you can write there, set the environment variable {_TRUST}=yes."
+    )
+
+
+def key(env: Mapping[str, str], name: str) -> str:
+    """Return a folder name that no two jobs and no two tasks of an array share, and that a requeued job finds again.
+
+    It has only ids, as the name of a job can be changed between two runs.
+    """
+    return _joined(env, name, _unambiguous)
+
+
+def _joined(env: Mapping[str, str], name: str, rule: Callable[[str], str]) -> str:
+    return "-".join(rule(part) for part in (env.get("SLURM_CLUSTER_NAME", ""), _job(env), name) if part) or "run"
+
+
+def older_key(env: Mapping[str, str], name: str, names: Iterable[str]) -> Optional[str]:
+    """Return the folder among `names` that an earlier version made for this job, with the job's name in it; None = there is none.
+
+    Without the cluster's name there is none, as a folder of another cluster could look the same.
+    If there are several (the job was renamed while that version ran), take the one with its current name, else the last by name.
+    """
+    before, after = _clean(env.get("SLURM_CLUSTER_NAME", "")), f"-{_clean(_job(env))}-{_clean(name)}"
+    if not _job(env) or not before:
+        return None
+    form = re.compile(f"{re.escape(before)}-[^-]+{re.escape(after)}")
+    found = sorted(each for each in names if form.fullmatch(each))
+    by_name = f"{before}-{_clean(env.get('SLURM_JOB_NAME', ''))}{after}"
+    return by_name if by_name in found else (found[-1] if found else None)
+
+
+def _default_folder(base: str, env: Mapping[str, str], name: str) -> str:
+    """Return the run's folder below `base`: the one that an earlier version made, if there is one and no newer one."""
+    wanted, plain = key(env, name), _joined(env, name, _clean)
+    if not _job(env) and plain == wanted:
+        return wanted
+    if _exists(base, wanted):
+        return wanted
+    names = [plain] if _exists(base, plain) else _names_in(base, env)
+    if wanted in names:
+        return wanted
+    if plain in names:
+        _log.warning(
+            "Checkpoints are kept in the folder %s, which an earlier version of headway_job has named. Another run may use it, "
+            "too, if its name differs from %r only in characters that folders cannot have, or after the 60th character. To keep "
+            "them apart, rename the folder to %s between two runs.",
+            plain, name, wanted,
+        )  # fmt: skip
+        return plain
+    return older_key(env, name, names) or wanted
+
+
+def _names_in(base: str, env: Mapping[str, str]) -> List[str]:
+    """Return the names in the base folder. Raises Refused if it cannot be read, as there may be checkpoints."""
+    local = _local(base)
+    try:
+        if local is None:
+            check_trust(base, str(torch.__version__), env)
+            return RemoteStore(base).folders()
+        return os.listdir(local)
+    except FileNotFoundError:
+        return []
+    except PermissionError as error:
+        if local is None:
+            raise _not_listed(base, error) from error
+        _log.warning(
+            "This user may not list the folder %s, so checkpoints of an earlier version of headway_job, whose folders have the "
+            "job's name, are not found there.",
+            local,
+        )  # fmt: skip
+        return []
+    except OSError as error:
+        raise _not_listed(base, error) from error
+
+
+def _not_listed(base: str, error: OSError) -> Refused:
+    return Refused(
+        f"The folder of checkpoints {redact_url(base)} cannot be listed: {error.strerror or error}. The run does not begin at "
+        "step 0 as long as there may be some. Start it again when the folder can be listed."
+    )
+
+
+def _exists(base: str, folder: str) -> bool:
+    """Return True if the folder exists in a file system, even if the base folder cannot be listed; False = not known."""
+    local = _local(base)
+    return local is not None and os.path.lexists(f"{local}/{folder}")
+
+
+def _local(base: str) -> Optional[str]:
+    """Return its path in a file system; None = it is in another store."""
+    if base.startswith("file://"):
+        return base[len("file://") :]
+    return None if "://" in base else base
+
+
+def _job(env: Mapping[str, str]) -> str:
+    if env.get("SLURM_ARRAY_JOB_ID") and env.get("SLURM_ARRAY_TASK_ID"):
+        return f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
+    return env.get("SLURM_JOB_ID", "")
+
+
+def _unambiguous(part: str) -> str:
+    """Return a name that no other part gets: with a digest of the part, if it cannot be used unchanged."""
+    clean = _clean(part)
+    if clean == part:
+        return part
+    return f"{clean}_{hashlib.sha256(part.encode(errors='surrogatepass')).hexdigest()[:8]}"
+
+
+def _clean(part: str) -> str:
+    """Return a name that a file system accepts. Earlier versions used only this for folders."""
+    return re.sub(r"[^A-Za-z0-9._]", "_", part)[:60].lstrip(".")
+
+
+def _script() -> str:
+    return str(os.path.splitext(os.path.basename((getattr(sys, "argv", None) or [""])[0]))[0])
+
+
+def _number(env: Mapping[str, str], name: str) -> int:
+    text = env.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,0 +1,323 @@
+"""The agent's client, run by our own thread: it reads the step counter at each poll, and sends what is new.
+
+Only this thread uses the socket while it runs, and it runs only while the program neither forks nor ends.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ..profiling import kineto
+from ..profiling.comm_overlap import Recording, split
+from ..profiling.window import RecordedWindow, Window
+from . import process_facts
+from .agent_socket import AgentGone, AgentSocket
+from .save_requests import SaveRequests
+from .step_counter import StepCounter
+
+_FIRST_RETRY_S = 1.0
+_MAX_RETRY_S = 60.0
+_POLL_S = 1.0
+"""Time between two polls. Steps frames are at least so far apart."""
+_SAVE_POLL_S = 0.1
+"""Time between two looks at the agent's frames, in a process that saves on request."""
+_DUE_SHARE = 0.99
+"""A poll that is due within the last hundredth of its period is due now."""
+_MAX_INTERVAL_S = 3600.0
+_MAX_PROFILE_STEPS = 200
+_FRAMES_PER_POLL = 16
+_READING_PAUSE_S = 0.002
+_WARM_UP_STEPS = 10
+"""No window is opened before: the first steps fill caches and choose algorithms."""
+_MAX_WINDOW_ATTEMPTS = 8
+"""For one window, as forks may end it again and again before it has seen a step."""
+
+
+class AgentClient:
+    """Sends frames to the agent. Invariant: a frame that cannot be sent now is dropped; it is neither kept nor waited for."""
+
+    def __init__(
+        self,
+        counter: StepCounter,
+        save_requests: SaveRequests,
+        loaded_ns: int,
+        may_profile: Callable[[], bool],
+        sleep: Callable[[float], bool],
+    ) -> None:
+        """`sleep` waits so many seconds or until the thread is woken, and returns True if the thread has to stop."""
+        self._counter = counter
+        self._save_requests = save_requests
+        self._loaded_ns = loaded_ns
+        self._sleep = sleep
+        self._path = os.environ.get("HEADWAY_JOB_SOCKET", "")
+        self._socket: Optional[AgentSocket] = None
+        self._next_connect_s = 0.0
+        self._next_poll_s = 0.0
+        self._retry_s = _FIRST_RETRY_S
+        self._interval_s = _POLL_S
+        self._ranks: Optional[Tuple[int, int]] = None
+        self._groups: List[Dict[str, Any]] = []
+        """Process groups of torch.distributed. Kept after it is shut down, as the job is the same one until its end."""
+        self._hello: Dict[str, Any] = {}
+        self._model_key: Any = None
+        self._state: Optional[Dict[str, Any]] = None
+        """The fields of the last checkpoint frame."""
+        self._sent_step = (0, 0)
+        """`last_step` of the counter at the last steps frame."""
+        self._sent_s = 0.0
+        self._welcomed = False
+        self._windows = _Windows(counter, may_profile)
+
+    @property
+    def window(self) -> Optional[Window]:
+        """The profile window that is open, or waits for the next step."""
+        return self._windows.current
+
+    def run(self) -> None:
+        """Poll until `sleep` says that the thread has to stop."""
+        while True:
+            now_s = time.monotonic()
+            if self._socket is None and now_s >= self._next_connect_s and self._needs_connection():
+                self._connect(now_s)
+            if self._socket is not None:
+                self._poll(now_s)
+            if self._sleep(self._rest_s()):
+                return
+
+    def _rest_s(self) -> float:
+        if self._socket is None and not self._needs_connection():
+            return _MAX_RETRY_S
+        if self._socket is None:
+            return max(self._next_connect_s - time.monotonic(), 0.01)
+        return _POLL_S if self._save_requests.run is None else min(_POLL_S, _SAVE_POLL_S)
+
+    def _needs_connection(self) -> bool:
+        """Return True once a step was made, or saves can be requested. Until then the thread sleeps, and is woken when there is.
+
+        So a program that only imports torch, or that only loads data for another one, takes no connection.
+        """
+        return self._counter.last_step[0] > 0 or self._save_requests.run is not None
+
+    def send_last(self) -> None:
+        """Send the last frames and disconnect; at exit, in any thread, once `run` has returned."""
+        if self._socket is None:
+            return
+        try:
+            if self._hello:
+                self._send_model(self._socket)
+                self._send_steps(self._socket, math.inf)
+                self._send_saves(self._socket)
+                self._socket.send("bye", {})
+            # If a socket is closed with unread packets, its peer gets an error instead of our last frames.
+            for _ in range(_FRAMES_PER_POLL):
+                if self._socket.receive() is None:
+                    break
+        except AgentGone:
+            pass
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Close the connection, in this process only."""
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            socket.close()
+        self._save_requests.set_connected(connected=False)
+
+    def skip_window(self) -> None:
+        """Drop the window; in the training thread, as the program's own profiler has precedence."""
+        self._windows.skip()
+
+    def end_window(self) -> None:
+        """End the window with what it has; in the training thread, before a fork, during which no profiler may run."""
+        self._windows.end()
+
+    def _connect(self, now_s: float) -> None:
+        try:
+            self._socket = AgentSocket(self._path)
+        except (OSError, AgentGone):
+            self._retry_later(now_s)
+            return
+        self._hello, self._model_key, self._state = {}, None, None
+        self._next_poll_s = now_s
+
+    def _retry_later(self, now_s: float) -> None:
+        self._next_connect_s = now_s + self._retry_s
+        state = self._save_requests.state()
+        longest_s = _FIRST_RETRY_S if state is not None and state["saving"] else _MAX_RETRY_S
+        self._retry_s = min(self._retry_s * 2, longest_s)
+
+    def _poll(self, now_s: float) -> None:
+        socket = self._socket
+        assert socket is not None
+        due = now_s >= self._next_poll_s or (self._counter.last_step[0] > 0 and not self._sent_step[0])
+        try:
+            if due:
+                self._send_hello(socket)
+            if not self._hello:
+                return
+            for _ in range(_FRAMES_PER_POLL):
+                frame = socket.receive()
+                if frame is None:
+                    break
+                self._handle(frame)
+            self._send_saves(socket)
+            if not due:
+                return
+            self._next_poll_s = now_s + _POLL_S * _DUE_SHARE
+            self._send_model(socket)
+            self._send_steps(socket, now_s)
+            self._send_profile(socket)
+            self._windows.open(communicates=self._ranks is not None)
+        except AgentGone:
+            self.disconnect()
+            self._retry_later(now_s)
+
+    def _handle(self, frame: Dict[str, Any]) -> None:
+        """Handle a frame of the agent. Unknown types, keys and values are ignored."""
+        if frame.get("type") == "welcome":
+            self._save_requests.set_connected(connected=True)
+            self._retry_s = _FIRST_RETRY_S
+            interval_s = frame.get("interval_s")
+            if isinstance(interval_s, (int, float)) and interval_s > 0:  # excludes NaN, too
+                self._interval_s = min(max(float(interval_s), _POLL_S), _MAX_INTERVAL_S)
+            if not self._welcomed:
+                self._windows.request(frame.get("profile_steps"))
+            self._welcomed = True
+        elif frame.get("type") == "profile":
+            self._windows.request(frame.get("steps"))
+        elif frame.get("type") == "save":
+            self._save_requests.receive_save(frame.get("id"), frame.get("still_s"))
+        elif frame.get("type") == "go_on":
+            self._save_requests.receive_go_on(frame.get("id"))
+
+    def _send_hello(self, socket: AgentSocket) -> None:
+        self._ranks = process_facts.ranks() or self._ranks
+        hello = process_facts.hello(self._counter.device, self._ranks, self._loaded_ns)
+        if hello != self._hello and socket.send("hello", hello):
+            self._hello = hello
+
+    def _send_saves(self, socket: AgentSocket) -> None:
+        """Send whether and how the run can be saved; then the answer to the agent's request."""
+        state = self._save_requests.state()
+        if state != self._state and state is not None and socket.send("checkpoint", state):
+            self._state = state
+        request, answer = self._save_requests.current, self._save_requests.answer()
+        if request is not None and answer is not None and socket.send("saved", answer):
+            request.answered = True
+
+    def _send_model(self, socket: AgentSocket) -> None:
+        """Send the model's size from the second step on: by then each optimizer of an ordinary loop has stepped once."""
+        if self._counter.last_step[0] < 2:
+            return
+        parameters, optimizers = self._counter.parameters, self._counter.optimizers
+        self._groups = process_facts.groups() or self._groups
+        batch_size = self._counter.batch_size
+        key = (id(parameters), len(parameters), optimizers, len(self._groups), batch_size)
+        if key == self._model_key:
+            return
+        if socket.send("model", process_facts.model(list(parameters), optimizers, self._groups, batch_size)):
+            self._model_key = key
+
+    def _send_steps(self, socket: AgentSocket, now_s: float) -> None:
+        steps, last_ns = self._counter.last_step
+        sent_steps, sent_ns = self._sent_step
+        if steps <= sent_steps or now_s - self._sent_s < self._interval_s:
+            return
+        if not sent_steps:
+            sent_steps, sent_ns = 1, self._counter.first_ns
+        fields = {
+            "steps": steps,
+            "first_ns": self._counter.first_ns,
+            "last_ns": last_ns,
+            "window_steps": steps - sent_steps,
+            "window_s": (last_ns - sent_ns) / 1e9,
+        }
+        if socket.send("steps", fields):
+            self._sent_step = (steps, last_ns)
+            self._sent_s = now_s
+
+    def _send_profile(self, socket: AgentSocket) -> None:
+        recorded = self._windows.take_recorded()
+        if recorded is None:
+            return
+        try:
+            events = kineto.read(recorded.events, lambda: self._sleep(_READING_PAUSE_S))
+            fields = split(
+                Recording(
+                    marks=recorded.marks,
+                    collectives=events.collectives,
+                    on_gpu=events.on_gpu,
+                    kernels=events.kernels,
+                    data_waits=events.data_waits,
+                )
+            )
+        except Exception:
+            # The profiler of another torch version, or a clock that was set: there is no profile then.
+            return
+        socket.send("profile", fields)
+
+
+class _Windows:
+    """The profile windows that the agent requests. Invariant: at most one is open, and none while the program's profiler runs."""
+
+    def __init__(self, counter: StepCounter, may_profile: Callable[[], bool]) -> None:
+        self.current: Optional[Window] = None
+        self._counter = counter
+        self._may_profile = may_profile
+        self._requested_steps = 0
+        self._attempts = 0
+        self._recorded: Optional[RecordedWindow] = None
+
+    def request(self, steps: Any) -> None:
+        """Take a request for a window of so many steps. Values that no agent would send are ignored."""
+        if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 and not self._requested_steps:
+            self._requested_steps = min(steps, _MAX_PROFILE_STEPS)
+            self._attempts = _MAX_WINDOW_ATTEMPTS
+
+    def open(self, *, communicates: bool) -> None:
+        """Open the requested window at the next step. While the program profiles itself, it is dropped, not postponed."""
+        if not self._requested_steps or self._counter.last_step[0] < _WARM_UP_STEPS:
+            return
+        if self.current is not None or self._counter.step_callback is not None:
+            return
+        if self._attempts <= 0 or not self._may_profile():
+            self._requested_steps = 0
+            return
+        self._attempts -= 1
+        try:
+            recorder = kineto.recorder(communicates)
+        except Exception:
+            # The profiler of another torch version, or one whose messages cannot be suppressed: there is no profile then.
+            self._requested_steps = 0
+            return
+        self.current = Window(self._requested_steps, self._ended, recorder, with_queue=communicates)
+        self._counter.step_callback = self.current.at_step
+
+    def take_recorded(self) -> Optional[RecordedWindow]:
+        """Return the window that was recorded since the last call, if any."""
+        recorded, self._recorded = self._recorded, None
+        return recorded
+
+    def skip(self) -> None:
+        """Drop the window, and the request for it."""
+        self._requested_steps = 0
+        window = self.current
+        if window is not None:
+            window.abandon()
+
+    def end(self) -> None:
+        """End the window with what it has."""
+        window = self.current
+        if window is not None:
+            window.end()
+
+    def _ended(self, recorded: Optional[RecordedWindow]) -> None:
+        """Keep the result; called in the training thread."""
+        self._counter.step_callback = None
+        if recorded is not None:
+            self._requested_steps = 0
+            self._recorded = recorded
+        self.current = None

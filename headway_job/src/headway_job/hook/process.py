@@ -1,0 +1,220 @@
+"""The hook of one process: what torch calls, the one thread, forks, and the end of the program.
+
+The thread does not run while the process forks: it is stopped before, and starts again with the next optimizer step. So no lock of
+ours can be held in a child, and a fork never has more threads than the program itself started (Python 3.12 warns of those). In
+the child nothing of ours runs; there is nothing to clean up but one descriptor.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import os
+import signal
+import sys
+import threading  # noqa: F401 - Python takes the thread that imports it first for the main thread: it must not be ours
+import time
+from typing import TYPE_CHECKING, Any, Optional
+
+from .batch_size import hook_loaders
+from .profiler_guard import ProfilerGuard
+from .save_requests import SaveRequests
+from .step_counter import StepCounter, step_hook
+
+if TYPE_CHECKING:
+    from .agent_client import AgentClient
+
+_START_DELAY_S = 0.1
+"""The thread waits so long before it imports the rest of this package, so that the program's own imports come first."""
+_STOP_BEFORE_FORK_S = 0.05
+_STOP_AT_EXIT_S = 0.5
+
+
+class ProcessHook:
+    """The hook of this process. Invariant: there is at most one thread of ours, and none in a forked child."""
+
+    def __init__(self) -> None:
+        self.counter = StepCounter()
+        self.guard = ProfilerGuard()
+        self.save_requests = SaveRequests()
+        self.save_requests.wake_client, self.save_requests.keep_client_running = self._wake, self._keep_running
+        self.loaded_ns = time.monotonic_ns()
+        """When torch was loaded (CLOCK_MONOTONIC, ns)."""
+        self.client: Optional[AgentClient] = None
+        self._pid = os.getpid()
+        self._wake_lock = _thread.allocate_lock()
+        """Held, except for the moment in which the thread is woken."""
+        self._wake_lock.acquire()
+        self._running = _thread.allocate_lock()
+        """Held by the thread as long as it runs."""
+        self._stopping = False
+        self._forking = False
+
+    def start(self) -> None:
+        """Install all hooks, and start the thread."""
+        self.guard.on_program_profiler = self._skip_window
+        self.guard.install()
+        self.counter.first_step_callback = self._wake
+        _hook_optimizers(self.counter)
+        hook_loaders(self.counter)
+        os.register_at_fork(
+            before=self._before_fork,
+            after_in_parent=self._after_fork_in_parent,
+            after_in_child=self._after_fork_in_child,
+        )
+        atexit.register(self._at_exit)
+        self._start_thread()
+
+    def _start_thread(self) -> None:
+        """Start a bare thread, which the program neither sees in threading.enumerate() nor joins."""
+        self._stopping = False
+        if self._running.acquire(False):
+            try:
+                _thread.start_new_thread(self._run, ())
+            except BaseException:
+                self._running.release()
+                raise
+
+    def _run(self) -> None:
+        try:
+            # Signals belong to the program: one that it awaits in its own thread must not be delivered to this one.
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            if self._sleep(_START_DELAY_S):
+                return
+            if self.client is None:
+                from .agent_client import AgentClient
+
+                self.client = AgentClient(
+                    self.counter, self.save_requests, self.loaded_ns, self._may_profile, self._sleep
+                )
+            self.client.run()
+        except BaseException:
+            # Python would print the traceback into the output of the user's program.
+            pass
+        finally:
+            self._running.release()
+
+    def _may_profile(self) -> bool:
+        return not self.guard.blocks_windows
+
+    def _sleep(self, seconds: float) -> bool:
+        if not self._stopping:
+            self._wake_lock.acquire(True, seconds)
+        return self._stopping
+
+    def _wake(self) -> None:
+        """End the thread's sleep."""
+        try:
+            self._wake_lock.release()
+        except RuntimeError:
+            pass  # it was woken already
+
+    def _keep_running(self) -> None:
+        """Start the thread again. Called by a training thread during a pause, in which no optimizer step follows a fork."""
+        try:
+            if self.counter.step_callback == self._resume and not self._forking:
+                self._start_thread()
+        except Exception:
+            pass
+
+    def _stop_thread(self, within_s: float) -> bool:
+        """Stop the thread, and return True if it has stopped in time.
+
+        It stops within milliseconds, unless it is in the middle of an import that a fork interrupts, or waits for an agent to which
+        many processes connect.
+        """
+        self._stopping = True
+        self._wake()
+        if self._running.acquire(True, within_s):
+            self._running.release()
+            return True
+        return False
+
+    def _before_fork(self) -> None:
+        try:
+            if not self.counter.closed:
+                self._forking = True
+                self._stop_thread(_STOP_BEFORE_FORK_S)
+                if self.client is not None:
+                    self.client.end_window()
+        except Exception:
+            pass
+
+    def _after_fork_in_parent(self) -> None:
+        self._forking = False
+        if not self.counter.closed:
+            self.counter.step_callback = self._resume
+
+    def _resume(self) -> None:
+        """Start the thread again; called in the training thread, after the first step since a fork."""
+        try:
+            window = None if self.client is None else self.client.window  # still open if another thread has forked
+            self.counter.step_callback = None if window is None else window.at_step
+            self._start_thread()
+            if window is not None:
+                window.at_step()
+        except Exception:
+            pass
+
+    def _after_fork_in_child(self) -> None:
+        try:
+            self.counter.closed = True
+            self.counter.step_callback = None
+            self.guard.on_program_profiler = None
+            if self.client is not None:
+                self.client.disconnect()
+        except Exception:
+            pass
+
+    def _skip_window(self) -> None:
+        try:
+            if self.client is not None:
+                self.client.skip_window()
+        except Exception:
+            pass
+
+    def _at_exit(self) -> None:
+        try:
+            if self.counter.closed or os.getpid() != self._pid:
+                return
+            self.counter.closed = True
+            self.counter.step_callback = None
+            stopped = self._stop_thread(_STOP_AT_EXIT_S)
+            self._skip_window()
+            if stopped and self.client is not None:
+                self.client.send_last()
+        except Exception:
+            pass
+
+
+_hook: Optional[ProcessHook] = None
+
+
+def begin() -> None:
+    """Install the hook of this process; a second call does nothing."""
+    global _hook  # noqa: PLW0603 - there is one process
+    if _hook is None:
+        _hook = ProcessHook()
+        _hook.start()
+
+
+def save_requests() -> SaveRequests:
+    """Return the agent's requests to this process. A process that is not measured gets none: the result then stays empty."""
+    return SaveRequests() if _hook is None or _hook.counter.closed else _hook.save_requests
+
+
+def _hook_optimizers(counter: StepCounter) -> None:
+    module: Any = sys.modules["torch.optim.optimizer"]
+    hook = step_hook(counter)
+    if hasattr(module, "register_optimizer_step_post_hook"):
+        module.register_optimizer_step_post_hook(hook)
+        return
+    # torch < 2.1: replace a method that each optimizer's step calls at its end, which torch has for its own profiler
+    original = module.Optimizer._optimizer_step_code
+
+    def step_code(optimizer: Any) -> Any:
+        done = original(optimizer)
+        hook(optimizer)
+        return done
+
+    module.Optimizer._optimizer_step_code = step_code

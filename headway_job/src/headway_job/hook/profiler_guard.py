@@ -1,0 +1,78 @@
+"""Gives precedence to the program's own profiler, as torch allows one at a time; and avoids what CUPTI cannot do.
+
+torch.profiler and torch.autograd.profiler reach the profiler through three names of the module torch.autograd.profiler. They are
+replaced by functions that do the same and inform us first. An open window of ours then ends, and its result is dropped.
+
+CUDAGraph.capture_begin is replaced in the same way. GPU kernels are recorded through CUPTI, which only one tool of a process can
+use. Some versions of CUDA crash at the replay of a CUDA graph if CUPTI was stopped after the capture; torch.profiler never stops it
+in such a program.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Any, Callable, Optional
+
+_STARTING = ("_prepare_profiler", "_enable_profiler")
+_STOPPING = "_disable_profiler"
+_TOOLS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH")
+"""Variables that are set when Nsight Systems, or another library that CUDA loads, traces the process."""
+
+
+class ProfilerGuard:
+    """Says when no window may be opened: while the program's own profiler runs, or when CUPTI belongs to something else."""
+
+    def __init__(self) -> None:
+        self.active = False
+        """The program's own profiler is prepared or runs."""
+        self.captured_graph = False
+        """The program has captured a CUDA graph."""
+        self.on_program_profiler: Optional[Callable[[], None]] = None
+        """Called before the program's profiler starts. It must not raise."""
+
+    @property
+    def blocks_windows(self) -> bool:
+        """True if no window may be opened now."""
+        return self.active or self.captured_graph or any(os.environ.get(name) for name in _TOOLS)
+
+    def install(self) -> None:
+        """Replace torch's functions. Call it once, before the program can have started to profile."""
+        module = sys.modules["torch.autograd.profiler"]
+        for name in _STARTING:
+            setattr(module, name, self._before_start(getattr(module, name)))
+        setattr(module, _STOPPING, self._after_stop(getattr(module, _STOPPING)))
+        graph: Any = getattr(sys.modules.get("torch.cuda.graphs"), "CUDAGraph", None)
+        if hasattr(graph, "capture_begin"):
+            graph.capture_begin = self._before_capture(graph.capture_begin)
+
+    def _before_start(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def starting(*args: Any, **kwargs: Any) -> Any:
+            self.active = True
+            if self.on_program_profiler is not None:
+                self.on_program_profiler()
+            return call(*args, **kwargs)
+
+        return starting
+
+    def _before_capture(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def capture_begin(*args: Any, **kwargs: Any) -> Any:
+            self.captured_graph = True
+            if self.on_program_profiler is not None:
+                self.on_program_profiler()
+            return call(*args, **kwargs)
+
+        return capture_begin
+
+    def _after_stop(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def stopping(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self.active = False
+
+        return stopping

@@ -1,0 +1,144 @@
+"""Requests of the agent to this process: to save and then pause, and to go on. Our own thread receives them; training threads obey.
+
+Each field is a single object that one thread sets. Where two threads depend on two fields, each sets its own before it reads the
+other's, so that at least one of them sees both. There is no lock, because the process may fork at any moment.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Answering(Protocol):
+        """A save, with or without a pause, that answers a request."""
+
+        def answer(self, request_id: str) -> Optional[Dict[str, Any]]:
+            """Return the fields of a saved frame; None = not known yet."""
+
+    class SavingRun(Protocol):
+        """A run that saves on request."""
+
+        open: bool
+        """False once the run has ended, or saves no more."""
+
+        def accept(self, request: SaveRequest) -> None:
+            """Take a new request, which is the current one already."""
+
+        def wake(self) -> None:
+            """Look again: a request was cancelled."""
+
+        def state(self) -> Dict[str, Any]:
+            """Return the fields of a checkpoint frame."""
+
+
+MAX_PAUSE_S = 3600.0
+"""No agent requests a longer pause."""
+_MAX_ID_CHARS = 255
+_REMEMBERED = 64
+NOT_REGISTERED = "the script has registered no checkpoint: headway_job.checkpoint was not called"
+ENDED = "its training has ended"
+
+
+class SaveRequest:
+    """A request of the agent for a save, after which all ranks pause."""
+
+    def __init__(self, request_id: str, pause_ms: int) -> None:
+        self.id = request_id
+        self.key = request_key(request_id)
+        self.pause_ms = pause_ms
+        self.answered_by: Optional[Answering] = None
+        """The save that answers it; None = none has begun."""
+        self.answered = False
+        """The agent has the answer."""
+
+
+class SaveRequests:
+    """Invariant: the current request is the newest that was not cancelled, and its answer says what is true when it is sent."""
+
+    def __init__(self) -> None:
+        self.wake_client: Callable[[], None] = _nothing
+        """Wakes our own thread, as there is something to send."""
+        self.keep_client_running: Callable[[], None] = _nothing
+        """Called by a training thread during a pause, so that our own thread is there."""
+        self.run: Optional[SavingRun] = None
+        """The newest run of this process."""
+        self.current: Optional[SaveRequest] = None
+        self.disconnected_ns: Optional[int] = time.monotonic_ns()
+        """Time since which there is no connection to the agent (CLOCK_MONOTONIC, ns); None = there is one."""
+        self._cancelled: Deque[int] = deque(maxlen=_REMEMBERED)
+
+    # ---- called by our own thread
+
+    def receive_save(self, request_id: Any, pause_s: Any) -> None:
+        """Take a save frame. Values that no agent would send are ignored."""
+        if not isinstance(request_id, str) or not 0 < len(request_id) <= _MAX_ID_CHARS:
+            return
+        if not isinstance(pause_s, (int, float)) or not 0 <= pause_s <= MAX_PAUSE_S:
+            return
+        if self.is_cancelled(request_key(request_id)):
+            return
+        if self.current is not None and self.current.id == request_id:
+            self.current.answered = False
+            return
+        self.current = request = SaveRequest(request_id, max(int(pause_s * 1000), 1))
+        if self.run is not None:
+            self.run.accept(request)
+
+    def receive_go_on(self, request_id: Any) -> None:
+        """Take a go_on frame, which cancels a request. It may arrive before the request itself."""
+        if not isinstance(request_id, str) or len(request_id) > _MAX_ID_CHARS:
+            return
+        self._cancelled.append(request_key(request_id))
+        if self.current is not None and self.current.id == request_id:
+            self.current = None
+        if self.run is not None:
+            self.run.wake()
+
+    def set_connected(self, *, connected: bool) -> None:
+        """Record whether there is a connection to the agent."""
+        if connected:
+            self.disconnected_ns = None
+        elif self.disconnected_ns is None:
+            self.disconnected_ns = time.monotonic_ns()
+
+    def state(self) -> Optional[Dict[str, Any]]:
+        """Return the fields of a checkpoint frame; None = no run was registered."""
+        run = self.run
+        return None if run is None else run.state()
+
+    def answer(self) -> Optional[Dict[str, Any]]:
+        """Return the fields of a saved frame that is still to be sent. The caller then sets `current.answered`."""
+        request = self.current
+        if request is None or request.answered:
+            return None
+        if request.answered_by is not None:
+            return request.answered_by.answer(request.id)
+        if self.run is None:
+            return answer(request.id, -1, NOT_REGISTERED)
+        return None if self.run.open else answer(request.id, -1, ENDED)
+
+    # ---- called by training threads
+
+    def is_cancelled(self, key: int) -> bool:
+        """Return True if the request with that key was cancelled."""
+        return key in self._cancelled
+
+
+def answer(request_id: str, step: int, problem: str) -> Dict[str, Any]:
+    """Return the fields of a saved frame. Without a problem, the save is complete and this rank pauses."""
+    return {"id": request_id, "step": step, "complete": not problem, "problem": problem[:_MAX_ID_CHARS]}
+
+
+def request_key(request_id: str) -> int:
+    """Return a number that stands for an id, the same on all ranks: the ranks exchange numbers only."""
+    import hashlib
+
+    return int.from_bytes(hashlib.sha256(request_id.encode()).digest()[:7], "big") + 1
+
+
+def _nothing() -> None:
+    pass

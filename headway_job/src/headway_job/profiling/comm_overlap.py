@@ -1,0 +1,170 @@
+"""Divides the steps of a profile window into compute, exposed and hidden communication; pure functions.
+
+Communication is hidden while the training computes at the same time, and exposed while the training waits for it.
+
+On a GPU this is measured directly: a collective's kernel is exposed while no other kernel or copy runs.
+
+On a CPU the profiler records when each collective was in progress (from when a worker thread of gloo takes it until it is done),
+but a thread that waits leaves no event. The operating system knows it: the wall time of a step, minus the thread's CPU time,
+minus its time in the run queue, is the time that it slept. It slept for communication at most as long as communication was in
+progress, and not while it waited for a worker of its DataLoader, which the profiler does record. So, for every step:
+    exposed = min(slept - slept for data, communication in progress without a wait for data)
+If it slept for other reasons during communication (a disk, a thread pool), that counts as exposed, too: it is an upper bound.
+
+All time that is not exposed communication is compute_s, including data loading and Python: what would remain of the step if the
+network were infinitely fast. With a GPU, busy_s is the part of it in which a kernel or copy ran: the time that the model and its
+batch take, whatever else runs on the host.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+from .intervals import Interval, clip, intersect, subtract, total, union
+
+_NS = 1e9
+_KINDS = (
+    ("all_reduce", ("allreduce",)),
+    ("reduce_scatter", ("reducescatter",)),
+    ("all_gather", ("allgather",)),
+    ("broadcast", ("broadcast",)),
+    ("all_to_all", ("alltoall",)),
+    ("send_recv", ("send", "recv")),
+)
+"""Kind of collective -> parts of its names, in lower case and without underscores. The first kind that matches is taken."""
+
+
+class StepMark(NamedTuple):
+    """The end of a step in the training thread."""
+
+    unix_ns: int
+    """Time on the profiler's clock."""
+    cpu_ns: int
+    """CPU time of the thread until then."""
+    queued_ns: int
+    """Time of the thread in the run queue until then."""
+
+
+class Collective(NamedTuple):
+    """One collective, in progress from begin to end."""
+
+    kind: str
+    begin: int
+    end: int
+    bytes: int
+    """Size of this process's input; 0 = not known."""
+
+
+class Recording(NamedTuple):
+    """The events of a window. Times are Unix time in ns."""
+
+    marks: Sequence[StepMark]
+    """The begin of the window and the end of each of its steps."""
+    collectives: Sequence[Collective]
+    """Collectives as torch.distributed issued them. With a GPU, they are as long as their launch only."""
+    on_gpu: Sequence[Collective]
+    """Kernels of NCCL; their size in bytes is not known."""
+    kernels: Sequence[Interval]
+    """Every other kernel and copy on a GPU."""
+    data_waits: Sequence[Interval]
+    """Times in which the training thread waited for workers of a DataLoader."""
+
+
+@lru_cache(maxsize=1)
+def _cpu_pattern() -> re.Pattern[str]:
+    """Return the names of collectives in torch.distributed, backend:operation. Compiled when a window is read, not in each job."""
+    return re.compile(r"^(?:gloo|nccl|rccl|mpi|ucc|xccl|hccl|cncl):(\w+)")
+
+
+@lru_cache(maxsize=1)
+def _gpu_pattern() -> re.Pattern[str]:
+    """Return the names of kernels of NCCL and RCCL, such as ncclKernel_AllReduce_RING_LL_Sum_float."""
+    return re.compile(r"^(?:nccl|rccl)\w*?kernel_(\w+)|^(?:nccl|rccl)(\w+)", re.IGNORECASE)
+
+
+def kind_on_cpu(name: str) -> str:
+    """Return the kind of collective of a profiler event on the CPU; empty for other events."""
+    found = _cpu_pattern().match(name)
+    return _kind(found.group(1)) if found else ""
+
+
+def kind_on_gpu(name: str) -> str:
+    """Return the kind of collective of a GPU kernel; empty for other kernels."""
+    found = _gpu_pattern().match(name)
+    return _kind(found.group(1) or found.group(2)) if found else ""
+
+
+def _kind(operation: str) -> str:
+    flat = operation.lower().replace("_", "")
+    for kind, parts in _KINDS:
+        if any(part in flat for part in parts):
+            return kind
+    return "other"
+
+
+def split(recording: Recording) -> Dict[str, Any]:
+    """Return the fields of a profile frame, as means per step. Raises ValueError if the recording cannot be used."""
+    marks = recording.marks
+    steps = len(marks) - 1
+    if steps < 1 or any(later.unix_ns <= earlier.unix_ns for earlier, later in zip(marks, marks[1:])):
+        raise ValueError("no steps, or the clock was set back")
+    begin, end = marks[0].unix_ns, marks[-1].unix_ns
+    exposed_ns, in_progress_ns = _on_gpu(recording, begin, end) if recording.on_gpu else _on_cpu(recording)
+    step_s = (end - begin) / steps / _NS
+    exposed_s = exposed_ns / steps / _NS
+    busy = {"busy_s": total(clip(union(recording.kernels), begin, end)) / steps / _NS} if recording.kernels else {}
+    return {
+        **busy,
+        "steps": steps,
+        "step_s": step_s,
+        "compute_s": max(step_s - exposed_s, 0.0),
+        "comm_exposed_s": exposed_s,
+        "comm_hidden_s": max(in_progress_ns - exposed_ns, 0) / steps / _NS,
+        "kinds": _kinds(recording, begin, end, steps),
+    }
+
+
+def _on_gpu(recording: Recording, begin: int, end: int) -> Tuple[int, int]:
+    in_progress = clip(union((one.begin, one.end) for one in recording.on_gpu), begin, end)
+    exposed = subtract(in_progress, union(recording.kernels))
+    return total(exposed), total(in_progress)
+
+
+def _on_cpu(recording: Recording) -> Tuple[int, int]:
+    in_progress = union((one.begin, one.end) for one in recording.collectives)
+    waits = union(recording.data_waits)
+    exposed_ns = all_ns = 0
+    for earlier, later in zip(recording.marks, recording.marks[1:]):
+        here = clip(in_progress, earlier.unix_ns, later.unix_ns)
+        for_data = clip(waits, earlier.unix_ns, later.unix_ns)
+        wall_ns = later.unix_ns - earlier.unix_ns
+        slept_ns = wall_ns - (later.cpu_ns - earlier.cpu_ns) - (later.queued_ns - earlier.queued_ns)
+        may_ns = total(subtract(here, for_data))
+        exposed_ns += min(may_ns, max(slept_ns - total(for_data), 0))
+        all_ns += total(here)
+    return exposed_ns, all_ns
+
+
+def _kinds(recording: Recording, begin: int, end: int, steps: int) -> Dict[str, Dict[str, float]]:
+    """Return count and bytes as issued on the CPU, and seconds where the communication ran. Overlapping calls count once."""
+    ran = recording.on_gpu or recording.collectives
+    kinds: Dict[str, Dict[str, float]] = {}
+    for name in sorted({one.kind for one in ran} | {one.kind for one in recording.collectives}):
+        issued = _within([one for one in recording.collectives if one.kind == name], begin, end)
+        kernels = _within([one for one in recording.on_gpu if one.kind == name], begin, end)
+        if not issued and not kernels:
+            continue
+        intervals = union((one.begin, one.end) for one in ran if one.kind == name)
+        kinds[name] = {
+            "count": len(issued or kernels) / steps,
+            "bytes": sum(one.bytes for one in issued) / steps,
+            "seconds": total(intersect(intervals, [(begin, end)])) / steps / _NS,
+        }
+    return kinds
+
+
+def _within(collectives: List[Collective], begin: int, end: int) -> List[Collective]:
+    """Return the collectives that began in the window, so that each collective of a long run belongs to one window only."""
+    return [one for one in collectives if begin <= one.begin < end]

@@ -1,0 +1,170 @@
+"""Recordings with torch's profiler, at little cost and without output.
+
+torch.profiler records every operator. This makes the steps of a small model 40 to 60 % longer, and stopping it takes as long again.
+Here only events of the scope USER_SCOPE are recorded: collectives (each with the shapes and types of its input), the DataLoader and
+the optimizer, about a dozen in each step. With a GPU, kernels are recorded, too.
+
+libkineto writes lines to stderr when a recording begins and ends. Its log level is raised while a window is open. If that is not
+possible, nothing is recorded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import Any, Callable, Dict, List, Sequence, Set, Tuple, Union
+
+from .comm_overlap import Collective, kind_on_cpu, kind_on_gpu
+from .intervals import Interval
+
+_LEVEL_SYMBOL = "_ZN9libkineto6Logger14severityLevel_E"
+_SILENT = 1_000
+_EVENTS_PER_PAUSE = 64
+"""Events read between two pauses."""
+_WAIT_FOR_DATA = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter"
+
+_BYTES = {
+    "double": 8, "long int": 8, "long": 8, "c10::complex<float>": 8, "c10::complex<double>": 16,
+    "float": 4, "int": 4, "unsigned int": 4, "unsigned long": 8,
+    "c10::Half": 2, "c10::BFloat16": 2, "short int": 2, "short": 2, "unsigned short": 2,
+    "unsigned char": 1, "signed char": 1, "char": 1, "bool": 1,
+}  # fmt: skip
+"""Bytes of an element, by the profiler's name of its type. Types that are not listed have 8 bits."""
+
+
+class Kineto:
+    """One recording. The same thread calls `start` and `stop`, as the profiler belongs to a thread."""
+
+    def __init__(self) -> None:
+        self._calls = sys.modules["torch._C"]._autograd
+        scope = sys.modules["torch._C"]._profiler.RecordScope
+        activity = sys.modules["torch._C"]._profiler.ProfilerActivity
+        self._scopes = {scope.USER_SCOPE}
+        self._activities = {activity.CPU}
+        if activity.CUDA in self._calls._supported_activities() and _cuda_is_used():
+            self._activities.add(activity.CUDA)
+        profile = sys.modules["torch.autograd.profiler"].profile
+        self._config = profile(record_shapes=True, use_kineto=True).config()
+        library = os.path.join(os.path.dirname(sys.modules["torch"].__file__ or ""), "lib", "libtorch_cpu.so")
+        loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        self._level = ctypes.c_int.in_dll(loaded, _LEVEL_SYMBOL)
+        self._level_before = self._level.value
+
+    def start(self) -> None:
+        """Begin to record events."""
+        self._level_before = self._level.value
+        self._level.value = _SILENT
+        try:
+            self._calls._prepare_profiler(self._config, self._activities)
+            if self._level.value != _SILENT:  # its first use in a process sets its own initial level
+                self._level_before = self._level.value
+                self._level.value = _SILENT
+            self._calls._enable_profiler(self._config, self._activities, self._scopes)
+        except BaseException:
+            self._level.value = self._level_before
+            raise
+
+    def stop(self) -> Any:
+        """End the recording and return it."""
+        try:
+            return self._calls._disable_profiler()
+        finally:
+            self._level.value = self._level_before
+
+
+class NoProfiler:
+    """A recording without events."""
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> NoProfiler:
+        """Return the empty recording."""
+        return self
+
+    def events(self) -> Tuple[()]:
+        """Return no events."""
+        return ()
+
+
+def recorder(communicates: bool) -> Union[Kineto, NoProfiler]:
+    """Return the recorder that a window needs. Without collectives and without a GPU, the times of the steps are enough."""
+    return Kineto() if communicates or _cuda_is_used() else NoProfiler()
+
+
+def in_use() -> bool:
+    """Return True if a profiler runs in this thread, or a CUDA graph of it is being captured."""
+    if sys.modules["torch._C"]._autograd._profiler_enabled():
+        return True
+    return _cuda_is_used() and bool(sys.modules["torch.cuda"].is_current_stream_capturing())
+
+
+def _cuda_is_used() -> bool:
+    cuda = sys.modules.get("torch.cuda")
+    return bool(cuda is not None and cuda.is_initialized())
+
+
+class ProfilerEvents:
+    """The events of a recording, by kind."""
+
+    def __init__(self) -> None:
+        self.collectives: List[Collective] = []
+        self.on_gpu: List[Collective] = []
+        self.kernels: List[Interval] = []
+        self.data_waits: List[Interval] = []
+
+
+def read(recorded: Any, pause: Callable[[], bool]) -> ProfilerEvents:
+    """Read a recording, in the caller's thread. `pause` is called regularly; if it returns True, reading ends with EOFError.
+
+    There may be tens of thousands of kernels, and the training thread needs the interpreter meanwhile.
+    """
+    found = ProfilerEvents()
+    sizes: Dict[str, int] = dict(_BYTES)
+    on_cpu: Set[str] = set()
+    device: List[Tuple[str, int, int]] = []
+    cpu = sys.modules["torch._C"]._autograd.DeviceType.CPU
+    for number, event in enumerate(recorded.events()):
+        if number % _EVENTS_PER_PAUSE == 0 and pause():
+            raise EOFError
+        name = event.name()
+        if event.device_type() != cpu:
+            device.append((name, *_when(event)))
+            continue
+        kind = kind_on_cpu(name)
+        if kind:
+            found.collectives.append(Collective(kind, *_when(event), _input_bytes(event, sizes)))
+        elif name.startswith(_WAIT_FOR_DATA):
+            found.data_waits.append(_when(event))
+        on_cpu.add(name)
+    for name, begin, end in device:
+        kind = kind_on_gpu(name)
+        if name in on_cpu:
+            continue  # an annotation of the CPU, which the profiler repeats for the kernels that it launched
+        if kind:
+            found.on_gpu.append(Collective(kind, begin, end, 0))
+        else:
+            found.kernels.append((begin, end))
+    return found
+
+
+def _when(event: Any) -> Interval:
+    """Return begin and end in ns. torch >= 2.4 gives nanoseconds, older versions give microseconds."""
+    if hasattr(event, "start_ns"):
+        begin, length = int(event.start_ns()), int(event.duration_ns())
+    else:
+        begin, length = int(event.start_us()) * 1000, int(event.duration_us()) * 1000
+    return begin, begin + length
+
+
+def _input_bytes(event: Any, sizes: Dict[str, int]) -> int:
+    types: Sequence[str] = event.dtypes()
+    bytes_of = 0
+    for number, shape in enumerate(event.shapes()):
+        elements = 1
+        for size in shape:
+            elements *= int(size)
+        name = types[number] if number < len(types) else "float"
+        bytes_of += elements * sizes.get(name, 1)
+    return bytes_of

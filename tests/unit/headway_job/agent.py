@@ -1,0 +1,216 @@
+"""A substitute for the agent's end of the job socket, and real training programs that report to it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from nodeagent.wire import frames
+from nodeagent.wire.frames import Frame, Hello, Model, Profile, Steps
+
+PROJECT = Path(__file__).resolve().parents[3] / "headway_job"
+JOBSIDE = PROJECT / "src"
+_PACKET = frames.MAX_FRAME_BYTES + 1
+
+MODEL = """
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(1)
+model = torch.nn.Linear(8, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def step():
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+"""
+"""First lines of most programs: 27 parameters in 2 tensors."""
+
+
+FAST_POLLS = """
+from headway_job.hook import agent_client
+from headway_job.hook import process
+agent_client._POLL_S = agent_client._FIRST_RETRY_S = agent_client._MAX_RETRY_S = 0.002
+process._START_DELAY_S = 0.0
+"""
+"""In front of a program: polls every 2 ms instead of every second, so that one second of a test has many polls."""
+
+SOCKETS = """
+import os, time, _socket
+def sockets():
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        end = None
+        try:
+            end = _socket.socket(fileno=int(name))
+            found += end.getpeername() == os.environ["HEADWAY_JOB_SOCKET"]
+        except OSError:
+            pass
+        if end is not None:
+            end.detach()
+    return found
+def threads():
+    return len(os.listdir("/proc/self/task"))
+def comes_to(wanted):
+    end = time.monotonic() + 60
+    while threads() != wanted and time.monotonic() < end: time.sleep(0.01)
+    return threads()
+def connected():
+    end = time.monotonic() + 60
+    while not sockets() and time.monotonic() < end: time.sleep(0.01)
+    time.sleep(0.3)  # and the welcome has arrived
+"""
+"""In front of a program: functions that count its sockets to the agent and its threads, and wait for them."""
+
+CONNECTED = SOCKETS + "connected()\n"
+"""At the end of a program that might otherwise end before our thread has connected, on a busy machine."""
+
+
+class Connection:
+    """The frames that one process has sent."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.over = False
+
+    def of(self, kind: type) -> list[Frame]:
+        return [frame for frame in self.frames if isinstance(frame, kind)]
+
+    @property
+    def hello(self) -> Hello:
+        found = self.of(Hello)[-1]
+        assert isinstance(found, Hello)
+        return found
+
+    @property
+    def model(self) -> Model:
+        found = self.of(Model)[-1]
+        assert isinstance(found, Model)
+        return found
+
+    @property
+    def steps(self) -> Steps:
+        found = self.of(Steps)[-1]
+        assert isinstance(found, Steps)
+        return found
+
+    @property
+    def profile(self) -> Profile:
+        found = self.of(Profile)[-1]
+        assert isinstance(found, Profile)
+        return found
+
+
+def polite(connection: Connection, peer: socket.socket, profile_steps: int = 0) -> None:
+    """Send a welcome, and read until the job disconnects. The agent's own parser reads the frames, so a wrong one is an error."""
+    peer.send(frames.welcome(0, 1.0, profile_steps))
+    while packet := peer.recv(_PACKET):
+        connection.frames.append(frames.parse(packet))
+    connection.over = True
+
+
+Manner = Callable[[Connection, socket.socket], None]
+
+
+class Agent:
+    """Listens, and calls `manner` for each connection, in its own thread."""
+
+    def __init__(self, folder: Path, manner: Manner = polite) -> None:
+        self.path = folder / "job.sock"
+        self.connections: list[Connection] = []
+        self.manner = manner
+        self.errors: list[BaseException] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(str(self.path))
+        self._socket.listen(64)
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self._socket.accept()
+            except OSError:
+                return
+            connection = Connection()
+            self.connections.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection, peer), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: Connection, peer: socket.socket) -> None:
+        with peer:
+            try:
+                self.manner(connection, peer)
+            except (ConnectionError, BrokenPipeError):
+                connection.over = True
+            except BaseException as error:  # noqa: BLE001 - `close` raises it in the test's own thread
+                self.errors.append(error)
+
+    def close(self) -> None:
+        """Stop, once everything that was sent has been read. A second call does nothing."""
+        if self._socket.fileno() < 0:
+            return
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        for thread in self._threads:
+            thread.join(60.0)
+        assert not self.errors, self.errors
+
+
+class Program:
+    """A user's program, run as a user would run it, with the folder of headway_job on its PYTHONPATH."""
+
+    def __init__(self, folder: Path, agent: Agent | None, *path: Path) -> None:
+        """`path`: folders for PYTHONPATH; by default only that of headway_job."""
+        self._folder = folder
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "RANK", "WORLD_"))},
+            "PYTHONPATH": os.pathsep.join(str(part) for part in path or (JOBSIDE,)),
+            "HEADWAY_JOB_SOCKET": str(agent.path if agent else folder / "nobody.sock"),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def run(self, text: str) -> subprocess.CompletedProcess[str]:
+        return self.run_ranks(text, 1)[0]
+
+    def run_ranks(self, text: str, ranks: int) -> list[subprocess.CompletedProcess[str]]:
+        """Run so many ranks at once, each with its rank as argument."""
+        script = self._folder / "train.py"
+        script.write_text(textwrap.dedent(text))
+        running = [
+            subprocess.Popen(
+                [sys.executable, str(script), *([str(rank)] if ranks > 1 else [])],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=self.environment,
+                cwd=self._folder,
+            )
+            for rank in range(ranks)
+        ]
+        try:
+            return [_finish(process) for process in running]
+        finally:
+            for process in running:
+                process.kill()
+                process.communicate()
+
+
+def _finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    out, err = process.communicate(timeout=100)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    """Wait for a result from another process."""
+    give_up_s = time.monotonic() + 60.0
+    while not true():
+        assert time.monotonic() < give_up_s, f"in vain: {what}"
+        time.sleep(0.01)

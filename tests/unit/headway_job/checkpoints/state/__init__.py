@@ -1,0 +1,1 @@
+"""Tests of what a checkpoint consists of: copies, shards, and loading them again."""

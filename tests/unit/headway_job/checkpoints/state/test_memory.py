@@ -1,0 +1,106 @@
+"""A copy of the state is not made if it would exceed the job's memory: the training goes on, and the log says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from headway_job.checkpoints.state.memory import MemoryBudget, left_bytes, ranks_here
+
+from tests.unit.headway_job.checkpoints.conftest import ForkServer
+
+MIB = 1 << 20
+
+
+def cgroup(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("row", "where", "limit", "used", "prefix"),
+    [
+        ("0::/slurm/job_1/step_0", "", "memory__max", "memory__current", ""),
+        ("9:cpu,memory:/slurm/job_1/step_0", "memory", "memory__limit_in_bytes", "memory__usage_in_bytes", "total_"),
+    ],
+    ids=["v2", "v1"],
+)
+def test_the_narrowest_cgroup_above_the_process_counts(
+    tmp_path: Path, row: str, where: str, limit: str, used: str, prefix: str
+) -> None:
+    proc = tmp_path / "cgroup"
+    proc.write_text(f"3:pids:/other\n{row}\n")
+    top = tmp_path / "fs" / where
+    cgroup(top / "slurm" / "job_1" / "step_0", **{limit: "max\n", used: "5\n"})
+    cgroup(
+        top / "slurm" / "job_1",
+        **{
+            limit: f"{1000 * MIB}\n",
+            used: f"{700 * MIB}\n",
+            "memory__stat": f"anon 5\n{prefix}inactive_file {60 * MIB}\n{prefix}active_file {40 * MIB}\n",
+        },
+    )
+    cgroup(top / "slurm", **{limit: f"{9000 * MIB}\n", used: f"{800 * MIB}\n"})
+
+    assert left_bytes(1, str(proc), str(tmp_path / "fs")) == (1000 - 700 + 100 - 64) * MIB
+    assert left_bytes(4, str(proc), str(tmp_path / "fs")) == (1000 - 700 + 100 - 64) * MIB // 4
+
+
+def test_cached_files_do_not_count_as_used_memory(tmp_path: Path) -> None:
+    proc = tmp_path / "cgroup"
+    proc.write_text("0::/job\n")
+    stat = f"anon 5\nslab_reclaimable {600 * MIB}\nslab_unreclaimable {50 * MIB}\nslab {650 * MIB}\n"
+    cgroup(tmp_path / "job", memory__max=f"{1000 * MIB}", memory__current=f"{700 * MIB}", memory__stat=stat)
+
+    assert left_bytes(1, str(proc), str(tmp_path)) == (1000 - 700 + 600 - 64) * MIB
+
+
+def test_without_limits_there_is_no_bound(tmp_path: Path) -> None:
+    proc = tmp_path / "cgroup"
+    assert left_bytes(1, str(proc), str(tmp_path)) is None
+    proc.write_text("0::/\nrubbish\n1:memory:/../..\n")
+    assert left_bytes(1, str(proc), str(tmp_path)) is None
+    cgroup(tmp_path / "memory", memory__limit_in_bytes="9223372036854771712", memory__usage_in_bytes="1")
+    assert left_bytes(1, str(proc), str(tmp_path)) is None
+    MemoryBudget(None).take(1 << 80)
+    left_bytes()  # of this machine, with any limits
+
+
+def test_a_budget_gets_smaller() -> None:
+    room = MemoryBudget(100)
+    room.take(60)
+    with pytest.raises(MemoryError, match=r"request more memory \(--mem\)"):
+        room.take(60)
+    room.take(40)
+
+
+def test_ranks_of_a_node_are_what_the_launcher_says() -> None:
+    assert ranks_here({}) == ranks_here({"LOCAL_WORLD_SIZE": "many"}) == ranks_here({"SLURM_NTASKS_PER_NODE": "0"}) == 1
+    assert ranks_here({"LOCAL_WORLD_SIZE": "8", "SLURM_NTASKS_PER_NODE": "1"}) == 8
+
+
+def test_a_state_that_does_not_fit_into_memory_fails_only_that_checkpoint(
+    fork_server: ForkServer, folder: Path
+) -> None:
+    ended = fork_server.run("cramped", 2, folder=folder)
+
+    assert ended.ends == [0, 0], ended.logs
+    assert [ended.reported(when, 1) for when in ("before", "cramped", "after")] == [2, 2, 6]
+    assert (
+        "There is no checkpoint of step 4, as the state could not be copied: a copy of the state does not fit into the memory"
+        in ended.logs[0]
+    )
+    assert "the state could not be copied" not in ended.logs[1]
+
+
+def test_ranks_that_cannot_connect_over_gloo_are_refused_with_advice(fork_server: ForkServer, folder: Path) -> None:
+    ended = fork_server.run("no_interface", 2, folder=folder)
+
+    assert ended.ends == [1, 1]
+    for log in ended.logs:
+        assert "headway_job.checkpoints.errors.Refused: The ranks cannot connect to each other over gloo" in log
+        assert "Set GLOO_SOCKET_IFNAME, on all ranks" in log

@@ -1,0 +1,146 @@
+"""Two real ranks over gloo: their groups and collectives, and their exposed and hidden communication, are reported correctly."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from nodeagent.wire.frames import Group, Hello
+from tests.unit.headway_job.agent import FAST_POLLS, SOCKETS, Agent, Connection, Program, polite
+
+_RANKS = (
+    FAST_POLLS.replace("0.002", "0.02")
+    + "agent_client.AgentClient._needs_connection = lambda self: True\n"  # before the first step, so that hello changes later
+    + SOCKETS
+    + """
+import os, sys, time
+import torch, torch.distributed as dist
+torch.set_num_threads(1)
+torch.manual_seed(1)
+rank = int(sys.argv[1])
+connected()
+dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=2)
+"""
+)
+_STEPS = 9
+
+
+def _asks(connection: Connection, peer: socket.socket) -> None:
+    polite(connection, peer, profile_steps=_STEPS)
+
+
+@pytest.fixture
+def agent(tmp_path: Path, request: pytest.FixtureRequest) -> Agent:
+    agent = Agent(tmp_path, _asks)
+    request.addfinalizer(agent.close)
+    return agent
+
+
+def _by_rank(agent: Agent) -> list[Connection]:
+    agent.close()
+    assert len(agent.connections) == 2
+    return sorted(agent.connections, key=lambda connection: connection.hello.rank)
+
+
+def test_data_parallel_training(agent: Agent, program: Program) -> None:
+    done = program.run_ranks(
+        _RANKS
+        + """
+model = torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(4)])
+ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.1)
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+for _ in range(160):
+    optimizer.zero_grad()
+    ddp(torch.ones(8, 128)).pow(2).mean().backward()
+    optimizer.step()
+    time.sleep(0.005)
+dist.destroy_process_group()
+""",
+        2,
+    )
+    assert [(one.returncode, one.stdout, one.stderr) for one in done] == [(0, "", "")] * 2
+    for rank, connection in enumerate(_by_rank(agent)):
+        first = connection.frames[0]
+        assert isinstance(first, Hello)
+        assert (first.rank, first.world_size) == (-1, -1)
+        last = [frame for frame in connection.of(Hello) if isinstance(frame, Hello) and frame.rank >= 0][-1]
+        assert (last.rank, last.world_size) == (rank, 2)
+        size = 4 * (128 * 128 + 128) * 4
+        assert (connection.model.param_bytes, connection.model.groups) == (size, (Group("0", 2, "gloo"),))
+        assert connection.steps.steps == 160
+        profile = connection.profile
+        assert _STEPS <= profile.steps <= 8 * _STEPS
+        assert profile.compute_s + profile.comm_exposed_s == pytest.approx(profile.step_s)
+        assert 0 <= profile.comm_exposed_s < profile.step_s
+        (kind,) = profile.kinds
+        assert (kind.kind, kind.bytes) == ("all_reduce", size)
+        assert kind.count >= 2
+        assert kind.seconds == pytest.approx(profile.comm_exposed_s + profile.comm_hidden_s)
+
+
+_WAITING = """
+def busy(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end: pass
+optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(10))], lr=0.1)
+data = torch.ones(1000)
+for _ in range(50):
+    {step}
+    optimizer.step()
+"""
+
+
+def test_waiting_for_the_other_rank_is_exposed(agent: Agent, program: Program) -> None:
+    """Rank 1 comes 50 ms late to every all-reduce, and rank 0 has nothing to do meanwhile."""
+    program.run_ranks(_RANKS + _WAITING.format(step="time.sleep(0.05 * rank); dist.all_reduce(data)"), 2)
+    profile = _by_rank(agent)[0].profile
+    assert profile.comm_exposed_s > 4 * profile.comm_hidden_s
+    assert profile.comm_exposed_s > 0.04
+    assert profile.kinds[0].bytes == 4000
+
+
+def test_working_beside_the_other_rank_hides_it(agent: Agent, program: Program) -> None:
+    """Rank 1 comes late as before, and rank 0 works for 100 ms before it needs the result."""
+    step = (
+        "dist.barrier(); time.sleep(0.05 * rank); "
+        "work = dist.all_reduce(data, async_op=True); busy(0.1 * (1 - rank)); work.wait()"
+    )
+    program.run_ranks(_RANKS + _WAITING.format(step=step), 2)
+    # The exposed time of the barrier depends on how busy the machine is. The all-reduce has to be hidden completely.
+    assert _by_rank(agent)[0].profile.comm_hidden_s > 0.04
+
+
+def test_kinds_of_collectives(agent: Agent, program: Program) -> None:
+    program.run_ranks(
+        _RANKS
+        + _WAITING.format(
+            step="dist.broadcast(data, 0); dist.all_gather([torch.zeros(1000) for _ in range(2)], data); "
+            "dist.all_reduce(data.bfloat16()); dist.barrier(); "
+            "(dist.send if rank == 0 else dist.recv)(data[:500].contiguous(), 1 - rank); time.sleep(0.02)"
+        ),
+        2,
+    )
+    for connection in _by_rank(agent):
+        kinds = {kind.kind: (kind.count, kind.bytes) for kind in connection.profile.kinds}
+        assert kinds == {
+            "broadcast": (1, 4000),
+            "all_gather": (1, 4000),
+            "all_reduce": (1, 2000),
+            "send_recv": (1, 2000),
+            "other": (1, 0),
+        }
+
+
+def test_as_a_trace_of_every_operator_sees_it(program: Program) -> None:
+    """The same window seen twice: by the kernel's account of the training thread, and by a full trace of its operators.
+
+    In the trace, the training waits for communication in the gaps between operators in which a collective ends.
+    """
+    done = program.run_ranks(_RANKS + (Path(__file__).parents[1] / "profiling" / "trace.py").read_text(), 2)
+    for one in done:
+        assert one.stderr == ""
+        step_s, exposed_s, in_trace_s, under_way_s = map(float, one.stdout.split())
+        assert 0 < under_way_s < step_s
+        assert abs(exposed_s - in_trace_s) < 0.15 * step_s

@@ -1,0 +1,132 @@
+"""Programs that fork: their children send nothing, and keep nothing of ours open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodeagent.wire.frames import Bye, Hello, Steps
+from tests.unit.headway_job.agent import FAST_POLLS, JOBSIDE, SOCKETS, Agent, Program
+from tests.unit.headway_job.agent import MODEL as REAL_MODEL
+from tests.unit.headway_job.small_torch import MODEL, make
+
+
+@pytest.fixture
+def program(tmp_path: Path, agent: Agent) -> Program:
+    return Program(tmp_path, agent, JOBSIDE, make(tmp_path))
+
+
+def test_forks_while_frames_are_sent(agent: Agent, program: Program) -> None:
+    """A hello at every turn, a turn every 2 ms, 200 forks: each child trains, sees no socket, and exits in every way."""
+    done = program.run(
+        FAST_POLLS
+        + SOCKETS
+        + MODEL
+        + """
+import sys, time
+from headway_job.hook import process_facts
+numbers = iter(range(10**9))
+process_facts.ranks = lambda: (next(numbers), -1)
+for _ in range(10): step()
+connected()
+assert sockets() == 1, sockets()
+wrong = 0
+for number in range(200):
+    step()
+    child = os.fork()
+    if child == 0:
+        for _ in range(300): step()
+        code = 0 if sockets() == 0 and threads() == 1 else 1
+        os._exit(code) if number % 2 else sys.exit(code)
+    wrong += os.waitpid(child, 0)[1] != 0
+print(wrong)
+for _ in range(20): step(); time.sleep(0.01)
+"""
+    )
+    agent.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+    (connection,) = agent.connections
+    assert connection.steps.steps == 10 + 200 + 20
+    assert [frame.seq for frame in connection.frames] == list(range(len(connection.frames)))
+    assert sum(isinstance(frame, Hello) for frame in connection.frames) > 10
+    assert isinstance(connection.frames[-1], Bye)
+    assert len({frame.pid for frame in connection.frames if isinstance(frame, Hello)}) == 1
+
+
+def test_no_thread_of_ours_runs_at_a_fork(agent: Agent, program: Program) -> None:
+    """Python 3.12 warns of forks beside other threads: what is an error for the program must not come from here."""
+    done = program.run(
+        SOCKETS
+        + MODEL
+        + """
+import time
+step()
+connected()
+assert comes_to(2) == 2
+seen = []
+os.register_at_fork(before=lambda: seen.append(threads()))
+# registered first, so called last before a fork: our handler has run by then; the child checks, too
+child = os.fork()
+if child == 0:
+    os._exit(threads())
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+print(comes_to(1))
+step()
+step()
+print(comes_to(2))
+"""
+    )
+    assert (done.stdout, done.stderr) == ("1\n2\n", "")
+
+
+def test_a_daemon_that_forks_twice(agent: Agent, program: Program) -> None:
+    done = program.run(
+        SOCKETS
+        + MODEL
+        + """
+step()
+connected()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for _ in range(100): step()
+        os._exit(0)
+    os._exit(0)
+os.wait()
+print("away")
+"""
+    )
+    agent.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "away\n", "")
+    assert [type(frame) for frame in agent.connections[0].frames] == [Hello, Steps, Bye]
+    assert agent.connections[0].steps.steps == 1
+
+
+def test_workers_of_a_data_loader(tmp_path: Path, agent: Agent) -> None:
+    """Two workers an epoch, forked; a window is asked for all the same, and comes of an epoch that is long enough."""
+    real = Program(tmp_path, agent)
+    done = real.run(
+        SOCKETS
+        + REAL_MODEL
+        + """
+import time
+import torch.utils.data
+class Items(torch.utils.data.Dataset):
+    def __len__(self): return 60
+    def __getitem__(self, index):
+        assert sockets() == 0
+        return torch.ones(8)
+items = Items()
+for epoch in range(3):
+    for batch in torch.utils.data.DataLoader(items, batch_size=2, num_workers=2):
+        optimizer.zero_grad(); model(batch).sum().backward(); optimizer.step()
+        time.sleep(0.01)
+print("trained")
+"""
+    )
+    agent.close()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
+    (connection,) = agent.connections
+    assert connection.steps.steps == 90
+    assert isinstance(connection.frames[-1], Bye)

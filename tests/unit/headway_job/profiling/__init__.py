@@ -1,0 +1,1 @@
+"""Tests of profile windows: how steps are recorded, and how they are divided into compute and communication."""

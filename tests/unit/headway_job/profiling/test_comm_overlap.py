@@ -1,0 +1,145 @@
+"""Profiles of recordings, with results that were computed by hand. Times are in milliseconds."""
+
+from __future__ import annotations
+
+import pytest
+from headway_job.profiling.comm_overlap import (
+    Collective,
+    Recording,
+    StepMark,
+    kind_on_cpu,
+    kind_on_gpu,
+    split,
+)
+
+_MS = 1_000_000
+
+
+def _marks(*rows: tuple[float, float, float]) -> list[StepMark]:
+    return [StepMark(*(round(value * _MS) for value in row)) for row in rows]
+
+
+def _all_reduce(begin: float, end: float, size: int = 1000) -> Collective:
+    return Collective("all_reduce", round(begin * _MS), round(end * _MS), size)
+
+
+def _recording(
+    marks: list[StepMark],
+    collectives: list[Collective] | None = None,
+    on_gpu: list[Collective] | None = None,
+    kernels: list[tuple[float, float]] | None = None,
+    data_waits: list[tuple[float, float]] | None = None,
+) -> Recording:
+    def spans(rows: list[tuple[float, float]] | None) -> list[tuple[int, int]]:
+        return [(round(begin * _MS), round(end * _MS)) for begin, end in rows or []]
+
+    return Recording(marks, collectives or [], on_gpu or [], spans(kernels), spans(data_waits))
+
+
+def test_on_a_cpu_the_training_sleeps_for_what_is_exposed() -> None:
+    # a step of 10 ms: 6 ms of CPU, 1 ms in the queue, so 3 ms asleep; communication from 4 to 9
+    found = split(_recording(_marks((0, 0, 0), (10, 6, 1)), [_all_reduce(4, 7), _all_reduce(6, 9)]))
+    assert found["step_s"] == pytest.approx(0.010)
+    assert found["comm_exposed_s"] == pytest.approx(0.003)
+    assert found["comm_hidden_s"] == pytest.approx(0.002)
+    assert found["compute_s"] == pytest.approx(0.007)
+    assert found["kinds"] == {"all_reduce": {"count": 2.0, "bytes": 2000.0, "seconds": pytest.approx(0.005)}}
+
+
+def test_no_more_is_exposed_than_was_in_progress() -> None:
+    # 8 ms asleep in a step of 10, but only 2 ms of communication: the rest has other reasons
+    found = split(_recording(_marks((0, 0, 0), (10, 2, 0)), [_all_reduce(4, 6)]))
+    assert found["comm_exposed_s"] == pytest.approx(0.002)
+    assert found["comm_hidden_s"] == 0
+    assert found["compute_s"] == pytest.approx(0.008)
+
+
+def test_sleep_for_data_is_not_communication() -> None:
+    # 6 ms asleep, 4 of them for data, 1 of which while a collective was in progress
+    found = split(_recording(_marks((0, 0, 0), (10, 4, 0)), [_all_reduce(3, 9)], data_waits=[(0, 4)]))
+    assert found["comm_exposed_s"] == pytest.approx(0.002)
+    assert found["comm_hidden_s"] == pytest.approx(0.004)
+
+
+def test_every_step_for_itself() -> None:
+    # the first sleeps without communication, the second communicates without sleep
+    found = split(_recording(_marks((0, 0, 0), (10, 5, 0), (20, 15, 0)), [_all_reduce(12, 17)]))
+    assert found["steps"] == 2
+    assert found["comm_exposed_s"] == 0
+    assert found["comm_hidden_s"] == pytest.approx(0.0025)
+    assert found["kinds"]["all_reduce"]["count"] == 0.5
+
+
+def test_a_step_without_communication_is_compute() -> None:
+    found = split(_recording(_marks((0, 0, 0), (10, 1, 0))))
+    assert (found["compute_s"], found["comm_exposed_s"], found["kinds"]) == (pytest.approx(0.010), 0, {})
+    assert "busy_s" not in found  # not known on a CPU
+
+
+def test_on_a_gpu_streams_overlap() -> None:
+    # kernels from 0 to 6 and 8 to 9, a collective from 4 to 8: 2 ms beside the first kernel, 2 ms alone
+    found = split(
+        _recording(
+            _marks((0, 0, 0), (10, 1, 0)),
+            collectives=[Collective("all_reduce", 3 * _MS, 3 * _MS + 1, 4096)],
+            on_gpu=[Collective("all_reduce", 4 * _MS, 8 * _MS, 0)],
+            kernels=[(0, 5), (3, 6), (8, 9)],
+        )
+    )
+    assert found["comm_exposed_s"] == pytest.approx(0.002)
+    assert found["comm_hidden_s"] == pytest.approx(0.002)
+    assert found["compute_s"] == pytest.approx(0.008)
+    assert found["busy_s"] == pytest.approx(0.007)
+    assert found["kinds"] == {"all_reduce": {"count": 1.0, "bytes": 4096.0, "seconds": pytest.approx(0.004)}}
+
+
+def test_events_are_cut_at_the_edges_of_the_window() -> None:
+    found = split(_recording(_marks((10, 0, 0), (20, 10, 0)), on_gpu=[Collective("broadcast", 5 * _MS, 12 * _MS, 0)]))
+    assert found["comm_exposed_s"] == pytest.approx(0.002)
+
+
+@pytest.mark.parametrize(
+    "marks", [_marks(), _marks((1, 0, 0)), _marks((5, 0, 0), (5, 1, 0)), _marks((5, 0, 0), (4, 1, 0))]
+)
+def test_a_useless_recording(marks: list[StepMark]) -> None:
+    with pytest.raises(ValueError, match="no steps"):
+        split(_recording(marks))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("gloo:all_reduce", "all_reduce"),
+        ("nccl:allreduce_coalesced", "all_reduce"),
+        ("nccl:_all_gather_base", "all_gather"),
+        ("nccl:_reduce_scatter_base", "reduce_scatter"),
+        ("gloo:broadcast", "broadcast"),
+        ("nccl:all_to_all", "all_to_all"),
+        ("nccl:send 0->1", "send_recv"),
+        ("gloo:recv", "send_recv"),
+        ("gloo:reduce", "other"),
+        ("gloo:barrier", "other"),
+        ("Optimizer.step#SGD.step", ""),
+        ("aten::add", ""),
+    ],
+)
+def test_kinds_on_the_cpu(name: str, kind: str) -> None:
+    assert kind_on_cpu(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)", "all_reduce"),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "reduce_scatter"),
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_gather"),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "send_recv"),
+        ("ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "broadcast"),
+        ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "other"),
+        ("void at::native::vectorized_elementwise_kernel<4>", ""),
+        ("Memcpy HtoD (Pinned -> Device)", ""),
+    ],
+)
+def test_kinds_on_the_gpu(name: str, kind: str) -> None:
+    assert kind_on_gpu(name) == kind

@@ -1,1 +1,0 @@
-"""headway_job, which runs inside users' programs."""
