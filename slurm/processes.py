@@ -164,6 +164,16 @@ def run(
         raise PrerequisiteError(
             f"{error.filename}: not there; `headway-minicluster status` lists what is missing"
         ) from None
+    done = _finish(process, argv, stdin, timeout_s)
+    if check and done.returncode != 0:
+        raise CommandError(failure_text(argv, done))
+    return done
+
+
+def _finish(
+    process: subprocess.Popen[str], argv: tuple[str, ...], stdin: str, timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Wait for the end of a program; kill its session when it takes too long or the caller is interrupted."""
     with process:
         try:
             stdout, stderr = process.communicate(stdin, timeout_s)
@@ -173,10 +183,7 @@ def run(
             if isinstance(error, subprocess.TimeoutExpired):
                 raise CommandError(f"{' '.join(argv)}: no answer in {timeout_s:g} s") from None
             raise
-    done = subprocess.CompletedProcess(argv, process.returncode, stdout, stderr)
-    if check and done.returncode != 0:
-        raise CommandError(failure_text(argv, done))
-    return done
+    return subprocess.CompletedProcess(argv, process.returncode, stdout, stderr)
 
 
 def run_tied(

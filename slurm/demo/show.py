@@ -21,7 +21,7 @@ from slurm.demo.run.interrupts import Interrupts
 from slurm.demo.run.services import STALE_AFTER_S, Headway, tied_to_us
 from slurm.demo.run.workdir import Ground
 from slurm.demo.workload import GPUS_PER_NODE, NODES, TWELVE, Training, short_mix
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 
 if TYPE_CHECKING:
     from slurm.minicluster.cluster import RunningCluster

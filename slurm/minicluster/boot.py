@@ -14,7 +14,8 @@ from pathlib import Path
 from slurm.errors import BootError, PrerequisiteError
 from slurm.minicluster import teardown
 from slurm.minicluster.host import cgroups, configuration, namespaces, network
-from slurm.minicluster.host.configuration import GPU_MAJOR, Layout
+from slurm.minicluster.host.configuration import GPU_MAJOR
+from slurm.minicluster.host.layout import Layout
 from slurm.minicluster.host.network import CONTROLLER, Addresses
 from slurm.minicluster.record import Record, boot_id
 from slurm.minicluster.spec import ClusterSpec

@@ -29,6 +29,14 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Option(help="Name of the cluster; several can be up at once.")]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Rate = Annotated[str | None, typer.Option(help="Bandwidth of each NIC, both ways: 200mbit; none = unlimited.")]
+Directory = Annotated[
+    Path | None,
+    typer.Option("--dir", help="Folder of its files, new or empty. Default: /var/lib/headway-minicluster/NAME."),
+]
+WithAccounting = Annotated[
+    bool, typer.Option("--accounting", help="Also slurmdbd, with a MariaDB of its own: limits, sacct, sacctmgr.")
+]
 
 
 @app.command()
@@ -38,18 +46,11 @@ def up(
     gpus: Annotated[int, typer.Option(help="Fake GPUs per node.")] = 8,
     cpus: Annotated[int, typer.Option(help="CPUs that each node claims.")] = 64,
     memory_mib: Annotated[int, typer.Option(help="Memory in MiB that each node claims.")] = 256_000,
-    rate: Annotated[
-        str | None, typer.Option(help="Bandwidth of each NIC, both ways: 200mbit; none = unlimited.")
-    ] = None,
+    rate: Rate = None,
     cgroup: Annotated[str, typer.Option(help="How jobs are contained: auto, v1, v2 or none.")] = "auto",
-    directory: Annotated[
-        Path | None,
-        typer.Option("--dir", help="Folder of its files, new or empty. Default: /var/lib/headway-minicluster/NAME."),
-    ] = None,
+    directory: Directory = None,
     job_submit_lua: Annotated[Path | None, typer.Option(help="A job_submit.lua for slurmctld.")] = None,
-    accounting: Annotated[
-        bool, typer.Option("--accounting", help="Also slurmdbd, with a MariaDB of its own: limits, sacct, sacctmgr.")
-    ] = False,
+    accounting: WithAccounting = False,
     conf: Annotated[
         list[str] | None, typer.Option(help="A line for slurm.conf, such as KillWait=30; may be repeated.")
     ] = None,

@@ -13,6 +13,7 @@ from slurm.minicluster.handle import RunningCluster
 from slurm.minicluster.host import network
 from slurm.minicluster.host.configuration import cluster_name
 from slurm.minicluster.host.network import CONTROLLER, LinkBytes
+from slurm.minicluster.hosts import Hosts
 from slurm.minicluster.record import NameLock, RecordStore
 from slurm.minicluster.spec import ClusterSpec, PartitionSpec
 
@@ -38,8 +39,9 @@ class MiniCluster(RunningCluster):
     """
 
     def __init__(self, spec: ClusterSpec, store: RecordStore | None = None) -> None:
-        super().__init__(None, store or RecordStore())
+        super().__init__(None)
         self.spec = spec
+        self._store = store or RecordStore()
         self._lock: NameLock | None = None
 
     @staticmethod
@@ -49,7 +51,7 @@ class MiniCluster(RunningCluster):
         record = store.read(name)
         if record is None or record.phase != "up":
             raise NotRunningError(f"mini-cluster {name}: not up; `headway-minicluster status` lists those that are")
-        return RunningCluster(record, store)
+        return RunningCluster(Hosts(record, store))
 
     def __enter__(self) -> Self:
         self.up()
@@ -93,10 +95,10 @@ class MiniCluster(RunningCluster):
         if self._lock is None:
             return
         with teardown.signals_deferred():
-            record = self._store.read(self.name) or self._record
+            record = self._store.read(self.name) or (self._found.record if self._found is not None else None)
             if record is not None:
                 teardown.take_down(record, self._store)
-            self._record = None
+            self._found = None
             self._lock.release(remove=True)
             self._lock = None
             self._store.tidy()
@@ -105,7 +107,7 @@ class MiniCluster(RunningCluster):
         """Leave the cluster running without an owner, until somebody takes it down by name."""
         if self._lock is None:
             raise NotRunningError(f"mini-cluster {self.name}: not owned by this object")
-        self._note(detached=True)
+        self._hosts.note(detached=True)
         self._lock.release(remove=False)
         self._lock = None
 
@@ -129,18 +131,18 @@ class MiniCluster(RunningCluster):
     def _boot(self) -> None:
         deadline = time.monotonic() + self.spec.boot_timeout_s
         with self._store.machine_lock():
-            self._record = boot.plan(self.spec)
-            self._store.write(self._record)
-            network.build(self.spec, self._names, self._addresses)
-        boot.write_files(self.spec, self._record)
-        self._start_hosts((CONTROLLER, *self.node_names), deadline)
-        boot.start_munged(self._holder(CONTROLLER), self.layout, self.cgroup)
+            hosts = self._found = Hosts(boot.plan(self.spec), self._store)
+            self._store.write(hosts.record)
+            network.build(self.spec, hosts.names, hosts.addresses)
+        boot.write_files(self.spec, hosts.record)
+        hosts.start((CONTROLLER, *self.node_names), deadline)
+        boot.start_munged(hosts.holder(CONTROLLER), hosts.layout, hosts.record.cgroup)
         if self.spec.accounting:
-            self._accounting.boot(cluster_name(self.spec))
+            hosts.accounting.boot(cluster_name(self.spec))
         self.start_slurmctld()
         for node in self.node_names:
-            self._start_slurmd_daemon(node)
+            hosts.start_slurmd(node)
         for node in self.node_names:
-            self._await_slurmd(node)
+            hosts.await_slurmd(node)
         self.wait_idle(max(1.0, deadline - time.monotonic()))
-        self._note(phase="up")
+        hosts.note(phase="up")

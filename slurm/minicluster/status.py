@@ -9,8 +9,9 @@ from typing import Literal
 from slurm.errors import MiniClusterError
 from slurm.minicluster.handle import RunningCluster
 from slurm.minicluster.host import namespaces
-from slurm.minicluster.host.configuration import Layout
+from slurm.minicluster.host.layout import Layout
 from slurm.minicluster.host.network import CONTROLLER
+from slurm.minicluster.hosts import Hosts
 from slurm.minicluster.record import Record, RecordStore
 
 Phase = Literal["booting", "up", "broken", "ended"]
@@ -77,6 +78,6 @@ def _phase(record: Record, owner: str | None, *, whole: bool) -> Phase:
 
 def _ask_slurm(record: Record, store: RecordStore) -> dict[str, str]:
     try:
-        return RunningCluster(record, store).node_states()
+        return RunningCluster(Hosts(record, store)).node_states()
     except MiniClusterError:  # it may hang, or be taken down at this moment: that is a status too
         return {}

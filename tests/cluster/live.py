@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm.minicluster.cluster import MiniCluster
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 from tests.cluster.conftest import skip_unless_possible, unique_name
 
 USER = "daemon"

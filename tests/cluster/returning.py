@@ -104,7 +104,7 @@ class Returning(Training):
             self.cluster.run("scontrol", "update", name, "state=drain", "reason=test")
             self.cluster.boot_node(node)
             jobpython.open_to_users(self.cluster, [node])
-            self.headway.start_agents(self.cluster, [node])
+            self.headway.agents.start_all(self.cluster, [node])
             self.cluster.run("scontrol", "update", name, "state=resume")
 
     @contextmanager

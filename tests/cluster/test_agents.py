@@ -173,11 +173,11 @@ def test_an_agent_that_is_killed_costs_the_job_nothing_and_sees_it_again(cluster
     ]
 
     # When the agent dies, the job trains on, and an agent starts
-    cluster.headway.stop_agent(cluster.cluster, "n1", signal.SIGKILL)
+    cluster.headway.agents.stop(cluster.cluster, "n1", signal.SIGKILL)
     trained = len(cluster.ended_s("first"))
     cluster.until(lambda: len(cluster.ended_s("first")) >= trained + 5, "steps without an agent")
     again_s = time.time()
-    cluster.headway.start_agent(cluster.cluster, "n1")
+    cluster.headway.agents.start(cluster.cluster, "n1")
 
     # Then it is seen again, with all its steps: those of the meantime included
     def seen_again() -> list[Sight]:

@@ -6,7 +6,7 @@ import os
 import pwd
 
 from slurm.minicluster.cluster import MiniCluster
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 from tests.cluster.conftest import skip_unless_possible, unique_name
 from tests.cluster.live import Live
 
@@ -27,18 +27,18 @@ def test_an_agent_shows_itself_to_the_controllers_user_and_to_nobody_else() -> N
         live = Live(cluster, headway)
 
         # Then it reads what agents show, whose settings name its user
-        headway.start_agents(cluster)
+        headway.agents.start_all(cluster)
         live.until(lambda: headway.ask("status")["agents"]["connected"] == 2, "both agents are connected")
 
         # When one of them takes it for root
-        headway.stop_agent(cluster, "n2")
-        headway.agent_settings["controller_uid"] = 0
-        headway.configure_agent(cluster, "n2")
-        headway.start_agent(cluster, "n2")
+        headway.agents.stop(cluster, "n2")
+        headway.agents.settings["controller_uid"] = 0
+        headway.agents.configure(cluster, "n2")
+        headway.agents.start(cluster, "n2")
 
         # Then it is refused, and both sides say what to mend
         live.until(lambda: "tell the sender which uid" in headway.log("controller"), "the controller says why")
-        live.until(lambda: "tell the sender which uid" in headway.agent_log("n2"), "the agent says why")
+        live.until(lambda: "tell the sender which uid" in headway.agents.log("n2"), "the agent says why")
         agents = headway.ask("status")["agents"]
         assert [node["name"] for node in agents["silent"]] == ["n2"]
         assert agents["refused"] > 0

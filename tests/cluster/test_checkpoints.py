@@ -58,7 +58,7 @@ def test_a_job_that_comes_to_nodes_without_an_agent_goes_on_where_it_was(cluster
     cluster.until(lambda: cluster.saved_steps("silent"), "a checkpoint")
     others = sorted(set(cluster.cluster.node_names) - set(before))
     for node in others:
-        cluster.headway.stop_agent(cluster.cluster, node)
+        cluster.headway.agents.stop(cluster.cluster, node)
 
     # When it is requeued, and its own nodes take no more jobs
     own = f"nodename={','.join(before)}"
@@ -73,7 +73,7 @@ def test_a_job_that_comes_to_nodes_without_an_agent_goes_on_where_it_was(cluster
     finally:
         cluster.cluster.run("scontrol", "update", own, "state=resume")
         for node in others:
-            cluster.headway.start_agent(cluster.cluster, node)
+            cluster.headway.agents.start(cluster.cluster, node)
 
     # Then it went on after a step that was saved
     first, second = cluster.began("silent")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm.testbed import program
+from slurm.testbed.programs import program
 from tests.cluster.live import Live, live
 
 

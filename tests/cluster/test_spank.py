@@ -18,7 +18,7 @@ from slurm.prerequisites import missing
 from slurm.setup.cli import app
 from slurm.setup.spank_build import Toolchain, build, find_toolchain, header_release
 from slurm.setup.spank_plan import plugin_folder
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 from tests.cluster.conftest import unique_name
 
 USER = "daemon"

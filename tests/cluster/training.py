@@ -16,7 +16,7 @@ from controller.profiles.tables import SIGHTS, sight
 from controller.profiles.windows import Observation, Sight
 from slurm.demo.run import jobpython
 from slurm.minicluster.cluster import MiniCluster
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 from tests.cluster.conftest import skip_unless_possible, unique_name
 from tests.cluster.live import USER, Live
 
@@ -103,7 +103,7 @@ class Training(Live):
     def everything(self) -> str:
         """For the report of a failed test."""
         logs = [path.read_text(errors="replace")[-1500:] for path in self.cluster.layout.work.glob("*.log")]
-        agents = [f"{node}: {self.headway.agent_log(node)[-1500:]}" for node in self.cluster.node_names]
+        agents = [f"{node}: {self.headway.agents.log(node)[-1500:]}" for node in self.cluster.node_names]
         return "\n".join((super().everything(), *logs, *agents))
 
 
@@ -125,7 +125,7 @@ def training(rate: str, **settings: Any) -> Iterator[Training]:
         )
         headway.start_policy("fifo-skip")
         headway.start_controller()
-        headway.start_agents(cluster)
+        headway.agents.start_all(cluster)
         try:
             yield Training(cluster, headway)
         finally:  # before the cluster goes: a Slurm command without a slurm.conf tries again for a minute

@@ -82,9 +82,9 @@ def kill_controller(cluster: Returning, rng: random.Random) -> None:
 
 def kill_agent(cluster: Returning, rng: random.Random) -> None:
     node = rng.choice(list(cluster.cluster.node_names))
-    cluster.headway.stop_agent(cluster.cluster, node, signal.SIGKILL)
+    cluster.headway.agents.stop(cluster.cluster, node, signal.SIGKILL)
     time.sleep(rng.uniform(0.0, 1.5))
-    cluster.headway.start_agent(cluster.cluster, node)
+    cluster.headway.agents.start(cluster.cluster, node)
 
 
 def restart_slurmctld(cluster: Returning, rng: random.Random) -> None:

@@ -9,7 +9,8 @@ from typing import Self
 
 from controller.cli.client import AdminClient, AskError
 from slurm.demo.errors import DemoError
-from slurm.testbed import Installation, InstallationError
+from slurm.testbed.installation import Installation
+from slurm.testbed.programs import InstallationError
 
 _TIE = ("setsid", "setpriv", "--pdeathsig=KILL", "--")
 STALE_AFTER_S = 5.0

@@ -1,13 +1,4 @@
-"""Headway on a mini-cluster: real configuration files, real processes. The demo, the benchmarks and the tests stand on it.
-
-with Installation.prepare("demo") as headway, MiniCluster(headway.cluster_spec(nodes=4)) as cluster:
-    headway.configure(cluster)
-    headway.start_policy("srtf")
-    headway.start_controller()
-
-With `prepare("demo", with_agents=True)` the controller waits for node agents, and `headway.start_agents(cluster)` starts one in
-every node, as that machine's init would. With `with_spank=True` the cluster's sbatch, salloc and srun have Headway's options.
-"""
+"""One installation of Headway beside a mini-cluster: real configuration files and real processes."""
 
 from __future__ import annotations
 
@@ -16,11 +7,9 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -30,21 +19,15 @@ from controller.base.lease import is_stale, read_lease
 from controller.slurm import installed_files as integration
 from slurm.minicluster.cluster import RunningCluster
 from slurm.minicluster.spec import ClusterSpec
-from slurm.processes import wait_until
 from slurm.setup.files import shipped_job_side, shipped_sources
 from slurm.setup.spank_build import PLUGIN_NAME, Toolchain, build, find_toolchain
+from slurm.testbed.agents import NodeAgents, controller_address
+from slurm.testbed.programs import InstallationError, program, write_toml
 
 STOP_S = 10.0
 """How long a process may take to end by itself."""
-AGENTS_PORT = 9342
-AGENT_START_S = 30.0
-AGENT_CAPABILITIES = ("sys_ptrace", "dac_read_search")
-"""Of root's: all that the unit leaves an agent."""
-_AGENT = "headway-agent"
-
-
-class InstallationError(Exception):
-    """A process of Headway did not come up: the text has its last words."""
+START_S = 60.0
+"""Longest time for a process to be ready; on a busy machine it takes much of it."""
 
 
 @dataclass
@@ -62,11 +45,15 @@ class Installation:
     with_agents: bool = False
     """Whether the controller waits for node agents, with MUNGE, at its address in the cluster's network."""
     agent_settings: dict[str, Any] = field(default_factory=dict)
-    """Keys of every agent.toml besides addresses, names and paths."""
+    """Keys of every agent.toml in addition to addresses, names and paths."""
     with_spank: bool = False
     """Whether the SPANK plugin is built, and in the cluster's plugstack.conf."""
     wrap: Sequence[str] = ()
     """Put before every command line, for example to tie a process to the life of its parent."""
+
+    def __post_init__(self) -> None:
+        """Describe the agents; none is started."""
+        self.agents = NodeAgents(self.folder / "agents", self.job_socket, self.agent_settings)
 
     @classmethod
     def prepare(cls, name: str, parent: Path = Path("/run"), **fields: Any) -> Self:
@@ -172,10 +159,10 @@ class Installation:
             values["slurm_conf"] = str(cluster.slurm_conf)
             self.environment.update(cluster.env)
         if cluster is not None and self.with_agents:
-            values |= {"agents_address": _agents_address(cluster), "agents_munge": "required"}
+            values |= {"agents_address": controller_address(cluster), "agents_munge": "required"}
             values["munge_socket"] = str(cluster.layout.munge_socket)
         values.update(self.settings)
-        _write_toml(self.config, values)
+        write_toml(self.config, values)
 
     def start_policy(self, name: str = "srtf") -> None:
         """Start the policy server, and wait until it listens."""
@@ -184,7 +171,7 @@ class Installation:
         self.start("policy", [*program("headway-policy"), "serve", "--policy", name, "--listen", self.policy_address])
         self.wait(socket.exists, "policy")
 
-    def start_controller(self, timeout_s: float = 30.0) -> None:
+    def start_controller(self, timeout_s: float = START_S) -> None:
         """Start the controller, and wait for its first lease."""
         path = self.runtime_dir / "lease"
         # One that was stopped in this very second may have left a lease of the same time.
@@ -199,67 +186,6 @@ class Installation:
         command = [*program("headway-controller"), "watchdog", "--config", str(self.config), "--every", str(every_s)]
         self.start("watchdog", command)
 
-    def start_agents(self, cluster: RunningCluster, nodes: Sequence[str] | None = None) -> None:
-        """Start an agent in every node, or in these that were booted again, and wait until jobs can reach each.
-
-        Raises InstallationError.
-        """
-        nodes = cluster.node_names if nodes is None else nodes
-        for node in nodes:
-            self._give_agent_a_folder(cluster, node)
-            self.configure_agent(cluster, node)
-            self.start_agent(cluster, node, wait=False)
-        for node in nodes:
-            self._await_agent(cluster, node)
-
-    def start_agent(self, cluster: RunningCluster, node: str, *, wait: bool = True) -> None:
-        """Start a node's agent, which `start_agents` has done before. Raises InstallationError."""
-        bounds = f"--bounding-set=-all,{','.join(f'+{name}' for name in AGENT_CAPABILITIES)}"
-        as_its_unit = ("setpriv", bounds, "--inh-caps=-all", "--no-new-privs", "--")
-        argv = (*as_its_unit, *program(_AGENT), "run", "--config", str(self._agent_folder(node) / "agent.toml"))
-        cluster.start_on(node, *argv, log=self._agent_folder(node) / "agent.log")
-        if wait:
-            self._await_agent(cluster, node)
-
-    def stop_agent(self, cluster: RunningCluster, node: str, number: signal.Signals = signal.SIGTERM) -> None:
-        """End a node's agent. Raises InstallationError when it does not go."""
-        agent = cluster.program_on(node, _AGENT)
-        if agent is not None and agent.send(number) and not agent.wait_gone(STOP_S):
-            raise InstallationError(f"the agent of {node} does not end; it said:\n{self.agent_log(node)[-2000:]}")
-
-    def agent_log(self, node: str) -> str:
-        """What a node's agent has said so far."""
-        path = self._agent_folder(node) / "agent.log"
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def _agent_folder(self, node: str) -> Path:
-        return self.folder / "agents" / node
-
-    def _give_agent_a_folder(self, cluster: RunningCluster, node: str) -> None:
-        folder = self._agent_folder(node) / "run"
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        cluster.run_on(node, "mount", "--bind", str(folder), str(self.job_socket.parent))
-
-    def configure_agent(self, cluster: RunningCluster, node: str) -> None:
-        """Write a node's agent.toml, from `agent_settings`."""
-        values = {
-            "controller_address": _agents_address(cluster),
-            "node_name": node,
-            "munge": "required",
-            "munge_socket": str(cluster.layout.munge_socket),
-            "controller_uid": os.getuid(),
-            "job_socket": str(self.job_socket),
-        }
-        _write_toml(self._agent_folder(node) / "agent.toml", values | self.agent_settings)
-
-    def _await_agent(self, cluster: RunningCluster, node: str) -> None:
-        def listens() -> bool:
-            agent = cluster.program_on(node, _AGENT)
-            return agent is not None and _listens(agent.pid, self.job_socket)
-
-        if not wait_until(listens, AGENT_START_S):
-            raise InstallationError(f"the agent of {node} did not come up; it said:\n{self.agent_log(node)[-2000:]}")
-
     def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         """Start a process; what it says goes to NAME.log in the folder."""
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -271,7 +197,7 @@ class Installation:
                 env={**os.environ, **self.environment, **(env or {})},
             )
 
-    def wait(self, ready: Callable[[], bool], name: str, timeout_s: float = 30.0) -> None:
+    def wait(self, ready: Callable[[], bool], name: str, timeout_s: float = START_S) -> None:
         """Until `ready`. Raises InstallationError with the end of the process's log when it ends, or takes too long."""
         deadline = time.monotonic() + timeout_s
         while not ready():
@@ -332,30 +258,9 @@ class Installation:
         self.close()
 
 
-def _agents_address(cluster: RunningCluster) -> str:
-    return f"{cluster.host_address}:{AGENTS_PORT}"
-
-
-def _write_toml(path: Path, values: Mapping[str, Any]) -> None:
-    # TOML and JSON write strings, numbers, booleans and lists of them alike.
-    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
-
-
 def _written_ns(path: Path) -> int:
-    """When the file was written; -1 while there is none."""
+    """Time at which the file was written; -1 when there is no such file."""
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
         return -1
-
-
-def _listens(pid: int, path: Path) -> bool:
-    """Whether that socket is open in the network namespace of the process: one that a dead agent left behind is not."""
-    with suppress(OSError):  # it has ended
-        return any(line.endswith(f" {path}") for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines())
-    return False
-
-
-def program(name: str) -> list[str]:
-    """Command line of one of our programs, from the environment that this one runs in."""
-    return [str(Path(sys.executable).with_name(name))]
