@@ -86,7 +86,7 @@ class Live:
 
     def until_known(self, job_id: str) -> None:
         """Wait until the controller has seen the job."""
-        self.until(lambda: self.headway.headway("why", job_id, check=False).returncode == 0, f"{job_id} is known")
+        self.until(lambda: self.headway.try_ask("why", job_id) is not None, f"{job_id} is known")
 
     def everything(self) -> str:
         """For the report of a failed test."""

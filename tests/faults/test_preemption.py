@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.returning import STARTS_S, STEPS, Returning, returning
+from tests.cluster.preemption.returning import STARTS_S, STEPS, Returning, returning
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -27,8 +27,8 @@ def cluster() -> Iterator[Returning]:
 @pytest.fixture(scope="module")
 def whole(cluster: Returning) -> dict[int, float]:
     """Losses of a job that is left alone; those of the first STEPS steps are those of a shorter job too."""
-    job = cluster.begin("whole", steps=LONG, pause_s=0.02)
-    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + LONG)
+    job = cluster.begin("whole", steps=LONG, pause_s=0.0)
+    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
     return dict(cluster.losses("whole"))
 
 
@@ -46,6 +46,7 @@ def finished(
     `forgets`: Slurm may have lost what it had not yet written down, a start among it; then it starts the job once more. Until it
     misses a job that its nodes have long ended takes it minutes, and a job that it starts where that runs already it holds.
     """
+    cluster.hurry(name)
     if forgets:
         cluster.until(lambda: _ended_with_an_operator(cluster, job), f"{name} has ended", 600.0)
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + steps)
@@ -201,6 +202,7 @@ def _damage(folder: Path, what: str) -> None:
 
 
 def finished_from(cluster: Returning, name: str, job: str, whole: dict[int, float], step: int) -> None:
+    cluster.hurry(name)
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + STEPS)
     assert cluster.began(name) == [0, step]
     cluster.check_losses(name, {step: loss for step, loss in whole.items() if step < STEPS})
@@ -213,6 +215,7 @@ def test_a_full_disk_calls_it_off(cluster: Returning, whole: dict[int, float]) -
     cluster.headway.headway("preempt", job)
     row = cluster.until_stage(job, "called off")
     assert "could not write" in row["problem"]
+    cluster.hurry("full")
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + STEPS)
     assert cluster.began("full") == [0]
     cluster.check_losses("full", {step: loss for step, loss in whole.items() if step < STEPS})
@@ -240,7 +243,7 @@ def test_a_node_that_crashes_while_its_job_saves(cluster: Returning, whole: dict
 
 def test_a_job_that_ignores_the_signal_trains_on(cluster: Returning) -> None:
     job = cluster.submit(
-        "#!/bin/sh\ntrap : USR1\nfor i in $(seq 150); do sleep 0.2; done\n",
+        "#!/bin/sh\ntrap : USR1\nuntil [ -e $SLURM_JOB_ID.end ]; do sleep 0.2; done\n",
         "--gpus=1",
         "--comment=headway=preemptible",
         "--output=/dev/null",
@@ -249,6 +252,7 @@ def test_a_job_that_ignores_the_signal_trains_on(cluster: Returning) -> None:
     cluster.until_known(job)
     cluster.until(lambda: not cluster.headway.headway("preempt", job, "--within", "3", check=False).returncode, "asked")
     assert cluster.until_stage(job, "called off")["problem"]
+    (cluster.cluster.layout.work / f"{job}.end").touch()
     cluster.until_state(job, "COMPLETED", timeout_s=60)
     assert cluster.show(job)["Restarts"] == "0"
 

@@ -14,7 +14,7 @@ from controller.profiles.ideal import ideal_of
 from controller.profiles.sensitivity import IdealSource, Priors, sensitivity
 from controller.profiles.sightings import ProfileRow
 from controller.profiles.windows import Observation, Sight
-from tests.cluster.training import Training, training
+from tests.cluster.agents.training import Training, training
 
 pytestmark = pytest.mark.timeout(600)
 

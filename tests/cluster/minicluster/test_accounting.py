@@ -12,7 +12,7 @@ import pytest
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster
 from slurm.minicluster.spec import ACCOUNT, STATE_ROOT
 from tests.cluster.conftest import skip_unless_possible, unique_name
-from tests.cluster.test_minicluster import CLI, traces, wait_for
+from tests.cluster.minicluster.commands import CLI, traces, wait_for
 
 USER = "daemon"
 

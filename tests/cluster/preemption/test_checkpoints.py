@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.returning import STARTS_S, STEPS, Returning, returning
+from tests.cluster.preemption.returning import STARTS_S, STEPS, Returning, returning
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -19,7 +19,7 @@ def cluster() -> Iterator[Returning]:
 
 def test_a_requeued_job_goes_on_elsewhere_with_the_losses_of_one_that_was_left_alone(cluster: Returning) -> None:
     # Given a job that is left alone, and one that is asked to save while it trains
-    jobs = {name: cluster.begin(name) for name in ("whole", "broken")}
+    jobs = {"whole": cluster.begin("whole", pause_s=0.0), "broken": cluster.begin("broken")}
     cluster.until_trains("broken")
     before = cluster.nodes(jobs["broken"])
     cluster.cluster.run("scancel", "--signal=USR1", "--full", jobs["broken"])
@@ -36,6 +36,7 @@ def test_a_requeued_job_goes_on_elsewhere_with_the_losses_of_one_that_was_left_a
         assert gone not in cluster.nodes(jobs["broken"])
     finally:
         cluster.cluster.run("scontrol", "update", f"nodename={gone}", "state=resume")
+    cluster.hurry("broken")
     for job in jobs.values():
         cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
 
@@ -69,6 +70,7 @@ def test_a_job_that_comes_to_nodes_without_an_agent_goes_on_where_it_was(cluster
         cluster.cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")
         cluster.until_began("silent", 2)
         assert sorted(cluster.nodes(job)) == others
+        cluster.hurry("silent")
         cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
     finally:
         cluster.cluster.run("scontrol", "update", own, "state=resume")
@@ -90,6 +92,7 @@ def test_jobs_that_are_not_measured_save_and_come_back(cluster: Returning, optio
     cluster.until(lambda: cluster.saved_steps(name), "a checkpoint")
     cluster.cluster.run("scontrol", "requeue", job)
     cluster.until_state(job, "PENDING")
+    cluster.hurry(name)
     cluster.cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.training import Training, training
+from tests.cluster.agents.training import Training, training
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 

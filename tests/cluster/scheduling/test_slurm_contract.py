@@ -13,7 +13,7 @@ from controller.slurm.select import command_line_client, open_client
 from slurm.minicluster.cluster import MiniCluster
 from slurm.prerequisites import missing
 from tests.cluster.conftest import skip_unless_possible, unique_name
-from tests.cluster.slurm_bench import MiniClusterBench, add_users, contract_spec
+from tests.cluster.scheduling.slurm_bench import MiniClusterBench, add_users, contract_spec
 from tests.contract.slurm_contract import SlurmContract, held_gpus, job_of
 from tests.contract.steps import running, seen
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from slurm.demo.run import jobpython
+from tests.cluster.agents.training import Training
 from tests.cluster.live import USER, Live, live
-from tests.cluster.training import Training
 
 pytestmark = pytest.mark.timeout(600)
 

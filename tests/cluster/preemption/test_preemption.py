@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.returning import STARTS_S, STEPS, Returning, returning
+from tests.cluster.preemption.returning import STARTS_S, STEPS, Returning, returning
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -22,8 +22,8 @@ def cluster() -> Iterator[Returning]:
 @pytest.fixture(scope="module")
 def whole(cluster: Returning) -> dict[int, float]:
     """Losses of a job that is left alone."""
-    job = cluster.begin("whole")
-    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + STEPS)
+    job = cluster.begin("whole", pause_s=0.0)
+    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
     losses = dict(cluster.losses("whole"))
     assert sorted(losses) == list(range(STEPS))
     return losses
@@ -39,6 +39,7 @@ def test_a_moved_job_goes_on_elsewhere_at_the_very_step_it_left(cluster: Returni
     assert not set(cluster.nodes(job)) & set(before), "it runs elsewhere"
     row = cluster.until_stage(job, "resumed")
 
+    cluster.hurry("moved")
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
     # It stood still from the checkpoint on: no step was lost, and none was made twice
     assert [step for step, _ in cluster.losses("moved")] == list(range(STEPS))
@@ -55,6 +56,7 @@ def test_a_preempted_job_waits_until_there_is_room(cluster: Returning, whole: di
     cluster.until_trains("waits")
     cluster.headway.headway("preempt", job)
     cluster.until_stage(job, "started", "resumed")
+    cluster.hurry("waits")
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
     assert [step for step, _ in cluster.losses("waits")] == list(range(STEPS))
     cluster.check_losses("waits", whole)
@@ -67,6 +69,7 @@ def test_a_resized_job_goes_on_with_another_world_size(cluster: Returning) -> No
     cluster.until_began("grown", 2)
     assert sum(cluster.nodes(job).values()) == 4
     row = cluster.until_stage(job, "resumed")
+    cluster.hurry("grown")
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
     assert cluster.began("grown") == [0, row["step"]]
     assert [step for step, _ in cluster.losses("grown")] == list(range(STEPS))
@@ -99,6 +102,7 @@ def test_a_rank_that_never_saves_is_left_to_train_on(cluster: Returning, whole: 
 
     # Then it is called off, and the job trains on where it is, once the rank does
     assert row["problem"]
+    cluster.hurry("hangs")
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
     assert (cluster.show(job)["Restarts"], cluster.began("hangs")) == ("0", [0])
     assert [step for step, _ in cluster.losses("hangs")] == list(range(STEPS))

@@ -18,7 +18,7 @@ from slurm.minicluster.cluster import ClusterSpec, MiniCluster
 from tests.cluster.conftest import skip_unless_possible, unique_name
 from tests.unit.nodeagent.packets import packet
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PYTHON = shutil.which("python3", path="/usr/bin:/bin:/usr/local/bin")
 """A Python that every user may run: jobs run as a plain user."""
 USER = "daemon"
@@ -110,7 +110,7 @@ def agent_on_node(cgroup: str) -> Iterator[AgentOnNode]:
             'controller_address = "127.0.0.1:1"\nreport_interval_s = 0.5\nnode_name = "n1"\ngpus = "off"\n'
             f'job_socket = "{folder}/run/job.sock"\n'
         )
-        program = f"exec {sys.executable} -m tests.cluster.agent_program {folder}/agent.toml {folder}/reports"
+        program = f"exec {sys.executable} -m tests.cluster.agents.agent_program {folder}/agent.toml {folder}/reports"
         started = cluster.run_on("n1", "sh", "-c", f"cd {ROOT}; ({program}) >{folder}/log 2>&1 </dev/null & echo $!")
         agent = AgentOnNode(cluster, folder)
         agent.until(lambda: agent.reports, "the first report")

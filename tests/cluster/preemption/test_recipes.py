@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from tests.cluster.live import USER
-from tests.cluster.returning import STARTS_S, Returning, returning
+from tests.cluster.preemption.returning import STARTS_S, Returning, returning
 
 pytestmark = pytest.mark.timeout(600)
 with_frameworks = (pytest.mark.slow, pytest.mark.timeout(1800))
 
-RECIPES = Path(__file__).resolve().parents[2] / "examples/recipes"
+RECIPES = Path(__file__).resolve().parents[3] / "examples/recipes"
 STEPS = 120
 ASKED_AFTER = 25
 INSTALL_S = 900
@@ -37,6 +37,7 @@ ENDLESS = IGNORES.replace(
     "sed 's/, 120)/, 100000)/' every_ten_train.py >endless_train.py\n"
     "srun env --ignore-signal=USR1 python endless_train.py",
 )
+SLEEP = "time.sleep(0.15 if not __import__('os').path.exists('hurry') else 0)"
 LOSS_OF_SAVED = """
 import sys, lightning_train as script, torch
 saved = torch.load(sys.argv[1], weights_only=False)
@@ -90,6 +91,10 @@ class Recipe:
         """Step and loss, in the order in which they were told."""
         return [(int(step), float(loss)) for step, loss in _TOLD.findall(self.output(job))]
 
+    def hurry(self) -> None:
+        """Let the folder's jobs make the steps that are left without a pause: nothing more is to happen to them."""
+        (self.folder / "hurry").touch()
+
     def until_trains(self, job: str) -> None:
         """Until it is in the middle of its training."""
 
@@ -107,6 +112,7 @@ class Recipe:
         row = self.cluster.until_stage(job, "started", "resumed", "called off", "over", timeout_s=self.starts_s)
         assert row["stage"] in {"started", "resumed"}, (row, self.output(job)[-3000:])
         assert not set(self.cluster.nodes(job)) & set(before), "it runs elsewhere"
+        self.hurry()
         self.cluster.until_state(job, "COMPLETED", timeout_s=self.starts_s)
         assert self.cluster.show(job)["Restarts"] == "1"
         return row
@@ -169,7 +175,7 @@ def recipe(cluster: Returning, request: pytest.FixtureRequest) -> Iterator[Recip
     shutil.copytree(RECIPES, folder)
     # Longer steps: the commands that ask Headway take seconds on a busy machine, and are to come before the last step
     for program in folder.glob("*_train.py"):
-        program.write_text(program.read_text().replace("time.sleep(0.05)", "time.sleep(0.15)"))
+        program.write_text(program.read_text().replace("time.sleep(0.05)", SLEEP))
     shutil.chown(folder, USER)
     yield Recipe(cluster, folder, python, FRAMEWORK_STARTS_S if slow else STARTS_S)
     cluster.cancel_all()
@@ -243,6 +249,7 @@ def test_a_job_that_ignores_the_signal_is_left_where_it_is(recipe: Recipe) -> No
     recipe.cluster.headway.headway("preempt", job, "--within", "2")
 
     assert "did not requeue itself" in recipe.cluster.until_stage(job, "called off")["problem"]
+    recipe.hurry()
     recipe.cluster.until_state(job, "COMPLETED", timeout_s=recipe.starts_s)
     assert recipe.cluster.show(job)["Restarts"] == "0"
     assert [step for step, _ in recipe.steps(job)] == list(range(STEPS))
@@ -258,6 +265,7 @@ def test_a_job_that_slurm_would_not_start_again_is_not_asked(recipe: Recipe) -> 
     assert "--no-requeue" in done.stderr
     # And had it been asked by somebody else, it would have gone on
     recipe.cluster.cluster.run("scancel", "--signal=USR1", "--full", job)
+    recipe.hurry()
     recipe.cluster.until_state(job, "COMPLETED", timeout_s=recipe.starts_s)
     assert "Requested operation is presently disabled" in recipe.output(job)
     assert [step for step, _ in recipe.steps(job)] == list(range(STEPS))

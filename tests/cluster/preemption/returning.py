@@ -11,7 +11,7 @@ import pytest
 
 from slurm.demo.run import jobpython
 from slurm.processes import ProcessRef, all_pids
-from tests.cluster.training import Training, training
+from tests.cluster.agents.training import Training, training
 from tests.returning.job import Records, script
 
 STEPS = 120
@@ -53,6 +53,10 @@ class Returning(Training):
     def saved_steps(self, name: str) -> list[int]:
         """Steps of which there is a complete checkpoint."""
         return self.records.saved_steps(name)
+
+    def hurry(self, name: str) -> None:
+        """Let a job make the steps that are left without a pause: nothing more is to happen to it."""
+        self.records.hurry(name)
 
     def until_trains(self, name: str, steps: int = 10) -> None:
         """Until the job has made so many steps."""

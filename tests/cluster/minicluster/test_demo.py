@@ -19,7 +19,7 @@ from slurm.minicluster.record import RUNTIME_ROOT
 from slurm.minicluster.spec import STATE_ROOT
 from tests.cluster.conftest import skip_unless_possible, unique_name
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 WHOLE_S = 600.0
 """Longest time for a whole short demonstration on a busy machine."""
 ENDS_S = 90.0
@@ -43,7 +43,18 @@ class Demo:
         self.output = folder / f"{name}.json"
         with self.said.open("wb") as said, self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "slurm.demo", "--short", "--json", "--name", name],
+                # A runner in the background may have these signals ignored, which children inherit
+                [
+                    "env",
+                    "--default-signal=INT,TERM,HUP",
+                    sys.executable,
+                    "-m",
+                    "slurm.demo",
+                    "--short",
+                    "--json",
+                    "--name",
+                    name,
+                ],
                 cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
