@@ -14,7 +14,8 @@ from pathlib import Path
 
 from slurm.errors import CommandError, PrerequisiteError
 
-COMMAND_TIMEOUT_S = 20.0
+COMMAND_TIMEOUT_S = 60.0
+"""Longest time for a program that answers at once on an idle machine."""
 _SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _STATE_FIELD = 0  # fields of /proc/PID/stat after the command's name
 _START_FIELD = 19

@@ -21,7 +21,7 @@ from slurm.minicluster.record import Record, boot_id
 from slurm.minicluster.spec import ClusterSpec
 from slurm.processes import ProcessRef, run_tied, wait_until
 
-_MUNGED_TIMEOUT_S = 10.0
+_MUNGED_TIMEOUT_S = 60.0
 
 
 def require_prerequisites(spec: ClusterSpec) -> None:

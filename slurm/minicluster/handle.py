@@ -96,7 +96,7 @@ class RunningCluster:
         self,
         *argv: str,
         user: str | None = None,
-        timeout: float = 30.0,
+        timeout: float = 60.0,
         check: bool = True,
         cwd: Path | None = None,
         stdin: str = "",
@@ -117,7 +117,7 @@ class RunningCluster:
         )
 
     def run_on(
-        self, host: str, *argv: str, user: str | None = None, timeout: float = 30.0, check: bool = True, stdin: str = ""
+        self, host: str, *argv: str, user: str | None = None, timeout: float = 60.0, check: bool = True, stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Run a command inside a node's namespaces (or "ctl", slurmctld's), as a login there would, outside any job."""
         words = self._hosts.entering(host)
@@ -143,7 +143,7 @@ class RunningCluster:
         answer = run("sinfo", "-h", "-N", "-o", "%N %T", env={**os.environ, **self.env}, timeout_s=10)
         return dict(words for line in answer.stdout.splitlines() if len(words := line.split()) == 2)
 
-    def wait_idle(self, timeout: float = 30.0) -> None:
+    def wait_idle(self, timeout: float = 60.0) -> None:
         """Wait until every node is idle. Raises BootError that says which are not."""
         states: dict[str, str] = {}
 
@@ -181,7 +181,9 @@ class RunningCluster:
         def answers() -> bool:
             # Looked up, not tried: a client whose controller is away tries again for minutes, and a probe shows in the log.
             if network.listens(init, _SLURMCTLD_PORT):
-                return self.run("scontrol", "ping", check=False, timeout=5).returncode == 0
+                with contextlib.suppress(CommandError):  # it is busy: the next probe may be in time
+                    return self.run("scontrol", "ping", check=False, timeout=5).returncode == 0
+                return False
             if self._hosts.find("slurmctld") is None and self._hosts.has_died_at_start("slurmctld"):
                 raise BootError(f"slurmctld ended: {namespaces.tail(self.layout.log_of(CONTROLLER))}")
             return False

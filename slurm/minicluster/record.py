@@ -110,7 +110,7 @@ class RecordStore:
         return None
 
     @contextlib.contextmanager
-    def machine_lock(self, timeout_s: float = 30.0) -> Iterator[None]:
+    def machine_lock(self, timeout_s: float = 60.0) -> Iterator[None]:
         """Only one cluster at a time chooses a subnet."""
         self._root.mkdir(mode=0o755, exist_ok=True)
         with (self._root / ".subnets").open("w") as file:

@@ -81,7 +81,7 @@ class ClusterSpec:
     has one in the account `lab`, others get theirs by `sacctmgr`. The boot takes some seconds more."""
     slurm_user: str = "slurm"
     """SlurmUser. The user that Debian's packages make, or root."""
-    boot_timeout_s: float = 60.0
+    boot_timeout_s: float = 120.0
     """Longest time for all nodes to be idle."""
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ AGENTS_PORT = 9342
 AGENT_CAPABILITIES = ("sys_ptrace", "dac_read_search")
 """The capabilities of root that the systemd unit leaves an agent."""
 _START_S = 60.0
-_STOP_S = 10.0
+_STOP_S = 60.0
 _AGENT = "headway-agent"
 
 

@@ -24,8 +24,8 @@ from slurm.setup.spank_build import PLUGIN_NAME, Toolchain, build, find_toolchai
 from slurm.testbed.agents import NodeAgents, controller_address
 from slurm.testbed.programs import InstallationError, program, write_toml
 
-STOP_S = 10.0
-"""How long a process may take to end by itself."""
+STOP_S = 30.0
+"""Longest time for a process to end by itself."""
 START_S = 60.0
 """Longest time for a process to be ready; on a busy machine it takes much of it."""
 
@@ -228,7 +228,7 @@ class Installation:
             process.kill()
             return process.wait()
 
-    def headway(self, *words: str, timeout_s: float = 30.0, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def headway(self, *words: str, timeout_s: float = 60.0, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run the operators' command line."""
         return subprocess.run(
             [*program("headway"), *words, "--config", str(self.config)],

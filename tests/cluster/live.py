@@ -7,9 +7,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from controller.base.lease import read_lease, write_lease
 from slurm.minicluster.cluster import MiniCluster
 from slurm.testbed.installation import Installation
 from tests.cluster.conftest import skip_unless_possible, unique_name
@@ -18,6 +19,7 @@ USER = "daemon"
 """A plain user whom every Debian has."""
 COMES_S = 60.0
 """For what must come true, on a busy machine; well below the two minutes after which Slurm starts a requeued job by itself."""
+LEASE_LASTS_S = 300.0
 _SHARE = re.compile(r"Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _COUNT = re.compile(r"gpu:[^:(,]+:(\d+)\(")
 
@@ -35,6 +37,38 @@ class Live:
             "sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap=sleep {seconds}", user=user
         )
         return done.stdout.strip()
+
+    def open_job(self, *options: str, user: str | None = USER) -> str:
+        """Submit a job that runs until `end` is called for it; its id. Tasks of an array end together."""
+        mine = "end.${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}"
+        wrap = f'--wrap=touch "begun.$SLURM_JOB_ID"; until [ -e "{mine}" ]; do sleep 0.1; done'
+        done = self.cluster.run("sbatch", "--parsable", "--output=/dev/null", *options, wrap, user=user)
+        return done.stdout.strip()
+
+    def until_begun(self, job_id: str) -> None:
+        """Wait until the script of an open job runs: Slurm reports RUNNING before the node has started it."""
+        self.until((self.cluster.layout.work / f"begun.{job_id}").exists, f"{job_id} begins")
+
+    def end(self, job_id: str) -> None:
+        """Let an open job run to its end, in this run and in later ones."""
+        (self.cluster.layout.work / f"end.{job_id}").touch()
+
+    def renew_lease(self) -> None:
+        """Write the lease as a controller would that has ended this moment; it stays fresh until `expire_lease`.
+
+        How long the commands of a test take on a busy machine is then of no account.
+        """
+        self._write_lease(time.time(), LEASE_LASTS_S)
+
+    def expire_lease(self) -> None:
+        """Write a lease that every reader calls stale."""
+        self._write_lease(time.time() - 2 * LEASE_LASTS_S, LEASE_LASTS_S)
+
+    def _write_lease(self, time_s: float, stale_after_s: float) -> None:
+        path = self.headway.runtime_dir / "lease"
+        before = read_lease(path)
+        assert before is not None, "no controller has written a lease"
+        write_lease(path, replace(before, time_s=int(time_s), stale_after_s=stale_after_s))
 
     def refused(self, *argv: str, user: str | None = USER) -> str:
         """Run a command that must fail; what it said."""
@@ -113,7 +147,8 @@ def live(*, policy: str | None = "fifo-skip", controller: bool = True, **setting
     skip_unless_possible(accounting=spec.get("accounting", False))
     name = unique_name()
     with Installation.prepare(name) as headway, MiniCluster(headway.cluster_spec(name=name, **spec)) as cluster:
-        headway.configure(cluster, stale_after_s=5.0, heartbeat_interval_s=0.5, log_level="debug", **settings)
+        usual = {"stale_after_s": 5.0, "heartbeat_interval_s": 0.5, "log_level": "debug"}
+        headway.configure(cluster, **(usual | settings))
         if policy:
             headway.start_policy(policy)
         if controller:

@@ -145,11 +145,13 @@ def test_a_journal_damaged_under_a_controller_costs_a_cycle(world: Live) -> None
 
 @pytest.mark.usefixtures("patient")
 def test_a_clean_stop_leaves_a_seamless_restart(world: Live) -> None:
-    blocker = fill(world, seconds=15.0)
+    blocker = world.open_job("-N4", "--gres=gpu:8")
+    world.until_state(blocker, "RUNNING")
     job = world.sbatch("--gres=gpu:1", seconds=1)
     assert world.headway.stop("controller") == 0
     assert world.show(job)["Priority"] == "0"
     world.headway.start_controller()
+    world.end(blocker)
     world.until_state(blocker, "COMPLETED")
     world.until_state(job, "RUNNING", "COMPLETED")
     assert world.headway.ask("why", job)["decisions"]

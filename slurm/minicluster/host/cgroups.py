@@ -18,7 +18,7 @@ from slurm.processes import wait_until
 
 Cgroup = Literal["v1", "v2", "none"]
 _V1_CONTROLLERS = ("freezer", "devices")
-_REMOVE_TIMEOUT_S = 10.0
+_REMOVE_TIMEOUT_S = 60.0
 
 
 def decide(mode: CgroupMode, root: Path = Path("/sys/fs/cgroup")) -> Cgroup:

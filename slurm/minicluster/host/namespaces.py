@@ -16,7 +16,7 @@ from slurm.minicluster.host.network import NETNS_DIR
 from slurm.processes import ProcessRef, all_pids, children, command_name, wait_until
 
 _HERE = Path(__file__).parent
-_ENDING_TIMEOUT_S = 10.0
+_ENDING_TIMEOUT_S = 60.0
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 """Python ignores some, a caller may ignore others; jobs would inherit that."""
 

@@ -15,7 +15,8 @@ from tests.cluster.agents.training import Training, training
 from tests.returning.job import Records, script
 
 STEPS = 120
-PAUSE_S = 0.1
+PAUSE_S = 0.2
+"""Of a step: the commands that a test gives a job after its first steps are to come long before its last one."""
 STARTS_S = 180.0
 """Slurm, python, torch and ten steps, on a busy machine: there torch alone has taken a minute."""
 

@@ -8,6 +8,9 @@ import pytest
 
 from tests.cluster.live import Live, live
 
+LONG_S = 600.0
+"""Jobs of that length end when their test does."""
+
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[Live]:
@@ -51,10 +54,10 @@ def chosen(world: Live, job_id: str) -> dict[str, int]:
 def test_a_job_runs_where_the_policy_put_it(world: Live, options: tuple[str, ...], counts: list[int]) -> None:
     # given another job that takes a part of a node, where there is room for both
     if len(counts) < 3:
-        other = world.sbatch("--gres=gpu:3", "-w", "n3", seconds=30)
+        other = world.sbatch("--gres=gpu:3", "-w", "n3", seconds=LONG_S)
         world.until_state(other, "RUNNING")
     # when a user submits
-    job = world.sbatch(*options, seconds=30)
+    job = world.sbatch(*options, seconds=LONG_S)
     world.until_state(job, "RUNNING")
     # then Slurm runs it on the nodes of the decision, with their number of GPUs
     assert world.nodes(job) == chosen(world, job)
@@ -63,10 +66,10 @@ def test_a_job_runs_where_the_policy_put_it(world: Live, options: tuple[str, ...
 
 def test_best_fit_is_what_slurm_alone_would_not_choose(world: Live) -> None:
     # given a node with six of eight GPUs in use
-    other = world.sbatch("--gres=gpu:6", "-w", "n4", seconds=30)
+    other = world.sbatch("--gres=gpu:6", "-w", "n4", seconds=LONG_S)
     world.until_state(other, "RUNNING")
     # when a job needs two
-    job = world.sbatch("--gres=gpu:2", seconds=30)
+    job = world.sbatch("--gres=gpu:2", seconds=LONG_S)
     world.until_state(job, "RUNNING")
     # then it goes to where they fit best, not to the first node
     assert world.nodes(job) == {"n4": 2}
@@ -79,9 +82,10 @@ def num_running(world: Live, array: str) -> int:
 
 
 def test_array_tasks_are_placed_one_by_one(world: Live) -> None:
-    job = world.sbatch("--array=0-5", "--gres=gpu:8", seconds=5)
+    job = world.open_job("--array=0-5", "--gres=gpu:8")
     tasks = [f"{job}_{number}" for number in range(6)]
     world.until(lambda: num_running(world, job) == 4, "four tasks running")
+    world.end(job)
     for task in tasks:
         world.until_state(task, "COMPLETED")
         assert len(world.headway.ask("why", task)["decisions"]) == 1
@@ -102,13 +106,13 @@ def test_an_array_throttle_is_kept(world: Live) -> None:
 
 
 def test_an_exclusive_job_has_its_node_alone(world: Live) -> None:
-    first = world.sbatch("--gres=gpu:1", seconds=30)
+    first = world.sbatch("--gres=gpu:1", seconds=LONG_S)
     world.until_state(first, "RUNNING")
-    alone = world.sbatch("--exclusive", "--gres=gpu:1", seconds=30)
+    alone = world.sbatch("--exclusive", "--gres=gpu:1", seconds=LONG_S)
     world.until_state(alone, "RUNNING")
     (node,) = world.nodes(alone)
     assert node not in world.nodes(first)
-    later = world.sbatch("--gres=gpu:1", seconds=30)
+    later = world.sbatch("--gres=gpu:1", seconds=LONG_S)
     world.until_state(later, "RUNNING")
     assert node not in world.nodes(later)
 

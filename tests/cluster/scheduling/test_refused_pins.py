@@ -43,7 +43,8 @@ def runs_on_two_nodes(world: Live, job: str) -> None:
 def refused_while_nobody_looks(world: Live) -> str:
     """A job of a controller that was killed right after it had placed and released it."""
     world.headway.stop("controller", signal.SIGKILL)
-    job = world.sbatch(TWO_OF_ONE_TYPE, seconds=60)
+    world.renew_lease()
+    job = world.sbatch(TWO_OF_ONE_TYPE, seconds=600)
     assert world.show(job)["AdminComment"] == HOLD_MARK
     key = JobKey(job, int(world.show_submit_s(job)))
     with closing(Journal(world.headway.folder / "state" / "journal.sqlite")) as journal:
@@ -59,7 +60,7 @@ def refused_while_nobody_looks(world: Live) -> str:
 
 
 def test_a_job_that_slurm_cannot_run_where_it_was_placed_runs_where_slurm_chooses(world: Live) -> None:
-    job = world.sbatch(TWO_OF_ONE_TYPE, seconds=60)
+    job = world.sbatch(TWO_OF_ONE_TYPE, seconds=600)
     runs_on_two_nodes(world, job)
     assert "BadConstraints" in json.dumps(world.headway.ask("why", job))
 
@@ -72,6 +73,7 @@ def test_a_controller_that_is_started_again_finds_such_a_job(world: Live) -> Non
 
 def test_the_watchdog_finds_such_a_job(world: Live) -> None:
     job = refused_while_nobody_looks(world)
+    world.expire_lease()
     world.headway.start_watchdog()
     try:
         runs_on_two_nodes(world, job)
@@ -94,9 +96,9 @@ def said(world: Live, job: str) -> str:
 def test_a_job_is_placed_on_another_node_when_the_first_has_no_cores_for_its_gpus(world: Live) -> None:
     # given two nodes whose GPUs are free, and the cores of half of them are not
     for node in ("n1", "n2"):
-        world.until_state(world.sbatch("-w", node, "-n4", "-m", "block:block", seconds=120), "RUNNING")
+        world.until_state(world.sbatch("-w", node, "-n4", "-m", "block:block", seconds=600), "RUNNING")
     # when a job wants more GPUs than those of the other half, with cores beside them
-    job = world.sbatch("--gres=gpu:5", "--gres-flags=enforce-binding", seconds=60)
+    job = world.sbatch("--gres=gpu:5", "--gres-flags=enforce-binding", seconds=600)
     # then it runs on the third, after Slurm has refused it elsewhere
     world.until_state(job, "RUNNING")
     assert list(world.nodes(job)) == ["n3"]

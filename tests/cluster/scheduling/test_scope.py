@@ -33,7 +33,7 @@ def mark(world: Live, job_id: str) -> str:
 
 @pytest.mark.parametrize("options", [("-p", "other", "--gres=gpu:1"), ("-n2",)], ids=lambda value: " ".join(value))
 def test_jobs_outside_the_scope_are_never_held(world: Live, options: tuple[str, ...]) -> None:
-    job = world.sbatch(*options, seconds=60)
+    job = world.sbatch(*options, seconds=600)
     assert "headway" not in mark(world, job)
     world.until_state(job, "RUNNING")
     world.until_known(job)
@@ -54,10 +54,12 @@ def test_het_jobs_pass_through(world: Live) -> None:
 
 
 def test_a_dependency_is_waited_for(world: Live) -> None:
-    first = world.sbatch("--gres=gpu:1", seconds=10)
+    first = world.open_job("--gres=gpu:1")
     after = world.sbatch("--gres=gpu:1", f"--dependency=afterok:{first}", seconds=1)
     world.until_state(first, "RUNNING")
+    world.until_known(after)
     assert world.state(after) == "PENDING"
+    world.end(first)
     world.until_state(after, "RUNNING", "COMPLETED")
     assert world.state(first) == "COMPLETED"
 
@@ -89,7 +91,7 @@ def test_a_users_own_hold_is_kept_until_the_user_releases(world: Live) -> None:
 
 
 def test_a_user_may_hold_a_waiting_job(world: Live) -> None:
-    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=300)
+    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=600)
     world.until_state(blocker, "RUNNING")
     job = world.sbatch("--gres=gpu:1", seconds=1)
     world.cluster.run("scontrol", "hold", job, user="daemon")
@@ -103,7 +105,7 @@ def test_a_user_may_hold_a_waiting_job(world: Live) -> None:
 
 
 def test_a_user_may_not_release_what_headway_holds(world: Live) -> None:
-    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=300)
+    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=600)
     world.until_state(blocker, "RUNNING")
     job = world.sbatch("--gres=gpu:8", seconds=1)
     world.refused("scontrol", "release", job)
@@ -146,14 +148,14 @@ def test_a_reservation_is_honoured(world: Live) -> None:
 
 
 def test_no_requeue_and_time_limits_stay_as_they_were(world: Live) -> None:
-    job = world.sbatch("--no-requeue", "--time=7", "--gres=gpu:1", seconds=60)
+    job = world.sbatch("--no-requeue", "--time=7", "--gres=gpu:1", seconds=600)
     world.until_state(job, "RUNNING")
     shown = world.show(job)
     assert (shown["Requeue"], shown["TimeLimit"]) == ("0", "00:07:00")
 
 
 def test_other_tools_admin_comments_survive(world: Live) -> None:
-    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=300)
+    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=600)
     world.until_state(blocker, "RUNNING")
     job = world.sbatch("--gres=gpu:1", seconds=1)
     world.cluster.run("scontrol", "update", f"jobid={job}", f"AdminComment=site=42 {mark(world, job)}")
