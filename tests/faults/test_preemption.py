@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.preemption.returning import STARTS_S, STEPS, Returning, returning
+from tests.cluster.preemption.returning import STARTS_S, STEPS, Losses, Returning, returning
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -25,11 +25,9 @@ def cluster() -> Iterator[Returning]:
 
 
 @pytest.fixture(scope="module")
-def whole(cluster: Returning) -> dict[int, float]:
+def whole(cluster: Returning) -> Losses:
     """Losses of a job that is left alone; those of the first STEPS steps are those of a shorter job too."""
-    job = cluster.begin("whole", steps=LONG, pause_s=0.0)
-    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
-    return dict(cluster.losses("whole"))
+    return cluster.begin_whole(LONG)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +37,7 @@ def mended(cluster: Returning) -> Iterator[None]:
 
 
 def finished(
-    cluster: Returning, name: str, job: str, whole: dict[int, float], steps: int = STEPS, *, forgets: bool = False
+    cluster: Returning, name: str, job: str, whole: Losses, steps: int = STEPS, *, forgets: bool = False
 ) -> None:
     """The job ended once and well, made every step with the right loss, and lost none after an acknowledged checkpoint.
 
@@ -50,7 +48,7 @@ def finished(
     if forgets:
         cluster.until(lambda: _ended_with_an_operator(cluster, job), f"{name} has ended", 600.0)
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + steps)
-    cluster.check_losses(name, {step: loss for step, loss in whole.items() if step < steps})
+    cluster.check_losses(name, {step: loss for step, loss in whole().items() if step < steps})
     began = cluster.began(name)
     assert began[0] == 0
     counted = int(cluster.show(job)["Restarts"]) + 1
@@ -125,7 +123,7 @@ def cut_network(cluster: Returning, rng: random.Random) -> None:
     ],
 )
 def test_broken_at_any_moment_of_a_preemption_every_job_ends_once(
-    cluster: Returning, whole: dict[int, float], breaks: Callable[[Returning, random.Random], None], seed: int
+    cluster: Returning, whole: Losses, breaks: Callable[[Returning, random.Random], None], seed: int
 ) -> None:
     # Given jobs that train
     rng = random.Random(f"{breaks.__name__}{seed}")
@@ -149,7 +147,7 @@ def test_broken_at_any_moment_of_a_preemption_every_job_ends_once(
 # --- jobs and their files
 
 
-def test_a_rank_killed_while_it_saves(cluster: Returning, whole: dict[int, float]) -> None:
+def test_a_rank_killed_while_it_saves(cluster: Returning, whole: Losses) -> None:
     # Given a job whose script starts its ranks again when one of them is gone, with a checkpoint
     again = 'srun --kill-on-bad-exit python returning_job.py "$SLURM_JOB_NAME" 120 0.1 ||'
     job = cluster.begin("killed", before=f"{again} \\")
@@ -167,12 +165,12 @@ def test_a_rank_killed_while_it_saves(cluster: Returning, whole: dict[int, float
     assert cluster.until_stage(job, "called off")["problem"]
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + STEPS)
     assert (cluster.began("killed"), cluster.show(job)["Restarts"]) == ([0, saved], "0")
-    cluster.check_losses("killed", {step: loss for step, loss in whole.items() if step < STEPS})
+    cluster.check_losses("killed", {step: loss for step, loss in whole().items() if step < STEPS})
 
 
 @pytest.mark.parametrize("what", ["corrupt", pytest.param("truncated", marks=pytest.mark.slow)])
 def test_a_checkpoint_damaged_while_its_job_waits_gives_way_to_the_one_before(
-    cluster: Returning, whole: dict[int, float], what: str
+    cluster: Returning, whole: Losses, what: str
 ) -> None:
     # Given a job with a checkpoint, that is stopped and finds no room
     name = f"damaged_{what}"
@@ -201,14 +199,14 @@ def _damage(folder: Path, what: str) -> None:
     path.write_bytes(content[:half] + (b"\0" * 8 + content[half + 8 :] if what == "corrupt" else b""))
 
 
-def finished_from(cluster: Returning, name: str, job: str, whole: dict[int, float], step: int) -> None:
+def finished_from(cluster: Returning, name: str, job: str, whole: Losses, step: int) -> None:
     cluster.hurry(name)
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + STEPS)
     assert cluster.began(name) == [0, step]
-    cluster.check_losses(name, {step: loss for step, loss in whole.items() if step < STEPS})
+    cluster.check_losses(name, {step: loss for step, loss in whole().items() if step < STEPS})
 
 
-def test_a_full_disk_calls_it_off(cluster: Returning, whole: dict[int, float]) -> None:
+def test_a_full_disk_calls_it_off(cluster: Returning, whole: Losses) -> None:
     # Files of this job may not grow beyond 8 KiB: its checkpoints do not fit
     job = cluster.begin("full", before="ulimit -f 8")
     cluster.until_trains("full")
@@ -218,11 +216,11 @@ def test_a_full_disk_calls_it_off(cluster: Returning, whole: dict[int, float]) -
     cluster.hurry("full")
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + STEPS)
     assert cluster.began("full") == [0]
-    cluster.check_losses("full", {step: loss for step, loss in whole.items() if step < STEPS})
+    cluster.check_losses("full", {step: loss for step, loss in whole().items() if step < STEPS})
 
 
 @pytest.mark.slow
-def test_a_node_that_crashes_while_its_job_saves(cluster: Returning, whole: dict[int, float]) -> None:
+def test_a_node_that_crashes_while_its_job_saves(cluster: Returning, whole: Losses) -> None:
     # Given a job that cannot save, because one of its ranks hangs
     job = cluster.begin("crashed")
     cluster.until_trains("crashed")
@@ -258,7 +256,7 @@ def test_a_job_that_ignores_the_signal_trains_on(cluster: Returning) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_that_ignores_being_ended_is_killed_and_comes_back(cluster: Returning, whole: dict[int, float]) -> None:
+def test_a_job_that_ignores_being_ended_is_killed_and_comes_back(cluster: Returning, whole: Losses) -> None:
     job = cluster.begin("stubborn", before="trap '' TERM")
     cluster.until_trains("stubborn")
     cluster.headway.headway("move", job)
@@ -266,7 +264,7 @@ def test_a_job_that_ignores_being_ended_is_killed_and_comes_back(cluster: Return
     finished(cluster, "stubborn", job, whole)
 
 
-def test_requeued_by_its_user_while_it_saves(cluster: Returning, whole: dict[int, float]) -> None:
+def test_requeued_by_its_user_while_it_saves(cluster: Returning, whole: Losses) -> None:
     job = cluster.begin("twice")
     cluster.until_trains("twice")
     cluster.rank_on(max(cluster.nodes(job)), "twice").send(signal.SIGSTOP)  # until then it has not saved

@@ -131,14 +131,8 @@ def test_both_runs_complete_and_nothing_is_left(name: str, tmp_path: Path) -> No
             assert job[run]["state"] == "COMPLETED", job
             assert job[run]["step_ms"] > 0, "the job trained, and said so"
     assert left_behind(name) == []
-
-
-@pytest.mark.timeout(400)
-def test_jobs_of_headways_half_run_where_the_policy_put_them(name: str, tmp_path: Path) -> None:
-    with demo(name, tmp_path) as running:
-        running.wait_for("bert-a     runs on")
-        line = next(line for line in running.text().splitlines() if "bert-a     runs on" in line)
-
+    # and in Headway's half jobs ran where the policy had put them
+    line = next(line for line in running.text().splitlines() if "bert-a     runs on" in line)
     assert "n[1-2]:6 (consolidated: 12 GPUs on 2 nodes" in line
 
 

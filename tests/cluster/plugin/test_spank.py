@@ -149,14 +149,14 @@ def test_a_wrapped_command_and_a_large_environment_change_nothing(site: Site) ->
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("--headway-min-gpus=many",), "--headway-min-gpus=many is no number of GPUs: give a whole number from 1"),
+        (("--headway-min-gpus=many",), "--headway-min-gpus=many is not a number of GPUs: give a whole number from 1"),
         (("--headway-min-gpus=",), "give a whole number from 1 to 999999, such as --headway-min-gpus=2"),
-        (("--headway-min-gpus=0",), "--headway-min-gpus=0 is no number"),
+        (("--headway-min-gpus=0",), "--headway-min-gpus=0 is not a number"),
         (("--headway-max-gpus=-1",), "such as --headway-max-gpus=8"),
-        (("--headway-max-gpus=1.5",), "--headway-max-gpus=1.5 is no number"),
-        (("--headway-max-gpus=1000000",), "--headway-max-gpus=1000000 is no number"),
-        (("--headway-max-gpus=" + "9" * 300,), "is no number"),
-        (("--headway-profile=on",), "--headway-profile=on: the only value is off"),
+        (("--headway-max-gpus=1.5",), "--headway-max-gpus=1.5 is not a number"),
+        (("--headway-max-gpus=1000000",), "--headway-max-gpus=1000000 is not a number"),
+        (("--headway-max-gpus=" + "9" * 300,), "is not a number"),
+        (("--headway-profile=on",), "--headway-profile=on: the only valid value is off"),
         (
             ("--headway-min-gpus=8", "--headway-max-gpus=4"),
             "--headway-min-gpus=8 is more than --headway-max-gpus=4: give a smaller minimum or a larger maximum",

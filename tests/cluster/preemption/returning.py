@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,10 @@ PAUSE_S = 0.2
 """Of a step: the commands that a test gives a job after its first steps are to come long before its last one."""
 STARTS_S = 180.0
 """Slurm, python, torch and ten steps, on a busy machine: there torch alone has taken a minute."""
+
+
+Losses = Callable[[], dict[int, float]]
+"""Loss by step of a job that was left alone, once it has ended."""
 
 
 class Returning(Training):
@@ -37,6 +42,19 @@ class Returning(Training):
         """Submit; the job's id."""
         text = script(name, steps=steps, pause_s=pause_s, before=before, srun=srun)
         return self.submit(text, *options, **environment)
+
+    def begin_whole(self, steps: int) -> Losses:
+        """Submit a job that is left alone; returns a function that waits for its end, and returns loss by step."""
+        job = self.begin("whole", steps=steps, pause_s=0.0)
+
+        @cache
+        def losses() -> dict[int, float]:
+            self.until_state(job, "COMPLETED", timeout_s=STARTS_S)
+            found = dict(self.losses("whole"))
+            assert sorted(found) == list(range(steps))
+            return found
+
+        return losses
 
     @property
     def records(self) -> Records:

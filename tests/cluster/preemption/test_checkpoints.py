@@ -83,19 +83,25 @@ def test_a_job_that_comes_to_nodes_without_an_agent_goes_on_where_it_was(cluster
     assert 10 <= second < STEPS
 
 
-@pytest.mark.parametrize("options", [("--gres=none",), ("--comment=headway=off",)])
-def test_jobs_that_are_not_measured_save_and_come_back(cluster: Returning, options: tuple[str, ...]) -> None:
-    name = "bare" if "none" in options[0] else "off"
-    job = cluster.begin(name, *options, *(("--gpus-per-node=0",) if name == "bare" else ()))
-    cluster.until_trains(name)
-    cluster.cluster.run("scancel", "--signal=USR1", "--full", job)
-    cluster.until(lambda: cluster.saved_steps(name), "a checkpoint")
-    cluster.cluster.run("scontrol", "requeue", job)
-    cluster.until_state(job, "PENDING")
-    cluster.hurry(name)
-    cluster.cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")
-    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
+def test_jobs_that_are_not_measured_save_and_come_back(cluster: Returning) -> None:
+    # Given a job without GPUs, and one whose user wants no profile
+    jobs = {
+        "bare": cluster.begin("bare", "--gres=none", "--gpus-per-node=0"),
+        "off": cluster.begin("off", "--comment=headway=off"),
+    }
+    for name, job in jobs.items():
+        # When each has saved, and is requeued
+        cluster.until_trains(name)
+        cluster.cluster.run("scancel", "--signal=USR1", "--full", job)
+        cluster.until(lambda name=name: cluster.saved_steps(name), f"a checkpoint of {name}")
+        cluster.cluster.run("scontrol", "requeue", job)
+        cluster.until_state(job, "PENDING")
+        cluster.hurry(name)
+        cluster.cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")
 
-    first, second = cluster.began(name)
-    assert first == 0
-    assert 10 <= second < STEPS
+    # Then each goes on after a step that was saved
+    for name, job in jobs.items():
+        cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
+        first, second = cluster.began(name)
+        assert first == 0
+        assert 10 <= second < STEPS

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.preemption.returning import STARTS_S, STEPS, Returning, returning
+from tests.cluster.preemption.returning import STARTS_S, STEPS, Losses, Returning, returning
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -20,16 +20,12 @@ def cluster() -> Iterator[Returning]:
 
 
 @pytest.fixture(scope="module")
-def whole(cluster: Returning) -> dict[int, float]:
-    """Losses of a job that is left alone."""
-    job = cluster.begin("whole", pause_s=0.0)
-    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
-    losses = dict(cluster.losses("whole"))
-    assert sorted(losses) == list(range(STEPS))
-    return losses
+def whole(cluster: Returning) -> Losses:
+    """Losses of a job that is left alone; it trains beside the first test that wants them."""
+    return cluster.begin_whole(STEPS)
 
 
-def test_a_moved_job_goes_on_elsewhere_at_the_very_step_it_left(cluster: Returning, whole: dict[int, float]) -> None:
+def test_a_moved_job_goes_on_elsewhere_at_the_very_step_it_left(cluster: Returning, whole: Losses) -> None:
     job = cluster.begin("moved")
     cluster.until_trains("moved")
     before = cluster.nodes(job)
@@ -44,14 +40,14 @@ def test_a_moved_job_goes_on_elsewhere_at_the_very_step_it_left(cluster: Returni
     # It stood still from the checkpoint on: no step was lost, and none was made twice
     assert [step for step, _ in cluster.losses("moved")] == list(range(STEPS))
     assert cluster.began("moved") == [0, row["step"]]
-    cluster.check_losses("moved", whole)
+    cluster.check_losses("moved", whole())
     assert cluster.show(job)["Restarts"] == "1"
     times = [row[key] for key in ("asked_s", "saved_s", "stopped_s", "started_s", "resumed_s")]
     assert times == sorted(times)
     print("asked, saved, stopped, started, resumed:", [round(at - times[0], 2) for at in times])
 
 
-def test_a_preempted_job_waits_until_there_is_room(cluster: Returning, whole: dict[int, float]) -> None:
+def test_a_preempted_job_waits_until_there_is_room(cluster: Returning, whole: Losses) -> None:
     job = cluster.begin("waits")
     cluster.until_trains("waits")
     cluster.headway.headway("preempt", job)
@@ -59,7 +55,7 @@ def test_a_preempted_job_waits_until_there_is_room(cluster: Returning, whole: di
     cluster.hurry("waits")
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
     assert [step for step, _ in cluster.losses("waits")] == list(range(STEPS))
-    cluster.check_losses("waits", whole)
+    cluster.check_losses("waits", whole())
 
 
 def test_a_resized_job_goes_on_with_another_world_size(cluster: Returning) -> None:
@@ -87,7 +83,7 @@ def test_a_job_that_cannot_come_back_is_left_alone(cluster: Returning) -> None:
     cluster.cluster.run("scancel", job)
 
 
-def test_a_rank_that_never_saves_is_left_to_train_on(cluster: Returning, whole: dict[int, float]) -> None:
+def test_a_rank_that_never_saves_is_left_to_train_on(cluster: Returning, whole: Losses) -> None:
     # Given a job of which one rank hangs
     job = cluster.begin("hangs")
     cluster.until_trains("hangs")
@@ -106,7 +102,7 @@ def test_a_rank_that_never_saves_is_left_to_train_on(cluster: Returning, whole: 
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
     assert (cluster.show(job)["Restarts"], cluster.began("hangs")) == ("0", [0])
     assert [step for step, _ in cluster.losses("hangs")] == list(range(STEPS))
-    cluster.check_losses("hangs", whole)
+    cluster.check_losses("hangs", whole())
 
 
 def test_cancelled_while_it_saves_it_is_over(cluster: Returning) -> None:
