@@ -34,8 +34,8 @@ __all__ = [
 class MiniCluster(RunningCluster):
     """A cluster and its owner.
 
-    Invariant: from `up` to `down` (or `detach`) this object holds the name's lock, and whatever exists of the cluster is
-    in its record: after a crash of the owner, the next `up` or `down` of that name removes it all.
+    Invariant: from `up` to `down` (or `detach`) this object holds the lock of the name, and everything of the cluster is in its
+    record: after a crash of the owner, the next `up` or `down` of that name removes it all.
     """
 
     def __init__(self, spec: ClusterSpec, store: RecordStore | None = None) -> None:
@@ -46,7 +46,7 @@ class MiniCluster(RunningCluster):
 
     @staticmethod
     def attach(name: str, store: RecordStore | None = None) -> RunningCluster:
-        """A cluster that somebody else has booted; it is not taken down with the caller. Raises NotRunningError."""
+        """Return a cluster that another process has booted; it stays up when the caller ends. Raises NotRunningError."""
         store = store or RecordStore()
         record = store.read(name)
         if record is None or record.phase != "up":
@@ -64,7 +64,7 @@ class MiniCluster(RunningCluster):
 
     @property
     def name(self) -> str:
-        """Its name on this machine."""
+        """Name of the cluster on this machine."""
         return self.spec.name
 
     @property
@@ -74,11 +74,11 @@ class MiniCluster(RunningCluster):
 
     @property
     def directory(self) -> Path:
-        """Folder of its files; `work` below it is open to every user."""
+        """Folder of the cluster's files; every user may write to `work` in it."""
         return self.spec.home
 
     def up(self) -> None:
-        """Boot, and return when every node is idle. After a failure or an interrupt nothing of it is left."""
+        """Boot, and return when every node is idle. After a failure or an interrupt nothing is left."""
         boot.require_prerequisites(self.spec)
         if self._lock is not None:
             raise AlreadyRunningError(f"mini-cluster {self.name}: this object has it up already; call down() first")
@@ -86,12 +86,12 @@ class MiniCluster(RunningCluster):
         try:
             self._clear_earlier()
             self._boot()
-        except BaseException:  # KeyboardInterrupt and SystemExit too: whatever happens, nothing stays behind
+        except BaseException:  # also KeyboardInterrupt and SystemExit
             self.down()
             raise
 
     def down(self) -> None:
-        """Remove everything. Does nothing if this object owns nothing. SIGINT and SIGTERM wait until it is done."""
+        """Remove everything; do nothing when this object owns no cluster. SIGINT and SIGTERM take effect afterwards."""
         if self._lock is None:
             return
         with teardown.signals_deferred():
@@ -104,7 +104,7 @@ class MiniCluster(RunningCluster):
             self._store.tidy()
 
     def detach(self) -> None:
-        """Leave the cluster running without an owner, until somebody takes it down by name."""
+        """Leave the cluster running without an owner, until it is taken down by name."""
         if self._lock is None:
             raise NotRunningError(f"mini-cluster {self.name}: not owned by this object")
         self._hosts.note(detached=True)

@@ -1,4 +1,4 @@
-"""A cluster that is up, and the ways to use it, break it and mend it."""
+"""A cluster that is up: commands on it, and ways to break and repair it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SLURMCTLD_PORT = 6817
 
 
 class RunningCluster:
-    """What can be done with a cluster that is up, by its owner or by others.
+    """A cluster that is up, for its owner and for others.
 
     Invariant: it keeps no state of its own: `Hosts` and Slurm know what the cluster is.
     """
@@ -31,11 +31,11 @@ class RunningCluster:
     def __init__(self, hosts: Hosts | None) -> None:
         self._found = hosts
 
-    # ---- what it is
+    # ---- its names and files
 
     @property
     def name(self) -> str:
-        """Its name on this machine."""
+        """Name of the cluster on this machine."""
         return self._hosts.record.name
 
     @property
@@ -45,32 +45,32 @@ class RunningCluster:
 
     @property
     def layout(self) -> Layout:
-        """Where its files are."""
+        """Paths of the cluster's files."""
         return Layout(self.directory)
 
     @property
     def directory(self) -> Path:
-        """Folder of its files; `work` below it is open to every user."""
+        """Folder of the cluster's files; every user may write to `work` in it."""
         return Path(self._hosts.record.directory)
 
     @property
     def slurm_conf(self) -> Path:
-        """Its slurm.conf."""
+        """The slurm.conf of the cluster."""
         return self.layout.slurm_conf
 
     @property
     def env(self) -> dict[str, str]:
-        """What Slurm's commands need in their environment, beside the usual."""
+        """Variables that Slurm's commands need in their environment."""
         return {"SLURM_CONF": str(self.slurm_conf)}
 
     @property
     def cgroup(self) -> Cgroup:
-        """How jobs are contained: v1, v2 or none."""
+        """Version of the cgroups that contain jobs: v1, v2 or none."""
         return self._hosts.record.cgroup
 
     @property
     def host_address(self) -> str:
-        """Address of this machine as nodes and slurmctld see it."""
+        """Address of this machine in the network of the cluster."""
         return self._hosts.addresses.host
 
     @property
@@ -83,11 +83,11 @@ class RunningCluster:
         return self._hosts.daemon(node).pid
 
     def link_bytes(self, node: str) -> LinkBytes:
-        """What has gone over a node's NIC."""
+        """Return the bytes that a node has sent and received."""
         return self.links()[node]
 
     def links(self) -> dict[str, LinkBytes]:
-        """What has gone over every node's NIC, in one reading."""
+        """Return the bytes that each node has sent and received, all read at once."""
         return network.link_bytes(self._hosts.names)
 
     # ---- using it
@@ -102,7 +102,7 @@ class RunningCluster:
         stdin: str = "",
         env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on this machine against the cluster, as that user, in the folder `work` or in `cwd`.
+        """Run a command of Slurm on this machine for this cluster, as that user, in the folder `work` or in `cwd`.
 
         Raises CommandError with its output when it fails (unless check is off) or takes longer than `timeout` seconds.
         """
@@ -119,19 +119,19 @@ class RunningCluster:
     def run_on(
         self, host: str, *argv: str, user: str | None = None, timeout: float = 60.0, check: bool = True, stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command inside a node's namespaces (or "ctl", slurmctld's), as a login there would, outside any job."""
+        """Run a command on a node (or on "ctl", the host of slurmctld) as after a login, outside any job."""
         words = self._hosts.entering(host)
         if user is not None:
             words += ("setpriv", f"--reuid={user}", f"--regid={Identity.of(user).gid}", "--init-groups", "--")
         return run(*words, *argv, stdin=stdin, timeout_s=timeout, check=check, env={**os.environ, **self.env})
 
     def start_on(self, host: str, *argv: str, log: Path, env: Mapping[str, str] | None = None) -> None:
-        """Start a program on a host, that does not become a daemon by itself; it ends with the host, if not before."""
+        """Start a program in the background of a host; it ends with the host, if not before."""
         environment = {**namespaces.daemon_environment(self.slurm_conf), **(env or {})}
         run_tied(*self._hosts.entering(host), "sh", str(_BACKGROUND), str(log), *argv, env=environment)
 
     def program_on(self, host: str, name: str) -> ProcessRef | None:
-        """A program that was started by `start_on`; None if it does not run. `name`: 15 characters at most."""
+        """Return a program that `start_on` has started; None if it does not run. `name` has at most 15 characters."""
         return namespaces.daemon(self._hosts.holder(host), name)
 
     def sacctmgr(self, *words: str) -> None:
@@ -139,16 +139,16 @@ class RunningCluster:
         self.run("sacctmgr", "-i", *words)
 
     def node_states(self) -> dict[str, str]:
-        """Every node's state in Slurm's word: idle, mixed, allocated, down, ... Raises CommandError."""
+        """Return the state of each node as Slurm names it: idle, mixed, allocated, down, ... Raises CommandError."""
         answer = run("sinfo", "-h", "-N", "-o", "%N %T", env={**os.environ, **self.env}, timeout_s=10)
         return dict(words for line in answer.stdout.splitlines() if len(words := line.split()) == 2)
 
     def wait_idle(self, timeout: float = 60.0) -> None:
-        """Wait until every node is idle. Raises BootError that says which are not."""
+        """Wait until every node is idle. Raises BootError that names the others."""
         states: dict[str, str] = {}
 
         def all_idle() -> bool:
-            with contextlib.suppress(CommandError):  # slurmctld is busy or away: it may come back in time
+            with contextlib.suppress(CommandError):  # slurmctld may be busy or down for a moment
                 states.update(self.node_states())
             return all(states.get(node) == "idle" for node in self.node_names)
 
@@ -157,14 +157,14 @@ class RunningCluster:
             log = namespaces.tail(self.layout.log_of(next(iter(busy), CONTROLLER)))
             raise BootError(f"not idle after {timeout:g} s: {busy}; {log}")
 
-    # ---- breaking and mending it
+    # ---- breaking and repairing it
 
     def kill_slurmctld(self) -> None:
         """SIGKILL slurmctld."""
         self._hosts.kill("slurmctld")
 
     def stop_slurmctld(self) -> None:
-        """Have slurmctld write its state down and end, as `systemctl stop` does. Raises BootError when it does not."""
+        """Let slurmctld save its state and end, as `systemctl stop` does. Raises BootError when it does not end."""
         ref = self._hosts.daemon("slurmctld")
         ref.send(signal.SIGTERM)
         if not ref.wait_gone(DAEMON_TIMEOUT_S):
@@ -179,7 +179,7 @@ class RunningCluster:
         init = self._hosts.init(CONTROLLER)
 
         def answers() -> bool:
-            # Looked up, not tried: a client whose controller is away tries again for minutes, and a probe shows in the log.
+            # Look in /proc first: a client without a slurmctld retries for minutes, and a connection shows in the log.
             if network.listens(init, _SLURMCTLD_PORT):
                 with contextlib.suppress(CommandError):  # it is busy: the next probe may be in time
                     return self.run("scontrol", "ping", check=False, timeout=5).returncode == 0
@@ -192,7 +192,7 @@ class RunningCluster:
             raise BootError(f"slurmctld does not answer: {namespaces.tail(self.layout.log_of(CONTROLLER))}")
 
     def kill_slurmdbd(self) -> None:
-        """SIGKILL slurmdbd; its database runs on."""
+        """SIGKILL slurmdbd; its database keeps running."""
         self._hosts.kill("slurmdbd")
 
     def start_slurmdbd(self) -> None:
@@ -200,7 +200,7 @@ class RunningCluster:
         self._hosts.accounting.start_slurmdbd()
 
     def kill_slurmd(self, node: str) -> None:
-        """SIGKILL a node's slurmd; its jobs run on."""
+        """SIGKILL a node's slurmd; its jobs keep running."""
         self._hosts.kill(node)
 
     def start_slurmd(self, node: str) -> None:
@@ -209,7 +209,7 @@ class RunningCluster:
         self._hosts.await_slurmd(node)
 
     def pause(self, daemon: str) -> None:
-        """SIGSTOP "slurmctld", "slurmdbd", or a node's slurmd by the node's name: it hangs."""
+        """SIGSTOP "slurmctld", "slurmdbd", or the slurmd of the node with that name."""
         self._hosts.daemon(daemon).send(signal.SIGSTOP)
 
     def resume(self, daemon: str) -> None:
@@ -217,14 +217,14 @@ class RunningCluster:
         self._hosts.daemon(daemon).send(signal.SIGCONT)
 
     def crash_node(self, node: str) -> None:
-        """End everything on a node at once, as a power cut would. Its NIC stays plugged in; its disk (spool) stays."""
+        """Kill everything on a node at once, as a power failure would. Its NIC and its disk (spool) stay."""
         namespaces.end_holder(self._hosts.holder(node))
 
     def boot_node(self, node: str, timeout: float = DAEMON_TIMEOUT_S) -> None:
-        """Boot a crashed node: its slurmd tells slurmctld that it has rebooted."""
+        """Boot a crashed node; its slurmd reports the reboot to slurmctld."""
         if namespaces.init_pid(self._hosts.holder(node)) is not None:
             raise BootError(f"node {node} is up; crash_node comes first")
-        cgroups.remove(self._hosts.cgroups_of(node))  # a boot forgets them
+        cgroups.remove(self._hosts.cgroups_of(node))  # they do not survive a reboot
         self._hosts.start((node,), time.monotonic() + timeout)
         self._hosts.start_slurmd(node, "-b")
         self._hosts.await_slurmd(node)

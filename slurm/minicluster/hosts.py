@@ -127,7 +127,7 @@ class Hosts:
             raise BootError(f"slurmd on {node} did not start: {namespaces.tail(self.layout.log_of(node))}")
 
     def has_died_at_start(self, daemon: str) -> bool:
-        """Whether a daemon that was started a moment ago has ended; one that is just forking gets a second."""
+        """Return whether a daemon that was just started has ended; it gets a second to fork."""
         return not wait_until(lambda: self.find(daemon) is not None, 1.0)
 
     def kill(self, daemon: str) -> None:

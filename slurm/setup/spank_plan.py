@@ -46,7 +46,7 @@ _MAX_FILES = 100
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a plan needs to know about a machine."""
+    """Facts about a machine from which a plan is made."""
 
     conf: SlurmConf
     digest: str

@@ -101,7 +101,7 @@ def controller_address(cluster: RunningCluster) -> str:
 
 
 def _listens(pid: int, path: Path) -> bool:
-    """Whether that socket is open in the network namespace of the process; the file of a dead agent does not count."""
+    """Return whether the socket is open in the network namespace of the process; the file of a dead agent does not count."""
     with suppress(OSError):  # it has ended
         return any(line.endswith(f" {path}") for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines())
     return False

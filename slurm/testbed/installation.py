@@ -35,29 +35,29 @@ class Installation:
     """One installation in a folder of its own. Invariant: every process that it started has ended when the context ends."""
 
     folder: Path
-    """Not below /tmp/... with mode 0700: slurmctld's user must be able to enter it."""
+    """Folder of everything; the user of slurmctld must be able to enter it (not so below pytest's folders)."""
     partitions: tuple[str, ...] = ("dl",)
     settings: dict[str, Any] = field(default_factory=dict)
-    """Keys of controller.toml besides the paths."""
+    """Keys of controller.toml in addition to the paths."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    """By name: controller, policy, watchdog."""
+    """Processes by name: controller, policy, watchdog."""
     environment: dict[str, str] = field(default_factory=dict)
     with_agents: bool = False
-    """Whether the controller waits for node agents, with MUNGE, at its address in the cluster's network."""
+    """True when the controller accepts node agents, with MUNGE, at its address in the network of the cluster."""
     agent_settings: dict[str, Any] = field(default_factory=dict)
     """Keys of every agent.toml in addition to addresses, names and paths."""
     with_spank: bool = False
-    """Whether the SPANK plugin is built, and in the cluster's plugstack.conf."""
+    """True when the SPANK plugin is built and listed in the plugstack.conf of the cluster."""
     wrap: Sequence[str] = ()
-    """Put before every command line, for example to tie a process to the life of its parent."""
+    """Words before every command line, for example to end a process together with its parent."""
 
     def __post_init__(self) -> None:
-        """Describe the agents; none is started."""
+        """Describe the agents; `agents.start_all` starts them."""
         self.agents = NodeAgents(self.folder / "agents", self.job_socket, self.agent_settings)
 
     @classmethod
     def prepare(cls, name: str, parent: Path = Path("/run"), **fields: Any) -> Self:
-        """Make the folder, with plugin and hooks that use its runtime folder."""
+        """Create the folder, with plugin and hooks that use its runtime folder."""
         folder = Path(tempfile.mkdtemp(prefix=f"headway-{name}-", dir=parent))
         folder.chmod(0o755)
         made = cls(folder, **fields)
@@ -78,11 +78,11 @@ class Installation:
         path.chmod(mode)
 
     def _install_job_side(self) -> None:
-        """A copy: users of the nodes may be unable to enter the folder that ours is in."""
+        """Copy the folder of headway_job: users of the nodes may be unable to enter the original."""
         shutil.copytree(
             shipped_job_side(), self.job_side, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
         )
-        # A node's own folder is shown there inside the node, so that the path is the same on all, as on real machines.
+        # Each node mounts a folder of its own there, so that the path is the same on all nodes, as on real machines.
         self.job_socket.parent.mkdir(mode=0o755)
 
     def _install_spank(self) -> None:
@@ -95,22 +95,22 @@ class Installation:
 
     @property
     def runtime_dir(self) -> Path:
-        """Lease, wake pipe and sockets."""
+        """Folder of the lease, the wake pipe and the sockets."""
         return self.folder / "run"
 
     @property
     def config(self) -> Path:
-        """controller.toml."""
+        """The controller.toml."""
         return self.folder / "controller.toml"
 
     @property
     def job_side(self) -> Path:
-        """What jobs load."""
+        """Folder from which jobs import headway_job."""
         return self.folder / "jobside"
 
     @property
     def job_socket(self) -> Path:
-        """Where a node's agent listens, seen from the node."""
+        """Socket of the agent of a node, as the node sees it."""
         return self.folder / "agent" / "job.sock"
 
     @property
@@ -120,16 +120,16 @@ class Installation:
 
     @property
     def plugstack(self) -> Path:
-        """The cluster's plugstack.conf: Slurm's programs read it at every start."""
+        """The plugstack.conf of the cluster, which Slurm's programs read at every start."""
         return self.folder / "plugstack.conf"
 
     @property
     def policy_address(self) -> str:
-        """Where the policy server listens."""
+        """Address of the policy server."""
         return f"unix://{self.runtime_dir}/policy.sock"
 
     def cluster_spec(self, **fields: Any) -> ClusterSpec:
-        """A mini-cluster with plugins and hooks in place."""
+        """Return the specification of a mini-cluster with plugins and hooks in place."""
         spec = ClusterSpec(**fields)
         return replace(
             spec,
@@ -144,7 +144,7 @@ class Installation:
         return (f"PlugStackConfig={self.plugstack}",) if self.with_spank else ()
 
     def configure(self, cluster: RunningCluster | None = None, **settings: Any) -> None:
-        """Write controller.toml for that cluster (none: the embedded one)."""
+        """Write controller.toml for that cluster; None for the embedded one."""
         self.settings.update(settings)
         values: dict[str, Any] = {
             "partitions": list(self.partitions),
@@ -174,7 +174,7 @@ class Installation:
     def start_controller(self, timeout_s: float = START_S) -> None:
         """Start the controller, and wait for its first lease."""
         path = self.runtime_dir / "lease"
-        # One that was stopped in this very second may have left a lease of the same time.
+        # A controller that has just been stopped may have left a lease of the same second.
         before = _written_ns(path)
         self.start("controller", [*program("headway-controller"), "run", "--config", str(self.config)])
         self.wait(
@@ -182,12 +182,12 @@ class Installation:
         )
 
     def start_watchdog(self, every_s: float = 1.0) -> None:
-        """Start the watchdog in a loop, as its timer would."""
+        """Start the watchdog in a loop, as its timer does."""
         command = [*program("headway-controller"), "watchdog", "--config", str(self.config), "--every", str(every_s)]
         self.start("watchdog", command)
 
     def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-        """Start a process; what it says goes to NAME.log in the folder."""
+        """Start a process; its output goes to NAME.log in the folder."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [*self.wrap, *argv],
@@ -198,17 +198,17 @@ class Installation:
             )
 
     def wait(self, ready: Callable[[], bool], name: str, timeout_s: float = START_S) -> None:
-        """Until `ready`. Raises InstallationError with the end of the process's log when it ends, or takes too long."""
+        """Wait until `ready()`. Raises InstallationError with the end of the log when the process ends or takes too long."""
         deadline = time.monotonic() + timeout_s
         while not ready():
             ended = self.processes[name].poll()
             if ended is not None or time.monotonic() > deadline:
                 what = f"ended with status {ended}" if ended is not None else f"was not ready after {timeout_s:g} s"
-                raise InstallationError(f"the {name} {what}; it said:\n{self.log(name)[-2000:]}")
+                raise InstallationError(f"the {name} {what}; its log:\n{self.log(name)[-2000:]}")
             time.sleep(0.02)
 
     def log(self, name: str) -> str:
-        """What a process has said so far."""
+        """Return the output of a process so far."""
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -217,7 +217,7 @@ class Installation:
         self.processes[name].send_signal(number)
 
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> int:
-        """End a process, by force when it does not go by itself; its exit status."""
+        """End a process, by SIGKILL when it does not end in time. Return its exit status."""
         process = self.processes.pop(name)
         if process.poll() is None:
             process.send_signal(number)
@@ -229,7 +229,7 @@ class Installation:
             return process.wait()
 
     def headway(self, *words: str, timeout_s: float = 60.0, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run the operators' command line."""
+        """Run a command of `headway`, as operators do."""
         return subprocess.run(
             [*program("headway"), *words, "--config", str(self.config)],
             capture_output=True,
@@ -240,14 +240,14 @@ class Installation:
         )
 
     def ask(self, *words: str) -> Any:
-        """Answer of a command of `headway` with --json. Raises CalledProcessError when the controller gives none."""
+        """Return the answer of a command of `headway` with --json. Raises CalledProcessError when there is none."""
         found = self.try_ask(*words)
         return json.loads(self.headway(*words, "--json").stdout) if found is None else found
 
     def try_ask(self, *words: str) -> Any | None:
-        """The same, or None when the controller gives no answer.
+        """Return the same answer, or None when the controller gives none.
 
-        The command runs in this process: whoever polls would else keep a core busy with starts of Python.
+        The command runs in this process: polling with one process for each command would occupy a core.
         """
         from typer.testing import CliRunner
 
@@ -257,7 +257,7 @@ class Installation:
         return json.loads(done.stdout) if done.exit_code == 0 else None
 
     def close(self) -> None:
-        """End every process, newest first, and remove the folder."""
+        """End every process, the newest first, and remove the folder."""
         for name in reversed(list(self.processes)):
             self.stop(name)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -33,13 +33,13 @@ def whole(world: Live) -> Iterator[None]:
 
 
 def stale(world: Live) -> bool:
-    """By every reader's clock: Lua and sh count whole seconds."""
+    """Return whether the lease is stale for every reader: Lua and sh count whole seconds."""
     return is_stale(read_lease(world.headway.runtime_dir / "lease"), time.time() - 1.5)
 
 
 @pytest.fixture
 def patient(world: Live) -> Iterator[None]:
-    """A lease that outlasts the start of a controller on a busy machine: else the watchdog frees what waits for it."""
+    """A lease that lasts longer than the start of a controller on a busy machine; else the watchdog frees the waiting jobs."""
     world.headway.stop("controller")
     world.headway.configure(world.cluster, stale_after_s=60.0)
     world.headway.start_controller()

@@ -37,9 +37,9 @@ def decided_by(world: Live, job: str) -> str:
 
 
 def submit_and_see_it_run(world: Live) -> str:
-    """A job that is decided on within the time that the fallback is allowed.
+    """Submit jobs until one is decided within the time limit of the fallback. Return its id.
 
-    What else the machine does comes and goes, what a policy server costs is in every decision: so one of some jobs is enough.
+    Other load on the machine delays some decisions, a slow policy server delays all of them; so one job in time is sufficient.
     """
     decided_s = []
     for _ in range(TRIES):

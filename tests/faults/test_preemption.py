@@ -1,4 +1,4 @@
-"""On a real Slurm: whatever breaks while jobs are preempted, each ends once, and goes on from the last acknowledged checkpoint."""
+"""On a real Slurm: whatever breaks during preemptions, each job ends once, and continues from its last acknowledged checkpoint."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def mended(cluster: Returning) -> Iterator[None]:
 def finished(
     cluster: Returning, name: str, job: str, whole: Losses, steps: int = STEPS, *, forgets: bool = False
 ) -> None:
-    """The job ended once and well, made every step with the right loss, and lost none after an acknowledged checkpoint.
+    """Check that the job completed once, made every step with the right loss, and lost none after an acknowledged checkpoint.
 
-    `forgets`: Slurm may have lost what it had not yet written down, a start among it; then it starts the job once more. Until it
-    misses a job that its nodes have long ended takes it minutes, and a job that it starts where that runs already it holds.
+    `forgets`: Slurm may have lost changes that it had not saved, such as a start; then it starts the job once more. It takes
+    minutes until Slurm misses a job that its nodes have ended, and Slurm holds a job that already runs where it starts it.
     """
     cluster.hurry(name)
     if forgets:
@@ -61,7 +61,7 @@ def finished(
 
 
 def _ended_with_an_operator(cluster: Returning, job: str) -> bool:
-    """Whether it has; what Slurm took out of service for a job that it had forgotten is given back, as an operator would."""
+    """Return whether the job has completed; resume nodes that Slurm has drained for a job that it forgot, as an operator would."""
     if "launch_failed" in cluster.show(job).get("Reason", ""):
         names = [node for node, state in cluster.cluster.node_states().items() if state.startswith("drain")]
         if names:
@@ -139,7 +139,7 @@ def test_broken_at_any_moment_of_a_preemption_every_job_ends_once(
         time.sleep(rng.uniform(0.0, 4.0))
         breaks(cluster, rng)
 
-    # Then all end as if nothing had been
+    # Then all end as if nothing had broken
     for name, job in jobs.items():
         finished(cluster, name, job, whole, LONG, forgets=breaks is crash_slurmctld)
 

@@ -19,7 +19,7 @@ def world() -> Iterator[Live]:
 
 @pytest.fixture
 def soon_missed(world: Live) -> Iterator[None]:
-    """Slurm calls a node down soon after it was last heard of: only where no daemon is to be back before that."""
+    """Slurm marks a silent node down soon; only for tests in which no slurmd is to be back before that."""
     conf = world.cluster.slurm_conf
     before = conf.read_text()
     assert "SlurmdTimeout=30" in before
@@ -37,7 +37,7 @@ def idle(world: Live) -> Iterator[None]:
 
 
 def saved_jobs(world: Live) -> str:
-    """The jobs that slurmctld has saved so far."""
+    """Return the jobs that slurmctld has saved so far."""
     with contextlib.suppress(FileNotFoundError):  # it is just being replaced
         return (world.cluster.layout.state / "job_state").read_text(errors="replace")
     return ""
@@ -47,7 +47,7 @@ def test_slurmctld_killed_and_restarted(world: Live) -> None:
     blocker = world.open_job("-N4", "--gres=gpu:8")
     world.until_state(blocker, "RUNNING")
     waiting = [world.sbatch("--gres=gpu:8", f"--job-name=waiting-{number}", seconds=1) for number in range(4)]
-    world.until(lambda: "waiting-3" in saved_jobs(world), "slurmctld has saved the jobs: it forgets younger ones")
+    world.until(lambda: "waiting-3" in saved_jobs(world), "slurmctld has saved the jobs")
     world.cluster.kill_slurmctld()
     time.sleep(2.0)
     world.cluster.start_slurmctld()

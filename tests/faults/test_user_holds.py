@@ -1,4 +1,4 @@
-"""On a real Slurm: a hold that its user was promised is kept, whoever is away or slow, and is the user's to take off."""
+"""On a real Slurm: an accepted hold is kept, also while the controller or the policy is away or slow, until its user ends it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cluster.live import USER, Live, live
 
 OTHER_USER = "bin"
 DEADLINE_S = 6.0
-"""A decision that its policy does not make takes so long, before the fallback makes it."""
+"""Time until the fallback makes a decision that the policy does not make."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def mark(world: Live, job: str) -> str:
 
 
 def is_the_users_own(world: Live, job: str) -> None:
-    """There is room, and the job does not run before its user says so."""
+    """Check that the job does not run, although there is room, before its user releases it."""
     world.until(lambda: mark(world, job) == "headway:user-hold", "the hold is the user's")
     world.until(lambda: not list((world.headway.runtime_dir / "holds").iterdir()), "nothing is left to do for it")
     assert world.show(job)["Reason"] == "JobHeldUser"
@@ -121,7 +121,7 @@ def test_nobody_else_can_hold_or_release_a_users_job(world: Live) -> None:
     assert world.state(held) == "PENDING"
 
 
-# --- whoever is away or slow
+# --- while the controller or the policy is away or slow
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

@@ -9,11 +9,11 @@ from slurm.minicluster.host.network import CONTROLLER, Addresses
 from slurm.minicluster.spec import ClusterSpec, PartitionSpec
 
 GPU_MAJOR = 120
-"""Device number of the fake GPUs: a range that the kernel keeps for local use, so that no driver answers."""
+"""Major device number of the fake GPUs: reserved by the kernel for local use, so that no driver answers."""
 
 
 def slurm_conf(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: str) -> str:
-    """Text of slurm.conf. `cgroup` is v1, v2 or none: auto has been decided before."""
+    """Return the text of slurm.conf. `cgroup` is v1, v2 or none; the caller has resolved auto."""
     settings = _settings(spec, layout, addresses, cgroup)
     free_lines = []
     for line in spec.extra_conf:
@@ -30,7 +30,7 @@ def slurm_conf(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: 
 
 
 def cluster_name(spec: ClusterSpec) -> str:
-    """What Slurm calls the cluster."""
+    """Return the ClusterName."""
     return spec.name.replace("-", "_")
 
 
@@ -126,7 +126,7 @@ def _accounting_settings(spec: ClusterSpec, layout: Layout, addresses: Addresses
 
 
 def slurmdbd_conf(spec: ClusterSpec, layout: Layout, addresses: Addresses) -> str:
-    """Text of slurmdbd.conf. There is no password in it: MariaDB knows its clients by their user."""
+    """Return the text of slurmdbd.conf. It holds no password, because MariaDB identifies its clients by their user."""
     settings = {
         "DbdHost": CONTROLLER,
         "DbdAddr": addresses.controller,
@@ -166,7 +166,7 @@ def _partition_line(spec: ClusterSpec, partition: PartitionSpec) -> str:
 
 
 def gres_conf(spec: ClusterSpec, layout: Layout) -> str:
-    """Text of gres.conf: half of the GPUs under each socket."""
+    """Return the text of gres.conf: each socket has half of the GPUs."""
     lines = ["AutoDetect=off"]
     sockets = _sockets(spec)
     for gpu in range(spec.gpus):
@@ -179,7 +179,7 @@ def gres_conf(spec: ClusterSpec, layout: Layout) -> str:
 
 
 def cgroup_conf(cgroup: str) -> str:
-    """Text of cgroup.conf for v1, v2 or none. Cores and memory are claimed, not real, so only devices are constrained."""
+    """Return the text of cgroup.conf for v1, v2 or none. Only devices are constrained, because cores and memory are not real."""
     if cgroup == "none":
         return "CgroupPlugin=cgroup/v1\n"
     lines = [f"CgroupPlugin=cgroup/{cgroup}", "CgroupMountpoint=/sys/fs/cgroup"]

@@ -1,4 +1,4 @@
-"""The node agent on real nodes: a process's job is the one that the kernel knows, by cgroup or by ancestry."""
+"""The node agent on real nodes finds the job of a process from the kernel, by cgroup or by ancestry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PYTHON = shutil.which("python3", path="/usr/bin:/bin:/usr/local/bin")
 USER = "daemon"
 USER_ID = 1
 
-# What a process of a job does: connect, say what it was given, and tell whether it was welcomed.
+# A process of a job: it connects, prints whether it was welcomed, and sends the given packets.
 CLIENT = """
 import socket, sys, time
 sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -56,17 +56,17 @@ class AgentOnNode:
         return [json.loads(line) for line in whole.splitlines()]
 
     def jobs(self) -> dict[int, dict[str, Any]]:
-        """Rows of the newest report, by job."""
+        """Return the rows of the newest report, by job."""
         return {row["job_id"]: row for row in self.reports[-1]["jobs"]} if self.reports else {}
 
     def client(self, seconds: float, *packets: bytes) -> tuple[str, ...]:
-        """The command of a process that reports."""
+        """Return the command of a process that reports."""
         (self.folder / "client.py").write_text(CLIENT)
         words = (PYTHON or "", self.folder / "client.py", self.socket, seconds, *(each.hex() for each in packets))
         return tuple(str(word) for word in words)
 
     def submit(self, *command: str, step: bool = False) -> int:
-        """A batch job of the plain user with two GPUs that runs the command, perhaps in a step of its own."""
+        """Submit a batch job with two GPUs that runs the command, in a step of its own if `step`. Return its id."""
         line = " ".join(("srun", *command) if step else ("exec", *command))
         done = self.cluster.run(
             *("sbatch", "--parsable", "--gres=gpu:2", "--output=job-%j.out", "--mem=100"),
@@ -88,7 +88,7 @@ class AgentOnNode:
         return found
 
     def until_reports(self, job_id: int) -> dict[str, Any]:
-        """The job's row once its process has stepped, and the environment that it was started with has been read."""
+        """Wait until a process of the job has stepped and its environment has been read. Return the row of the job."""
         row: dict[str, Any] = self.until(
             lambda: row if (row := self.jobs().get(job_id)) and row["ranks"] and row["gpus"] else None,
             f"job {job_id} reports",
@@ -105,7 +105,7 @@ def agent_on_node(cgroup: str) -> Iterator[AgentOnNode]:
     with MiniCluster(spec) as cluster:
         folder = cluster.directory / "agent"
         folder.mkdir(mode=0o755)
-        # Not quicker: a new process that is still slurmstepd's own is looked at in three reports, and then never again
+        # Not shorter: the agent examines a new process that still is slurmstepd in three reports, and then never again
         (folder / "agent.toml").write_text(
             'controller_address = "127.0.0.1:1"\nreport_interval_s = 0.5\nnode_name = "n1"\ngpus = "off"\n'
             f'job_socket = "{folder}/run/job.sock"\n'
@@ -166,7 +166,7 @@ def test_a_process_outside_any_job_is_refused(node: AgentOnNode) -> None:
 
 
 def test_a_forged_slurmstepd_is_not_believed(node: AgentOnNode) -> None:
-    """A program of that name and title, with a socket as slurmstepd's: what a user can make without Slurm."""
+    """A user can make a program with the name, the title and the socket of slurmstepd without Slurm."""
     forger = node.folder / "forger.py"
     forger.write_text(
         "import os, socket, subprocess, sys\n"

@@ -1,4 +1,4 @@
-"""Node agents on a real Slurm: real DDP jobs on shaped links are measured, without a changed line in their scripts."""
+"""Node agents on a real Slurm measure real DDP jobs on shaped links, whose scripts are unchanged."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ pytestmark = pytest.mark.timeout(600)
 
 RATE = "200mbit"
 MEGABYTES = 8
-"""Of gradients: 0.34 s on the wire at that rate, against about 0.02 s of a core. The network is what a step waits for."""
+"""Gradients of a step: 0.34 s on the network at that rate, and about 0.02 s of a core, so that a step waits for the network."""
 ABOUT_TWO = 1.6, 2.5
 LEAST_STEPS = 5
-"""Of a window that tells a pace: a job that has just begun, or is being profiled, may have made fewer."""
+"""Smallest number of steps in a window that shows a pace: a job that has just begun, or is being profiled, may make fewer."""
 SOON_S = 180.0
-"""For what must come, on a busy machine: there PyTorch alone has taken a minute to start."""
+"""Longest time for an expected event on a busy machine, where the start of PyTorch alone has taken a minute."""
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Training]:
-    """Everything, and one job, "first", that trains on n1 and n2 until the end."""
+    """A cluster with agents, on which the job "first" trains on n1 and n2 until the end."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("the jobs train with PyTorch: `make setup` installs it")
     with training(RATE) as found:
@@ -139,12 +139,12 @@ def test_jobs_on_one_pair_of_nodes_slow_each_other_down_and_others_do_not(cluste
 
 
 def telling(cluster: Training, job_id: int) -> list[Observation]:
-    """Windows that tell a pace."""
+    """Windows of a job that show a pace."""
     return [each for each in cluster.windows(job_id) if each.steps >= LEAST_STEPS]
 
 
 def shared_windows(cluster: Training, jobs: dict[str, int], count: int) -> dict[str, list[Observation]] | None:
-    """Windows in which all of them trained throughout and the first had company; None: not so many yet."""
+    """Windows in which all jobs trained throughout and the first shared its nodes; None when there are fewer than `count`."""
     found = {name: {each.start_s: each for each in telling(cluster, job)} for name, job in jobs.items()}
     together = sorted(set.intersection(*(set(each) for each in found.values())))
     together = [start_s for start_s in together if not found["first"][start_s].alone]
@@ -152,7 +152,7 @@ def shared_windows(cluster: Training, jobs: dict[str, int], count: int) -> dict[
 
 
 def told_sensitivity(cluster: Training, windows: list[Observation]) -> float:
-    """By the controller's rule, over these windows, with the best ideal that the store has."""
+    """Contention sensitivity over these windows by the rule of the controller, with the best ideal in the store."""
     last = windows[-1]
     with cluster.store() as store:
         ideal = ideal_of(store, last.run.job_id, last.trained, last.shape, last.nodes, Priors())
@@ -210,7 +210,7 @@ def test_a_controller_that_is_killed_misses_nothing_and_counts_nothing_twice(clu
 
 
 def check_counts(cluster: Training, name: str, sights: list[Sight]) -> None:
-    """Every sight has the steps that the job had made when the last of them ended: give or take the one about to be written."""
+    """Check that every sight has the steps that the job had made at its time, plus or minus one that is just being written."""
     for sight in sights:
         ended_s = sight.time_s - (sight.monotonic_ns - sight.last_step_ns) / 1e9
         assert abs(sight.steps - cluster.steps_by(name, ended_s + 0.05)) <= 1, sight

@@ -1,4 +1,4 @@
-"""Who may be an agent, on a real Slurm with its MUNGE: the controller runs as SlurmUser, as it does on clusters."""
+"""Credentials of agents on a real Slurm with its MUNGE; the controller runs as SlurmUser, as on clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contention threshold on a real Slurm: of two jobs on one pair of nodes one is moved, and both end sooner for it."""
+"""The contention threshold on a real Slurm: one of two jobs on one pair of nodes is moved, and both end sooner."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 RATE = "200mbit"
 MEGABYTES = 8
-"""Of gradients: 0.34 s on the wire at that rate, against about 0.02 s of a core."""
+"""Gradients of a step: 0.34 s on the network at that rate, and about 0.02 s of a core."""
 STEPS = 300
-"""Some two minutes alone, twice that beside another."""
+"""About two minutes alone, twice that beside another job."""
 STARTS_S = 180.0
 ENDS_S = 400.0
 SCRIPT = """#!/bin/bash
@@ -44,24 +44,24 @@ def cluster() -> Iterator[Training]:
 
 @dataclass
 class Finished:
-    """One job of a story, by its own account. Seconds since the Unix epoch."""
+    """One job of a story, from its own files. Times in seconds since the Unix epoch."""
 
     job_id: str
     began: list[int]
     """First step of each run."""
     ended_s: list[float]
-    """Of each step."""
+    """End of each step."""
     together_s: float
-    """When the second of the two had come."""
+    """Time of the first step of the second job."""
 
     @property
     def end_s(self) -> float:
-        """Seconds from when there were two to its end."""
+        """Seconds from the first step of the second job to the end of this one."""
         return self.ended_s[-1] - self.together_s
 
     @property
     def longest_s(self) -> float:
-        """Longest time between two steps: what a move costs, where there was one."""
+        """Longest time between two steps; it shows the cost of a move."""
         return max(later - sooner for sooner, later in zip(self.ended_s, self.ended_s[1:], strict=False))
 
 
@@ -75,7 +75,7 @@ def ended_s(cluster: Training, name: str) -> list[float]:
 
 
 def story(cluster: Training, mode: str) -> dict[str, Finished]:
-    """One job that is alone at first, then another beside it, until both have ended."""
+    """Run one job alone, then another beside it, until both have ended."""
     cluster.headway.configure(cluster.cluster, preemption=mode)
     cluster.headway.processes["controller"].send_signal(signal.SIGHUP)
     jobs = {"first": begin(cluster, f"first-{mode}")}
@@ -101,7 +101,7 @@ def story(cluster: Training, mode: str) -> dict[str, Finished]:
 def test_one_of_two_jobs_on_a_pair_of_nodes_is_moved_and_both_end_sooner(cluster: Training) -> None:
     # Given two jobs on the same pair of nodes, once left alone, and once with the threshold on automatic
     runs = {mode: story(cluster, mode) for mode in ("off", "automatic")}
-    tell(runs)
+    print_runs(runs)
 
     # Then one of them was moved, once, without losing or repeating a step
     assert [len(job.began) for job in runs["off"].values()] == [1, 1]
@@ -119,8 +119,8 @@ def test_one_of_two_jobs_on_a_pair_of_nodes_is_moved_and_both_end_sooner(cluster
         assert job.end_s < runs["off"][name].end_s, name
 
 
-def tell(runs: dict[str, dict[str, Finished]]) -> None:
-    """The two runs side by side."""
+def print_runs(runs: dict[str, dict[str, Finished]]) -> None:
+    """Print the two runs side by side."""
     print(f"\n{STEPS} steps of {MEGABYTES} MiB at {RATE}; seconds from when there were two")
     print(f"{'job':8}{'threshold':12}{'end':>8}{'runs':>6}{'longest step':>14}{'step, median':>14}")
     for name in ("first", "second"):

@@ -21,7 +21,7 @@ JOBS_S = 300.0
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """Raises AssertionError if it does not in good time."""
+    """Wait until `holds()`. Raises AssertionError when it takes too long."""
     deadline = time.monotonic() + JOBS_S
     while not holds():
         assert time.monotonic() < deadline, "the jobs take too long"
@@ -29,7 +29,7 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 def logs(folder: Path) -> str:
-    """What the jobs said."""
+    """Return the output of the jobs."""
     return "\n".join(path.read_text() for path in (folder / "runs/slurm").glob("*.err"))
 
 

@@ -1,4 +1,4 @@
-"""Short words for tests of the mini-cluster: submit, wait, and find everything that belongs to a cluster."""
+"""Helpers for tests of the mini-cluster: submit, wait, and find everything that belongs to a cluster."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60.0, 
 
 
 def traces(name: str, directory: Path | None = None) -> list[str]:
-    """Everything on this machine that belongs to a cluster of that name."""
+    """Return everything on this machine that belongs to a cluster of that name."""
     names = NetworkNames(name)
     directory = directory or STATE_ROOT / name
     found = [f"netns {entry.name}" for entry in Path("/run/netns").glob(names.netns("*"))]
     found += [f"link {entry.name}" for entry in Path("/sys/class/net").iterdir() if entry.name == names.host_link]
     found += [f"mount {line}" for line in Path("/proc/mounts").read_text().splitlines() if name in line]
-    # Not by glob: it raises where a cgroup of another cluster goes while it looks
+    # Not by glob, which raises when a cgroup of another cluster is removed meanwhile
     found += [f"cgroup {path}" for path, *_ in os.walk("/sys/fs/cgroup") if Path(path).name == f"headway-{name}"]
     found += [f"file {path}" for path in (directory, *RUNTIME_ROOT.glob(f"{name}.*")) if path.exists()]
     for entry in Path("/proc").iterdir():
@@ -61,7 +61,7 @@ def output_of(cluster: MiniCluster, job: str) -> str:
 
 
 def saved_jobs(cluster: MiniCluster) -> str:
-    """What slurmctld has written down of jobs."""
+    """Return the jobs that slurmctld has saved."""
     with contextlib.suppress(FileNotFoundError):  # it is just being replaced
         return (cluster.directory / "state" / "job_state").read_text(errors="replace")
     return ""

@@ -32,7 +32,7 @@ def submit(cluster: MiniCluster, *, user: str | None = None) -> subprocess.Compl
 
 def test_users_need_an_association_and_jobs_are_recorded(name: str) -> None:
     with MiniCluster(ClusterSpec(name=name, nodes=1, gpus=2, accounting=True)) as cluster:
-        # Given a user whom the accounting does not know
+        # Given a user without an association
         assert "Invalid account" in submit(cluster, user=USER).stderr
         # When there is an association
         cluster.sacctmgr("add", "user", USER, f"Account={ACCOUNT}")
@@ -43,7 +43,7 @@ def test_users_need_an_association_and_jobs_are_recorded(name: str) -> None:
             return "COMPLETED" in cluster.run("sacct", "-n", "-X", "-j", job, "-o", "state").stdout
 
         wait_for(recorded, "the job is in the database")
-        # And the database is nobody's but Slurm's: other users cannot even reach the socket
+        # And only Slurm's user has access to the database: other users cannot even reach the socket
         refused = cluster.run("ls", str(cluster.layout.database), user=USER, check=False)
         assert "Permission denied" in refused.stderr
     assert traces(name) == []

@@ -64,7 +64,7 @@ def test_a_folder_of_ones_own_is_left_empty(name: str) -> None:
             assert cluster.slurm_conf.is_relative_to(directory)
         assert list(directory.iterdir()) == []
         (directory / "precious").touch()
-        with pytest.raises(MiniClusterError, match=r"holds files that are no mini-cluster's"):
+        with pytest.raises(MiniClusterError, match=r"holds files that do not belong to a mini-cluster"):
             MiniCluster(ClusterSpec(name=name, directory=directory)).up()
         assert [path.name for path in directory.iterdir()] == ["precious"]
     finally:

@@ -1,4 +1,4 @@
-"""`make demo` in little, on a real Slurm: both runs, and nothing left behind however it ends."""
+"""A short `make demo` on a real Slurm: both runs complete, and nothing is left behind however it ends."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ENDS_S = 90.0
 
 @pytest.fixture
 def name() -> str:
-    """Of a demonstration that can run beside others."""
+    """A name with which a demonstration can run beside others."""
     skip_unless_possible()
     pytest.importorskip("torch", reason="the jobs train with PyTorch: `make setup` installs it")
     return unique_name()
 
 
 class Demo:
-    """A short demonstration as a process, with what it says line by line."""
+    """A short demonstration as a process, with its output."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class Demo:
         return self.said.read_text()
 
     def wait_for(self, words: str, timeout_s: float = 180.0) -> None:
-        """Until it has said that."""
+        """Wait until these words are in its output."""
         deadline = time.monotonic() + timeout_s
         while words not in self.text():
             assert self.process.poll() is None, self.text()
@@ -74,13 +74,13 @@ class Demo:
             time.sleep(0.1)
 
     def wait(self, timeout_s: float) -> int:
-        """Until it has ended; its status."""
+        """Wait until it has ended. Return its status."""
         return self.process.wait(timeout_s)
 
 
 @contextmanager
 def demo(name: str, folder: Path) -> Iterator[Demo]:
-    """Start one; whatever the test does, it is ended, and gets the time to clear up."""
+    """Start one. At the end of the context it is ended, with time to clear up."""
     running = Demo(name, folder)
     try:
         yield running
@@ -91,7 +91,7 @@ def demo(name: str, folder: Path) -> Iterator[Demo]:
 
 
 def left_behind(name: str) -> list[str]:
-    """Everything on this machine that bears the demonstration's name."""
+    """Everything on this machine that has the name of the demonstration."""
     paths = [Path("/run") / name, STATE_ROOT / name, *RUNTIME_ROOT.glob(f"{name}.*")]
     paths.append(Path("/sys/class/net") / NetworkNames(name).host_link)
     paths += Path("/run/netns").glob(f"headway-{name}-*")
@@ -101,7 +101,7 @@ def left_behind(name: str) -> list[str]:
 
 
 def commands() -> Iterator[tuple[int, str]]:
-    """Command lines of all processes but this one."""
+    """Pids and command lines of all processes but this one."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with suppress(OSError):
@@ -129,7 +129,7 @@ def test_both_runs_complete_and_nothing_is_left(name: str, tmp_path: Path) -> No
     for job in found["jobs"]:
         for run in ("headway", "slurm"):
             assert job[run]["state"] == "COMPLETED", job
-            assert job[run]["step_ms"] > 0, "the job trained, and said so"
+            assert job[run]["step_ms"] > 0, "the job trained, and reported it"
     assert left_behind(name) == []
     # and in Headway's half jobs ran where the policy had put them
     line = next(line for line in running.text().splitlines() if "bert-a     runs on" in line)
@@ -157,7 +157,7 @@ def test_a_second_one_is_refused_and_ctrl_c_twice_leaves_nothing(name: str, tmp_
     assert second.returncode == 1
     assert "another `make demo` runs on this machine" in second.stderr
     assert status == 128 + signal.SIGINT, running.text()
-    assert "Nothing is left behind" in running.text()
+    assert "Everything has been removed" in running.text()
     assert left_behind(name) == []
 
 

@@ -38,7 +38,7 @@ def sbatch(cluster: MiniCluster, *options: str, user: str = "daemon") -> Job:
 
 
 def scontrol(cluster: MiniCluster, *words: str, user: str = "daemon") -> str:
-    """What scontrol said; empty when it did as told."""
+    """Run scontrol as a user. Return its error output; empty when it succeeded."""
     done = cluster.run("scontrol", *words, user=user, check=False)
     return "" if done.returncode == 0 else done.stderr
 

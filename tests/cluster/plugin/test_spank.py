@@ -1,4 +1,4 @@
-"""The SPANK plugin on a real Slurm: options of sbatch, salloc and srun, and the words that become of them."""
+"""The SPANK plugin on a real Slurm: options of sbatch, salloc and srun, and their words in the comments of jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STRICT = ("-Werror", "-Wpedantic", "-Wconversion", "-Wshadow")
 
 @dataclass
 class Site:
-    """A cluster with the plugin, Headway's job_submit.lua, and no controller unless a test says that there is one."""
+    """A cluster with the plugin and job_submit.lua, without a controller unless a test writes a lease."""
 
     cluster: MiniCluster
     headway: Installation
@@ -36,19 +36,19 @@ class Site:
         return self.cluster.run(*argv, user=USER, check=check, **more)  # type: ignore[arg-type]
 
     def sbatch(self, *options: str, script: str = "#!/bin/sh\n", **more: object) -> str:
-        """Submit a job on hold; its id."""
+        """Submit a job on hold. Return its id."""
         return self.run("sbatch", "--parsable", "--hold", *options, stdin=script, **more).stdout.strip()
 
     def comment(self, job: str) -> str:
-        """Without the line's end; of an array or a heterogeneous job, one for each part."""
+        """Return the comment of a job; for an array or a heterogeneous job, one line for each part."""
         return self.run("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%k").stdout.strip("\n")
 
     def newest_job(self) -> int:
-        """By submitting one."""
+        """Submit a job, and return its id: the largest so far."""
         return int(self.sbatch())
 
     def output(self, job: str, file: str) -> list[str]:
-        """What a job wrote, once it has ended."""
+        """Wait for the end of a job. Return the lines of its output."""
         deadline = time.monotonic() + 60
         while self.run("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T").stdout != "COMPLETED\n":
             assert time.monotonic() < deadline, f"job {job} has not completed"
@@ -56,7 +56,7 @@ class Site:
         return (self.cluster.layout.work / file).read_text().splitlines()
 
     def login_host(self, name: str, *settings: str) -> dict[str, str]:
-        """A slurm.conf of its own, with a plugstack.conf of its own that is not there yet: environment of commands."""
+        """Write another slurm.conf, which names a plugstack.conf that does not exist yet. Return the environment for commands."""
         folder = self.headway.folder
         conf = self.cluster.slurm_conf.read_text().replace(str(self.headway.plugstack), str(folder / f"{name}.stack"))
         (folder / f"{name}.conf").write_text("\n".join([conf, *settings, ""]))
@@ -82,7 +82,7 @@ def shared() -> Iterator[Site]:
 
 @pytest.fixture
 def site(shared: Site) -> Iterator[Site]:
-    """Every test leaves it with the plugin, idle, and without a controller."""
+    """The shared site; after each test it has the plugin, is idle, and has no controller."""
     before = shared.headway.plugstack.read_text()
     yield shared
     shared.plugstack(before)
@@ -164,7 +164,7 @@ def test_a_wrapped_command_and_a_large_environment_change_nothing(site: Site) ->
     ],
 )
 @pytest.mark.parametrize("program", [("sbatch", "--wrap=true"), ("srun", "true"), ("salloc", "true")])
-def test_what_makes_no_sense_is_refused_before_anything_is_submitted(
+def test_invalid_options_are_refused_before_the_job_is_submitted(
     site: Site, options: tuple[str, ...], problem: str, program: tuple[str, ...]
 ) -> None:
     before = site.newest_job()
@@ -183,7 +183,7 @@ def test_a_comment_without_room_costs_the_word_and_not_the_job(site: Site) -> No
     assert site.comment(done.stdout.strip()) == own
 
 
-def test_with_a_controller_the_job_is_held_with_its_words(site: Site) -> None:
+def test_with_a_controller_the_job_is_held_with_its_options(site: Site) -> None:
     write_lease(site.headway.runtime_dir / "lease", Lease(int(time.time()), 60, ("dl",), 0, 0))
 
     done = site.run("sbatch", "--parsable", "--gpus=2", "--headway-preemptible", "--headway-max-gpus=8", "--wrap=true")
@@ -193,17 +193,17 @@ def test_with_a_controller_the_job_is_held_with_its_words(site: Site) -> None:
     assert "AdminComment=headway:hold" in site.run("scontrol", "-o", "show", "job", job).stdout
 
 
-# --- who wants no profile
+# --- jobs that are not to be measured
 
 
 @pytest.mark.parametrize("export", ["ALL", "NONE"])
-def test_task_prolog_is_told_who_wants_no_profile(site: Site, export: str) -> None:
+def test_task_prolog_sees_that_a_job_is_not_to_be_measured(site: Site, export: str) -> None:
     script = f"#!/bin/sh\necho $HEADWAY_PROFILE\nsrun --export={export} /bin/sh -c 'echo $HEADWAY_PROFILE'\n"
     job = site.sbatch("--headway-profile=off", f"--export={export}", "--output=profile.log", script=script)
     site.run("scontrol", "release", job)
     if export == "ALL":
         assert site.output(job, "profile.log") == ["TaskProlog sees off", "off"] * 2
-    else:  # a step that leaves its environment behind leaves this too; the batch script, and so the job, is told
+    else:  # a step without its environment lacks this variable too; the batch script, and so the job, has it
         assert site.output(job, "profile.log")[:2] == ["TaskProlog sees off", "off"]
 
     shell = ("/bin/sh", "-c", "echo $HEADWAY_PROFILE")
@@ -215,7 +215,7 @@ def test_task_prolog_is_told_who_wants_no_profile(site: Site, export: str) -> No
     assert inside.stdout == "TaskProlog sees off\noff\n"
 
 
-def test_jobs_submitted_from_inside_a_job_do_not_inherit_its_wishes(site: Site) -> None:
+def test_jobs_submitted_from_inside_a_job_do_not_inherit_its_options(site: Site) -> None:
     submit = "sbatch --parsable --hold --comment=child --wrap=true"
 
     job = site.sbatch(
@@ -234,7 +234,7 @@ def test_jobs_submitted_from_inside_a_job_do_not_inherit_its_wishes(site: Site) 
 
 @pytest.fixture(scope="module")
 def broken(shared: Site) -> dict[str, Path]:
-    """Plugins that do not work, by what is wrong with them."""
+    """Plugins that do not work, by the defect."""
     folder = shared.headway.folder
     source = folder / "fails.c"
     source.write_text(
@@ -262,7 +262,7 @@ def test_a_plugin_that_does_not_work_stops_no_job(site: Site, broken: dict[str, 
     assert site.output(job, "broken.log")[-1] == "ran"
     assert site.run("srun", "echo", "ran").stdout.splitlines()[-1] == "ran"
     assert site.run("salloc", "echo", "ran").stdout == "ran\n"
-    # and who asks for what is not there is told
+    # and a submission with an option of the missing plugin is refused
     assert "unrecognized option" in site.run("sbatch", "--headway-preemptible", "--wrap=true", check=False).stderr
 
 

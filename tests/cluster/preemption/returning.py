@@ -1,4 +1,4 @@
-"""Jobs that can come back, on a real Slurm with Headway: what they did, run by run, by their own account."""
+"""Jobs that can be stopped and started again, on a real Slurm with Headway, and their own records of each run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.returning.job import Records, script
 
 STEPS = 120
 PAUSE_S = 0.2
-"""Of a step: the commands that a test gives a job after its first steps are to come long before its last one."""
+"""Length of a step, so that the commands of a test after the first steps come long before the last one."""
 STARTS_S = 180.0
-"""Slurm, python, torch and ten steps, on a busy machine: there torch alone has taken a minute."""
+"""Longest time for Slurm, python, torch and ten steps on a busy machine, where torch alone has taken a minute."""
 
 
 Losses = Callable[[], dict[int, float]]
@@ -27,7 +27,7 @@ Losses = Callable[[], dict[int, float]]
 
 
 class Returning(Training):
-    """Jobs by name."""
+    """Jobs by name, on a cluster with agents."""
 
     def begin(
         self,
@@ -39,12 +39,12 @@ class Returning(Training):
         srun: str = "srun",
         **environment: str,
     ) -> str:
-        """Submit; the job's id."""
+        """Submit a job. Return its id."""
         text = script(name, steps=steps, pause_s=pause_s, before=before, srun=srun)
         return self.submit(text, *options, **environment)
 
     def begin_whole(self, steps: int) -> Losses:
-        """Submit a job that is left alone; returns a function that waits for its end, and returns loss by step."""
+        """Submit a job that is left alone. Return a function that waits for its end and returns loss by step."""
         job = self.begin("whole", steps=steps, pause_s=0.0)
 
         @cache
@@ -58,43 +58,43 @@ class Returning(Training):
 
     @property
     def records(self) -> Records:
-        """What jobs have written."""
+        """Files that jobs have written."""
         return Records(self.cluster.layout.work)
 
     def losses(self, name: str) -> list[tuple[int, float]]:
-        """Step and loss, as the job wrote them, over all its runs."""
+        """Return step and loss of each step, over all runs of a job."""
         return self.records.losses(name)
 
     def began(self, name: str) -> list[int]:
-        """First step of each run."""
+        """Return the first step of each run."""
         return self.records.began(name)
 
     def saved_steps(self, name: str) -> list[int]:
-        """Steps of which there is a complete checkpoint."""
+        """Return the steps that have a complete checkpoint."""
         return self.records.saved_steps(name)
 
     def hurry(self, name: str) -> None:
-        """Let a job make the steps that are left without a pause: nothing more is to happen to it."""
+        """Let a job make its remaining steps without a pause, after the last action of a test on it."""
         self.records.hurry(name)
 
     def until_trains(self, name: str, steps: int = 10) -> None:
-        """Until the job has made so many steps."""
+        """Wait until the job has made so many steps."""
         self.until(lambda: len(self.losses(name)) >= steps, f"{steps} steps of {name}", STARTS_S)
 
     def until_began(self, name: str, runs: int) -> None:
-        """Until the job has begun so many times."""
+        """Wait until the job has begun so many times."""
         self.until(lambda: len(self.began(name)) >= runs, f"run {runs} of {name}", STARTS_S)
 
     def preemptions(self, job_id: str) -> list[dict[str, Any]]:
-        """All of a job."""
+        """Return all preemptions of a job."""
         return [row for row in self.headway.ask("preemptions")["preemptions"] if row["job_id"] == job_id]
 
     def preemption(self, job_id: str) -> dict[str, Any]:
-        """The newest of a job; empty: there was none."""
+        """Return the newest preemption of a job; empty when there was none."""
         return max(self.preemptions(job_id), key=lambda row: int(row["number"]), default={})
 
     def until_stage(self, job_id: str, *stages: str, timeout_s: float = STARTS_S) -> dict[str, Any]:
-        """Until the newest preemption of the job is in one of these stages; the row."""
+        """Wait until the newest preemption of the job is in one of these stages. Return its row."""
 
         def there() -> dict[str, Any]:
             row = self.preemption(job_id)
@@ -103,7 +103,7 @@ class Returning(Training):
         return dict(self.until(there, f"preemption of {job_id}: {stages}", timeout_s))
 
     def rank_on(self, node: str, name: str) -> ProcessRef:
-        """The process of a job that trains on that node."""
+        """Return the process of a job that trains on that node."""
         host = _host_of(self.cluster.slurmd_pid(node))
 
         def found() -> ProcessRef | None:
@@ -118,7 +118,7 @@ class Returning(Training):
 
     @contextmanager
     def crashed(self, node: str) -> Iterator[None]:
-        """A node without power; afterwards it is as it was."""
+        """Crash a node; boot it at the end of the context."""
         name = f"nodename={node}"
         self.cluster.crash_node(node)
         try:
@@ -132,7 +132,7 @@ class Returning(Training):
 
     @contextmanager
     def no_room(self) -> Iterator[None]:
-        """No node takes jobs."""
+        """Drain all nodes, so that no job starts; resume them at the end of the context."""
         names = f"nodename={','.join(self.cluster.node_names)}"
         self.cluster.run("scontrol", "update", names, "state=drain", "reason=test")
         try:
@@ -141,7 +141,7 @@ class Returning(Training):
             self.cluster.run("scontrol", "update", names, "state=resume")
 
     def check_losses(self, name: str, whole: dict[int, float]) -> None:
-        """Every step was made, and each time, also where it was made again, with the loss of a job that was left alone."""
+        """Check that every step was made, each time with the loss of a job that was left alone."""
         found = self.losses(name)
         assert {step for step, _ in found} == set(whole)
         for step, loss in found:
@@ -149,7 +149,7 @@ class Returning(Training):
 
 
 def _host_of(pid: int) -> str:
-    """Every node of a mini-cluster has a host name of its own."""
+    """Return an id of the host of a process: every node of a mini-cluster has a UTS namespace of its own."""
     return str(Path(f"/proc/{pid}/ns/uts").readlink())
 
 

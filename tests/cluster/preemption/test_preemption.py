@@ -21,7 +21,7 @@ def cluster() -> Iterator[Returning]:
 
 @pytest.fixture(scope="module")
 def whole(cluster: Returning) -> Losses:
-    """Losses of a job that is left alone; it trains beside the first test that wants them."""
+    """Losses of a job that is left alone; it trains beside the first test that needs them."""
     return cluster.begin_whole(STEPS)
 
 

@@ -50,7 +50,7 @@ print(saved["global_step"], torch.nn.functional.mse_loss(model.layers(x), y).ite
 
 @dataclass(frozen=True)
 class Recipe:
-    """The recipes' files in a folder of a test's own, where an ordinary user's jobs run them with that Python."""
+    """The files of the recipes in a folder of one test, where the jobs of an ordinary user run them with that Python."""
 
     cluster: Returning
     folder: Path
@@ -59,44 +59,44 @@ class Recipe:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the user has: an activated virtual environment, and one core."""
+        """Environment of the user: an activated virtual environment, and one core."""
         path = f"{self.python}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         return {"PATH": path, "OMP_NUM_THREADS": "1", "HOME": str(self.folder)}
 
     def submit(self, script: str, *options: str) -> str:
-        """A batch script by name, or as a text; the job's id."""
+        """Submit a batch script, given by name or as a text. Return the id of the job."""
         text = (self.folder / script).read_text() if script.endswith(".sh") else script
         where = (f"--chdir={self.folder}", f"--output={self.folder}/%j.log")
         return self.cluster.submit(text, *where, *options, **self.environment)
 
     def submit_itself(self, program: str) -> str:
-        """A program that submits its job, on a login on n1; the job's id."""
+        """Run a program on n1 that submits its job. Return the id of the job."""
         values = {**self.cluster.cluster.env, **self.environment, "SUBMITIT_PREEMPT_SIGNAL": "USR1"}
         argv = ("env", "-i", f"--chdir={self.folder}", *(f"{key}={value}" for key, value in values.items()))
         done = self.cluster.cluster.run_on("n1", *argv, "python", program, user=USER, timeout=120)
         return done.stdout.split()[-1]
 
     def run(self, *argv: str) -> str:
-        """The recipe's Python, in its folder, outside of Slurm."""
+        """Run the recipe's Python in its folder, outside of Slurm. Return its output."""
         command = (f"{self.python}/bin/python", "-c", *argv)
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120, check=True)
         return done.stdout
 
     def output(self, job: str) -> str:
-        """What all runs of a job have said; submitit's tasks have files of their own."""
+        """Return the output of all runs of a job; the tasks of submitit have files of their own."""
         found = [self.folder / f"{job}.log", *self.folder.glob(f"runs/{job}_*_log.out")]
         return "".join(path.read_text(errors="replace") for path in found if path.exists())
 
     def steps(self, job: str) -> list[tuple[int, float]]:
-        """Step and loss, in the order in which they were told."""
+        """Return step and loss, in the order of the output."""
         return [(int(step), float(loss)) for step, loss in _TOLD.findall(self.output(job))]
 
     def hurry(self) -> None:
-        """Let the folder's jobs make the steps that are left without a pause: nothing more is to happen to them."""
+        """Let the jobs of the folder make their remaining steps without a pause, after the last action of a test on them."""
         (self.folder / "hurry").touch()
 
     def until_trains(self, job: str) -> None:
-        """Until it is in the middle of its training."""
+        """Wait until the job is in the middle of its training."""
 
         def trains() -> bool:
             assert self.cluster.state(job) not in {"COMPLETED", "FAILED"}, self.output(job)[-3000:]
@@ -105,7 +105,7 @@ class Recipe:
         self.cluster.until(trains, f"step {ASKED_AFTER} of {job}", self.starts_s)
 
     def move(self, job: str) -> dict[str, Any]:
-        """In the middle of its training, to other nodes, where it trains to its end; what Headway says of it."""
+        """Move a job in the middle of its training to other nodes, where it trains to its end. Return the row of the preemption."""
         self.until_trains(job)
         before = self.cluster.nodes(job)
         self.cluster.headway.headway("move", job)
@@ -118,7 +118,7 @@ class Recipe:
         return row
 
     def until_refused(self, job: str, why: str) -> None:
-        """Headway does not preempt it, for that reason, once its agent has told."""
+        """Wait until Headway refuses to preempt the job for that reason, which it knows from the agent."""
 
         def refused() -> bool:
             done = self.cluster.headway.headway("preempt", job, check=False)
@@ -128,10 +128,10 @@ class Recipe:
         self.cluster.until(refused, f"{job} {why}")
 
     def check_steps(self, job: str, *, lost: int = 0) -> None:
-        """It began where it had left off, or at most so many steps before that.
+        """Check that the job continued where it had stopped, or at most `lost` steps before that.
 
-        What a program that is killed said last may die with its `srun`: up to `lost` steps after the last one told may
-        have been made and saved all the same. That they were, the losses of the steps after them show.
+        The last output of a killed program may be lost with its `srun`: up to `lost` steps after the last printed one may
+        have been made and saved. The losses of the later steps show that they were.
         """
         steps = [step for step, _ in self.steps(job)]
         assert (steps[0], steps[-1]) == (0, STEPS - 1)
@@ -140,7 +140,7 @@ class Recipe:
         assert all(ASKED_AFTER - lost < step <= before + 1 + lost for before, step in jumps)
 
     def check_losses(self, job: str, whole: str) -> None:
-        """Every step, also where it was made again, has the loss of the job that was left alone."""
+        """Check that every step, also a repeated one, has the loss of the job that was left alone."""
         self.cluster.until_state(whole, "COMPLETED", timeout_s=self.starts_s)
         expected = dict(self.steps(whole))
         for step, loss in self.steps(job):
@@ -155,7 +155,7 @@ def cluster() -> Iterator[Returning]:
 
 @pytest.fixture(scope="module")
 def frameworks() -> Path:
-    """A Python with the frameworks, made once and kept: below ours, which is where users of the nodes can see it."""
+    """A Python with the frameworks, installed once, below the folder of this Python, which the users of the nodes can see."""
     folder, wanted = Path(sys.prefix) / "recipes", RECIPES / "requirements.txt"
     stamp = folder / wanted.name
     if not stamp.exists() or stamp.read_text() != wanted.read_text():
@@ -168,7 +168,7 @@ def frameworks() -> Path:
 
 @pytest.fixture
 def recipe(cluster: Returning, request: pytest.FixtureRequest) -> Iterator[Recipe]:
-    """With this Python; with that of the frameworks where a test is slow."""
+    """The recipes with this Python; for a slow test with that of the frameworks."""
     slow = request.node.get_closest_marker("slow") is not None
     python = request.getfixturevalue("frameworks") if slow else Path(sys.prefix)
     folder = cluster.cluster.layout.work / re.sub(r"\W+", "-", request.node.name)
@@ -195,7 +195,7 @@ def recipe(cluster: Returning, request: pytest.FixtureRequest) -> Iterator[Recip
         pytest.param("torchrun.sh", 0, marks=with_frameworks),
     ],
 )
-def test_a_moved_job_goes_on_as_if_nothing_had_been(recipe: Recipe, script: str, lost: int) -> None:
+def test_a_moved_job_goes_on_as_if_it_had_not_been_moved(recipe: Recipe, script: str, lost: int) -> None:
     """`lost`: the steps between two checkpoints, where the program saves at times of its own."""
     whole, moved = recipe.submit(script), recipe.submit(script)
 
@@ -272,7 +272,7 @@ def test_a_job_that_slurm_would_not_start_again_is_not_asked(recipe: Recipe) -> 
 
 
 def test_a_batch_script_without_a_trap_is_not_asked(recipe: Recipe) -> None:
-    """It would end of the signal, which is why every recipe has one."""
+    """The signal would end the script, which is why every recipe has a trap."""
     job = recipe.submit(ENDLESS.replace("trap : USR1\n", ""))
     recipe.until_trains(job)
 

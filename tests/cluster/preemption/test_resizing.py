@@ -1,4 +1,4 @@
-"""On a real Slurm: a job that is resized runs again with the tasks and GPUs of its new size, and its environment says so."""
+"""On a real Slurm: a resized job runs again with the tasks and GPUs of its new size, also in its environment."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def idle(world: Live) -> Iterator[None]:
 
 
 class Job:
-    """One job, by its own account."""
+    """One job, with the files that it has written."""
 
     def __init__(self, world: Live, job_id: str) -> None:
         self.world = world
@@ -53,7 +53,7 @@ class Job:
         )
 
     def facts(self) -> dict[str, str]:
-        """What `headway why` tells."""
+        """Return the facts of `headway why`."""
         return dict(self.world.headway.ask("why", self.id)["facts"])
 
     def resize(self, gpus: int) -> None:
@@ -66,7 +66,7 @@ class Job:
 
     @property
     def env(self) -> dict[str, str]:
-        """Of the batch script."""
+        """Slurm's variables in the environment of the batch script."""
         return dict(line.split("=", 1) for line in self.said("env").splitlines() if line.startswith("SLURM"))
 
     @property
@@ -78,7 +78,7 @@ class Job:
         return sorted(((number, gpus) for (_, gpus), number in counts.items()), reverse=True)
 
     def size(self) -> dict[str, int]:
-        """What the environment says of it."""
+        """Return the size of the job in its environment."""
         names = ("NTASKS", "NPROCS", "NTASKS_PER_NODE", "GPUS", "GPUS_PER_NODE", "CPUS_PER_TASK", "MEM_PER_NODE")
         return {name: int(self.env[f"SLURM_{name}"]) for name in names if f"SLURM_{name}" in self.env}
 

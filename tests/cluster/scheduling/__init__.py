@@ -1,1 +1,1 @@
-"""Where and when jobs start, what Headway leaves alone, and what the watchdog does."""
+"""The placement and the start of jobs, jobs outside of Headway, mistakes of operators, and the watchdog."""

@@ -17,11 +17,11 @@ from tests.contract.bench import FEATURES, GPUS_PER_NODE, MATLAB_LICENSES, SHORT
 _POLL_S = 0.1
 _NODES = 4
 POOR_USER = "bin"
-"""May hold no GPU, where the bench has limits on GPUs."""
+"""User who may hold no GPU, where the bench has limits on GPUs."""
 
 
 def contract_spec(name: str, *, accounting: bool) -> ClusterSpec:
-    """A cluster as the contract wants it. Without accounting there are no limits on GPUs."""
+    """Return the cluster for the contract. Without accounting there are no limits on GPUs."""
     names = tuple(f"n{number}" for number in range(1, _NODES + 1))
     return ClusterSpec(
         name=name,
@@ -35,14 +35,14 @@ def contract_spec(name: str, *, accounting: bool) -> ClusterSpec:
 
 
 def add_users(cluster: MiniCluster, user: str) -> None:
-    """With accounting, nobody but root may submit at first."""
+    """Add users on a cluster with accounting, where only root may submit at first."""
     if cluster.spec.accounting:
         cluster.sacctmgr("add", "user", f"{user},{POOR_USER}", f"Account={ACCOUNT}")
         cluster.sacctmgr("modify", "user", POOR_USER, "set", "GrpTRES=gres/gpu=0")
 
 
 class MiniClusterBench:
-    """A bench whose cluster is real, and whose client is whatever it is given."""
+    """A bench with a real cluster and a given client."""
 
     def __init__(self, cluster: MiniCluster, client: SlurmClient, user: str) -> None:
         self._cluster = cluster
@@ -83,7 +83,7 @@ class MiniClusterBench:
         return (await self._run(*words, user=self._user, stdin=_script(Order()))).strip()
 
     async def show(self, job_id: str) -> str:
-        """What scontrol prints of the job."""
+        """Return the line of scontrol about a job."""
         return (await self._run("scontrol", "-o", "show", "job", job_id)).strip()
 
     async def submit_het(self) -> str:

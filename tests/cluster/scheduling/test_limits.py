@@ -13,12 +13,12 @@ OTHER = "bin"
 """A second plain user."""
 NODES = 2
 LONG_S = 600.0
-"""Jobs of that length end when a test says so."""
+"""Jobs of that length run until a test cancels them."""
 
 
 @pytest.fixture(scope="module")
 def limited() -> Iterator[Live]:
-    """A cluster with accounting. Both users may submit; without more ado nothing limits them."""
+    """A cluster with accounting, where both users may submit, without limits at first."""
     with live(spec={"nodes": NODES, "accounting": True}) as world:
         world.cluster.sacctmgr("add", "user", f"{USER},{OTHER}", f"Account={ACCOUNT}")
         world.cluster.sacctmgr("add", "qos", "narrow,single")
@@ -30,7 +30,7 @@ def limited() -> Iterator[Live]:
 
 @pytest.fixture
 def idle(limited: Live) -> Iterator[Live]:
-    """The same, with nothing in its queue before and after."""
+    """The same cluster, with an empty queue before and after the test."""
     yield limited
     clear(limited)
 
@@ -48,19 +48,19 @@ def clear(world: Live) -> None:
 
 
 def held_for(world: Live, job: str, reason: str) -> bool:
-    """Whether Headway has the job back, and says why in Slurm's word."""
+    """Return whether Headway holds the job again, with Slurm's reason in its explanation."""
     answer = world.headway.ask("why", job)
     return world.show(job)["Priority"] == "0" and reason in answer["sentence"] and answer["state"] == "ineligible"
 
 
 def as_made(world: Live, job: str) -> bool:
-    """Whether the request is the user's."""
+    """Return whether the request is that of the user."""
     shown = world.show(job)
     return (shown["ReqNodeList"], shown["TresPerNode"]) == ("(null)", "gres:gpu:8")
 
 
 def the_limit_is_waited_for(world: Live, *options: str, reason: str, freed_by: str = USER) -> None:
-    """The story of each test: two jobs of which the limit allows one, and a third that it does not touch."""
+    """The story of each test: two jobs, of which the limit allows one, and a third to which it does not apply."""
     # Given two jobs, each of a node's size, of which only one is allowed, and room for both
     first = world.sbatch(*options, "--gres=gpu:8", seconds=LONG_S, user=freed_by)
     world.until_state(first, "RUNNING")
@@ -112,6 +112,6 @@ def test_a_user_far_over_a_limit_keeps_nobody_waiting(idle: Live) -> None:
     # When somebody else submits a job, then it runs
     other = idle.sbatch("--gres=gpu:8", seconds=LONG_S, user=OTHER)
     idle.until_state(other, "RUNNING")
-    # And of the many, only few have been placed to no end
+    # And only few of the many were placed in vain
     tried = [job for job in many if idle.headway.ask("why", job)["decisions"]]
     assert 1 < len(tried) <= 2 + NODES

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.live import Live, live
 
 LONG_S = 600.0
-"""Jobs of that length end when their test does."""
+"""Jobs of that length run until the end of their test."""
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def idle(world: Live) -> Iterator[None]:
 
 
 def chosen(world: Live, job_id: str) -> dict[str, int]:
-    """What the policy decided, as `headway why` tells it."""
+    """Return the decision of the policy, from `headway why`."""
     told = world.headway.ask("why", job_id)
     pairs = (part.split(":") for part in told["decisions"][0]["placement"].split(","))
     return {node: int(gpus) for node, gpus in pairs}
@@ -76,7 +76,7 @@ def test_best_fit_is_what_slurm_alone_would_not_choose(world: Live) -> None:
 
 
 def num_running(world: Live, array: str) -> int:
-    """Tasks of an array that run at one moment: asked one by one, two may seem to run that have followed each other."""
+    """Return the number of running tasks of an array, from one query: several queries may show successive tasks as parallel."""
     listed = world.cluster.run("squeue", "--noheader", "--array", f"--jobs={array}", "--states=RUNNING")
     return len(listed.stdout.splitlines())
 

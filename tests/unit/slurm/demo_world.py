@@ -140,7 +140,7 @@ def slurm_job(
 
 
 def share(node: str, gpus: int, gpu_mask: int = 0) -> NodeShare:
-    """What a job holds of one node."""
+    """Share of a node that a job holds."""
     return NodeShare(node, gpus, gpu_mask, cpus=1, memory_mib=1000)
 
 

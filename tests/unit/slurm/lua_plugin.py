@@ -1,4 +1,4 @@
-"""Runs job_submit.lua under a real Lua, with a stand-in for what slurmctld gives it."""
+"""Run job_submit.lua in a real Lua, with a stand-in for slurmctld."""
 
 import ctypes
 import os
@@ -69,7 +69,7 @@ class Bare(str):
 
 @dataclass
 class Answer:
-    """What a call returned, the job as it left it, and what was logged."""
+    """Result of a call: its status, the job after it, and the log."""
 
     code: int
     job: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What is missing is said with its mend; an installation never starts a service nor changes who may."""
+"""Each missing prerequisite is reported with its mend; an installation starts no service and leaves policy-rc.d as it was."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ PREEMPTIBLE = f"{OPTION}preemptible=(null)"
 
 
 def spank_environment(*entries: str) -> Bare:
-    """As slurmctld shows it to scripts: numbered from 0."""
+    """Return the SPANK environment as slurmctld passes it to scripts: numbered from 0."""
     return Bare("{" + ", ".join(f"[{number}] = {quoted(entry)}" for number, entry in enumerate(entries)) + "}")
 
 
@@ -134,7 +134,7 @@ def test_a_comment_that_slurm_would_refuse_is_not_made(plugin: LuaPlugin, length
     assert ("Shorten --comment by 1 bytes" in answer.logged("user")) == (not fits)
 
 
-def test_who_wants_no_profile_gets_none_even_where_the_comment_has_no_room(plugin: LuaPlugin) -> None:
+def test_a_job_is_not_measured_even_where_the_comment_has_no_room(plugin: LuaPlugin) -> None:
     options = spank_environment(f"{OPTION}profile=off")
 
     answer = plugin.submit(

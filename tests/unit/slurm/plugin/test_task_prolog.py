@@ -56,7 +56,7 @@ def test_a_batch_script_on_more_nodes_than_tasks_gets_a_task_per_node(per_node: 
 
 
 def restarted(slurmctld_says: str | None = None, folder: Path | None = None, **environment: str) -> list[str]:
-    """What a batch script is told in its second run; a variable is one that Slurm 22.05 was seen to give."""
+    """Return the output for a batch script in its second run; the variables are those that Slurm 22.05 sets."""
     path = os.environ["PATH"]
     if folder is not None:
         scontrol = folder / "scontrol"
@@ -193,7 +193,7 @@ class Node:
         return f"{self.job_side}:{self.job_side}/before_2_5"
 
     def told(self, **environment: str) -> dict[str, str]:
-        """What slurmstepd reads: 4,095 bytes at a time, line by line."""
+        """Return the lines that slurmstepd reads: at most 4,095 bytes of each."""
         done = subprocess.run(
             [str(self.script)],
             env={"PATH": os.environ["PATH"], **environment},

@@ -47,5 +47,5 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     folder.mkdir()
     os.chown(folder, 12345, 12345)
 
-    with pytest.raises(DemoError, match="belongs to somebody else"), Ground(folder, cluster=""):
+    with pytest.raises(DemoError, match="belongs to another user"), Ground(folder, cluster=""):
         pass
