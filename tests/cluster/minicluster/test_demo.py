@@ -43,18 +43,7 @@ class Demo:
         self.output = folder / f"{name}.json"
         with self.said.open("wb") as said, self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                # A runner in the background may have these signals ignored, which children inherit
-                [
-                    "env",
-                    "--default-signal=INT,TERM,HUP",
-                    sys.executable,
-                    "-m",
-                    "slurm.demo",
-                    "--short",
-                    "--json",
-                    "--name",
-                    name,
-                ],
+                [sys.executable, "-m", "slurm.demo", "--short", "--json", "--name", name],
                 cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
