@@ -37,7 +37,7 @@ _INSTALL_TIMEOUT_S = 1200.0
 
 
 def missing(*, accounting: bool = False, spank: bool = False) -> list[str]:
-    """Return the reasons, each with its mend, why no mini-cluster can be booted here; empty when one can be.
+    """Return the reasons, each with what to do, why no mini-cluster can be booted here; empty when one can be.
 
     `accounting` and `spank` add what accounting and a build of the SPANK plugin need.
     """

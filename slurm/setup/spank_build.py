@@ -117,7 +117,7 @@ def header_release(include: Path) -> str | None:
 
 
 def find_toolchain(include: Path | None = None) -> Toolchain | list[str]:
-    """Return tools for a build, with headers from `include` or the usual folders; or what is missing, with its mend."""
+    """Return tools for a build, with headers from `include` or the usual folders; or what is missing, with what to do."""
     folders = (include,) if include is not None else INCLUDE_FOLDERS
     folder, release = next(
         ((folder, release) for folder in folders if (release := header_release(folder))), (folders[0], None)

@@ -1,4 +1,4 @@
-"""On a real Slurm: however the policy server fails, jobs go on being placed, by the fallback and soon."""
+"""On a real Slurm: however the policy server fails, the fallback still places jobs, and soon."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_a_checkpoint_damaged_while_its_job_waits_gives_way_to_the_one_before(
         (folder,) = cluster.cluster.layout.work.glob(f"checkpoints/*-{name}/step-{newest:09d}-*")
         _damage(folder, what)
 
-    # Then it goes on from the one before
+    # Then it continues from the one before
     finished_from(cluster, name, job, whole, earlier)
 
 

@@ -1,4 +1,4 @@
-"""A user's training program that loads the network and can come back: PyTorch DDP over gloo, with headway_job's checkpoints.
+"""A preemptible training program of a user that loads the network: PyTorch DDP over gloo, with headway_job's checkpoints.
 
 contending_job NAME STEPS MEGABYTES: gradients that every step sends. Rank 0 adds to NAME.ended when each step ended, seconds since
 the Unix epoch, and to NAME.began the first step of each run.

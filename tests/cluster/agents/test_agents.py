@@ -127,13 +127,13 @@ def test_jobs_on_one_pair_of_nodes_slow_each_other_down_and_others_do_not(cluste
 
     # Then each job's contention sensitivity is what it lost, by its own account
     lost = {name: cluster.step_s(name, found) / alone_step_s for name, found in windows.items()}
-    told = {name: told_sensitivity(cluster, found) for name, found in windows.items()}
-    assert told == pytest.approx(lost, rel=0.1)
+    reported = {name: reported_sensitivity(cluster, found) for name, found in windows.items()}
+    assert reported == pytest.approx(lost, rel=0.1)
     assert ABOUT_TWO[0] < lost["first"] < ABOUT_TWO[1]
     assert ABOUT_TWO[0] < lost["beside"] < ABOUT_TWO[1]
     assert lost["apart"] < 1.1
-    assert told["apart"] < 1.1
-    # and that is what operators were told while it was so
+    assert reported["apart"] < 1.1
+    # and operators saw the same at that time
     assert now[str(first)]["beside"] == [str(jobs["beside"])]
     assert now[str(first)]["sensitivity"] > 1.4 > now[str(jobs["apart"])]["sensitivity"]
 
@@ -151,7 +151,7 @@ def shared_windows(cluster: Training, jobs: dict[str, int], count: int) -> dict[
     return {name: [each[at] for at in together] for name, each in found.items()} if len(together) >= count else None
 
 
-def told_sensitivity(cluster: Training, windows: list[Observation]) -> float:
+def reported_sensitivity(cluster: Training, windows: list[Observation]) -> float:
     """Contention sensitivity over these windows by the rule of the controller, with the best ideal in the store."""
     last = windows[-1]
     with cluster.store() as store:

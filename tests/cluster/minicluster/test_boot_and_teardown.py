@@ -1,4 +1,4 @@
-"""The mini-cluster: it boots, leaves nothing behind however it ends, and stands beside others."""
+"""The mini-cluster boots, leaves nothing behind however it ends, and runs beside others."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_the_users_own_hold_is_theirs_to_take_off_and_headway_gets_time_to_place
     before = time.time()
     assert scontrol(cluster, "release", job.id) == ""
 
-    # Then the controller is told, and the job waits a little for it, but not for ever
+    # Then the controller is informed, and the job waits for it, but only for some seconds
     released = Job(cluster, job.id)
     assert stand_in.lines() == [f"user-release {job.id}"]
     assert (released.held, released.state) == (False, "PENDING")

@@ -77,8 +77,8 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60) ->
         time.sleep(0.05)
 
 
-def heard(stand_in: StandIn, wanted: set[str]) -> None:
-    """Wait until the controller has been told all of it."""
+def until_lines(stand_in: StandIn, wanted: set[str]) -> None:
+    """Wait until all of these lines have arrived at the controller."""
     lines: set[str] = set()
 
     def all_of_it() -> bool:
@@ -94,13 +94,13 @@ def heard(stand_in: StandIn, wanted: set[str]) -> None:
 def test_the_controller_is_told_when_a_job_starts_and_ends(cluster: MiniCluster, stand_in: StandIn) -> None:
     job = sbatch(cluster)
 
-    heard(stand_in, {f"start {job}", f"end {job}"})
+    until_lines(stand_in, {f"start {job}", f"end {job}"})
 
 
 def test_array_tasks_are_named_as_users_name_them(cluster: MiniCluster, stand_in: StandIn) -> None:
     job = sbatch(cluster, "--array=1-2")
 
-    heard(stand_in, {f"start {job}_1", f"end {job}_1", f"start {job}_2", f"end {job}_2"})
+    until_lines(stand_in, {f"start {job}_1", f"end {job}_1", f"start {job}_2", f"end {job}_2"})
 
 
 @pytest.mark.parametrize("trouble", ["full pipe", "stale lease", "no lease", "nothing there at all"])
@@ -188,9 +188,9 @@ def test_setup_makes_a_running_slurm_ready(boot_minicluster: Boot, stand_in: Sta
     assert config["JobSubmitPlugins"] == "defaults,lua"
     assert "batch_sched_delay=0" in config["SchedulerParameters"]
     job = sbatch(cluster, "--gpus=1")
-    heard(stand_in, {"submit"})
+    until_lines(stand_in, {"submit"})
     cluster.run("scontrol", "release", job)
-    heard(stand_in, {f"start {job}", f"end {job}"})
+    until_lines(stand_in, {f"start {job}", f"end {job}"})
     assert CliRunner().invoke(app, [*options, "--check"]).exit_code == 0
 
 

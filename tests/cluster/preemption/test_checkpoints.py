@@ -1,4 +1,4 @@
-"""Checkpoints on a real Slurm: a job that is stopped comes back on other nodes, at the step after the one that was saved."""
+"""Checkpoints on a real Slurm: a stopped job runs again on other nodes, from the step after the saved one."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_jobs_that_are_not_measured_save_and_come_back(cluster: Returning) -> No
         cluster.hurry(name)
         cluster.cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")
 
-    # Then each goes on after a step that was saved
+    # Then each continues after a step that was saved
     for name, job in jobs.items():
         cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S)
         first, second = cluster.began(name)

@@ -1,4 +1,4 @@
-"""On a real Slurm: a policy that preempts takes a long job off its nodes for a short one, and the long one comes back."""
+"""On a real Slurm: a policy preempts a long job for a short one, and the long one runs again afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ while true; do sleep 0.2; done
 
 def test_a_long_job_makes_room_for_a_short_one_and_comes_back() -> None:
     with live(policy="srtf", preemption="automatic", preemption_min_run_s=0.0) as world:
-        # given a long job that can come back, on all nodes
+        # given a long preemptible job on all nodes
         submitted = world.cluster.run(
             "sbatch", "--parsable", "-N4", "--gpus-per-node=8", "--ntasks-per-node=1", stdin=LONG, user=USER
         )

@@ -1,4 +1,4 @@
-"""Preemption on a real Slurm: jobs are asked to save, stopped, placed again, and go on at the step that they left."""
+"""Preemption on a real Slurm: jobs save, are stopped and placed again, and continue at the step at which they stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md on a real Slurm: Headway moves their jobs, and they go on elsewhere at the step that they left."""
+"""The recipes of docs/recipes.md on a real Slurm: Headway moves their jobs, which continue on other nodes where they stopped."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def recipe(cluster: Returning, request: pytest.FixtureRequest) -> Iterator[Recip
     cluster.cancel_all()
 
 
-# --- jobs that come back
+# --- preemptible jobs
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_submitit_goes_on_after_its_last_save(recipe: Recipe) -> None:
     recipe.check_losses(moved, whole)
 
 
-# --- jobs that do not come back
+# --- jobs that cannot be preempted
 
 
 def test_a_job_that_would_not_heed_the_signal_is_not_asked(recipe: Recipe) -> None:
@@ -263,7 +263,7 @@ def test_a_job_that_slurm_would_not_start_again_is_not_asked(recipe: Recipe) -> 
 
     assert done.returncode != 0
     assert "--no-requeue" in done.stderr
-    # And had it been asked by somebody else, it would have gone on
+    # And when another sender signals the job, it continues
     recipe.cluster.cluster.run("scancel", "--signal=USR1", "--full", job)
     recipe.hurry()
     recipe.cluster.until_state(job, "COMPLETED", timeout_s=recipe.starts_s)
@@ -279,7 +279,7 @@ def test_a_batch_script_without_a_trap_is_not_asked(recipe: Recipe) -> None:
     recipe.until_refused(job, "would be ended by USR1")
     assert recipe.cluster.state(job) == "RUNNING"
 
-    # And had it been asked by somebody else
+    # And when another sender signals the job, it fails
 
     recipe.cluster.cluster.run("scancel", "--signal=USR1", "--full", job)
 

@@ -172,7 +172,7 @@ class MiniClusterBench:
 
     @asynccontextmanager
     async def away(self) -> AsyncIterator[None]:
-        """Stopped, not killed: what it was told within the last second would be lost otherwise."""
+        """Stop slurmctld and start it again; a kill would lose the changes of the last second."""
         self._cluster.pause("slurmctld")
         try:
             yield

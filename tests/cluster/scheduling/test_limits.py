@@ -108,8 +108,10 @@ def test_a_user_far_over_a_limit_keeps_nobody_waiting(idle: Live) -> None:
     many = [idle.sbatch("--qos=single", "--gres=gpu:8", seconds=LONG_S) for _ in range(12)]
     idle.until(lambda: "RUNNING" in {idle.state(job) for job in many}, "one of them runs")
     idle.until_known(many[-1])
-    idle.until(lambda: held_for(idle, many[-1], "QOSMaxJobsPerUserLimit"), "the last one is told why it waits")
-    # When somebody else submits a job, then it runs
+    idle.until(
+        lambda: held_for(idle, many[-1], "QOSMaxJobsPerUserLimit"), "the explanation of the last one gives the limit"
+    )
+    # When another user submits a job, then it runs
     other = idle.sbatch("--gres=gpu:8", seconds=LONG_S, user=OTHER)
     idle.until_state(other, "RUNNING")
     # And only few of the many were placed in vain

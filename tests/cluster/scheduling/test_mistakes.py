@@ -1,4 +1,4 @@
-"""On a real Slurm: what operators get wrong is told with the file, the key and the mend, and costs no user anything."""
+"""On a real Slurm: a mistake of an operator is reported with the file, the key and the mend, and no user notices it."""
 
 from __future__ import annotations
 

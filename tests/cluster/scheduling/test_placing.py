@@ -1,4 +1,4 @@
-"""On a real Slurm: jobs start on exactly the nodes that the policy chose, with that many GPUs, whatever form they ask in."""
+"""On a real Slurm: jobs start on exactly the nodes that the policy chose, with its number of GPUs, for every form of request."""
 
 from __future__ import annotations
 

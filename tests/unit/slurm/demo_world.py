@@ -124,7 +124,7 @@ def slurm_job(
     start_s: float | None = EPOCH_S + 2,
     end_s: float | None = None,
 ) -> SlurmJob:
-    """A job as Slurm's client tells of it."""
+    """A job as the Slurm client returns it."""
     return job(
         job_id,
         submit=int(EPOCH_S),

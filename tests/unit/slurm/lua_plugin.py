@@ -62,7 +62,7 @@ def interpreters() -> dict[str, tuple[str, ...]]:
 
 
 class Bare(str):
-    """Lua as it stands, not a string of it."""
+    """Lua source that is not quoted as a string."""
 
     __slots__ = ()
 

@@ -146,7 +146,7 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up(plugin: LuaPlugin, kind: str) 
 
 
 def test_a_full_pipe_is_not_written_to(plugin: LuaPlugin, pipe: Pipe) -> None:
-    # Given a controller that renews its lease but reads nothing, and a pipe filled to the brim
+    # Given a controller that renews its lease but reads nothing, and a full pipe
     pipe.fill()
     plugin.beat(room=0)
 

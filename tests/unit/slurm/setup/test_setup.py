@@ -116,7 +116,7 @@ def test_a_sites_own_lua_is_never_written_over(site: Site) -> None:
 
     result = site.setup("--apply")
 
-    # Ours lies beside it, and the line that loads it is for the site to add
+    # The script of Headway is beside it, and the site has to add the line that loads it
     chained = site.folder / "headway.lua"
     assert (result.exit_code, own.read_text()) == (1, "-- the site's\n")
     assert f'dofile("{chained}")' in result.output.replace("\n", "")
