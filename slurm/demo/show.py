@@ -19,7 +19,7 @@ from slurm.demo.run import emulated
 from slurm.demo.run.driver import MonotonicTimer, Run, drive
 from slurm.demo.run.interrupts import Interrupts
 from slurm.demo.run.services import STALE_AFTER_S, Headway, tied_to_us
-from slurm.demo.run.workdir import Ground
+from slurm.demo.run.workdir import DemoFolder
 from slurm.demo.workload import GPUS_PER_NODE, NODES, TWELVE, Training, short_mix
 from slurm.testbed.installation import Installation
 
@@ -108,8 +108,8 @@ def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> 
     from slurm.minicluster.cluster import MiniCluster
 
     with (
-        Ground(Path("/run") / options.name, options.name) as ground,
-        Installation.prepare("services", ground.folder, wrap=tied_to_us()) as installation,
+        DemoFolder(Path("/run") / options.name, options.name) as demo_folder,
+        Installation.prepare("services", demo_folder.folder, wrap=tied_to_us()) as installation,
     ):
         begun_s = time.monotonic()
         spec = installation.cluster_spec(name=options.name, nodes=NODES, gpus=GPUS_PER_NODE, rate=options.rate)
@@ -160,8 +160,8 @@ def _on_emulation(options: Options, screen: Screen, interrupts: Interrupts) -> O
     mix = emulated.emulated_mix(options.mix)
     folder = Path(tempfile.gettempdir()) / f"{options.name}-{os.getuid()}"
     with (
-        Ground(folder, cluster="") as ground,
-        Installation.prepare("services", ground.folder, wrap=tied_to_us()) as installation,
+        DemoFolder(folder, cluster="") as demo_folder,
+        Installation.prepare("services", demo_folder.folder, wrap=tied_to_us()) as installation,
     ):
         description = installation.folder / "cluster.toml"
         emulated.write_description(description, emulated.describe(mix, emulated.LEAD_S, options.rate))

@@ -13,7 +13,7 @@
 -- The site's functions run first, and what they refuse stays refused. `headway-setup slurm` then installs this file under
 -- that name.
 --
--- Lua 5.1 and later.
+-- Slurm loads one script, so everything is in this file. It needs Lua 5.1 or later.
 
 local RUNTIME_DIR = "/run/headway"
 

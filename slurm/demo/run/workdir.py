@@ -23,7 +23,7 @@ ALL_CLEAR = b"all clear\n"
 _GUARD_TIMEOUT_S = 60.0
 
 
-class Ground:
+class DemoFolder:
     """The folder of one demonstration."""
 
     def __init__(self, folder: Path, cluster: str) -> None:
@@ -38,7 +38,7 @@ class Ground:
         self._lock = _lock(self.folder)
         try:
             _empty(self.folder)
-            self._guard = _set_guard(self.folder, self._cluster, self._lock)
+            self._guard = _start_guard(self.folder, self._cluster, self._lock)
         except BaseException:
             os.close(self._lock)
             raise
@@ -95,7 +95,7 @@ def remove(folder: Path) -> None:
         folder.rmdir()
 
 
-def _set_guard(folder: Path, cluster: str, lock: int) -> subprocess.Popen[bytes]:
+def _start_guard(folder: Path, cluster: str, lock: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         (sys.executable, "-m", "slurm.demo.run.guard", str(folder), cluster),
         stdin=subprocess.PIPE,
