@@ -1,1 +1,3 @@
-"""What goes into Slurm (plugin, hooks, configuration), and a mini-cluster to try it on."""
+"""Files that Slurm loads (`plugin`), their installation (`setup`), a real Slurm on one machine (`minicluster`), Headway on it
+(`testbed`), and the demonstration of both (`demo`). May import every other package.
+"""

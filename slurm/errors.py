@@ -1,4 +1,4 @@
-"""The errors of the mini-cluster. Each text says what was wrong, where, and the mend."""
+"""The errors of the mini-cluster. Each text says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class PrerequisiteError(MiniClusterError):
 
 
 class AlreadyRunningError(MiniClusterError):
-    """Another owner has, or is booting, a cluster of this name."""
+    """A cluster of this name is up or booting, with another owner."""
 
 
 class NotRunningError(MiniClusterError):
-    """There is no cluster of this name, or the part that was asked for is down."""
+    """There is no cluster of this name, or the requested part of it is down."""
 
 
 class BootError(MiniClusterError):
-    """A part of the cluster did not come up; the text carries the end of its log."""
+    """A part of the cluster did not start; the text has the end of its log."""
 
 
 class CommandError(MiniClusterError):
-    """A program failed or took too long; the text carries its output."""
+    """A program failed or took too long; the text has its output."""

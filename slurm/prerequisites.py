@@ -1,4 +1,4 @@
-"""What the mini-cluster needs of the machine, and how to get it.
+"""Packages, programs and rights that the mini-cluster needs, and their installation.
 
 `python -m slurm.prerequisites` lists what is missing; `--install-if-root` installs Slurm's packages on Debian and Ubuntu.
 """
@@ -18,13 +18,13 @@ from slurm.processes import run, search_path
 from slurm.setup import spank_build as setup_build
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge", "iproute2")
-"""Debian's and Ubuntu's names."""
+"""Packages of Debian and Ubuntu."""
 
 ACCOUNTING_PACKAGES = ("slurmdbd", "mariadb-server-core")
-"""Those that accounting (limits) needs too. Slurm's MySQL plugin comes with slurmdbd; the full MariaDB package is not needed."""
+"""Packages that accounting (limits) needs in addition. Slurm's MySQL plugin is part of slurmdbd; the full MariaDB is not needed."""
 
 BUILD_PACKAGES = setup_build.BUILD_PACKAGES
-"""Those that the SPANK plugin is built with."""
+"""Packages that a build of the SPANK plugin needs."""
 
 _PROGRAMS = ("slurmctld", "slurmd", "scontrol", "sinfo", "sbatch", "srun", "munged", "ip", "tc")
 _ACCOUNTING_PROGRAMS = ("slurmdbd", "sacctmgr", "mariadbd")
@@ -37,17 +37,17 @@ _INSTALL_TIMEOUT_S = 1200.0
 
 
 def missing(*, accounting: bool = False, spank: bool = False) -> list[str]:
-    """Reasons, each with its mend, why no mini-cluster can be booted here; empty if one can.
+    """Return the reasons, each with what to do, why no mini-cluster can be booted here; empty when one can be.
 
-    `accounting`, `spank`: one with accounting, one for which the SPANK plugin is built.
+    `accounting` and `spank` add what accounting and a build of the SPANK plugin need.
     """
     reasons = _missing_to_build() if spank else []
     if not sys.platform.startswith("linux"):
-        reasons.append("the mini-cluster needs Linux: it is made of namespaces")
+        reasons.append("the mini-cluster needs Linux, because it consists of namespaces")
     elif os.geteuid() != 0:
-        reasons.append("the mini-cluster needs root (it makes namespaces and network links); run it with sudo")
+        reasons.append("the mini-cluster needs root, because it creates namespaces and network links; run it with sudo")
     elif absent := _missing_capabilities():
-        reasons.append(f"root lacks {', '.join(absent)} here; in a container, start it with --privileged")
+        reasons.append(f"root lacks {', '.join(absent)} here; if this is a container, start it with --privileged")
     for wanted, packages in _GROUPS if accounting else _GROUPS[:1]:
         if programs := _absent(wanted):
             reasons.append(
@@ -76,12 +76,12 @@ def _missing_capabilities() -> list[str]:
 
 
 def install(packages: Sequence[str] = PACKAGES) -> None:
-    """Install packages, without starting any service of theirs. Raises CommandError with what apt said."""
+    """Install packages without starting their services. Raises CommandError with the output of apt."""
     install_words = ("install", "-y", "--no-install-recommends", "--no-upgrade", *packages)
     with no_service_starts():
         try:
             _apt(*install_words)
-        except CommandError:  # a bare machine has no lists yet, an old one lists that its mirror has left behind
+        except CommandError:  # a new machine has no package lists yet, an old one has outdated ones
             _apt("update")
             _apt(*install_words)
 
@@ -93,9 +93,9 @@ def _apt(*words: str) -> None:
 
 @contextlib.contextmanager
 def no_service_starts(policy: Path = _POLICY) -> Iterator[None]:
-    """Package scripts ask policy-rc.d whether they may start services: say no, and put back what was there before.
+    """Forbid package scripts to start services, by a policy-rc.d; afterwards put the old policy-rc.d back.
 
-    An earlier run that was killed may have left our answer in place: then the one beside it is the machine's own.
+    A run that was killed may have left the file of Headway in place: then the copy beside it is the machine's own.
     """
     before = policy.with_name(policy.name + ".before-headway")
     if policy.exists() and _POLICY_MARK not in policy.read_text(errors="replace"):
@@ -114,16 +114,18 @@ def no_service_starts(policy: Path = _POLICY) -> Iterator[None]:
 
 
 def _install_if_root() -> list[str]:
-    """Install what is missing where that is possible. Returns what failed."""
+    """Install what is missing, where that is possible. Return the failures."""
     absent: list[Sequence[str]] = [packages for programs, packages in _GROUPS if _absent(programs)]
     if _missing_to_build():
         absent.append(BUILD_PACKAGES)
     if not absent or os.geteuid() != 0:
         return []
     if _absent(("apt-get",)):
-        return ["this machine has no apt-get, so nothing was installed: packages are known for Debian and Ubuntu only"]
+        return [
+            "nothing was installed, because this machine has no apt-get (only packages of Debian and Ubuntu are known)"
+        ]
     failures = []
-    for packages in absent:  # apart: who has no MariaDB to install still gets Slurm
+    for packages in absent:  # one by one: where MariaDB cannot be installed, Slurm still can
         _say(f"installing {' '.join(packages)}")
         try:
             install(packages)
@@ -134,9 +136,11 @@ def _install_if_root() -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Say what is missing; with --install-if-root install it where possible. Always status 0: tests skip what cannot run."""
+    """Report what is missing; with --install-if-root install it where possible. The status is 0, as tests skip what cannot run."""
     parser = argparse.ArgumentParser(prog="python -m slurm.prerequisites", description=__doc__)
-    parser.add_argument("--install-if-root", action="store_true", help="install Slurm's packages when root and missing")
+    parser.add_argument(
+        "--install-if-root", action="store_true", help="install missing packages of Slurm, when run as root"
+    )
     options = parser.parse_args(arguments)
     for failure in _install_if_root() if options.install_if_root else []:
         _say(failure)
@@ -144,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for reason in reasons:
         _say(f"tests on a real Slurm will be skipped: {reason}")
     if not reasons:
-        _say("a real-Slurm mini-cluster can be booted here")
+        _say("a mini-cluster with a real Slurm can be booted here")
         for reason in missing(accounting=True):
             _say(f"tests of limits on a real Slurm will be skipped: {reason}")
         for reason in _missing_to_build():

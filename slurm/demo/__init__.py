@@ -1,1 +1,1 @@
-"""The demonstration: a dozen training jobs through Headway, and the same jobs through Slurm's own backfill beside it."""
+"""The demonstration: a dozen training jobs through Headway, then the same jobs through Slurm alone. May import all of slurm."""

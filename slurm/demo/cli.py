@@ -17,18 +17,22 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def demo(
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object; progress goes to standard error.")
+        bool, typer.Option("--json", help="Print one JSON object on standard output; progress goes to standard error.")
     ] = False,
-    policy: Annotated[str, typer.Option(help="Who decides in Headway's half: see `headway-policy list`.")] = "srtf",
+    policy: Annotated[
+        str, typer.Option(help="Policy in the run with Headway; `headway-policy list` shows all.")
+    ] = "srtf",
     rate: Annotated[str, typer.Option(help="Bandwidth of each node's NIC.")] = "200mbit",
-    short: Annotated[bool, typer.Option("--short", help="Five short jobs instead of the twelve scripts.")] = False,
+    short: Annotated[bool, typer.Option("--short", help="Run five short scripts instead of all twelve.")] = False,
     emulated: Annotated[
-        bool, typer.Option("--emulated", help="Without a real Slurm, even where there is one.")
+        bool, typer.Option("--emulated", help="Use the emulated Slurm, even where a real one is possible.")
     ] = False,
-    name: Annotated[str, typer.Option(hidden=True, help="Of the mini-cluster; for tests.")] = "headway-demo",
+    name: Annotated[str, typer.Option(hidden=True, help="Name of the mini-cluster; for tests.")] = "headway-demo",
 ) -> None:
-    """Twelve training jobs through Headway, then through Slurm's own backfill, and both side by side."""
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # we fork only to exec: gRPC need not follow
+    """Run twelve training jobs with Headway, then with Slurm's own backfill, and compare both."""
+    os.environ.setdefault(
+        "GRPC_ENABLE_FORK_SUPPORT", "0"
+    )  # this process forks only to exec, so gRPC needs no fork support
     from rich.console import Console
 
     from slurm.demo.errors import Interrupted
@@ -43,7 +47,7 @@ def demo(
         try:
             outcome = show(options, console, interrupts)
         except Interrupted as interrupted:
-            console.print("Ended early. Nothing is left behind.", style="yellow")
+            console.print("Ended early. Everything has been removed.", style="yellow")
             raise typer.Exit(128 + interrupted.number) from None
     if as_json:
         sys.stdout.write(json.dumps(outcome.as_json(), indent=2) + "\n")
@@ -57,7 +61,7 @@ def _status(completed: bool, signal_number: int | None) -> int:
 
 
 def main() -> None:
-    """Entry point: an error that a user can mend is one message and exit status 1."""
+    """Entry point: an error of the user or the machine is one message and exit status 1."""
     from controller.base.errors import HeadwayError
     from controller.cli.client import AskError
     from slurm.demo.errors import DemoError
@@ -68,6 +72,6 @@ def main() -> None:
     except (DemoError, MiniClusterError, HeadwayError, AskError) as error:
         sys.stderr.write(f"headway demo: {error}\n")
         raise SystemExit(1) from None
-    except BrokenPipeError:  # `make demo | head`: nobody reads any more
+    except BrokenPipeError:  # `make demo | head`: the reader has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None

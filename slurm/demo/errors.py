@@ -1,4 +1,4 @@
-"""The errors of the demonstration. Each text says what was wrong, where, and the mend."""
+"""The errors of the demonstration. Each text says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import signal
 
 
 class DemoError(Exception):
-    """The demonstration cannot go on."""
+    """The demonstration cannot continue."""
 
 
 class DemoRunningError(DemoError):
-    """Another demonstration runs on this machine."""
+    """Another demonstration is running on this machine."""
 
 
 class Interrupted(BaseException):
-    """A signal asked for the end."""
+    """A signal ended the demonstration."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.strsignal(number))

@@ -1,4 +1,4 @@
-"""The demonstration from beginning to end: on a real Slurm where that can be, else on the emulated one."""
+"""The demonstration from beginning to end, on a real Slurm where possible, else on the emulated one."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from slurm.demo.run import emulated
 from slurm.demo.run.driver import MonotonicTimer, Run, drive
 from slurm.demo.run.interrupts import Interrupts
 from slurm.demo.run.services import STALE_AFTER_S, Headway, tied_to_us
-from slurm.demo.run.workdir import Ground
+from slurm.demo.run.workdir import DemoFolder
 from slurm.demo.workload import GPUS_PER_NODE, NODES, TWELVE, Training, short_mix
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 
 if TYPE_CHECKING:
     from slurm.minicluster.cluster import RunningCluster
 
 RUN_LIMIT_S = 240.0
-"""A run that takes longer is given up. (On an idle machine of two cores it takes about 75 s.)"""
+"""Longest time for one run. (On an idle machine with two cores it takes about 75 s.)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says."""
+    """Options of the command line."""
 
     policy: str = "srtf"
     rate: str = "200mbit"
     short: bool = False
     emulated: bool = False
     name: str = "headway-demo"
-    """Of the mini-cluster and the folder; two demonstrations of one name refuse each other."""
+    """Name of the mini-cluster and of the folder; only one demonstration of each name can run."""
 
     @property
     def mix(self) -> tuple[Training, ...]:
@@ -49,7 +49,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Both runs, and what they ran on."""
+    """Results of both runs, and facts about their cluster."""
 
     ours: RunResult
     theirs: RunResult
@@ -57,37 +57,37 @@ class Outcome:
 
     @property
     def completed(self) -> bool:
-        """Whether every job ran to its end, twice."""
+        """True when every job completed in both runs."""
         return self.ours.completed and self.theirs.completed
 
     def as_json(self) -> dict[str, Any]:
-        """One object with everything."""
+        """Return everything as one JSON object."""
         return summary.as_json(self.ours, self.theirs, self.facts)
 
 
 def show(options: Options, console: Console, interrupts: Interrupts) -> Outcome:
-    """Run it and print the summary. Raises DemoError, MiniClusterError or HeadwayError."""
+    """Run the demonstration and print its summary. Raises DemoError, MiniClusterError or HeadwayError."""
     screen = open_screen(console)
-    reasons = ["--emulated asks for none"] if options.emulated else _make_ready(screen, interrupts)
+    reasons = ["--emulated was given"] if options.emulated else _make_ready(screen, interrupts)
     begun_s = time.monotonic()
     if reasons:
         for reason in reasons:
             screen.say(f"No real Slurm: {reason}.")
         screen.say(
-            "So the same controller and policy server run beside an emulated Slurm. "
-            f"Its jobs train nothing, but their steps take as long as they would with NICs at {options.rate}, which they share."
+            "The same controller and policy server therefore run with an emulated Slurm. "
+            f"Its jobs train nothing, but their steps take as long as on a real network with NICs at {options.rate}."
         )
         outcome = _on_emulation(options, screen, interrupts)
     else:
         outcome = _on_real_slurm(options, screen, interrupts)
     outcome.facts["duration_s"] = round(time.monotonic() - begun_s, 1)
     summary.print_summary(console, outcome.ours, outcome.theirs)
-    screen.say(f"It took {outcome.facts['duration_s']:.0f} s, and left nothing behind.")
+    screen.say(f"The demonstration took {outcome.facts['duration_s']:.0f} s. Everything has been removed.")
     return outcome
 
 
 def _make_ready(screen: Screen, interrupts: Interrupts) -> list[str]:
-    """Install Slurm if need be and possible. Returns why there can be no real Slurm here; empty when there can."""
+    """Install Slurm where needed and possible. Return the reasons why no real Slurm can run here; empty when it can."""
     from slurm.errors import CommandError
     from slurm.prerequisites import PACKAGES, install, missing
 
@@ -96,7 +96,7 @@ def _make_ready(screen: Screen, interrupts: Interrupts) -> list[str]:
     if reasons and absent and os.geteuid() == 0 and shutil.which("apt-get"):
         screen.say(f"Installing Slurm's packages: {', '.join(PACKAGES)}.")
         try:
-            with interrupts.put_off("a package manager that is cut short leaves a mess: ending after it"):
+            with interrupts.put_off("the demonstration ends after this installation, which must not be interrupted"):
                 install()
         except CommandError as error:
             return [f"its packages cannot be installed: {error}"]
@@ -108,8 +108,8 @@ def _on_real_slurm(options: Options, screen: Screen, interrupts: Interrupts) -> 
     from slurm.minicluster.cluster import MiniCluster
 
     with (
-        Ground(Path("/run") / options.name, options.name) as ground,
-        Installation.prepare("services", ground.folder, wrap=tied_to_us()) as installation,
+        DemoFolder(Path("/run") / options.name, options.name) as demo_folder,
+        Installation.prepare("services", demo_folder.folder, wrap=tied_to_us()) as installation,
     ):
         begun_s = time.monotonic()
         spec = installation.cluster_spec(name=options.name, nodes=NODES, gpus=GPUS_PER_NODE, rate=options.rate)
@@ -135,11 +135,11 @@ def _both_ways(
     client = command_line_client(load_settings(installation.config))
     work = cluster.directory / "work"
     with Headway(installation, options.policy) as headway:
-        screen.say("Headway is up: job_submit.lua and hooks in Slurm; policy server, controller, watchdog.")
+        screen.say("Headway is up: job_submit.lua and hooks are in Slurm; policy server, controller and watchdog run.")
         scheduler = f"Headway ({options.policy})"
         with SlurmWorld(cluster, client, work / "headway", options.mix, scheduler, options.rate, headway) as world:
             ours = _run(Run("1 of 2", world, options.mix, RUN_LIMIT_S), screen)
-    screen.say("Headway is stopped; Slurm schedules the same jobs by itself.")
+    screen.say("Headway is stopped. Now Slurm schedules the same jobs by itself.")
     with SlurmWorld(cluster, client, work / "slurm", options.mix, "Slurm's backfill", options.rate) as world:
         theirs = _run(Run("2 of 2", world, options.mix, RUN_LIMIT_S), screen)
     return ours, theirs
@@ -152,7 +152,7 @@ def _run(run: Run, screen: Screen) -> RunResult:
     screen.say(f"{result.scheduler}: {len(result.jobs)} jobs{took}{mean}.")
     for job in result.jobs:
         if not job.completed:
-            screen.say(f"{job.label} ended as {job.state or 'never seen'}: {run.world.last_words(job.label)}")
+            screen.say(f"{job.label} ended as {job.state or 'unknown'}: {run.world.last_words(job.label)}")
     return result
 
 
@@ -160,14 +160,14 @@ def _on_emulation(options: Options, screen: Screen, interrupts: Interrupts) -> O
     mix = emulated.emulated_mix(options.mix)
     folder = Path(tempfile.gettempdir()) / f"{options.name}-{os.getuid()}"
     with (
-        Ground(folder, cluster="") as ground,
-        Installation.prepare("services", ground.folder, wrap=tied_to_us()) as installation,
+        DemoFolder(folder, cluster="") as demo_folder,
+        Installation.prepare("services", demo_folder.folder, wrap=tied_to_us()) as installation,
     ):
         description = installation.folder / "cluster.toml"
         emulated.write_description(description, emulated.describe(mix, emulated.LEAD_S, options.rate))
         installation.configure(None, stale_after_s=STALE_AFTER_S, embedded_cluster=str(description), metrics_address="")
         with Headway(installation, options.policy, watchdog=False) as headway:
-            screen.say("The first job comes in a few seconds.")
+            screen.say("The first job is submitted in a few seconds.")
             world = emulated.EmulatedWorld(headway, f"Headway ({options.policy})", mix)
             ours = _run(Run("emulated Slurm", world, mix, RUN_LIMIT_S), screen)
         interrupts.settle()

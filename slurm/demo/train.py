@@ -1,7 +1,7 @@
-"""A small distributed training run, as a user would write it: PyTorch DDP over gloo, one process per Slurm task.
+"""A small distributed training program as users write it: PyTorch DDP over gloo, one process per Slurm task.
 
-It knows nothing of the scheduler. The demo's GPUs are device files without a chip behind them, so the time that a GPU would
-compute is slept; gradients are real and cross the network, which is what such jobs fight for.
+It knows nothing about the scheduler. The GPUs of the demonstration are only device files, so the program sleeps for the time that a
+GPU would compute. The gradients are real and cross the network, for which such jobs compete.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torch.nn.parallel import DistributedDataParallel
 LAYERS = {"small": 2, "medium": 4, "large": 4}
 """Layers of the model by size; each has a megabyte of gradients."""
 GPU_TIME_S = {"small": 0.06, "medium": 0.04, "large": 0.08}
-"""What a GPU would compute per step, seconds."""
+"""Seconds that a GPU would compute per step."""
 WIDTH = 512
 BATCH = 2
 
 
 def training_step(size: str) -> Callable[[], float]:
-    """A function that takes one step and returns the loss."""
+    """Return a function that makes one step and returns the loss."""
     torch.manual_seed(0)
     layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS[size])]
     model = DistributedDataParallel(torch.nn.Sequential(*layers))
@@ -46,7 +46,7 @@ def training_step(size: str) -> Callable[[], float]:
 
 
 def main() -> None:
-    """Train, and let rank 0 report."""
+    """Train; rank 0 prints a report."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", choices=sorted(LAYERS), required=True)
     parser.add_argument("--steps", type=int, required=True)
@@ -67,7 +67,7 @@ def main() -> None:
         report |= {"first_loss": round(first_loss, 4), "last_loss": round(loss, 4)}
         sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()
-    os._exit(0)  # nothing is left to save: spares a third of a second of freeing modules
+    os._exit(0)  # saves a third of a second in which Python frees its modules
 
 
 if __name__ == "__main__":

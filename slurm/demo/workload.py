@@ -10,35 +10,35 @@ Size = Literal["small", "medium", "large"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """One sbatch script. Invariant: what it asks for is in its text alone; submission adds nothing."""
+    """One sbatch script. Invariant: its text holds the whole request; the submission adds no options."""
 
     name: str
     size: Size
     request: tuple[str, ...]
-    """What it asks for, as sbatch options."""
+    """The request, as sbatch options."""
     nodes: int
-    """Fewest nodes that satisfy the request."""
+    """Smallest number of nodes that satisfies the request."""
     gpus: int
-    """GPUs of one job (of one task of an array) by that request."""
+    """GPUs that one job (or one task of an array) requests."""
     steps: int
     time_limit_min: int
     submit_at_s: float
-    """Seconds after the run's start."""
+    """Seconds from the start of the run to the submission."""
     array: int = 0
-    """Tasks of a job array; 0 = no array."""
+    """Tasks of a job array; 0 for no array."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """One per job that Slurm makes of it."""
+        """Label of each job that Slurm creates from the script."""
         return tuple(label(self.name, task) for task in range(self.array)) if self.array else (self.name,)
 
     @property
     def request_text(self) -> str:
-        """The request as a user would type it."""
+        """The request as a user types it."""
         return " ".join(self.request)
 
     def script(self) -> str:
-        """Text of the sbatch file."""
+        """Return the text of the sbatch file."""
         array = [f"--array=0-{self.array - 1}"] if self.array else []
         options = [f"--job-name={self.name}", *array, *self.request, f"--time={self.time_limit_min}"]
         options.append("--output=" + ("%x_%a.log" if self.array else "%x.log"))
@@ -47,7 +47,7 @@ class Training:
 
 
 def label(name: str, task: int | None) -> str:
-    """How the demonstration calls a job, or one task of an array."""
+    """Return the label of a job, or of one task of an array."""
     return name if task is None else f"{name}_{task}"
 
 
@@ -97,7 +97,7 @@ GPUS_PER_NODE = 8
 
 
 def short_mix() -> tuple[Training, ...]:
-    """Five of them with few steps: the demonstration in little, for tests."""
+    """Return five of the scripts with few steps, for tests."""
     kept = {"bert-a", "gpt", "sweep", "resnet-c", "bert-d"}
     return tuple(
         replace(training, steps=6, submit_at_s=training.submit_at_s / 4, array=training.array)

@@ -1,1 +1,1 @@
-"""A real Slurm cluster of several hosts on one machine, made of namespaces."""
+"""A real Slurm cluster on one machine: its specification, boot, use and end. Imports no other package of Headway."""

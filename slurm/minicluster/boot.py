@@ -1,4 +1,4 @@
-"""The steps of a boot that leave files: folders, keys, configuration, fake GPUs; and munged."""
+"""Steps of a boot: the plan, the files (folders, keys, configuration, fake GPUs), and munged."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from pathlib import Path
 from slurm.errors import BootError, PrerequisiteError
 from slurm.minicluster import teardown
 from slurm.minicluster.host import cgroups, configuration, namespaces, network
-from slurm.minicluster.host.configuration import GPU_MAJOR, Layout
+from slurm.minicluster.host.configuration import GPU_MAJOR
+from slurm.minicluster.host.layout import Layout
 from slurm.minicluster.host.network import CONTROLLER, Addresses
 from slurm.minicluster.record import Record, boot_id
 from slurm.minicluster.spec import ClusterSpec
 from slurm.processes import ProcessRef, run_tied, wait_until
 
-_MUNGED_TIMEOUT_S = 10.0
+_MUNGED_TIMEOUT_S = 60.0
 
 
 def require_prerequisites(spec: ClusterSpec) -> None:
-    """Raise PrerequisiteError that says what is missing, with the mend."""
+    """Raise PrerequisiteError when something is missing; the text says what to do."""
     from slurm.prerequisites import missing
 
     reasons = missing(accounting=spec.accounting)
@@ -33,11 +34,13 @@ def require_prerequisites(spec: ClusterSpec) -> None:
     try:
         pwd.getpwnam(spec.slurm_user)
     except KeyError:
-        raise PrerequisiteError(f"user {spec.slurm_user}: no such user; Debian's package slurmctld makes it") from None
+        raise PrerequisiteError(
+            f"user {spec.slurm_user}: no such user; Debian's package slurmctld creates it"
+        ) from None
 
 
 def plan(spec: ClusterSpec) -> Record:
-    """Choose what is free, and write nothing. The caller holds the machine-wide lock."""
+    """Choose a free subnet and check the folder; write nothing. The caller holds the machine-wide lock."""
     return Record(
         name=spec.name,
         directory=str(spec.home),
@@ -54,13 +57,13 @@ def plan(spec: ClusterSpec) -> Record:
 
 
 def write_files(spec: ClusterSpec, record: Record) -> None:
-    """Fill the cluster's folder. What an earlier mini-cluster left in it is deleted."""
+    """Fill the folder of the cluster. Files that an earlier mini-cluster left in it are deleted."""
     layout = Layout(spec.home)
     teardown.remove_files(layout.root, whole=False)
     layout.root.mkdir(parents=True, exist_ok=True)
     layout.root.chmod(0o755)
     (layout.root / teardown.MARKER).write_text(
-        "Files of a mini-cluster: headway-minicluster deletes all that lies here.\n"
+        "Files of a mini-cluster: headway-minicluster deletes everything in this folder.\n"
     )
     _make_folders(layout, spec)
     _write_configuration(spec, record, layout)
@@ -111,7 +114,7 @@ def _write_configuration(spec: ClusterSpec, record: Record, layout: Layout) -> N
     if spec.accounting:
         layout.slurmdbd_conf.touch(mode=0o600)
         layout.slurmdbd_conf.write_text(configuration.slurmdbd_conf(spec, layout, addresses))
-        shutil.chown(layout.slurmdbd_conf, spec.slurm_user)  # slurmdbd reads no other
+        shutil.chown(layout.slurmdbd_conf, spec.slurm_user)  # slurmdbd refuses a file of another owner
     if spec.job_submit_lua is not None:
         _copy(spec.job_submit_lua, layout.etc / "job_submit.lua")
     key = layout.munge / "munge.key"

@@ -1,4 +1,4 @@
-"""headway-minicluster: a real Slurm on one machine, to play with."""
+"""headway-minicluster: a real Slurm on one machine, for tests and experiments."""
 
 from __future__ import annotations
 
@@ -27,8 +27,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Name = Annotated[str, typer.Option(help="Name of the cluster; several can be up at once.")]
+Name = Annotated[str, typer.Option(help="Name of the cluster; several clusters can be up at once.")]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Rate = Annotated[
+    str | None, typer.Option(help="Bandwidth of each NIC in both directions, such as 200mbit; default: unlimited.")
+]
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", help="Folder for the files of the cluster, new or empty. Default: /var/lib/headway-minicluster/NAME."
+    ),
+]
+WithAccounting = Annotated[
+    bool, typer.Option("--accounting", help="Also start slurmdbd with its own MariaDB, for limits, sacct and sacctmgr.")
+]
 
 
 @app.command()
@@ -36,26 +48,19 @@ def up(
     name: Name = "headway",
     nodes: Annotated[int, typer.Option(help="Number of nodes: n1, n2, ...")] = 4,
     gpus: Annotated[int, typer.Option(help="Fake GPUs per node.")] = 8,
-    cpus: Annotated[int, typer.Option(help="CPUs that each node claims.")] = 64,
-    memory_mib: Annotated[int, typer.Option(help="Memory in MiB that each node claims.")] = 256_000,
-    rate: Annotated[
-        str | None, typer.Option(help="Bandwidth of each NIC, both ways: 200mbit; none = unlimited.")
-    ] = None,
+    cpus: Annotated[int, typer.Option(help="CPUs that each node reports to Slurm.")] = 64,
+    memory_mib: Annotated[int, typer.Option(help="Memory in MiB that each node reports to Slurm.")] = 256_000,
+    rate: Rate = None,
     cgroup: Annotated[str, typer.Option(help="How jobs are contained: auto, v1, v2 or none.")] = "auto",
-    directory: Annotated[
-        Path | None,
-        typer.Option("--dir", help="Folder of its files, new or empty. Default: /var/lib/headway-minicluster/NAME."),
-    ] = None,
+    directory: Directory = None,
     job_submit_lua: Annotated[Path | None, typer.Option(help="A job_submit.lua for slurmctld.")] = None,
-    accounting: Annotated[
-        bool, typer.Option("--accounting", help="Also slurmdbd, with a MariaDB of its own: limits, sacct, sacctmgr.")
-    ] = False,
+    accounting: WithAccounting = False,
     conf: Annotated[
-        list[str] | None, typer.Option(help="A line for slurm.conf, such as KillWait=30; may be repeated.")
+        list[str] | None, typer.Option(help="A line for slurm.conf, such as KillWait=30; the option can be repeated.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Boot a cluster, and leave it running."""
+    """Boot a cluster and leave it running."""
     from slurm.minicluster.cluster import ClusterSpec, MiniCluster
 
     spec = ClusterSpec(
@@ -72,12 +77,12 @@ def up(
         extra_conf=tuple(conf or ()),
     )
     began = time.monotonic()
-    with MiniCluster(spec) as cluster:  # a signal before it is detached takes it down again
+    with MiniCluster(spec) as cluster:  # until `detach`, a signal takes the cluster down again
         cluster.detach()
-    _tell_up(cluster, time.monotonic() - began, as_json=as_json)
+    _print_boot(cluster, time.monotonic() - began, as_json=as_json)
 
 
-def _tell_up(cluster: MiniCluster, seconds: float, *, as_json: bool) -> None:
+def _print_boot(cluster: MiniCluster, seconds: float, *, as_json: bool) -> None:
     spec = cluster.spec
     if as_json:
         facts = {
@@ -104,12 +109,12 @@ def _tell_up(cluster: MiniCluster, seconds: float, *, as_json: bool) -> None:
         "  sinfo\n"
         f"  cd {cluster.layout.work} && sbatch --gres=gpu:2 --wrap 'hostname; echo GPUs $CUDA_VISIBLE_DEVICES'\n"
         "\n"
-        f"{_who_submits(spec)} Logs are in {cluster.layout.log}.\n"
+        f"{_submission_text(spec)} Logs are in {cluster.layout.log}.\n"
         f"`headway-minicluster down{_name_option(spec.name)}` removes everything."
     )
 
 
-def _who_submits(spec: ClusterSpec) -> str:
+def _submission_text(spec: ClusterSpec) -> str:
     if not spec.accounting:
         return "Any user can submit."
     from slurm.minicluster.spec import ACCOUNT
@@ -123,41 +128,43 @@ def _name_option(name: str) -> str:
 
 @app.command()
 def down(name: Name = "headway", as_json: Json = False) -> None:
-    """Take a cluster down: processes, namespaces, links, cgroups and files; also what a crash has left."""
+    """Take a cluster down, also one whose owner crashed: processes, namespaces, links, cgroups and files."""
     from slurm.minicluster import teardown
 
     teardown.down(name)
     typer.echo(
-        json.dumps({"name": name, "down": True}) if as_json else f"Mini-cluster {name} is down; nothing of it is left."
+        json.dumps({"name": name, "down": True})
+        if as_json
+        else f"Mini-cluster {name} is down. Everything of it is removed."
     )
 
 
 @app.command()
 def status(
-    name: Annotated[str | None, typer.Option(help="Only this cluster; an error if there is none.")] = None,
+    name: Annotated[str | None, typer.Option(help="Show only this cluster; it is an error if there is none.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the clusters of this machine, and what is missing to boot one."""
+    """Show the clusters of this machine, and what is missing for a boot."""
     from slurm.errors import NotRunningError
     from slurm.minicluster.status import all_statuses
     from slurm.prerequisites import missing
 
     clusters = [cluster for cluster in all_statuses() if name in {None, cluster.name}]
     if name is not None and not clusters:
-        raise NotRunningError(f"mini-cluster {name}: there is none")
+        raise NotRunningError(f"mini-cluster {name}: no such cluster")
     reasons = missing()
     if as_json:
         typer.echo(json.dumps({"clusters": [asdict(cluster) for cluster in clusters], "missing": reasons}))
         return
     for cluster in clusters:
-        _tell_status(cluster)
+        _print_status(cluster)
     if not clusters:
         typer.echo("No mini-cluster is up.")
     for reason in reasons:
-        typer.echo(f"To boot one: {reason}")
+        typer.echo(f"No mini-cluster can be booted: {reason}")
 
 
-def _tell_status(cluster: ClusterStatus) -> None:
+def _print_status(cluster: ClusterStatus) -> None:
     states: dict[str, list[str]] = {}
     for node, state in cluster.nodes.items():
         states.setdefault(state, []).append(node)
@@ -170,17 +177,17 @@ def _tell_status(cluster: ClusterStatus) -> None:
         f"  slurmctld  {slurmctld}\n"
         f"  NICs       {cluster.rate or 'unshaped'}, {cluster.subnet}\n"
         f"  cgroup     {cluster.cgroup}\n"
-        f"  owner      {cluster.owner or 'none: it stays until it is taken down'}\n"
+        f"  owner      {cluster.owner or 'none: it stays up until `headway-minicluster down`'}\n"
         f"  SLURM_CONF {cluster.slurm_conf}"
     )
 
 
 def _end(signum: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + signum)  # unwinds the boot, which removes what it has made
+    raise SystemExit(128 + signum)  # unwinds the boot, which removes everything that it has created
 
 
 def main() -> None:
-    """Run the command line. Errors go to standard error in one paragraph, with exit status 1."""
+    """Run the command line. An error is one paragraph on standard error, with exit status 1."""
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGHUP, _end)
     signal.signal(signal.SIGINT, _end)

@@ -13,6 +13,7 @@ from slurm.minicluster.handle import RunningCluster
 from slurm.minicluster.host import network
 from slurm.minicluster.host.configuration import cluster_name
 from slurm.minicluster.host.network import CONTROLLER, LinkBytes
+from slurm.minicluster.hosts import Hosts
 from slurm.minicluster.record import NameLock, RecordStore
 from slurm.minicluster.spec import ClusterSpec, PartitionSpec
 
@@ -33,23 +34,24 @@ __all__ = [
 class MiniCluster(RunningCluster):
     """A cluster and its owner.
 
-    Invariant: from `up` to `down` (or `detach`) this object holds the name's lock, and whatever exists of the cluster is
-    in its record: after a crash of the owner, the next `up` or `down` of that name removes it all.
+    Invariant: from `up` to `down` (or `detach`) this object holds the lock of the name, and everything of the cluster is in its
+    record: after a crash of the owner, the next `up` or `down` of that name removes it all.
     """
 
     def __init__(self, spec: ClusterSpec, store: RecordStore | None = None) -> None:
-        super().__init__(None, store or RecordStore())
+        super().__init__(None)
         self.spec = spec
+        self._store = store or RecordStore()
         self._lock: NameLock | None = None
 
     @staticmethod
     def attach(name: str, store: RecordStore | None = None) -> RunningCluster:
-        """A cluster that somebody else has booted; it is not taken down with the caller. Raises NotRunningError."""
+        """Return a cluster that another process has booted; it stays up when the caller ends. Raises NotRunningError."""
         store = store or RecordStore()
         record = store.read(name)
         if record is None or record.phase != "up":
             raise NotRunningError(f"mini-cluster {name}: not up; `headway-minicluster status` lists those that are")
-        return RunningCluster(record, store)
+        return RunningCluster(Hosts(record, store))
 
     def __enter__(self) -> Self:
         self.up()
@@ -62,7 +64,7 @@ class MiniCluster(RunningCluster):
 
     @property
     def name(self) -> str:
-        """Its name on this machine."""
+        """Name of the cluster on this machine."""
         return self.spec.name
 
     @property
@@ -72,11 +74,11 @@ class MiniCluster(RunningCluster):
 
     @property
     def directory(self) -> Path:
-        """Folder of its files; `work` below it is open to every user."""
+        """Folder of the cluster's files; every user may write to `work` in it."""
         return self.spec.home
 
     def up(self) -> None:
-        """Boot, and return when every node is idle. After a failure or an interrupt nothing of it is left."""
+        """Boot, and return when every node is idle. After a failure or an interrupt nothing is left."""
         boot.require_prerequisites(self.spec)
         if self._lock is not None:
             raise AlreadyRunningError(f"mini-cluster {self.name}: this object has it up already; call down() first")
@@ -84,28 +86,28 @@ class MiniCluster(RunningCluster):
         try:
             self._clear_earlier()
             self._boot()
-        except BaseException:  # KeyboardInterrupt and SystemExit too: whatever happens, nothing stays behind
+        except BaseException:  # also KeyboardInterrupt and SystemExit
             self.down()
             raise
 
     def down(self) -> None:
-        """Remove everything. Does nothing if this object owns nothing. SIGINT and SIGTERM wait until it is done."""
+        """Remove everything; do nothing when this object owns no cluster. SIGINT and SIGTERM take effect afterwards."""
         if self._lock is None:
             return
         with teardown.signals_deferred():
-            record = self._store.read(self.name) or self._record
+            record = self._store.read(self.name) or (self._found.record if self._found is not None else None)
             if record is not None:
                 teardown.take_down(record, self._store)
-            self._record = None
+            self._found = None
             self._lock.release(remove=True)
             self._lock = None
             self._store.tidy()
 
     def detach(self) -> None:
-        """Leave the cluster running without an owner, until somebody takes it down by name."""
+        """Leave the cluster running without an owner, until it is taken down by name."""
         if self._lock is None:
             raise NotRunningError(f"mini-cluster {self.name}: not owned by this object")
-        self._note(detached=True)
+        self._hosts.note(detached=True)
         self._lock.release(remove=False)
         self._lock = None
 
@@ -129,18 +131,18 @@ class MiniCluster(RunningCluster):
     def _boot(self) -> None:
         deadline = time.monotonic() + self.spec.boot_timeout_s
         with self._store.machine_lock():
-            self._record = boot.plan(self.spec)
-            self._store.write(self._record)
-            network.build(self.spec, self._names, self._addresses)
-        boot.write_files(self.spec, self._record)
-        self._start_hosts((CONTROLLER, *self.node_names), deadline)
-        boot.start_munged(self._holder(CONTROLLER), self.layout, self.cgroup)
+            hosts = self._found = Hosts(boot.plan(self.spec), self._store)
+            self._store.write(hosts.record)
+            network.build(self.spec, hosts.names, hosts.addresses)
+        boot.write_files(self.spec, hosts.record)
+        hosts.start((CONTROLLER, *self.node_names), deadline)
+        boot.start_munged(hosts.holder(CONTROLLER), hosts.layout, hosts.record.cgroup)
         if self.spec.accounting:
-            self._accounting.boot(cluster_name(self.spec))
+            hosts.accounting.boot(cluster_name(self.spec))
         self.start_slurmctld()
         for node in self.node_names:
-            self._start_slurmd_daemon(node)
+            hosts.start_slurmd(node)
         for node in self.node_names:
-            self._await_slurmd(node)
+            hosts.await_slurmd(node)
         self.wait_idle(max(1.0, deadline - time.monotonic()))
-        self._note(phase="up")
+        hosts.note(phase="up")

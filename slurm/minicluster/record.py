@@ -1,7 +1,7 @@
-"""What is written down about a cluster outside its own folder: enough to clean up after any crash.
+"""Records of clusters, outside their own folders, which are sufficient to clean up after any crash.
 
-Invariant: a name is in the record before the thing of that name is made, and a process is in the record before it does
-anything. So whatever exists of a cluster can be found, and nothing else is ever touched.
+Invariant: a name is in the record before the object of that name is created, and a process is in the record before it does
+anything. So everything of a cluster can be found, and nothing else is ever changed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from slurm.processes import ProcessRef, wait_until
 RUNTIME_ROOT = Path("/run/headway-minicluster")
 """Locks and records of all clusters of this machine."""
 _LOCK_PATIENCE_S = 0.2
-"""`status` holds a lock for a moment, to see whether somebody else does."""
+"""Seconds to wait for a lock: `status` holds it for a moment to test whether another process does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One cluster, booting or up."""
+    """One cluster that is booting or up."""
 
     name: str
     directory: str
     made_directory: bool
-    """False: the folder was there, empty, before; `down` leaves it, empty."""
+    """False when the folder existed before, empty; `down` then leaves it empty."""
     nodes: tuple[str, ...]
     gpus: int
     rate: str | None
@@ -40,22 +40,22 @@ class Record:
     subnet: str
     slurm_user: str
     boot_id: str
-    """Of the machine: after its reboot no process of this record exists."""
+    """Boot of the machine: after a reboot no process of this record exists."""
     booted_at_s: float
     """Seconds since the Unix epoch."""
     phase: Literal["booting", "up"] = "booting"
     detached: bool = False
-    """True: it stays without an owner, until `down`. False: it ends with its owner."""
+    """True when the cluster stays up without an owner, until `down`; False when it ends with its owner."""
     holders: dict[str, ProcessRef] = field(default_factory=dict)
-    """Host name to the process that holds its namespaces; ending it ends everything in them."""
+    """Host name → process that holds its namespaces; when it ends, everything in them ends."""
 
     def holds_anything(self) -> bool:
-        """Whether a host of it still runs."""
+        """Return whether a host of the cluster still runs."""
         return self.boot_id == boot_id() and any(holder.alive() for holder in self.holders.values())
 
 
 def boot_id() -> str:
-    """Changes with every boot of the machine."""
+    """Return an id that changes with every boot of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -66,11 +66,11 @@ class RecordStore:
         self._root = root
 
     def names(self) -> list[str]:
-        """Names of all clusters with a record."""
+        """Return the names of all clusters that have a record, sorted."""
         return sorted(path.stem for path in self._root.glob("*.json"))
 
     def read(self, name: str) -> Record | None:
-        """The record; None if there is none."""
+        """Return a record; None if there is none."""
         path = self._record_path(name)
         try:
             values: dict[str, Any] = json.loads(path.read_text())
@@ -79,27 +79,27 @@ class RecordStore:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise MiniClusterError(f"{path}: not a mini-cluster's record ({error}); move it away by hand") from error
+            raise MiniClusterError(f"{path}: not the record of a mini-cluster ({error}); move the file away") from error
 
     def write(self, record: Record) -> None:
-        """Create or replace."""
+        """Create or replace a record."""
         path = self._record_path(record.name)
         draft = path.with_suffix(".draft")
         draft.write_text(json.dumps(asdict(record), indent=1))
         draft.replace(path)
 
     def remove(self, name: str) -> None:
-        """Forget it."""
+        """Remove a record."""
         self._record_path(name).with_suffix(".draft").unlink(missing_ok=True)
         self._record_path(name).unlink(missing_ok=True)
 
     def lock(self, name: str) -> NameLock:
-        """Take the name. Raises AlreadyRunningError that says who has it."""
+        """Take the lock of a name. Raises AlreadyRunningError that names its owner."""
         self._root.mkdir(mode=0o755, exist_ok=True)
         return NameLock.take(self._root / f"{name}.lock", name)
 
     def owner(self, name: str) -> str | None:
-        """Who holds the name's lock now; None if nobody does."""
+        """Return the owner of the lock of a name, as text; None when the lock is free."""
         try:
             with (self._root / f"{name}.lock").open() as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,8 +110,8 @@ class RecordStore:
         return None
 
     @contextlib.contextmanager
-    def machine_lock(self, timeout_s: float = 30.0) -> Iterator[None]:
-        """Only one cluster at a time chooses a subnet."""
+    def machine_lock(self, timeout_s: float = 60.0) -> Iterator[None]:
+        """Hold the lock under which a cluster chooses its subnet; one on each machine."""
         self._root.mkdir(mode=0o755, exist_ok=True)
         with (self._root / ".subnets").open("w") as file:
             deadline = time.monotonic() + timeout_s
@@ -121,7 +121,7 @@ class RecordStore:
                     break
                 if time.monotonic() > deadline:
                     raise AlreadyRunningError(
-                        f"{self._root}/.subnets: locked for {timeout_s:g} s by another boot; try again"
+                        f"{self._root}/.subnets: another boot has held this lock for {timeout_s:g} s; try again"
                     )
                 time.sleep(0.02)
             yield
@@ -130,7 +130,7 @@ class RecordStore:
         """Remove the folder when no cluster is left in it."""
         if any(self._root.glob("*.json")) or any(self._root.glob("*.lock")):
             return
-        with contextlib.suppress(OSError):  # somebody has begun a boot meanwhile, or has removed it already
+        with contextlib.suppress(OSError):  # another process has begun a boot, or has removed the folder already
             (self._root / ".subnets").unlink(missing_ok=True)
             self._root.rmdir()
 
@@ -139,7 +139,7 @@ class RecordStore:
 
 
 class NameLock:
-    """The right to boot and take down one name; the kernel takes it back when its owner ends, however that happens."""
+    """The right to boot and take down a cluster of one name; the kernel releases it when its owner ends for any reason."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor = descriptor
@@ -147,23 +147,23 @@ class NameLock:
 
     @staticmethod
     def take(path: Path, name: str) -> NameLock:
-        """Take it now, or raise AlreadyRunningError that says who has it."""
+        """Take the lock. Raises AlreadyRunningError that names its owner."""
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             if not wait_until(lambda fd=descriptor: _lock_now(fd), _LOCK_PATIENCE_S):  # type: ignore[misc]
                 os.close(descriptor)
                 raise AlreadyRunningError(
-                    f"mini-cluster {name}: held by {_owner_text(path)}; wait for it, end it, or choose another --name"
+                    f"mini-cluster {name}: in use by {_owner_text(path)}; wait for this process, end it, or choose another --name"
                 )
             if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
                 break
-            os.close(descriptor)  # its last owner removed the file between our open and our lock: take the new one
+            os.close(descriptor)  # the last owner removed the file between open and lock: take the new file
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} ({_command_line()})".encode())
         return NameLock(descriptor, path)
 
     def release(self, *, remove: bool) -> None:
-        """Let others have the name; `remove` also takes the file away."""
+        """Release the lock; `remove` also deletes the file."""
         if remove:
             self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
@@ -184,5 +184,5 @@ def _command_line() -> str:
 
 def _owner_text(path: Path) -> str:
     with contextlib.suppress(OSError):
-        return path.read_text() or "a process that has just begun"
+        return path.read_text() or "a process that has just started"
     return "a process that is just ending"

@@ -1,4 +1,4 @@
-"""What a mini-cluster looks like: the one thing that a caller chooses."""
+"""Specification of a mini-cluster: everything that a caller can choose."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Literal
 from slurm.errors import SpecError
 
 CgroupMode = Literal["auto", "v1", "v2", "none"]
-"""How slurmd contains jobs. `auto` takes v1 or v2 when it works on this machine, else none."""
+"""Version of the cgroups in which slurmd contains jobs. `auto` takes v1 or v2 if it works on this machine, else none."""
 
 STATE_ROOT = Path("/var/lib/headway-minicluster")
-"""Files of a cluster live in a folder of its name below this one, unless the spec names another."""
+"""Default parent folder: the files of a cluster are in a folder of its name in it."""
 
 ACCOUNT = "lab"
-"""With accounting: the account that the cluster has at first. Its user is root."""
+"""Account that a cluster with accounting has after the boot. Its user is root."""
 
 MAX_NODES = 200
-"""A cluster has one /24: the bridge, the controller and the nodes share it."""
+"""A cluster has one /24 for the bridge, slurmctld and the nodes."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)([kmg]?)bit")
@@ -29,37 +29,37 @@ _FEATURE = re.compile(r"[A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """One partition. The first of a cluster is Slurm's default."""
+    """One partition. The first one of a cluster is the default partition."""
 
     name: str
     nodes: tuple[str, ...] = ()
-    """Names of its nodes; empty = all."""
+    """Names of its nodes; empty for all nodes."""
     options: str = "MaxTime=INFINITE"
-    """More of slurm.conf's partition line, as it stands there: "MaxTime=60 PriorityTier=2"."""
+    """Further words of the partition line in slurm.conf: "MaxTime=60 PriorityTier=2"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """A cluster to boot. Checked when made: raises SpecError that names the field."""
+    """A cluster to boot. Construction checks every field, and raises SpecError that names the wrong one."""
 
     name: str = "headway"
-    """Names the cluster on this machine: one owner at a time. Lower-case letters, digits and hyphens."""
+    """Name of the cluster on this machine; it has one owner at a time. Lower-case letters, digits and hyphens."""
     nodes: int = 4
     """Nodes n1, n2, ...; 1 to 200."""
     gpus: int = 8
-    """Fake GPUs per node; 0 = none."""
+    """Fake GPUs per node; 0 for none."""
     cpus: int = 64
-    """CPUs that each node claims; the machine needs not have them."""
+    """CPUs that each node reports to Slurm; the machine need not have them."""
     memory_mib: int = 256_000
-    """Memory that each node claims."""
+    """Memory that each node reports to Slurm."""
     rate: str | None = None
-    """Bandwidth of every node's NIC, both ways, as tc writes it ("200mbit"); None = as fast as the kernel copies."""
+    """Bandwidth of the NIC of each node in both directions, as tc writes it ("200mbit"); None for no limit."""
     cgroup: CgroupMode = "auto"
-    """How slurmd contains jobs."""
+    """Cgroups in which slurmd contains jobs."""
     directory: Path | None = None
-    """Folder of the cluster's files; it must be absent, empty or an earlier mini-cluster's. Slurm's user must be able to enter."""
+    """Folder of the cluster's files: new, empty, or of an earlier mini-cluster. Slurm's user must be able to enter it."""
     job_submit_lua: Path | None = None
-    """Copied to where slurmctld looks for job_submit.lua, and JobSubmitPlugins=lua set."""
+    """Script that is installed as job_submit.lua, with JobSubmitPlugins=lua."""
     prolog_slurmctld: Path | None = None
     """PrologSlurmctld: run by slurmctld as SlurmUser when a job starts."""
     epilog_slurmctld: Path | None = None
@@ -67,25 +67,25 @@ class ClusterSpec:
     task_prolog: Path | None = None
     """TaskProlog: run as the user before each task and before the batch script."""
     extra_conf: tuple[str, ...] = ()
-    """Lines for slurm.conf. "Key=Value" takes the place of the mini-cluster's own line for that key."""
+    """Lines for slurm.conf. "Key=Value" replaces the mini-cluster's own line for that key."""
     partitions: tuple[PartitionSpec, ...] = (PartitionSpec("dl"),)
-    """At least one."""
+    """Partitions; at least one."""
     features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Node name to its features."""
+    """Node name → features of the node."""
     scheduler_parameters: str = "batch_sched_delay=0,sched_interval=5,sched_min_interval=0,bf_interval=5"
-    """SchedulerParameters. The default starts jobs as soon as slurmctld can."""
+    """SchedulerParameters. With the default, jobs start as soon as slurmctld can start them."""
     indexed_gpu_types: bool = True
-    """One GRES type per GPU index (g0, g1, ...), so that exact GPUs can be asked for; False = untyped GPUs."""
+    """True for one GRES type per GPU index (g0, g1, ...), so that a job can request exact GPUs; False for untyped GPUs."""
     accounting: bool = False
-    """Also slurmdbd with a MariaDB of its own, so that limits hold (associations, QOS). Users need an association then: root
-    has one in the account `lab`, others get theirs by `sacctmgr`. The boot takes some seconds more."""
+    """Start slurmdbd with its own MariaDB, so that Slurm enforces limits (associations, QOS). Users then need an association: root
+    has one in the account `lab`, others get one by `sacctmgr`. The boot takes some seconds longer."""
     slurm_user: str = "slurm"
-    """SlurmUser. The user that Debian's packages make, or root."""
-    boot_timeout_s: float = 60.0
-    """Longest time for all nodes to be idle."""
+    """SlurmUser: the user that Debian's packages create, or root."""
+    boot_timeout_s: float = 120.0
+    """Longest time until all nodes are idle."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be built."""
+        """Refuse a cluster that cannot be built."""
         _require(bool(_NAME.fullmatch(self.name)), "name", self.name, "lower-case letters, digits, hyphens; at most 31")
         _require(1 <= self.nodes <= MAX_NODES, "nodes", self.nodes, f"1 to {MAX_NODES}")
         _require(0 <= self.gpus <= 64, "gpus", self.gpus, "0 to 64")
@@ -121,7 +121,7 @@ class ClusterSpec:
 
 
 def parse_rate(text: str) -> int:
-    """Bits per second of a rate as tc writes it: "200mbit" is 200,000,000. Raises SpecError."""
+    """Return the bits per second of a rate as tc writes it: "200mbit" is 200,000,000. Raises SpecError."""
     match = _RATE.fullmatch(text)
     bits = round(float(match[1]) * {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}[match[2]]) if match else 0
     _require(8_000 <= bits <= 400_000_000_000, "rate", text, "a rate such as 200mbit, 8kbit to 400gbit")

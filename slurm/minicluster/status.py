@@ -1,4 +1,4 @@
-"""What there is of mini-clusters on this machine, whoever booted them."""
+"""Status of every mini-cluster on this machine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Literal
 from slurm.errors import MiniClusterError
 from slurm.minicluster.handle import RunningCluster
 from slurm.minicluster.host import namespaces
-from slurm.minicluster.host.configuration import Layout
+from slurm.minicluster.host.layout import Layout
 from slurm.minicluster.host.network import CONTROLLER
+from slurm.minicluster.hosts import Hosts
 from slurm.minicluster.record import Record, RecordStore
 
 Phase = Literal["booting", "up", "broken", "ended"]
-"""broken: a host or slurmctld is down. ended: its owner is gone and did not take it down; `down` removes what is left."""
+"""broken: a host or slurmctld is down. ended: its owner ended without taking it down; `down` removes the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,11 @@ class ClusterStatus:
     name: str
     phase: Phase
     owner: str | None
-    """Who takes it down; None: nobody, it stays until `headway-minicluster down`."""
+    """Process that takes the cluster down; None when it stays up until `headway-minicluster down`."""
     directory: str
     slurm_conf: str
     nodes: dict[str, str]
-    """Node to its state in Slurm's word; "crashed" when its namespaces are down, "unknown" when slurmctld does not answer."""
+    """Node → state as Slurm names it; "crashed" when its namespaces are down, "unknown" when slurmctld does not answer."""
     gpus: int
     rate: str | None
     cgroup: str
@@ -38,7 +39,7 @@ class ClusterStatus:
 
 
 def all_statuses(store: RecordStore | None = None) -> list[ClusterStatus]:
-    """Every cluster of this machine."""
+    """Return the status of every cluster of this machine."""
     store = store or RecordStore()
     records = (store.read(name) for name in store.names())
     return [_status(record, store) for record in records if record is not None]
@@ -49,8 +50,8 @@ def _status(record: Record, store: RecordStore) -> ClusterStatus:
     holder = record.holders.get(CONTROLLER)
     slurmctld = namespaces.daemon(holder, "slurmctld") if holder is not None else None
     crashed = [node for node in record.nodes if node not in record.holders or not record.holders[node].alive()]
-    asked = _ask_slurm(record, store) if slurmctld is not None and record.phase == "up" else {}
-    nodes = {node: "crashed" if node in crashed else asked.get(node, "unknown") for node in record.nodes}
+    states = _node_states(record, store) if slurmctld is not None and record.phase == "up" else {}
+    nodes = {node: "crashed" if node in crashed else states.get(node, "unknown") for node in record.nodes}
     return ClusterStatus(
         name=record.name,
         phase=_phase(record, owner, whole=slurmctld is not None and not crashed),
@@ -75,8 +76,8 @@ def _phase(record: Record, owner: str | None, *, whole: bool) -> Phase:
     return "up" if whole else "broken"
 
 
-def _ask_slurm(record: Record, store: RecordStore) -> dict[str, str]:
+def _node_states(record: Record, store: RecordStore) -> dict[str, str]:
     try:
-        return RunningCluster(record, store).node_states()
-    except MiniClusterError:  # it may hang, or be taken down at this moment: that is a status too
+        return RunningCluster(Hosts(record, store)).node_states()
+    except MiniClusterError:  # slurmctld may hang, or end at this moment: the states are unknown
         return {}

@@ -1,4 +1,4 @@
-"""Taking a cluster down: everything that its record names, whatever state it is in."""
+"""Take a cluster down: everything that its record names, in any state."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from slurm.minicluster.host.network import NetworkNames
 from slurm.minicluster.record import Record, RecordStore, boot_id
 
 MARKER = ".headway-minicluster"
-"""A file in the cluster's folder: what lies beside it may be deleted."""
+"""File in the folder of a cluster: everything beside it may be deleted."""
 
 
 def take_down(record: Record, store: RecordStore) -> None:
-    """Remove processes, cgroups, network and files. The caller holds the name's lock. Doing it twice does no harm."""
+    """Remove processes, cgroups, network and files. The caller holds the lock of the name. A second call does no harm."""
     names = NetworkNames(record.name)
     if record.boot_id == boot_id():
         for holder in record.holders.values():
@@ -32,7 +32,7 @@ def take_down(record: Record, store: RecordStore) -> None:
 
 
 def down(name: str, store: RecordStore | None = None) -> None:
-    """Take down a cluster by name. Raises NotRunningError if there is none, AlreadyRunningError if its owner is alive."""
+    """Take down a cluster by name. Raises NotRunningError when there is none, AlreadyRunningError when its owner is alive."""
     store = store or RecordStore()
     lock = store.lock(name)
     try:
@@ -46,13 +46,13 @@ def down(name: str, store: RecordStore | None = None) -> None:
 def _take_down_recorded(name: str, store: RecordStore) -> None:
     record = store.read(name)
     if record is None:
-        raise NotRunningError(f"mini-cluster {name}: there is none; `headway-minicluster status` lists them")
+        raise NotRunningError(f"mini-cluster {name}: no such cluster; `headway-minicluster status` lists all")
     take_down(record, store)
 
 
 @contextlib.contextmanager
 def signals_deferred() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP take effect after the block: a deletion that is cut short leaves things behind."""
+    """Delay SIGINT, SIGTERM and SIGHUP until after the block, because an interrupted deletion leaves things behind."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
@@ -61,21 +61,23 @@ def signals_deferred() -> Iterator[None]:
 
 
 def prepare_directory(directory: Path) -> bool:
-    """Check that the folder may be used, without touching it. Returns whether it has to be made."""
+    """Check that the folder may be used, without a change. Return whether it has to be created."""
     for parent in directory.parents:
         if parent.exists() and not parent.stat().st_mode & 0o001:
             raise MiniClusterError(
-                f"{directory}: Slurm's user cannot enter {parent}; choose another --dir, or chmod o+x it"
+                f"{directory}: Slurm's user cannot enter {parent}; choose another --dir, or run chmod o+x {parent}"
             )
     if not directory.exists():
         return True
     if any(directory.iterdir()) and not (directory / MARKER).exists():
-        raise MiniClusterError(f"{directory}: holds files that are no mini-cluster's; choose an empty or new folder")
+        raise MiniClusterError(
+            f"{directory}: holds files that do not belong to a mini-cluster; choose an empty or new folder"
+        )
     return False
 
 
 def remove_files(directory: Path, *, whole: bool) -> None:
-    """Delete a cluster's files; `whole`: the folder too."""
+    """Delete the files of a cluster; with `whole` also the folder."""
     if not directory.exists():
         return
     if (directory / MARKER).exists():
@@ -86,10 +88,10 @@ def remove_files(directory: Path, *, whole: bool) -> None:
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
-        (directory / MARKER).unlink()  # last, so that a deletion cut short can be gone on with
+        (directory / MARKER).unlink()  # last, so that an interrupted deletion can be continued
     if whole and not any(directory.iterdir()):
         directory.rmdir()
         parent = directory.parent
         if parent.name == "headway-minicluster":
-            with contextlib.suppress(OSError):  # not empty, or another cluster that went at this moment has removed it
+            with contextlib.suppress(OSError):  # it is not empty, or another cluster has just removed it
                 parent.rmdir()

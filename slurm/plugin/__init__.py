@@ -1,1 +1,1 @@
-"""What goes into Slurm: job_submit.lua, hooks, the SPANK plugin, example configuration. Files, and no Python that runs."""
+"""Files for Slurm: job_submit.lua, hooks, the SPANK plugin, example configuration. Holds no Python that runs."""

@@ -1,18 +1,19 @@
 -- Headway job_submit.lua, version 4
 --
 -- Loaded by slurmctld (JobSubmitPlugins=lua) from the folder of slurm.conf; installed by `headway-setup slurm --apply`.
--- Holds the batch jobs that Headway schedules until Headway has chosen their nodes, and keeps users from releasing them; and
--- writes what users ask for by --headway-... options (the SPANK plugin's) into jobs' comments.
+-- It holds the batch jobs that Headway schedules until Headway has chosen their nodes, and keeps users from releasing them.
+-- It also copies the --headway-... options (of the SPANK plugin) into the comment of the job.
 --
--- Fail-open: everything that this script knows, it reads from the controller's lease, a file that is rewritten every
--- second. No lease, a stale one, one that makes no sense, or an error in here: the job passes as if Headway did not exist.
--- It runs inside slurmctld while slurmctld is locked, so it must never wait: see wake() and lease_text().
+-- Fail-open: the script reads everything that it knows from the controller's lease, a file that is rewritten every second.
+-- When the lease is missing, stale or damaged, or when this script fails, the job passes as if Headway did not exist.
+-- The script runs inside slurmctld while slurmctld is locked, so it must never wait: see wake() and lease_text().
 --
--- Beside a site's own job_submit.lua: keep yours, and add as its last line
+-- A site with its own job_submit.lua keeps it, and adds as its last line
 --     dofile("/etc/slurm/headway.lua")
--- Your functions run first, and their refusals stand; `headway-setup slurm` installs this file under that name then.
+-- The site's functions run first, and what they refuse stays refused. `headway-setup slurm` then installs this file under
+-- that name.
 --
--- Lua 5.1 and later.
+-- Slurm loads one script, so everything is in this file. It needs Lua 5.1 or later.
 
 local RUNTIME_DIR = "/run/headway"
 
@@ -21,33 +22,34 @@ local WAKE_PATH = RUNTIME_DIR .. "/wake"
 local HOLDS_DIR = RUNTIME_DIR .. "/holds"
 local HOLD_MARK = "headway:hold"
 local USER_HOLD_MARK = "headway:user-hold"
-local WISHES_MARK = "headway=" -- begins a word of a job's comment
+local OPTIONS_PREFIX = "headway=" -- first characters of a word in the comment of a job
 local PROFILE_OFF = "headway=off"
 local PIN_MARK = "headway:pinned"
-local BEGIN_MARK = "headway:begin=" -- with the begin time of a job that its user submitted on hold
+local BEGIN_MARK = "headway:begin=" -- followed by the begin time of a job that was submitted on hold
 
 local NO_VAL = 4294967294
 local INFINITE = 4294967295 -- as a priority in a change: release
--- Slurm's programs print this as "Job is in held state, pending scheduler release". Slurm tells Lua this name since the
--- version (23.02) that also passes log_user texts of slurm_job_modify on to the user; before, they only clutter the log.
+-- Slurm's programs print this as "Job is in held state, pending scheduler release". Lua knows the name since Slurm 23.02, the
+-- release that also shows the log_user texts of slurm_job_modify to the user; before, they only fill the log.
 local REFUSED = slurm.ESLURM_JOB_HELD or 2042
 local USER_SEES_TEXT = slurm.ESLURM_JOB_HELD ~= nil
-local RELEASE_DELAY_S = 5 -- time for the controller to hold a job that its user has just released
+local RELEASE_DELAY_S = 5 -- time that the controller has to hold a job which its user has just released
 local MAX_LEASE_BYTES = 65536
 local LONGEST_STALE_S = 86400
 local MAX_COMMENT_BYTES = 1024 -- slurmctld refuses a job whose comment is longer
--- An option of the SPANK plugin (slurm/plugin/spank/headway.c), as Slurm writes it into the job's SPANK environment.
+-- One option of the SPANK plugin (slurm/plugin/spank/headway.c) in the SPANK environment of a job.
 local OPTION_ENTRY = "^_SLURM_SPANK_OPTION_headway_headway_([%w_]+)=(.*)$"
-local WAKE_SHARE = 4 -- we fill at most this part of the room in the wake pipe: one fourth
-local HOLDS_WITHOUT_LEASE = 1000 -- holds that we write down while no lease says how many
-local MOST_BEGIN_TIMES = 10000 -- jobs whose begin times we remember
+local WAKE_SHARE = 4 -- this script fills at most one fourth of the free room in the wake pipe
+local HOLDS_WITHOUT_LEASE = 1000 -- most files of holds while no lease gives a number
+local MOST_BEGIN_TIMES = 10000 -- most jobs whose begin times are kept
 
 -- The lease --------------------------------------------------------------------------------------------------------
 
--- The text of the lease, or "" when there is none that can be read.
+-- Return the text of the lease; "" when it cannot be read.
 --
--- Opening a named pipe for reading would wait for a writer; opening it for reading and writing does not, and a pipe has no
--- end to seek to. Where slurmctld may not write the lease (the controller runs as root), only root could put a pipe there.
+-- Somebody may have put a named pipe in the place of the lease. Opening a pipe for reading waits for a writer; opening it for
+-- reading and writing does not, and seek() fails on it. Where slurmctld may not write the lease (the controller runs as
+-- root), only root could put a pipe there.
 local function lease_text()
     local file = io.open(LEASE_PATH, "r+")
     if file and not file:seek("end") then
@@ -67,7 +69,7 @@ local function lease_text()
     return text or ""
 end
 
--- The lease as a table, or nil when it is missing or makes no sense. `fresh` says whether anybody may rely on the controller.
+-- Return the lease as a table; nil when it is missing or damaged. `fresh` is true while the controller is alive.
 local function read_lease()
     local values = {}
     for key, value in string.gmatch(lease_text(), "([%w_]+)=([^\n]*)\n") do
@@ -75,7 +77,7 @@ local function read_lease()
     end
     local written, stale_after = tonumber(values.time), tonumber(values.stale_after)
     local uid = tonumber(values.controller_uid)
-    -- A longer time than the settings allow is damage: jobs would be held with no controller to place them.
+    -- A longer time than the settings allow means damage: jobs would be held without a controller that places them.
     if not (written and stale_after and stale_after > 0 and stale_after <= LONGEST_STALE_S and uid and values.partitions) then
         return nil
     end
@@ -87,7 +89,7 @@ local function read_lease()
         partitions = partitions,
         controller_uid = uid,
         time = written,
-        -- A lease from the future is stale too: the clock may have been set back after the controller died.
+        -- A lease from the future is stale too: the clock may have been set back after the death of the controller.
         fresh = math.abs(os.time() - written) <= stale_after,
         wake_room = tonumber(values.wake_room_bytes) or 0,
         holds_room = tonumber(values.holds_room),
@@ -101,15 +103,15 @@ end
 
 -- The wake pipe ----------------------------------------------------------------------------------------------------
 
-local beat_seen = nil -- the lease that wake_written counts from
-local wake_written = 0 -- bytes that we have written since that lease
+local beat_seen = nil -- time of the lease since which wake_written counts
+local wake_written = 0 -- bytes written since that lease
 
--- Writes one line to the controller; whether it was written.
+-- Write one line into the controller's wake pipe. Return whether it was written.
 --
--- Opening a pipe for reading and writing never blocks, and creates nothing when it is not there. Writing does block once
--- the pipe is full, which a controller that hangs would let happen, and Lua has no way to ask first. So each lease tells
--- how much room there was in the pipe, and until the next one we take no more than our share of it. A line that is left
--- out wakes nobody less: lines that the controller has not read yet are waiting there.
+-- Opening a pipe for reading and writing never blocks, and creates nothing when the pipe does not exist. Writing blocks once
+-- the pipe is full, which happens when the controller hangs, and Lua cannot ask for the free room. So each lease gives the
+-- free room, and until the next lease this script writes at most a fourth of it. Leaving a line out does no harm: the pipe
+-- then holds unread lines, which wake the controller as well.
 local function wake(lease, line)
     if lease.time ~= beat_seen then
         beat_seen, wake_written = lease.time, 0
@@ -130,14 +132,14 @@ end
 
 -- Holds of users ---------------------------------------------------------------------------------------------------
 --
--- Slurm lets a user's change not touch the admin comment, and a hold of a job that has priority 0 changes nothing that Slurm
--- shows. So every such hold is a file in HOLDS_DIR, named by the job, before Slurm hears that we accept it. The controller,
--- or the watchdog in its absence, makes it the user's hold; the controller then removes the file.
+-- A change by a user cannot set the admin comment, and a hold of a job that has priority 0 already changes nothing that Slurm
+-- shows. So this script writes each such hold as a file in HOLDS_DIR, named after the job, before it accepts the change. The
+-- controller, or the watchdog while the controller is away, turns the file into a hold of the user and removes it.
 
-local holds_beat = nil -- the lease that holds_written counts from
-local holds_written = 0 -- holds written down since that lease
+local holds_beat = nil -- time of the lease since which holds_written counts
+local holds_written = 0 -- files of holds written since that lease
 
--- Whether one more hold may be written down: the controller says in its lease how many there is room for.
+-- Return whether one more hold may be written: the lease gives the number.
 local function room_for_a_hold(lease)
     local beat = lease and lease.time or 0
     if beat ~= holds_beat then
@@ -146,12 +148,12 @@ local function room_for_a_hold(lease)
     return holds_written < (lease and lease.holds_room or HOLDS_WITHOUT_LEASE)
 end
 
--- Where the hold of a job is written down; nil for what is no job's id.
+-- Return the path of the file for the hold of a job; nil when `id` is not the id of a job.
 local function hold_path(id)
     return string.match(id, "^[%d_]+$") and HOLDS_DIR .. "/" .. id
 end
 
--- Write down a user's hold; whether that was done. The file comes into its place as a whole, whatever lay there.
+-- Write the hold of a user to its file. Return whether that was done. The file appears in one step.
 local function write_hold(lease, id)
     local path, draft = hold_path(id), HOLDS_DIR .. "/.new"
     local there = path and io.open(path, "r+")
@@ -174,7 +176,7 @@ local function write_hold(lease, id)
     return true
 end
 
--- The user takes a hold back that nobody has seen to yet; whether there was one.
+-- Remove the hold of a user that the controller has not handled yet. Return whether there was one.
 local function remove_hold(id)
     local path = hold_path(id)
     return path and os.remove(path) and true or false
@@ -182,7 +184,7 @@ end
 
 -- What a job is ----------------------------------------------------------------------------------------------------
 
--- Whether a request such as "gres:gpu:a100:2,gres:nic:1" (older Slurm) or "gres/gpu=2" (newer) names at least one GPU.
+-- Return whether a request such as "gres:gpu:a100:2,gres:nic:1" (older Slurm) or "gres/gpu=2" (newer) names at least one GPU.
 local function names_gpus(request)
     for item in string.gmatch(request or "", "[^,]+") do
         local rest = string.match(item, "^gres[:/](.*)$") or item
@@ -213,7 +215,7 @@ local function default_partition(part_list)
     return nil
 end
 
--- Whether every partition that the job may run in is managed: Slurm would start it in the others by itself.
+-- Return whether Headway manages every partition in which the job may run: in any other one Slurm would start the job itself.
 local function in_managed_partitions(job, part_list, lease)
     local wanted = job.partition
     if wanted == nil or wanted == "" then
@@ -233,7 +235,7 @@ local function is_set(number)
     return number ~= nil and number ~= NO_VAL and number ~= INFINITE
 end
 
--- Part of a heterogeneous job: its parts start together, which only Slurm can arrange.
+-- Return whether the job is part of a heterogeneous job: the parts start together, which only Slurm can arrange.
 local function is_het(job)
     return is_set(job.het_job_offset) or is_set(job.pack_job_offset)
 end
@@ -246,7 +248,7 @@ local function is_batch(job)
     return job.script ~= nil and job.script ~= ""
 end
 
--- scrontab jobs are left to Slurm: it lets nobody change them, so they cannot be placed.
+-- Return whether Headway schedules the job. Jobs of scrontab are left to Slurm, which refuses every change of them.
 local function is_managed(job, part_list, lease)
     return is_batch(job)
         and wants_gpus(job)
@@ -276,33 +278,33 @@ local function with_mark(comment, mark)
     return comment .. " " .. mark
 end
 
--- Wishes -----------------------------------------------------------------------------------------------------------
+-- Options of the user ----------------------------------------------------------------------------------------------
 --
--- A job's comment may hold words such as "headway=preemptible+max-gpus:8" among the user's own. What is asked for by an
--- option of the SPANK plugin becomes such a word, whether the controller is there or not: all others read the comment alone.
+-- The comment of a job may hold words such as "headway=preemptible+max-gpus:8" among the user's own. The options of the SPANK
+-- plugin become such a word, whether or not the controller is there: the controller and the agents read the comment only.
 
--- What a wish is about: "min-gpus" of "min-gpus:2".
-local function subject(wish)
-    return string.match(wish, "^[^:]*")
+-- Return the name of an option: "min-gpus" for "min-gpus:2".
+local function option_name(option)
+    return string.match(option, "^[^:]*")
 end
 
--- The wishes of a comment, by subject: of several the last counts.
-local function wishes_in(comment)
-    local wishes = {}
+-- Return the options in a comment, by name. When a name occurs several times, the last one counts.
+local function options_in(comment)
+    local options = {}
     for word in string.gmatch(comment or "", "%S+") do
-        if string.sub(word, 1, #WISHES_MARK) == WISHES_MARK then
-            for wish in string.gmatch(string.sub(word, #WISHES_MARK + 1), "[^+]+") do
-                wishes[subject(wish)] = wish
+        if string.sub(word, 1, #OPTIONS_PREFIX) == OPTIONS_PREFIX then
+            for option in string.gmatch(string.sub(word, #OPTIONS_PREFIX + 1), "[^+]+") do
+                options[option_name(option)] = option
             end
         end
     end
-    return wishes
+    return options
 end
 
--- The wishes that options ask for, as a list. The plugin has looked at the values, but anybody can write that environment:
--- what is no value of ours is left out.
-local function wishes_by_options(job)
-    local given, wishes = {}, {}
+-- Return the options that were given to the SPANK plugin, as a list. The plugin has checked the values, but any user can write
+-- that environment, so invalid values are left out.
+local function options_from_spank(job)
+    local given, options = {}, {}
     for _, entry in pairs(job.spank_job_env or {}) do
         local option, value = string.match(entry, OPTION_ENTRY)
         if option then
@@ -310,31 +312,32 @@ local function wishes_by_options(job)
         end
     end
     if given.profile == "off" then
-        table.insert(wishes, "off")
+        table.insert(options, "off")
     end
     if given.preemptible then
-        table.insert(wishes, "preemptible")
+        table.insert(options, "preemptible")
     end
     for _, bound in ipairs({ "min", "max" }) do
         local gpus = string.match(given[bound .. "_gpus"] or "", "^0*([1-9]%d*)$")
         if gpus and #gpus <= 6 then
-            table.insert(wishes, bound .. "-gpus:" .. gpus)
+            table.insert(options, bound .. "-gpus:" .. gpus)
         end
     end
-    return wishes
+    return options
 end
 
-local function note_options(job)
-    local there, missing = wishes_in(job.comment), {}
-    for _, wish in ipairs(wishes_by_options(job)) do
-        if there[subject(wish)] ~= wish then
-            table.insert(missing, wish)
+-- Add the options of the SPANK plugin to the comment of the job.
+local function add_options_to_comment(job)
+    local present, missing = options_in(job.comment), {}
+    for _, option in ipairs(options_from_spank(job)) do
+        if present[option_name(option)] ~= option then
+            table.insert(missing, option)
         end
     end
     if #missing == 0 then
         return slurm.SUCCESS
     end
-    local comment = WISHES_MARK .. table.concat(missing, "+")
+    local comment = OPTIONS_PREFIX .. table.concat(missing, "+")
     if job.comment ~= nil and job.comment ~= "" then
         comment = job.comment .. " " .. comment
     end
@@ -342,7 +345,7 @@ local function note_options(job)
         slurm.log_user(
             "%s",
             string.format(
-                "Headway: the job is submitted without %s, for which there is no room in its comment: shorten --comment by %d bytes.",
+                "Headway: the job is submitted without %s, because its comment has no room for it. Shorten --comment by %d bytes.",
                 table.concat(missing, ", "), #comment - MAX_COMMENT_BYTES
             )
         )
@@ -352,12 +355,12 @@ local function note_options(job)
     return slurm.SUCCESS
 end
 
--- Who wants no profile: on the nodes no Slurm tells the comment, so TaskProlog reads this variable. For srun and salloc,
--- whose environment does not come by here, the plugin or the user sets it.
+-- Set HEADWAY_PROFILE=off for a job that is not to be measured: TaskProlog cannot see the comment on the nodes. The environment
+-- of srun and salloc does not pass through this script; there the SPANK plugin or the user sets the variable.
 local function pass_on_opt_out(job)
     local off = string.find(job.comment or "", PROFILE_OFF, 1, true)
-        or wishes_in(job.comment).off
-        or wishes_by_options(job)[1] == "off"
+        or options_in(job.comment).off
+        or options_from_spank(job)[1] == "off"
     if off and is_batch(job) and job.environment then
         job.environment.HEADWAY_PROFILE = "off"
     end
@@ -386,7 +389,7 @@ end
 
 -- Changes ----------------------------------------------------------------------------------------------------------
 
--- The id that users see: "12", or "12_3" for one task of an array.
+-- Return the id that users see: "12", or "12_3" for one task of an array.
 local function shown_id(record)
     local task = record.array_task_id
     if is_set(record.array_job_id) and record.array_job_id ~= 0 and is_set(task) then
@@ -405,8 +408,8 @@ local function refuse(text, ...)
     return REFUSED
 end
 
--- A release, a priority, or a nice value: Slurm (priority/basic) works out a new priority after a change of nice, and
--- that takes a hold off as well.
+-- Return whether the change would end a hold: a release, a priority or a nice value. After a change of nice, Slurm
+-- (priority/basic) computes a new priority, and this ends a hold as well.
 local function would_release(job)
     return job.priority == INFINITE or is_set(job.priority) or is_set(job.nice)
 end
@@ -421,67 +424,68 @@ local function note_hold(lease, id)
     return true
 end
 
--- Slurm itself does nothing when a user holds a job that is held already, so an accepted hold that nobody writes down would be
--- a promise that nobody keeps: it is refused then, also while the controller is away.
+-- Write the hold of a user to its file, or refuse the change. Slurm itself does nothing when a user holds a job that is held
+-- already, so a hold that was accepted but not written would be lost. This is so while the controller is away, too.
 local function hold_for_user(lease, id)
     if note_hold(lease, id) then
         return slurm.SUCCESS
     end
-    return refuse("Headway cannot write down your hold of job %s just now: try again in a few seconds.", id)
+    return refuse("Headway cannot record your hold of job %s at the moment. Try again in a few seconds.", id)
 end
 
 local function modify_held_by_headway(lease, job, record)
     local id = shown_id(record)
     if job.priority == INFINITE and not has_mark(record.admin_comment, USER_HOLD_MARK) and remove_hold(id) then
-        job.priority = NO_VAL -- the release took the user's own hold back; the job goes on waiting for its nodes
+        job.priority = NO_VAL -- the release ends the user's own hold; the job still waits for its nodes
         wake(lease, "user-release " .. id)
         return slurm.SUCCESS
     end
     if would_release(job) then
         return refuse(
-            "Job %s waits for Headway to choose its nodes and then starts by itself: no need to release it or change its "
-                .. "priority. `headway why %s` tells what it waits for. (If you have just put it on hold: try again in a few seconds.)",
+            "Job %s is held because the scheduler Headway is choosing its nodes. It starts by itself, so there is no need to release "
+                .. "it or to change its priority. `headway why %s` shows what it waits for. (If you have just put it on hold, try "
+                .. "again in a few seconds.)",
             id, id
         )
     end
     if is_time(job.begin_time) then
         return refuse(
-            "The begin time of job %s belongs to Headway while it chooses the job's nodes. To start later: `scontrol hold %s` "
-                .. "now and `scontrol release %s` then, or cancel the job and submit it again with --begin.",
+            "The begin time of job %s cannot be changed while the scheduler Headway is choosing its nodes. To start the job later, "
+                .. "use `scontrol hold %s` now and `scontrol release %s` then, or cancel it and submit it again with --begin.",
             id, id, id
         )
     end
     return slurm.SUCCESS
 end
 
--- Begin times that users gave jobs on hold, by job id. Slurm tells Lua no job's begin time, and lets a user's change not
--- touch the admin comment, so what was wished for at submission stands there, and what came later stands here.
-local begin_wished = {}
-local begins_wished = 0
+-- Begin times that users gave to jobs on hold after the submission, by job id. Slurm does not show the begin time of a job to
+-- Lua. A begin time that was given at submission is in the admin comment, which a later change by a user cannot set.
+local begin_times = {}
+local num_begin_times = 0
 
 local function forget_begin(job_id)
-    if begin_wished[job_id] then
-        begin_wished[job_id] = nil
-        begins_wished = begins_wished - 1
+    if begin_times[job_id] then
+        begin_times[job_id] = nil
+        num_begin_times = num_begin_times - 1
     end
 end
 
--- Remember a begin time. Lua does not hear of jobs that end: times that have passed are forgotten when there are too many, and
--- if that is not enough, so is any other.
+-- Keep a begin time. Lua is not called when a job ends. So when there are too many times, those in the past are removed, and if
+-- that is not enough, any other one.
 local function remember_begin(job_id, time)
     forget_begin(job_id)
-    if begins_wished >= MOST_BEGIN_TIMES then
-        for other, begin in pairs(begin_wished) do
+    if num_begin_times >= MOST_BEGIN_TIMES then
+        for other, begin in pairs(begin_times) do
             if begin <= os.time() then
                 forget_begin(other)
             end
         end
     end
-    if begins_wished >= MOST_BEGIN_TIMES then
-        forget_begin((next(begin_wished)))
+    if num_begin_times >= MOST_BEGIN_TIMES then
+        forget_begin((next(begin_times)))
     end
-    begin_wished[job_id] = time
-    begins_wished = begins_wished + 1
+    begin_times[job_id] = time
+    num_begin_times = num_begin_times + 1
 end
 
 local function begin_time_of(job, record)
@@ -489,11 +493,12 @@ local function begin_time_of(job, record)
         return job.begin_time
     end
     local submitted = string.match(record.admin_comment or "", BEGIN_MARK .. "(%d+)")
-    return begin_wished[record.job_id] or tonumber(submitted) or 0
+    return begin_times[record.job_id] or tonumber(submitted) or 0
 end
 
--- The user takes the own hold off. Slurm would start the job where it likes, so it gets a begin time a little ahead, by
--- when the controller has taken the job over; if the controller is away the job starts then by itself.
+-- Handle a change of a job that its user holds. On a release Slurm would start the job on nodes of its own choice, so the job
+-- gets a begin time some seconds ahead, by which the controller has taken it over. If the controller is away, the job starts
+-- at that time.
 local function modify_held_by_user(lease, job, record)
     if not would_release(job) or job.priority == 0 then
         if is_time(job.begin_time) then
@@ -507,11 +512,11 @@ local function modify_held_by_user(lease, job, record)
     return slurm.SUCCESS
 end
 
--- Slurm asks here before it looks whether the one who asks may change the job at all. So only what the job's own user asks for
--- is a user's wish; root's, the controller's and operators' changes pass, and everybody else's Slurm refuses by itself.
+-- Handle a change of a job. Slurm calls this before it checks whether the caller may change the job. So only changes by the
+-- owner of the job are handled here; those of root, the controller and operators pass, and Slurm refuses all others itself.
 --
--- No file is looked at for other changes: opening one that is not there leaves an error number behind, which Slurm (22.05)
--- takes for its own when it changes a job's partition.
+-- Other changes must not open a file: opening a missing file leaves an error number behind, which Slurm (22.05) reports as its
+-- own when it changes the partition of a job.
 local function modify(job, record, uid)
     if uid ~= record.user_id or uid == 0 or not (job.priority == 0 or would_release(job) or is_time(job.begin_time)) then
         return slurm.SUCCESS
@@ -522,14 +527,14 @@ local function modify(job, record, uid)
     end
     local id, comment = shown_id(record), record.admin_comment
     local by_headway, by_user = has_mark(comment, HOLD_MARK), has_mark(comment, USER_HOLD_MARK)
-    -- A placed job with priority 0 is one that Slurm has put on hold by itself, for as long as nobody changes it.
+    -- Slurm itself holds a placed job with priority 0, until somebody changes the job.
     local impossible = record.priority == 0 and has_mark(comment, PIN_MARK)
     if job.priority == 0 and (by_headway or impossible) then
         return hold_for_user(lease, id)
     end
-    -- Without a controller Slurm keeps such a hold by itself: to write it down would take the room of those that it cannot keep.
+    -- Without a controller Slurm keeps such a hold itself, and a file would take the room of holds that Slurm cannot keep.
     if job.priority == 0 and lease and lease.fresh and wants_gpus(record) and in_managed_partitions(record, {}, lease) then
-        note_hold(lease, id) -- the controller may be about to take the job over, by a hold that hides this one
+        note_hold(lease, id) -- the controller may be about to hold the job itself, which hides this hold
     end
     if by_headway and record.priority == 0 and lease and lease.fresh then
         return modify_held_by_headway(lease, job, record)
@@ -545,7 +550,7 @@ end
 
 -- What slurmctld calls ---------------------------------------------------------------------------------------------
 
--- Functions of the script that loaded this one, if one did; never those of an earlier load of this file.
+-- Functions of the site's script that loaded this one, if any; never those of an earlier load of this file.
 local others = {}
 if not headway_job_submit then
     others.submit, others.modify = slurm_job_submit, slurm_job_modify
@@ -554,13 +559,13 @@ else
 end
 headway_job_submit = { version = 4, others = others }
 
--- Runs ours; an error in it is logged, and lets the job through.
+-- Call a function of this file. An error in it is logged, and the job passes.
 local function guarded(what, call, ...)
     local ok, result = pcall(call, ...)
     if ok then
         return result
     end
-    pcall(slurm.log_error, "headway: %s: %s; the job passes untouched", what, tostring(result))
+    pcall(slurm.log_error, "headway: %s: %s; the job passes unchanged", what, tostring(result))
     return slurm.SUCCESS
 end
 
@@ -571,7 +576,7 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
             return result
         end
     end
-    guarded("options", note_options, job_desc)
+    guarded("options", add_options_to_comment, job_desc)
     guarded("opt-out", pass_on_opt_out, job_desc)
     return guarded("job_submit", submit, job_desc, part_list)
 end

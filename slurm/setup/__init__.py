@@ -1,3 +1,1 @@
-"""`headway-setup`: what a Slurm installation needs for Headway, shown as a diff and written when told to. Imports no
-mini-cluster.
-"""
+"""`headway-setup`: shows as a diff what a Slurm installation lacks for Headway, and writes it. Imports no mini-cluster."""

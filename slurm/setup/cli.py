@@ -1,4 +1,4 @@
-"""headway-setup: what has to be in a Slurm installation for Headway, shown as a diff, and installed when asked to."""
+"""headway-setup: show as a diff what a Slurm installation lacks for Headway, and install it with --apply."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from slurm.setup.spank_plan import SpankPlan
 
 app = typer.Typer(
-    help="Put Headway's side of things into an installation.",
+    help="Install the parts of Headway that Slurm loads.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -23,33 +23,38 @@ app = typer.Typer(
 
 @app.callback()
 def _root() -> None:
-    """Put Headway's side of things into an installation."""
+    """Install the parts of Headway that Slurm loads."""
 
 
 @app.command()
 def slurm(
-    check: Annotated[bool, typer.Option("--check", help="Only look: exit status 1 when something is missing.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit status 1 when something is missing.")
+    ] = False,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Write the changes; without it nothing is ever written.")
+        bool, typer.Option("--apply", help="Write the changes. Without this option nothing is written.")
     ] = False,
     slurm_conf: Annotated[Path | None, typer.Option(help="slurm.conf; default: the one that Slurm uses.")] = None,
     runtime_dir: Annotated[Path, typer.Option(help="runtime_dir of the controller.")] = Path("/run/headway"),
     task_prolog: Annotated[
-        Path | None, typer.Option(help="Install the TaskProlog hook here too: a path that every compute node sees.")
+        Path | None,
+        typer.Option(help="Also install the TaskProlog hook, at this path, which every compute node must see."),
     ] = None,
     job_side: Annotated[
         Path | None,
-        typer.Option(help="Folder that PyTorch jobs load, as compute nodes see it; default: this installation's own."),
+        typer.Option(
+            help="Folder with headway_job for PyTorch jobs, as compute nodes see it; default: that of this installation."
+        ),
     ] = None,
     job_socket: Annotated[Path, typer.Option(help="job_socket of the node agents.")] = Path(
         "/run/headway-agent/job.sock"
     ),
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> None:
-    """Show what slurm.conf and its folder lack for Headway, as a diff; with --apply, write it.
+    """Show as a diff what slurm.conf and its folder lack for Headway; write it with --apply.
 
-    Run it as often as you like: what is in place is left alone. Exit status: 0 nothing (more) to do, 1 something is missing
-    or needs your decision, 2 it cannot be told.
+    It may be run any number of times: what is in place stays as it is. Exit status: 0 nothing is left to do, 1 something is
+    missing or needs your decision, 2 the state of the installation cannot be read.
     """
     from controller.base.errors import ConfigurationError
 
@@ -65,12 +70,14 @@ def slurm(
 
 @app.command()
 def spank(
-    check: Annotated[bool, typer.Option("--check", help="Only look: exit status 1 when something is missing.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit status 1 when something is missing.")
+    ] = False,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Build and write; without it nothing is ever written.")
+        bool, typer.Option("--apply", help="Build and write. Without this option nothing is written.")
     ] = False,
     plugstack: Annotated[
-        bool, typer.Option("--plugstack", help="Also have plugstack.conf name the plugin, as optional.")
+        bool, typer.Option("--plugstack", help="Also add the plugin to plugstack.conf, as optional.")
     ] = False,
     slurm_conf: Annotated[Path | None, typer.Option(help="slurm.conf; default: the one that Slurm uses.")] = None,
     plugin_dir: Annotated[Path | None, typer.Option(help="Folder of Slurm's plugins; default: Slurm's own.")] = None,
@@ -79,10 +86,10 @@ def spank(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> None:
-    """Build the plugin that gives sbatch, salloc and srun the --headway-... options, for this machine's Slurm.
+    """Build the plugin that gives sbatch, salloc and srun the --headway-... options, for the Slurm of this machine.
 
-    Machines where jobs are submitted and compute nodes need it, each. Exit status: 0 nothing (more) to do, 1 something is
-    missing or needs your decision, 2 it cannot be told, or the build failed.
+    Every machine where jobs are submitted and every compute node needs it. Exit status: 0 nothing is left to do, 1 something is
+    missing or needs your decision, 2 the state of the machine cannot be read, or the build failed.
     """
     from controller.base.errors import ConfigurationError
 
@@ -96,7 +103,7 @@ def spank(
 
 
 class _Places(NamedTuple):
-    """Where things are, as told on the command line."""
+    """Paths from the command line."""
 
     slurm_conf: Path | None
     runtime_dir: Path
@@ -210,7 +217,7 @@ def _spank_text(plan: SpankPlan, written: list[Written], applied: bool) -> str:
     if build := plan.build:
         compiler = " ".join(build.compiler)
         blocks.append(
-            f"to build: {plan.plugin}, by {compiler}, with the headers of Slurm {build.release} in {build.include}\n"
+            f"to build: {plan.plugin}, with {compiler} and the headers of Slurm {build.release} in {build.include}\n"
         )
     if plan.plugstack:
         blocks.append(plan.plugstack.diff)
@@ -220,13 +227,14 @@ def _spank_text(plan: SpankPlan, written: list[Written], applied: bool) -> str:
 def _report(
     blocks: list[str], plan: SetupPlan | SpankPlan, changes: bool, written: list[Written], applied: bool
 ) -> str:
-    """The changes of a plan, and all that there is to say beside them."""
+    """Text of a plan: its changes, conflicts, notes and next steps."""
     blocks = [*blocks]
-    blocks += [f"needs you: {conflict.key}: {conflict.text}\n" for conflict in plan.conflicts]
+    blocks += [f"needs your decision: {conflict.key}: {conflict.text}\n" for conflict in plan.conflicts]
     blocks += [f"note: {note}\n" for note in plan.notes]
     if applied:
         blocks += [
-            f"written: {item.path}" + (f" (before: {item.backup})\n" if item.backup else "\n") for item in written
+            f"written: {item.path}" + (f" (copy of the old file: {item.backup})\n" if item.backup else "\n")
+            for item in written
         ]
     if changes and plan.next_steps:
         heading = "now:" if applied else "after --apply:"
@@ -234,7 +242,7 @@ def _report(
     if plan.complete:
         blocks.append("everything is in place\n")
     elif changes and not applied:
-        blocks.append("nothing was written; --apply writes it\n")
+        blocks.append("nothing was written; use --apply to write the changes\n")
     return "\n".join(block.rstrip("\n") for block in blocks)
 
 

@@ -1,4 +1,4 @@
-"""Reading what is installed, and writing a plan: whole files or nothing, with a copy of what was there before."""
+"""Read the installed files, and write a plan: each file as a whole, with a copy of the old one beside it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ USUAL_PLACES = (Path("/etc/slurm/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"
 
 
 def default_slurm_conf() -> Path:
-    """The slurm.conf that Slurm's own commands would use: $SLURM_CONF, else the first of the usual places."""
+    """Return the slurm.conf that Slurm's own commands would use: $SLURM_CONF, else the first of the usual places that exists."""
     if named := os.environ.get("SLURM_CONF"):
         return Path(named)
     return next((path for path in USUAL_PLACES if path.is_file()), USUAL_PLACES[0])
 
 
 def shipped_job_side() -> Path:
-    """The folder that PyTorch jobs load, as it was installed with this package."""
+    """Return the folder from which PyTorch jobs import headway_job, as installed with this package."""
     return Path(str(resources.files("nodeagent"))).parent / "headway_job" / "src"
 
 
 def shipped_sources(job_side: Path | None = None, job_socket: Path = integration.JOB_SOCKET) -> Sources:
-    """Our scripts, as they were installed with this package, for nodes that see that folder (none: ours) and that socket."""
+    """Return the scripts of this package, for nodes that see that folder (None: the one of this package) and that socket."""
     folder = resources.files("slurm.plugin")
     task_prolog = (folder / "hooks" / integration.TASK_PROLOG).read_text()
     return Sources(
@@ -43,28 +43,28 @@ def shipped_sources(job_side: Path | None = None, job_socket: Path = integration
 
 
 def read_installed(path: Path) -> str | None:
-    """Text of a file, None when there is none. Raises ConfigurationError when it cannot be read."""
+    """Return the text of a file, None when it does not exist. Raises ConfigurationError when it cannot be read."""
     try:
         return path.read_text(errors="replace")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error}; run as root") from error
+        raise ConfigurationError(f"{path}: cannot be read: {error}; run this command as root") from error
 
 
 def included_files(folder: Path, pattern: str) -> list[Path]:
-    """The files that an include line of a file in that folder names."""
+    """Return the files that an include line in a file of that folder names, sorted."""
     return [Path(found) for found in sorted(glob.glob(str(folder / pattern)))]  # noqa: PTH207 (the pattern may be absolute)
 
 
 def look_at_machine(conf: SlurmConf, plugin_dir: Path | None, include: Path | None) -> Machine:
-    """What the SPANK plugin of this machine could be built with, and whether it is there. Raises ConfigurationError."""
+    """Return the plugin that this machine has, and the tools to build it. Raises ConfigurationError."""
     usual = plugin_folder(conf)
     folder = plugin_dir or usual
     if folder is None:
         raise ConfigurationError(
-            f"Slurm's plugins are in none or several of /{', /'.join(PLUGIN_FOLDERS)}: name their folder (PluginDir in "
-            "`scontrol show config`): --plugin-dir FOLDER"
+            f"the folder of Slurm's plugins is not clear: none or several of /{', /'.join(PLUGIN_FOLDERS)} hold some. Name it by "
+            "--plugin-dir FOLDER (it is PluginDir in `scontrol show config`)"
         )
     plugin = folder / setup_build.PLUGIN_NAME
     return Machine(
@@ -80,22 +80,22 @@ def look_at_machine(conf: SlurmConf, plugin_dir: Path | None, include: Path | No
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One file that was written, and the copy of what was there before."""
+    """One file that was written, and the copy of the old one, if there was one."""
 
     path: Path
     backup: Path | None
 
 
 def apply_plan(plan: SetupPlan) -> list[Written]:
-    """Write every change. Scripts come before slurm.conf, so that slurm.conf never names a file that is not there.
+    """Write every change. Scripts are written before slurm.conf, so that slurm.conf never names a missing file.
 
-    Raises ConfigurationError that names the file; files written before it stay written, and running again goes on.
+    Raises ConfigurationError that names the file. Files written before it stay; the next run writes the others.
     """
     return [_write(change) for change in plan.changes]
 
 
 def apply_spank_plan(plan: SpankPlan) -> list[Written]:
-    """Build the plugin, then write its line: plugstack.conf never names a plugin that is not there. Raises ConfigurationError."""
+    """Build the plugin, then write its line, so that plugstack.conf never names a missing plugin. Raises ConfigurationError."""
     written = []
     if plan.build is not None:
         setup_build.build(plan.build, plan.plugin)
@@ -106,18 +106,18 @@ def apply_spank_plan(plan: SpankPlan) -> list[Written]:
 
 
 def _write(change: FileChange) -> Written:
-    path = change.path.resolve()  # a link stays a link
+    path = change.path.resolve()  # a symbolic link stays one
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         backup = _back_up(path) if change.before is not None else None
         _replace(path, change)
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be written: {error}; run as root") from error
+        raise ConfigurationError(f"{path}: cannot be written: {error}; run this command as root") from error
     return Written(change.path, backup)
 
 
 def _replace(path: Path, change: FileChange) -> None:
-    """Put the new text in place in one step; owner and mode stay."""
+    """Replace the file in one step; owner and mode stay."""
     temporary = path.with_name(f".{path.name}.headway-{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -144,7 +144,7 @@ def _keep_owner(descriptor: int, path: Path, mode: int) -> None:
 
 
 def _back_up(path: Path) -> Path:
-    """A copy beside it, with the same owner and mode; never over an earlier copy."""
+    """Copy the file beside it, with the same owner and mode; an earlier copy is never overwritten."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     for attempt in range(100):
         backup = path.with_name(f"{path.name}.before-headway-{stamp}" + (f"-{attempt}" if attempt else ""))
@@ -156,4 +156,6 @@ def _back_up(path: Path) -> Path:
             file.write(path.read_bytes())
             _keep_owner(file.fileno(), path, 0o600)
         return backup
-    raise FileExistsError(f"{path.name}.before-headway-{stamp}: taken a hundred times over")
+    raise FileExistsError(
+        f"{path.name}.before-headway-{stamp}: a hundred copies with this name exist already; remove some of them"
+    )

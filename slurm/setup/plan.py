@@ -1,7 +1,7 @@
-"""What `headway-setup slurm` would change: pure functions from the files that are there to the files that should be.
+"""The plan of `headway-setup slurm`: pure functions from the files that exist to the files that Headway needs.
 
-Nothing of anybody else's is ever taken out or written over; where Slurm has room for one thing only and a site's own stands
-there, the plan holds an explanation in its place.
+A setting or script of the site is never removed or overwritten. Where Slurm accepts only one program and the site has its own,
+the plan holds a conflict with an explanation instead.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pathlib import Path
 from controller.slurm import installed_files as integration
 from controller.slurm.conf import SlurmConf, list_items, with_item, with_value
 
-RESTART = "systemctl restart slurmctld   (it reads PrologSlurmctld and EpilogSlurmctld at its start only; jobs run on)"
+RESTART = "systemctl restart slurmctld   (it reads PrologSlurmctld and EpilogSlurmctld only when it starts; running jobs continue)"
 RECONFIGURE = "scontrol reconfigure"
-DISTRIBUTE = "copy slurm.conf to every machine that has one of its own (configless Slurm does that itself)"
+DISTRIBUTE = "copy slurm.conf to every machine that has its own copy (configless Slurm does this itself)"
 TASK_PROLOG_LEFT_OUT = (
-    "TaskProlog is left alone: a job whose node lacks the file fails, so it must be everywhere first. It is only needed where "
-    "node agents measure jobs, for --gpus jobs with fewer tasks than nodes, such as --gpus=12 --ntasks-per-node=1, and for jobs "
-    "that run again with another number of GPUs. To have it, "
+    "TaskProlog stays as it is: a job fails on a node that lacks the file, so the file must be on all nodes first. It is needed "
+    "only where node agents measure jobs, for --gpus jobs with fewer tasks than nodes (such as --gpus=12 --ntasks-per-node=1), and "
+    "for jobs that run again with another number of GPUs. To install it, "
     "name a path that every compute node sees: --task-prolog /shared/headway/task_prolog.sh"
 )
 
 ReadFile = Callable[[Path], str | None]
-"""Text of a file, None when there is none."""
+"""Returns the text of a file, None when it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class FileChange:
     before: str | None
     after: str
     mode: int
-    """Permissions of a new file; one that is there keeps its own."""
+    """Permissions of a new file; an existing one keeps its own."""
 
     @property
     def diff(self) -> str:
-        """As `diff -u` prints it."""
+        """The change in the form of `diff -u`."""
         return "".join(
             difflib.unified_diff(
                 (self.before or "").splitlines(keepends=True),
@@ -53,7 +53,7 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Something that only a human can decide: what stands there, and what to do."""
+    """A decision that the operator has to make: the text says what the case is, and what to do."""
 
     key: str
     text: str
@@ -61,7 +61,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class SetupPlan:
-    """Everything that is missing."""
+    """Everything that an installation lacks."""
 
     changes: tuple[FileChange, ...]
     conflicts: tuple[Conflict, ...]
@@ -70,13 +70,13 @@ class SetupPlan:
 
     @property
     def complete(self) -> bool:
-        """Nothing is missing."""
+        """True when nothing is missing."""
         return not self.changes and not self.conflicts
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Our files as shipped."""
+    """Texts of the shipped scripts."""
 
     lua: str
     event_hook: str
@@ -94,9 +94,9 @@ class _Draft:
 def make_plan(
     conf: SlurmConf, sources: Sources, runtime_dir: Path, read: ReadFile, task_prolog: Path | None = None
 ) -> SetupPlan:
-    """What to write so that Slurm works with Headway. `read` is asked for the files that would be written.
+    """Return the changes with which Slurm works with Headway. `read` is called for each file that might be written.
 
-    `task_prolog` is where compute nodes find that hook; without it TaskProlog stays as it is.
+    `task_prolog` is the path at which compute nodes find that hook; None leaves TaskProlog as it is.
     """
     draft = _Draft(conf)
     folder = conf.path.parent
@@ -139,8 +139,8 @@ def _plan_lua(draft: _Draft, source: str, folder: Path, runtime_dir: Path, read:
         draft.conflicts.append(
             Conflict(
                 "JobSubmitPlugins",
-                f"{own} is your own script and stays as it is. Ours is installed beside it, as {chained}; to run both, add as "
-                f'the last line of yours: dofile("{chained}")\n'
+                f"{own} is your own script and stays as it is. Headway's script is installed beside it, as {chained}. To run "
+                f'both, add this as the last line of your script: dofile("{chained}")\n'
                 "Your functions run first, and what they refuse stays refused.",
             )
         )
@@ -155,7 +155,7 @@ def _plan_hook(draft: _Draft, key: str, ours: Path, read: ReadFile) -> None:
 
 
 def _calls(program: str, ours: Path, read: ReadFile) -> bool:
-    """Whether the program that is set is ours, or a script that names ours."""
+    """Return whether the configured program is the hook of Headway, or a script that names it."""
     if program == str(ours):
         return True
     text = read(Path(program)) or ""
@@ -167,14 +167,15 @@ def _calls(program: str, ours: Path, read: ReadFile) -> bool:
 def _call_from_theirs(key: str, theirs: str, ours: Path) -> str:
     if key == "TaskProlog":
         why = (
-            "It has PyTorch jobs tell the node's agent how they train, and corrects the number of tasks that srun reads, for "
-            "jobs spread over more nodes than tasks."
+            "The hook lets PyTorch jobs report their training to the agent of the node, and corrects the number of tasks that srun "
+            "reads, for jobs on more nodes than tasks."
         )
     else:
-        why = "It tells the controller at once when a job starts or ends; without it, that is seen at the next poll."
+        why = "The hook reports the start and the end of a job to Headway at once; without it Headway sees them at its next poll."
     return (
-        f"{key} is {theirs} already, and Slurm runs one only: it stays. To run ours too, add to that script: {ours}\n"
-        f"(its output must reach yours' standard output; it never fails and never waits). {why}"
+        f"{key} is already set to {theirs}, which stays, because Slurm runs only one program. To run Headway's hook too, add this "
+        f"line to that script: {ours}\n"
+        f"(Its output must reach the standard output of your script. It never fails and never waits.) {why}"
     )
 
 
@@ -185,8 +186,8 @@ def _plan_scheduler_parameters(draft: _Draft) -> None:
         draft.conf = with_value(draft.conf, "SchedulerParameters", with_item(value, "batch_sched_delay=0"))
     elif set_to != ["batch_sched_delay=0"]:
         draft.notes.append(
-            f"SchedulerParameters has {set_to[0]}: kept. With batch_sched_delay=0 a placed job starts within 0.2 s, with Slurm's "
-            "default of 3 it takes up to 3 s."
+            f"SchedulerParameters has {set_to[0]}, which stays. With batch_sched_delay=0 a placed job starts within 0.2 s; with "
+            "Slurm's default of 3 it takes up to 3 s."
         )
 
 
@@ -198,7 +199,7 @@ def _plan_file(draft: _Draft, path: Path, source: str, mode: int, runtime_dir: P
 
 
 def _copies(conf: SlurmConf, changes: list[FileChange]) -> Iterator[str]:
-    """Our scripts run wherever slurmctld does; one that lacks job_submit.lua does not start."""
+    """Name the machines that need copies: the scripts run with slurmctld, and a slurmctld without job_submit.lua does not start."""
     machines = [setting.value for setting in conf.settings if setting.key.lower() == "slurmctldhost"]
     if changes and len(machines) > 1:
         files = ", ".join(str(change.path) for change in changes)
@@ -211,7 +212,7 @@ def _next_steps(before: SlurmConf, after: SlurmConf) -> Iterator[str]:
         return
     yield DISTRIBUTE
     if "TaskProlog" in changed:
-        yield f"see that every compute node finds {after.value('TaskProlog')}, executable: a job fails where it is missing"
+        yield f"check that {after.value('TaskProlog')} is executable on every compute node: a job fails on a node that lacks it"
     restart = bool(changed & set(integration.EVENT_KEYS))
     if restart:
         yield RESTART

@@ -1,7 +1,7 @@
-"""Building the SPANK plugin against the headers of the Slurm that is installed.
+"""Build the SPANK plugin with the headers of the installed Slurm.
 
-Slurm loads a plugin only into the release (22.05, 24.11, ...) that it was built for. So a mark in the file says which source
-and which Slurm it was made of, and a plugin is right when its mark is.
+A release of Slurm (22.05, 24.11, ...) loads only plugins that were built for it. So each plugin carries a mark with the digest of
+its source and its release of Slurm, and a plugin is current when its mark is.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from slurm.processes import run, search_path
 
 PLUGIN_NAME = "headway.so"
 BUILD_PACKAGES = ("gcc", "libc6-dev", "libslurm-dev")
-"""Debian's and Ubuntu's names of what a build needs."""
+"""Packages of Debian and Ubuntu that a build needs."""
 INCLUDE_FOLDERS = (Path("/usr/include"), Path("/usr/local/include"))
-"""Where packages put slurm/spank.h."""
+"""Folders into which packages put slurm/spank.h."""
 
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC")
@@ -39,75 +39,74 @@ _COMPILE_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a plugin was made of."""
+    """The source and the release of Slurm from which a plugin was built."""
 
     digest: str
-    """Of the source; the first 16 hexadecimal digits of its SHA-256."""
+    """First 16 hexadecimal digits of the SHA-256 of the source."""
     release: str
-    """Slurm's, without the patch level: "22.05"."""
+    """Release of Slurm without the patch level: "22.05"."""
 
     def __str__(self) -> str:
-        """As it stands in the file."""
+        """Return the text of the mark in the file."""
         return f"{self.digest} for {self.release}"
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """What a plugin can be built with, on this machine."""
+    """A compiler and headers of Slurm on this machine."""
 
     compiler: tuple[str, ...]
-    """Command line; it may hold options, as $CC may."""
+    """Command line of the compiler; like $CC, it may hold options."""
     include: Path
-    """The folder that has slurm/spank.h."""
+    """Folder that holds slurm/spank.h."""
     release: str
-    """Slurm's, that the headers belong to."""
+    """Release of Slurm to which the headers belong."""
 
 
 def source_path() -> Path:
-    """The plugin's source, as it was installed with this package."""
+    """Return the source of the plugin, as installed with this package."""
     return Path(str(resources.files("slurm.plugin") / "spank" / "headway.c"))
 
 
 def source_digest() -> str:
-    """What tells this source from others."""
+    """Return a digest of the source of the plugin."""
     try:
         return hashlib.sha256(source_path().read_bytes()).hexdigest()[:16]
     except OSError as error:
-        raise ConfigurationError(
-            f"{source_path()}: cannot be read: {error}; install headway-scheduler again"
-        ) from error
+        raise ConfigurationError(f"{source_path()}: cannot be read: {error}; reinstall headway-scheduler") from error
 
 
 def mark_of(plugin: Path) -> Mark | None:
-    """What an installed plugin was made of (built by hand: it does not tell); None: there is none.
+    """Return the mark of an installed plugin, None when there is no plugin. The mark of one that was built by hand is empty.
 
-    Raises ConfigurationError when a file of that name is there that is not ours.
+    Raises ConfigurationError when the file is not the plugin of Headway.
     """
     try:
         found = _MARK.search(plugin.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise ConfigurationError(f"{plugin}: cannot be read: {error}; run as root") from error
+        raise ConfigurationError(f"{plugin}: cannot be read: {error}; run this command as root") from error
     if found is None:
-        raise ConfigurationError(f"{plugin}: is not Headway's, and stays: name another folder: --plugin-dir FOLDER")
+        raise ConfigurationError(
+            f"{plugin}: this file is not the plugin of Headway, so it is not replaced; name another folder by --plugin-dir FOLDER"
+        )
     return Mark(found[1].decode(), (found[2] or b"").decode())
 
 
 def installed_release(slurm_conf: Path) -> str | None:
-    """Release of the Slurm whose programs are in PATH; None when there are none, or they do not tell."""
+    """Return the release of the Slurm whose programs are in PATH; None when there are none, or they report none."""
     for command in (("scontrol", "--version"), ("slurmd", "-V")):  # compute nodes may have the second only
         with contextlib.suppress(MiniClusterError):
-            done = run(
-                *command, env={**os.environ, "SLURM_CONF": str(slurm_conf)}
-            )  # without one, scontrol tells nothing
+            # Without a slurm.conf, scontrol does not report its version
+            done = run(*command, env={**os.environ, "SLURM_CONF": str(slurm_conf)})
             if found := _SLURM_VERSION.match(done.stdout):
                 return found[1]
     return None
 
 
 def header_release(include: Path) -> str | None:
-    """Release that the headers in a folder belong to; None: no headers."""
+    """Return the release to which the headers in a folder belong; None when there are no headers."""
     if not (include / "slurm" / "spank.h").is_file():
         return None
     try:
@@ -118,7 +117,7 @@ def header_release(include: Path) -> str | None:
 
 
 def find_toolchain(include: Path | None = None) -> Toolchain | list[str]:
-    """What to build with, headers from that folder or from where packages put them; or what is missing, each with its mend."""
+    """Return tools for a build, with headers from `include` or the usual folders; or what is missing, with what to do."""
     folders = (include,) if include is not None else INCLUDE_FOLDERS
     folder, release = next(
         ((folder, release) for folder in folders if (release := header_release(folder))), (folders[0], None)
@@ -126,12 +125,12 @@ def find_toolchain(include: Path | None = None) -> Toolchain | list[str]:
     compiler = _compiler()
     missing = []
     if compiler is None:
-        missing.append(f"no C compiler: install the packages {' '.join(BUILD_PACKAGES[:2])}, or name one in $CC")
+        missing.append(f"no C compiler: install the packages {' '.join(BUILD_PACKAGES[:2])}, or set $CC")
     if release is None:
         where = " or ".join(str(folder / "slurm" / "spank.h") for folder in folders)
         missing.append(
-            f"no headers of Slurm ({where}): install the package {BUILD_PACKAGES[2]} (slurm-devel where Slurm came as RPMs), "
-            "or name the folder that has slurm/spank.h below it: --include FOLDER"
+            f"no headers of Slurm ({where}): install the package {BUILD_PACKAGES[2]} (slurm-devel where Slurm was installed from "
+            "RPMs), or name the folder that holds slurm/spank.h by --include FOLDER"
         )
     if compiler is None or release is None:
         return missing
@@ -146,7 +145,7 @@ def _compiler() -> tuple[str, ...] | None:
 
 
 def build(toolchain: Toolchain, target: Path, more_flags: Sequence[str] = ()) -> None:
-    """Put the plugin there in one step: programs that have an earlier one open keep it. Raises ConfigurationError."""
+    """Build the plugin, and put it in place in one step: programs that have the old one open keep it. Raises ConfigurationError."""
     mark = Mark(source_digest(), toolchain.release)
     temporary = target.with_name(f".{target.name}.headway-{os.getpid()}")
     define = f'-DHEADWAY_SOURCE="{mark}"'
@@ -159,6 +158,6 @@ def build(toolchain: Toolchain, target: Path, more_flags: Sequence[str] = ()) ->
     except MiniClusterError as error:
         raise ConfigurationError(f"{target}: the plugin cannot be built: {error}") from error
     except OSError as error:
-        raise ConfigurationError(f"{target}: cannot be written: {error}; run as root") from error
+        raise ConfigurationError(f"{target}: cannot be written: {error}; run this command as root") from error
     finally:
         temporary.unlink(missing_ok=True)

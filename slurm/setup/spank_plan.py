@@ -1,6 +1,6 @@
-"""What `headway-setup spank` would do: the SPANK plugin of this machine, and its line in plugstack.conf.
+"""The plan of `headway-setup spank`: the SPANK plugin of this machine, and its line in plugstack.conf.
 
-Pure but for what it is given: `SpankPlan` is made of a `Machine`, which says what is there.
+`make_spank_plan` is a pure function of a `Machine` and of the texts of the files that it is given.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ PLUGIN_FOLDERS = (
     "usr/local/lib/slurm",
     "usr/local/lib64/slurm",
 )
-"""Where packages and `make install` put Slurm's plugins, below /."""
+"""Folders below / into which packages and `make install` put the plugins of Slurm."""
 EVERYWHERE = (
-    "have the plugin, built for the release of Slurm that runs there, on every machine where jobs are submitted and on every "
-    "compute node: run this there, or copy {plugin}"
+    "install the plugin on every machine where jobs are submitted and on every compute node, built for the release of Slurm that "
+    "runs there: run this command there, or copy {plugin}"
 )
 AFTER_UPGRADES = (
-    "after every change to another release of Slurm (22.05 to 24.11, not 24.11.5 to 24.11.6) build it again; until then every "
-    "sbatch, salloc and srun says that it is incompatible, and goes on without its options"
+    "build the plugin again after every change to another release of Slurm (22.05 to 24.11, not 24.11.5 to 24.11.6); until then "
+    "every sbatch, salloc and srun reports that the plugin is incompatible, and works without its options"
 )
 RELEASE_UNKNOWN = (
-    "which release of Slurm is here could not be told (`scontrol --version` and `slurmd -V` fail): the plugin is for {release}, as "
-    "the headers are"
+    "the release of Slurm on this machine could not be found (`scontrol --version` and `slurmd -V` fail): the plugin is built for "
+    "{release}, the release of the headers"
 )
-COPY_PLUGSTACK = "copy {plugstack} to every machine that has one of its own (configless Slurm: scontrol reconfigure)"
-WORDS = "the options become words in jobs' comments by job_submit.lua: `headway-setup slurm` installs it on slurmctld's machine"
+COPY_PLUGSTACK = (
+    "copy {plugstack} to every machine that has its own copy (with configless Slurm, run scontrol reconfigure instead)"
+)
+WORDS = "job_submit.lua copies the options into the comments of jobs: `headway-setup slurm` installs it on the machine of slurmctld"
 
 _MARK_LINE = "# Headway (headway-setup spank)"
 _MAX_FILES = 100
@@ -44,30 +46,30 @@ _MAX_FILES = 100
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a plan needs to know of a machine."""
+    """Facts about a machine from which a plan is made."""
 
     conf: SlurmConf
     digest: str
-    """Of the source that we have."""
+    """Digest of the source in this package."""
     slurm: str | None
-    """Release of the Slurm that is installed; None: it cannot be told."""
+    """Release of the installed Slurm; None when it could not be found."""
     tools: Toolchain | list[str]
-    """What to build with, or what is missing for it."""
+    """Tools for a build, or the list of what is missing for it."""
     plugin: Path
-    """Where the plugin belongs."""
+    """Path at which the plugin belongs."""
     found_by_name: bool
-    """Whether Slurm finds it there by its name alone."""
+    """True when Slurm finds the plugin there by its name alone."""
     there: Mark | None
-    """What the plugin that is there was made of."""
+    """Mark of the installed plugin; None when there is no plugin."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpankPlan:
-    """Everything that is missing."""
+    """Everything that a machine lacks."""
 
     plugin: Path
     build: Toolchain | None
-    """What to build the plugin with; None: it is in place, or cannot be built."""
+    """Tools to build the plugin with; None when it is in place, or cannot be built."""
     plugstack: FileChange | None
     conflicts: tuple[Conflict, ...]
     notes: tuple[str, ...]
@@ -75,17 +77,17 @@ class SpankPlan:
 
     @property
     def changes(self) -> bool:
-        """Whether there is something to write."""
+        """True when there is something to write."""
         return self.build is not None or self.plugstack is not None
 
     @property
     def complete(self) -> bool:
-        """Nothing is missing."""
+        """True when nothing is missing."""
         return not self.changes and not self.conflicts
 
 
 def plugin_folder(conf: SlurmConf, root: Path = Path("/")) -> Path | None:
-    """Where this machine's Slurm looks for plugins: PluginDir, else the one usual place that has some; None: none, or several."""
+    """Return the folder of Slurm's plugins: PluginDir, else the one usual folder that holds some; None when none or several do."""
     if named := conf.value("PluginDir"):
         return Path(named.split(":", maxsplit=1)[0])
     found = [
@@ -98,10 +100,10 @@ def plugin_folder(conf: SlurmConf, root: Path = Path("/")) -> Path | None:
 def make_spank_plan(
     machine: Machine, read: ReadFile, files: Callable[[Path, str], list[Path]], *, with_line: bool
 ) -> SpankPlan:
-    """What to build and write. `read` gives a file's text, `files` those that an include pattern in a folder names.
+    """Return what to build and write. `read` returns the text of a file, `files` the files that an include pattern names.
 
-    A line in plugstack.conf is only added `with_line`, and never for a plugin that is not there and cannot be built: Slurm's
-    programs would print an error at every start.
+    A line in plugstack.conf is added only `with_line`, and never for a plugin that is missing and cannot be built: every program
+    of Slurm would print an error when it starts.
     """
     conflicts = list(_obstacles(machine))
     build = machine.tools if isinstance(machine.tools, Toolchain) and not conflicts and not _is_right(machine) else None
@@ -115,8 +117,8 @@ def make_spank_plan(
         conflicts.append(
             Conflict(
                 "plugstack.conf",
-                f"{path} (or a file that it includes) says `required` before {PLUGIN_NAME}: no job would start where the plugin is "
-                "missing; write `optional` there",
+                f"{path} (or a file that it includes) calls {PLUGIN_NAME} `required`: no job would start on a machine without the "
+                "plugin; write `optional` instead",
             )
         )
     elif listed is None and with_line and not conflicts:
@@ -124,7 +126,7 @@ def make_spank_plan(
         steps.append(COPY_PLUGSTACK.format(plugstack=path))
     elif listed is None and not with_line:
         notes.append(
-            f"{path} does not name the plugin, so no command has its options yet. When it is on all machines: "
+            f"{path} does not name the plugin, so no command has its options yet. When the plugin is on all machines, run "
             "headway-setup spank --plugstack --apply"
         )
     if build is not None or plugstack is not None:
@@ -133,7 +135,7 @@ def make_spank_plan(
 
 
 def _is_right(machine: Machine) -> bool:
-    """Whether the plugin that is there is of our source, for the Slurm that is there (else for the headers' one)."""
+    """Return whether the installed plugin has the current source and release of Slurm (if unknown, the release of the headers)."""
     release = machine.slurm
     if release is None and isinstance(machine.tools, Toolchain):
         release = machine.tools.release
@@ -141,31 +143,31 @@ def _is_right(machine: Machine) -> bool:
 
 
 def _obstacles(machine: Machine) -> Iterator[Conflict]:
-    """What keeps us from building a plugin that is needed."""
+    """Yield the reasons why a plugin that is needed cannot be built."""
     if _is_right(machine):
         return
     if isinstance(machine.tools, list):
         for missing in machine.tools:
             yield Conflict(
                 "build",
-                f"{missing}. Or build it on another machine with the same Slurm, and copy it to {machine.plugin}",
+                f"{missing}. Or build the plugin on another machine with the same Slurm, and copy it to {machine.plugin}",
             )
     elif machine.slurm is not None and machine.tools.release != machine.slurm:
         yield Conflict(
             "build",
-            f"the headers in {machine.tools.include} are of Slurm {machine.tools.release}, and Slurm here is {machine.slurm}, "
-            f"which loads no plugin built for another release: install the headers of {machine.slurm}, or name their folder: "
-            "--include FOLDER",
+            f"the headers in {machine.tools.include} belong to Slurm {machine.tools.release}, but this machine runs Slurm "
+            f"{machine.slurm}, which loads no plugin for another release: install the headers of {machine.slurm}, or name their "
+            "folder by --include FOLDER",
         )
 
 
 def plugstack_path(conf: SlurmConf) -> Path:
-    """The file that lists SPANK plugins: PlugStackConfig, else beside slurm.conf."""
+    """Return the file that lists SPANK plugins: PlugStackConfig, else plugstack.conf beside slurm.conf."""
     return Path(named) if (named := conf.value("PlugStackConfig")) else conf.path.parent / "plugstack.conf"
 
 
 def find_line(path: Path, read: ReadFile, files: Callable[[Path, str], list[Path]]) -> str | None:
-    """The word, "optional" or "required", before our plugin in plugstack.conf and what it includes; None: it is not listed."""
+    """Return "optional" or "required", as plugstack.conf or a file that it includes lists the plugin; None when not listed."""
     waiting, seen = [path], set[Path]()
     while waiting and len(seen) < _MAX_FILES:
         file = waiting.pop(0)

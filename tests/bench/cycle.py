@@ -30,7 +30,7 @@ from policies.api import Decision, Outcome, PolicySpec, load_policy
 from policies.model import ClusterState
 from policies.serving.client import PolicyClient
 from policies.serving.runtime.gc_pauses import quiet_heap
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 from tests.bench.figures import Findings, percentile
 from tests.bench.scontrol_text import ScontrolText
 

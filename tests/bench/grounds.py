@@ -16,7 +16,7 @@ from typing import Any
 
 from slurm.demo.run import jobpython
 from slurm.minicluster.cluster import ClusterSpec, MiniCluster
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 
 _numbers = itertools.count(1)
 _RUNS = re.compile(
@@ -139,7 +139,7 @@ def with_headway(
         headway.start_controller()
         if agents:
             jobpython.open_to_users(cluster)
-            headway.start_agents(cluster)
+            headway.agents.start_all(cluster)
         side = Side("Headway", cluster, headway)
         side.prepare()
         yield side

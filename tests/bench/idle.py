@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 from tests.bench.figures import Findings
 from tests.bench.grounds import with_headway
 from tests.bench.usage import Load, load, memory_mib

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from slurm.minicluster.cluster import MiniCluster
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 from tests.bench.grounds import cluster_name, until
 
 PARTITION = "big"

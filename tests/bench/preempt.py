@@ -16,7 +16,7 @@ from typing import Any
 
 from slurm.demo.run import jobpython
 from slurm.demo.run.real import USER
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 from tests.bench.figures import Findings, spread
 from tests.bench.grounds import Side, until, with_headway
 from tests.bench.slurm_states import SlurmStates

@@ -11,7 +11,7 @@ from typing import Any
 from controller.base.lease import Lease, write_lease
 from controller.slurm.client import HOLD_MARK
 from slurm.minicluster.cluster import MiniCluster
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 from tests.bench.figures import Findings, percentile, spread
 from tests.bench.grounds import Side, cluster_name, with_headway, without_headway
 

@@ -19,7 +19,7 @@ from slurm.prerequisites import missing
 
 HERE = Path(__file__).parent
 TEST_S = 300
-"""For a test that names no limit: on a busy machine each of its waits may take long, and all of them still end."""
+"""Limit of a test that names none: on a busy machine each of its waits may take long."""
 _numbers = itertools.count(1)
 
 
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def unique_name() -> str:
-    """A cluster name that no other test process uses."""
+    """Return a name for a cluster that no other test process uses."""
     return f"test-{os.getpid()}-{next(_numbers)}"
 
 
@@ -44,7 +44,7 @@ def skip_unless_possible(*, accounting: bool = False) -> None:
 
 @pytest.fixture(scope="session")
 def minicluster() -> Iterator[MiniCluster]:
-    """4 nodes x 8 GPUs at 1 Gbit/s, shared by all tests of the session: leave it idle and whole."""
+    """4 nodes x 8 GPUs at 1 Gbit/s, shared by all tests of the session, which leave it idle and intact."""
     skip_unless_possible()
     with MiniCluster(ClusterSpec(name=unique_name(), rate="1gbit")) as cluster:
         yield cluster
@@ -52,7 +52,7 @@ def minicluster() -> Iterator[MiniCluster]:
 
 @pytest.fixture
 def boot_minicluster() -> Iterator[Callable[..., MiniCluster]]:
-    """Boots clusters of one's own: `boot_minicluster(nodes=2, ...)` takes ClusterSpec's fields. Down with the test."""
+    """Return a function that boots a cluster for this test only: `boot_minicluster(nodes=2, ...)` takes fields of ClusterSpec."""
     skip_unless_possible()
     with contextlib.ExitStack() as clusters:
 
@@ -64,5 +64,5 @@ def boot_minicluster() -> Iterator[Callable[..., MiniCluster]]:
 
 @pytest.fixture(scope="session")
 def cluster_user() -> str:
-    """A plain user who may submit jobs, and whom every Debian has."""
+    """A plain user who may submit jobs, and who exists on every Debian."""
     return "daemon"

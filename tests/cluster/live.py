@@ -1,4 +1,4 @@
-"""A real Slurm with a real Headway beside it, and short words for what tests do with them."""
+"""A real Slurm with a real Headway, and short methods for tests on them."""
 
 from __future__ import annotations
 
@@ -7,56 +7,90 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from controller.base.lease import read_lease, write_lease
 from slurm.minicluster.cluster import MiniCluster
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 from tests.cluster.conftest import skip_unless_possible, unique_name
 
 USER = "daemon"
-"""A plain user whom every Debian has."""
+"""A plain user who exists on every Debian."""
 COMES_S = 60.0
-"""For what must come true, on a busy machine; well below the two minutes after which Slurm starts a requeued job by itself."""
+"""Longest time for a condition on a busy machine, well below the two minutes after which Slurm starts a requeued job by itself."""
+LEASE_LASTS_S = 300.0
 _SHARE = re.compile(r"Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _COUNT = re.compile(r"gpu:[^:(,]+:(\d+)\(")
 
 
 @dataclass
 class Live:
-    """One cluster, one installation."""
+    """One cluster with one installation."""
 
     cluster: MiniCluster
     headway: Installation
 
     def sbatch(self, *options: str, seconds: float = 1.0, user: str | None = USER) -> str:
-        """Submit a job that sleeps; its id."""
+        """Submit a job that sleeps. Return its id."""
         done = self.cluster.run(
             "sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap=sleep {seconds}", user=user
         )
         return done.stdout.strip()
 
+    def open_job(self, *options: str, user: str | None = USER) -> str:
+        """Submit a job that runs until `end` is called for it. Return its id. Tasks of an array end together."""
+        mine = "end.${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}"
+        wrap = f'--wrap=touch "begun.$SLURM_JOB_ID"; until [ -e "{mine}" ]; do sleep 0.1; done'
+        done = self.cluster.run("sbatch", "--parsable", "--output=/dev/null", *options, wrap, user=user)
+        return done.stdout.strip()
+
+    def until_begun(self, job_id: str) -> None:
+        """Wait until the script of an open job runs: Slurm reports RUNNING before the node has started it."""
+        self.until((self.cluster.layout.work / f"begun.{job_id}").exists, f"{job_id} begins")
+
+    def end(self, job_id: str) -> None:
+        """Let an open job run to its end, in this run and in later ones."""
+        (self.cluster.layout.work / f"end.{job_id}").touch()
+
+    def renew_lease(self) -> None:
+        """Write the lease as by a controller that has just ended; it stays fresh until `expire_lease`.
+
+        So the test does not depend on the time that its commands take on a busy machine.
+        """
+        self._write_lease(time.time(), LEASE_LASTS_S)
+
+    def expire_lease(self) -> None:
+        """Write a lease that every reader calls stale."""
+        self._write_lease(time.time() - 2 * LEASE_LASTS_S, LEASE_LASTS_S)
+
+    def _write_lease(self, time_s: float, stale_after_s: float) -> None:
+        path = self.headway.runtime_dir / "lease"
+        before = read_lease(path)
+        assert before is not None, "no controller has written a lease"
+        write_lease(path, replace(before, time_s=int(time_s), stale_after_s=stale_after_s))
+
     def refused(self, *argv: str, user: str | None = USER) -> str:
-        """Run a command that must fail; what it said."""
+        """Run a command that must fail. Return its output."""
         done = self.cluster.run(*argv, user=user, check=False)
         assert done.returncode != 0, done.stdout
         return done.stdout + done.stderr
 
     def show(self, job_id: str) -> dict[str, str]:
-        """The job's record, word by word."""
+        """Return the record of a job, by key."""
         done = self.cluster.run("scontrol", "-o", "-d", "show", "job", job_id, check=False)
         return dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
 
     def state(self, job_id: str) -> str:
-        """Slurm's word; empty when it does not know the job."""
+        """Return the state of a job as Slurm names it; empty when Slurm does not know the job."""
         return self.show(job_id).get("JobState", "")
 
     def show_submit_s(self, job_id: str) -> float:
-        """When the job was submitted, seconds since the Unix epoch (whole seconds)."""
+        """Return the submit time of a job, in whole seconds since the Unix epoch."""
         return time.mktime(time.strptime(self.show(job_id)["SubmitTime"], "%Y-%m-%dT%H:%M:%S"))
 
     def nodes(self, job_id: str) -> dict[str, int]:
-        """Node → GPUs that Slurm gave the job."""
+        """Return node → number of GPUs that Slurm gave the job."""
         text = self.cluster.run("scontrol", "-o", "-d", "show", "job", job_id).stdout
         return {
             node: sum(int(count) for count in _COUNT.findall(gres))
@@ -65,11 +99,11 @@ class Live:
         }
 
     def expand(self, names: str) -> list[str]:
-        """n[1-2,4] → n1, n2, n4."""
+        """Return the nodes of a host list: n1, n2, n4 for n[1-2,4]."""
         return self.cluster.run("scontrol", "show", "hostnames", names).stdout.split()
 
     def until(self, condition: Callable[[], Any], what: str = "", timeout_s: float = COMES_S) -> Any:
-        """Wait for something true; what it was."""
+        """Wait until `condition()` is true. Return its value."""
         deadline = time.monotonic() + timeout_s
         while not (found := condition()):
             if time.monotonic() > deadline:
@@ -78,7 +112,7 @@ class Live:
         return found
 
     def until_state(self, job_id: str, *states: str, timeout_s: float = COMES_S) -> str:
-        """Wait until the job is in one of these states."""
+        """Wait until the job is in one of these states. Return the state."""
         found: str = self.until(
             lambda: state if (state := self.state(job_id)) in states else "", f"{job_id} {states}", timeout_s
         )
@@ -86,10 +120,10 @@ class Live:
 
     def until_known(self, job_id: str) -> None:
         """Wait until the controller has seen the job."""
-        self.until(lambda: self.headway.headway("why", job_id, check=False).returncode == 0, f"{job_id} is known")
+        self.until(lambda: self.headway.try_ask("why", job_id) is not None, f"{job_id} is known")
 
     def everything(self) -> str:
-        """For the report of a failed test."""
+        """Return queue and logs for the report of a failed test."""
         queue = self.cluster.run("squeue", "-r", "-o", "%i %T %r %N %R", check=False).stdout
         return f"{queue[-2000:]}\n{self.headway.log('controller')[-3000:]}\n{self.headway.log('policy')[-1000:]}"
 
@@ -113,7 +147,8 @@ def live(*, policy: str | None = "fifo-skip", controller: bool = True, **setting
     skip_unless_possible(accounting=spec.get("accounting", False))
     name = unique_name()
     with Installation.prepare(name) as headway, MiniCluster(headway.cluster_spec(name=name, **spec)) as cluster:
-        headway.configure(cluster, stale_after_s=5.0, heartbeat_interval_s=0.5, log_level="debug", **settings)
+        usual = {"stale_after_s": 5.0, "heartbeat_interval_s": 0.5, "log_level": "debug"}
+        headway.configure(cluster, **(usual | settings))
         if policy:
             headway.start_policy(policy)
         if controller:
@@ -126,5 +161,5 @@ def live(*, policy: str | None = "fifo-skip", controller: bool = True, **setting
 
 
 def run(*argv: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    """A command with its output."""
+    """Run a command. Return its status and output."""
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, **more)

@@ -1,4 +1,4 @@
-"""A stand-in for the controller as Slurm's side sees it: a runtime folder with a lease and a wake pipe, beaten by hand."""
+"""A stand-in for the controller: a runtime folder with a lease and a wake pipe, which tests renew."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from controller.slurm import installed_files as integration
 
 SLURM_FOLDER = Path(__file__).parents[2] / "slurm" / "plugin"
 CONTROLLER_UID = 4242
-"""Nobody on this machine; only root and this uid may release what Headway holds."""
+"""A uid without a user; only root and this uid may release jobs that Headway holds."""
 
 
 class StandIn:
-    """Where job_submit.lua and the hooks look. Invariant: everything lies below `runtime_dir`, which Slurm's user may enter."""
+    """Files that job_submit.lua and the hooks read. Invariant: everything is in `runtime_dir`, which Slurm's user may enter."""
 
     def __init__(self) -> None:
         # Not below pytest's own folder, which only root may enter.
@@ -52,7 +52,7 @@ class StandIn:
         shutil.rmtree(self.runtime_dir)
 
     def script(self, source: str) -> Path:
-        """A script of slurm/ for this runtime folder, where Slurm's user can run it."""
+        """Install a script of slurm/plugin for this runtime folder. Return its path, at which Slurm's user can run it."""
         text = (SLURM_FOLDER / source).read_text()
         path = self.runtime_dir / Path(source).name
         path.write_text(integration.with_runtime_dir(text, self.runtime_dir))
@@ -62,8 +62,8 @@ class StandIn:
     def beat(self, age_s: float = 0, **changes: Any) -> None:
         """Renew the lease; it stays fresh for longer than any test.
 
-        No two have the same time, as the controller's have not: by it slurmctld tells them apart. Tests are quicker than
-        that, so a lease may be of the next second.
+        Each lease has another time, as with a controller, because slurmctld identifies leases by it. Tests are faster than
+        one lease per second, so a lease may have the time of a later second.
         """
         self._beat_s = max(int(time.time()), self._beat_s + 1)
         values: dict[str, Any] = {
@@ -76,7 +76,7 @@ class StandIn:
         write_lease(self.lease, Lease(**{**values, **changes}))
 
     def lines(self) -> list[str]:
-        """What came through both pipes since the last call."""
+        """Return the lines from both pipes since the last call."""
         found = []
         for pipe in (self._pipe, self._hooks):
             with suppress(BlockingIOError):
@@ -84,14 +84,14 @@ class StandIn:
         return found
 
     def written_holds(self) -> set[str]:
-        """Holds of users that lie there since the last call."""
+        """Return the holds of users that were written since the last call."""
         paths = list(self.holds.iterdir())
         for path in paths:
             path.unlink()
         return {path.name for path in paths}
 
     def fill(self) -> None:
-        """To the brim: any further byte would block its writer."""
+        """Fill the pipe: any further byte would block its writer."""
         for size in (4096, 1):
             try:
                 while True:

@@ -17,7 +17,8 @@ from typing import Any
 from slurm.demo.run import jobpython
 from slurm.demo.run.real import USER
 from slurm.minicluster.cluster import MiniCluster
-from slurm.testbed import Installation, program
+from slurm.testbed.installation import Installation
+from slurm.testbed.programs import program
 from tests.contest.mix import WIDTH, Job
 from tests.fidelity.slurm_log import Times, times_of
 
@@ -162,7 +163,7 @@ def ground(rate: str, says: Callable[[str], None], **settings: Any) -> Iterator[
         headway.configure(cluster, **usual | settings)
         headway.start_policy("fifo-skip")
         headway.start_controller()
-        headway.start_agents(cluster)
+        headway.agents.start_all(cluster)
         says(f"{NODES} nodes of {GPUS} GPUs, {rate}, an agent each")
         try:
             yield Ground(headway, cluster, folder)

@@ -33,13 +33,13 @@ def whole(world: Live) -> Iterator[None]:
 
 
 def stale(world: Live) -> bool:
-    """By every reader's clock: Lua and sh count whole seconds."""
+    """Return whether the lease is stale for every reader: Lua and sh count whole seconds."""
     return is_stale(read_lease(world.headway.runtime_dir / "lease"), time.time() - 1.5)
 
 
 @pytest.fixture
 def patient(world: Live) -> Iterator[None]:
-    """A lease that outlasts the start of a controller on a busy machine: else the watchdog frees what waits for it."""
+    """A lease that lasts longer than the start of a controller on a busy machine; else the watchdog frees the waiting jobs."""
     world.headway.stop("controller")
     world.headway.configure(world.cluster, stale_after_s=60.0)
     world.headway.start_controller()
@@ -145,11 +145,13 @@ def test_a_journal_damaged_under_a_controller_costs_a_cycle(world: Live) -> None
 
 @pytest.mark.usefixtures("patient")
 def test_a_clean_stop_leaves_a_seamless_restart(world: Live) -> None:
-    blocker = fill(world, seconds=15.0)
+    blocker = world.open_job("-N4", "--gres=gpu:8")
+    world.until_state(blocker, "RUNNING")
     job = world.sbatch("--gres=gpu:1", seconds=1)
     assert world.headway.stop("controller") == 0
     assert world.show(job)["Priority"] == "0"
     world.headway.start_controller()
+    world.end(blocker)
     world.until_state(blocker, "COMPLETED")
     world.until_state(job, "RUNNING", "COMPLETED")
     assert world.headway.ask("why", job)["decisions"]

@@ -1,4 +1,4 @@
-"""On a real Slurm: whatever breaks while jobs are preempted, each ends once, and goes on from the last acknowledged checkpoint."""
+"""On a real Slurm: whatever breaks during preemptions, each job ends once, and continues from its last acknowledged checkpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.returning import STARTS_S, STEPS, Returning, returning
+from tests.cluster.preemption.returning import STARTS_S, STEPS, Losses, Returning, returning
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -25,11 +25,9 @@ def cluster() -> Iterator[Returning]:
 
 
 @pytest.fixture(scope="module")
-def whole(cluster: Returning) -> dict[int, float]:
+def whole(cluster: Returning) -> Losses:
     """Losses of a job that is left alone; those of the first STEPS steps are those of a shorter job too."""
-    job = cluster.begin("whole", steps=LONG, pause_s=0.02)
-    cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + LONG)
-    return dict(cluster.losses("whole"))
+    return cluster.begin_whole(LONG)
 
 
 @pytest.fixture(autouse=True)
@@ -39,17 +37,18 @@ def mended(cluster: Returning) -> Iterator[None]:
 
 
 def finished(
-    cluster: Returning, name: str, job: str, whole: dict[int, float], steps: int = STEPS, *, forgets: bool = False
+    cluster: Returning, name: str, job: str, whole: Losses, steps: int = STEPS, *, forgets: bool = False
 ) -> None:
-    """The job ended once and well, made every step with the right loss, and lost none after an acknowledged checkpoint.
+    """Check that the job completed once, made every step with the right loss, and lost none after an acknowledged checkpoint.
 
-    `forgets`: Slurm may have lost what it had not yet written down, a start among it; then it starts the job once more. Until it
-    misses a job that its nodes have long ended takes it minutes, and a job that it starts where that runs already it holds.
+    `forgets`: Slurm may have lost changes that it had not saved, such as a start; then it starts the job once more. It takes
+    minutes until Slurm misses a job that its nodes have ended, and Slurm holds a job that already runs where it starts it.
     """
+    cluster.hurry(name)
     if forgets:
         cluster.until(lambda: _ended_with_an_operator(cluster, job), f"{name} has ended", 600.0)
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + steps)
-    cluster.check_losses(name, {step: loss for step, loss in whole.items() if step < steps})
+    cluster.check_losses(name, {step: loss for step, loss in whole().items() if step < steps})
     began = cluster.began(name)
     assert began[0] == 0
     counted = int(cluster.show(job)["Restarts"]) + 1
@@ -62,7 +61,7 @@ def finished(
 
 
 def _ended_with_an_operator(cluster: Returning, job: str) -> bool:
-    """Whether it has; what Slurm took out of service for a job that it had forgotten is given back, as an operator would."""
+    """Return whether the job has completed; resume nodes that Slurm has drained for a job that it forgot, as an operator would."""
     if "launch_failed" in cluster.show(job).get("Reason", ""):
         names = [node for node, state in cluster.cluster.node_states().items() if state.startswith("drain")]
         if names:
@@ -82,9 +81,9 @@ def kill_controller(cluster: Returning, rng: random.Random) -> None:
 
 def kill_agent(cluster: Returning, rng: random.Random) -> None:
     node = rng.choice(list(cluster.cluster.node_names))
-    cluster.headway.stop_agent(cluster.cluster, node, signal.SIGKILL)
+    cluster.headway.agents.stop(cluster.cluster, node, signal.SIGKILL)
     time.sleep(rng.uniform(0.0, 1.5))
-    cluster.headway.start_agent(cluster.cluster, node)
+    cluster.headway.agents.start(cluster.cluster, node)
 
 
 def restart_slurmctld(cluster: Returning, rng: random.Random) -> None:
@@ -124,7 +123,7 @@ def cut_network(cluster: Returning, rng: random.Random) -> None:
     ],
 )
 def test_broken_at_any_moment_of_a_preemption_every_job_ends_once(
-    cluster: Returning, whole: dict[int, float], breaks: Callable[[Returning, random.Random], None], seed: int
+    cluster: Returning, whole: Losses, breaks: Callable[[Returning, random.Random], None], seed: int
 ) -> None:
     # Given jobs that train
     rng = random.Random(f"{breaks.__name__}{seed}")
@@ -140,7 +139,7 @@ def test_broken_at_any_moment_of_a_preemption_every_job_ends_once(
         time.sleep(rng.uniform(0.0, 4.0))
         breaks(cluster, rng)
 
-    # Then all end as if nothing had been
+    # Then all end as if nothing had broken
     for name, job in jobs.items():
         finished(cluster, name, job, whole, LONG, forgets=breaks is crash_slurmctld)
 
@@ -148,7 +147,7 @@ def test_broken_at_any_moment_of_a_preemption_every_job_ends_once(
 # --- jobs and their files
 
 
-def test_a_rank_killed_while_it_saves(cluster: Returning, whole: dict[int, float]) -> None:
+def test_a_rank_killed_while_it_saves(cluster: Returning, whole: Losses) -> None:
     # Given a job whose script starts its ranks again when one of them is gone, with a checkpoint
     again = 'srun --kill-on-bad-exit python returning_job.py "$SLURM_JOB_NAME" 120 0.1 ||'
     job = cluster.begin("killed", before=f"{again} \\")
@@ -166,12 +165,12 @@ def test_a_rank_killed_while_it_saves(cluster: Returning, whole: dict[int, float
     assert cluster.until_stage(job, "called off")["problem"]
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + STEPS)
     assert (cluster.began("killed"), cluster.show(job)["Restarts"]) == ([0, saved], "0")
-    cluster.check_losses("killed", {step: loss for step, loss in whole.items() if step < STEPS})
+    cluster.check_losses("killed", {step: loss for step, loss in whole().items() if step < STEPS})
 
 
 @pytest.mark.parametrize("what", ["corrupt", pytest.param("truncated", marks=pytest.mark.slow)])
 def test_a_checkpoint_damaged_while_its_job_waits_gives_way_to_the_one_before(
-    cluster: Returning, whole: dict[int, float], what: str
+    cluster: Returning, whole: Losses, what: str
 ) -> None:
     # Given a job with a checkpoint, that is stopped and finds no room
     name = f"damaged_{what}"
@@ -189,7 +188,7 @@ def test_a_checkpoint_damaged_while_its_job_waits_gives_way_to_the_one_before(
         (folder,) = cluster.cluster.layout.work.glob(f"checkpoints/*-{name}/step-{newest:09d}-*")
         _damage(folder, what)
 
-    # Then it goes on from the one before
+    # Then it continues from the one before
     finished_from(cluster, name, job, whole, earlier)
 
 
@@ -200,26 +199,28 @@ def _damage(folder: Path, what: str) -> None:
     path.write_bytes(content[:half] + (b"\0" * 8 + content[half + 8 :] if what == "corrupt" else b""))
 
 
-def finished_from(cluster: Returning, name: str, job: str, whole: dict[int, float], step: int) -> None:
+def finished_from(cluster: Returning, name: str, job: str, whole: Losses, step: int) -> None:
+    cluster.hurry(name)
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + STEPS)
     assert cluster.began(name) == [0, step]
-    cluster.check_losses(name, {step: loss for step, loss in whole.items() if step < STEPS})
+    cluster.check_losses(name, {step: loss for step, loss in whole().items() if step < STEPS})
 
 
-def test_a_full_disk_calls_it_off(cluster: Returning, whole: dict[int, float]) -> None:
+def test_a_full_disk_calls_it_off(cluster: Returning, whole: Losses) -> None:
     # Files of this job may not grow beyond 8 KiB: its checkpoints do not fit
     job = cluster.begin("full", before="ulimit -f 8")
     cluster.until_trains("full")
     cluster.headway.headway("preempt", job)
     row = cluster.until_stage(job, "called off")
     assert "could not write" in row["problem"]
+    cluster.hurry("full")
     cluster.until_state(job, "COMPLETED", timeout_s=STARTS_S + STEPS)
     assert cluster.began("full") == [0]
-    cluster.check_losses("full", {step: loss for step, loss in whole.items() if step < STEPS})
+    cluster.check_losses("full", {step: loss for step, loss in whole().items() if step < STEPS})
 
 
 @pytest.mark.slow
-def test_a_node_that_crashes_while_its_job_saves(cluster: Returning, whole: dict[int, float]) -> None:
+def test_a_node_that_crashes_while_its_job_saves(cluster: Returning, whole: Losses) -> None:
     # Given a job that cannot save, because one of its ranks hangs
     job = cluster.begin("crashed")
     cluster.until_trains("crashed")
@@ -240,7 +241,7 @@ def test_a_node_that_crashes_while_its_job_saves(cluster: Returning, whole: dict
 
 def test_a_job_that_ignores_the_signal_trains_on(cluster: Returning) -> None:
     job = cluster.submit(
-        "#!/bin/sh\ntrap : USR1\nfor i in $(seq 150); do sleep 0.2; done\n",
+        "#!/bin/sh\ntrap : USR1\nuntil [ -e $SLURM_JOB_ID.end ]; do sleep 0.2; done\n",
         "--gpus=1",
         "--comment=headway=preemptible",
         "--output=/dev/null",
@@ -249,12 +250,13 @@ def test_a_job_that_ignores_the_signal_trains_on(cluster: Returning) -> None:
     cluster.until_known(job)
     cluster.until(lambda: not cluster.headway.headway("preempt", job, "--within", "3", check=False).returncode, "asked")
     assert cluster.until_stage(job, "called off")["problem"]
+    (cluster.cluster.layout.work / f"{job}.end").touch()
     cluster.until_state(job, "COMPLETED", timeout_s=60)
     assert cluster.show(job)["Restarts"] == "0"
 
 
 @pytest.mark.slow
-def test_a_job_that_ignores_being_ended_is_killed_and_comes_back(cluster: Returning, whole: dict[int, float]) -> None:
+def test_a_job_that_ignores_being_ended_is_killed_and_comes_back(cluster: Returning, whole: Losses) -> None:
     job = cluster.begin("stubborn", before="trap '' TERM")
     cluster.until_trains("stubborn")
     cluster.headway.headway("move", job)
@@ -262,7 +264,7 @@ def test_a_job_that_ignores_being_ended_is_killed_and_comes_back(cluster: Return
     finished(cluster, "stubborn", job, whole)
 
 
-def test_requeued_by_its_user_while_it_saves(cluster: Returning, whole: dict[int, float]) -> None:
+def test_requeued_by_its_user_while_it_saves(cluster: Returning, whole: Losses) -> None:
     job = cluster.begin("twice")
     cluster.until_trains("twice")
     cluster.rank_on(max(cluster.nodes(job)), "twice").send(signal.SIGSTOP)  # until then it has not saved

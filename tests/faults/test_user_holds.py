@@ -1,4 +1,4 @@
-"""On a real Slurm: a hold that its user was promised is kept, whoever is away or slow, and is the user's to take off."""
+"""On a real Slurm: an accepted hold is kept, also while the controller or the policy is away or slow, until its user ends it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from controller.base.lease import is_stale, read_lease
 from tests.cluster.live import USER, Live, live
 
 OTHER_USER = "bin"
 DEADLINE_S = 6.0
-"""A decision that its policy does not make takes so long, before the fallback makes it."""
+"""Time until the fallback makes a decision that the policy does not make."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def mark(world: Live, job: str) -> str:
 
 
 def is_the_users_own(world: Live, job: str) -> None:
-    """There is room, and the job does not run before its user says so."""
+    """Check that the job does not run, although there is room, before its user releases it."""
     world.until(lambda: mark(world, job) == "headway:user-hold", "the hold is the user's")
     world.until(lambda: not list((world.headway.runtime_dir / "holds").iterdir()), "nothing is left to do for it")
     assert world.show(job)["Reason"] == "JobHeldUser"
@@ -99,6 +98,7 @@ def test_users_hold_and_release_jobs_wherever_they_come_from(
 def test_a_hold_that_is_taken_back_at_once_is_none(world: Live) -> None:
     blocker = fill(world)
     world.headway.stop("controller", signal.SIGKILL)
+    world.renew_lease()
     job = world.sbatch("--gres=gpu:1")
     world.cluster.run("scontrol", "hold", job, user=USER)
     world.cluster.run("scontrol", "release", job, user=USER)
@@ -121,7 +121,7 @@ def test_nobody_else_can_hold_or_release_a_users_job(world: Live) -> None:
     assert world.state(held) == "PENDING"
 
 
-# --- whoever is away or slow
+# --- while the controller or the policy is away or slow
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -131,6 +131,7 @@ def test_a_hold_between_two_controllers_is_kept(world: Live, how: signal.Signals
     job = world.sbatch("--gres=gpu:1")
     # when the controller is away, but its lease still good, and the user holds the job
     world.headway.stop("controller", how)
+    world.renew_lease()
     world.cluster.run("scontrol", "hold", job, user=USER)
     world.cluster.run("scancel", blocker)
     world.until_state(blocker, "CANCELLED")
@@ -168,11 +169,11 @@ def test_a_hold_is_kept_though_the_controller_never_comes_back(world: Live) -> N
     blocker = fill(world)
     kept, other = world.sbatch("--gres=gpu:1"), world.sbatch("--gres=gpu:1")
     world.headway.stop("controller", signal.SIGKILL)
+    world.renew_lease()
     # when the user holds one of them, and the lease has run out
     world.cluster.run("scontrol", "hold", kept, user=USER)
     world.cluster.run("scancel", blocker)
-    path = world.headway.runtime_dir / "lease"
-    world.until(lambda: is_stale(read_lease(path), time.time()), "the lease is stale")
+    world.expire_lease()
     world.headway.start_watchdog()
     # then the watchdog frees the other one alone
     world.until_state(other, "RUNNING", "COMPLETED")

@@ -23,7 +23,7 @@ from slurm.demo.run import jobpython
 from slurm.demo.run.real import USER
 from slurm.minicluster.cluster import MiniCluster
 from slurm.minicluster.host.network import LinkBytes
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 from tests.fidelity.mix import WIDTH, TrainingJob
 from tests.fidelity.records import Run
 from tests.fidelity.slurm_log import Times, times_of

@@ -1,7 +1,8 @@
 """A user's training program that can resume: PyTorch DDP over gloo, with headway_job's checkpoints.
 
-returning_job NAME STEPS PAUSE_S: rank 0 writes the number and the loss of every step to NAME.losses, and where each run began
-to NAME.began. Where the environment's BEGUN_S says when python was started, each rank adds a line to NAME.starts.
+returning_job NAME STEPS PAUSE_S: every step takes PAUSE_S, until there is a file NAME.hurry. Rank 0 writes the number and the
+loss of every step to NAME.losses, and the first step of each run to NAME.began. Where the environment's BEGUN_S says when python
+was started, each rank adds a line to NAME.starts.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ def main() -> None:
     if rank == 0:
         with Path(f"{name}.began").open("a") as began:
             began.write(f"{run.start}\n")
+    hurry = Path(f"{name}.hurry")
     with Path(f"{name}.losses" if rank == 0 else "/dev/null").open("a", buffering=1) as losses:
         for step in run.steps(steps):
-            time.sleep(pause_s)  # the time of a GPU
+            if not hurry.exists():
+                time.sleep(pause_s)  # the time of a GPU
             optimizer.zero_grad()
             loss = (model(torch.randn(8, 16)) - 1).square().mean()
             loss.backward()

@@ -1,4 +1,4 @@
-"""What the documents say is there: links, commands, settings, metrics, examples."""
+"""Everything that the documents mention exists: links, commands, settings, metrics, examples."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ pages = pytest.mark.parametrize("page", [Page(path) for path in PAGES], ids=lamb
 
 
 def anchors(text: str) -> set[str]:
-    """As GitHub makes them: lower case, no punctuation but - and _, blanks to hyphens, numbers on repetitions."""
+    """Return anchors as GitHub makes them: lower case, no punctuation but - and _, hyphens for blanks, numbers on repetitions."""
     found: set[str] = set()
     for heading in _HEADING.findall(_FENCE.sub("", text)):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -149,7 +149,7 @@ def our_commands(line: str) -> Iterator[list[str]]:
 
 
 def problem(words: list[str]) -> str:
-    """What is wrong with a command line of ours; empty when nothing is."""
+    """Return the problem with a command line of Headway; empty when there is none."""
     command, rest = programs()[words[0]], words[1:]
     path = [words[0]]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
@@ -294,7 +294,7 @@ async def test_the_example_over_grpc_decides_what_a_controller_accepts(tmp_path:
             await eventually(client.healthy)
             spec = await client.describe()
             decision = await client.decide(state, 5.0)
-    # Then it says who it is, and what it decides holds
+    # Then it reports its name, and its decisions are valid
     assert spec == PolicySpec(name="first-node", version="1", source="an example")
     plan = make_plan(state, decision, spec)
     assert isinstance(plan, Plan), plan

@@ -1,1 +1,1 @@
-"""What the demonstration shows while it runs and at its end."""
+"""The tables and pictures that the demonstration shows. Imports nothing that runs jobs."""

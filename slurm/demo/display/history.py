@@ -1,4 +1,4 @@
-"""From one look after the other to what became of every job."""
+"""The history of a run: from snapshots of the cluster to the result of each job."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ from slurm.demo.workload import Training
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What became of one job. Times in seconds."""
+    """Result of one job. Times in seconds."""
 
     label: str
     request: str
     job_id: str
     state: str
-    """Slurm's word, such as COMPLETED; "" when it was never seen."""
+    """State as Slurm names it, such as COMPLETED; "" when the job was never seen."""
     gpus: tuple[tuple[str, int], ...]
     why: str
     wait_s: float | None
-    """From submission to start."""
+    """Time from submission to start."""
     jct_s: float | None
-    """From submission to end."""
+    """Time from submission to end."""
     step_ms: float | None = None
     """Mean time of a training step, as the job itself measured it."""
 
     @property
     def completed(self) -> bool:
-        """Whether it ran to its end."""
+        """True when the job completed."""
         return self.jct_s is not None and self.state == "COMPLETED"
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The same mix, run once."""
+    """Result of one run of all jobs."""
 
     scheduler: str
     jobs: tuple[JobResult, ...]
     makespan_s: float | None
-    """From the first submission to the last end; None when a job did not end."""
+    """Time from the first submission to the last end; None when a job did not end."""
 
     @property
     def mean_wait_s(self) -> float | None:
-        """Mean over the jobs that ended."""
+        """Mean over the jobs that ended; None when none did."""
         return _mean(job.wait_s for job in self.jobs if job.jct_s is not None)
 
     @property
     def mean_jct_s(self) -> float | None:
-        """Mean over the jobs that ended."""
+        """Mean over the jobs that ended; None when none did."""
         return _mean(job.jct_s for job in self.jobs)
 
     @property
     def completed(self) -> bool:
-        """Whether every job ran to its end."""
+        """True when every job completed."""
         return all(job.completed for job in self.jobs)
 
 
 class History:
-    """Remembers the last that was seen of each job: Slurm forgets where an ended job ran, and why.
+    """Keeps the last view of each job, because Slurm forgets where a job ran, and why.
 
     Invariant: one entry per job of the mix, in the mix's order, from the beginning on.
     """
@@ -70,24 +70,24 @@ class History:
 
     @property
     def jobs(self) -> Mapping[str, JobView]:
-        """Every job of the mix as last seen; later looks do not change what was returned."""
+        """A copy of the last view of every job."""
         return dict(self._jobs)
 
     @property
     def all_ended(self) -> bool:
-        """Whether nothing more happens."""
+        """True when every job has ended."""
         return all(job.stage.ended for job in self._jobs.values())
 
     def request(self, label: str) -> str:
-        """What a job asked for."""
+        """Return the request of a job."""
         return self._requests[label]
 
     def update(self, view: ClusterView) -> list[JobView]:
-        """Take in a look. Returns the jobs whose stage has changed, as they are now."""
+        """Add a view of the cluster. Return the jobs whose stage has changed."""
         changed = []
         for label, seen in view.jobs.items():
             before = self._jobs.get(label)
-            if before is None:  # somebody else's job
+            if before is None:  # a job of another user
                 continue
             reason_holds = before.stage is not Stage.WAITING or seen.stage is Stage.WAITING
             now = replace(seen, gpus=seen.gpus or before.gpus, why=seen.why or (before.why if reason_holds else ""))
@@ -97,11 +97,11 @@ class History:
         return changed
 
     def explain(self, label: str, why: str) -> None:
-        """Note why a job runs where it does."""
+        """Set the reason for the placement of a job."""
         self._jobs[label] = replace(self._jobs[label], why=why)
 
     def result(self, scheduler: str, step_ms: Mapping[str, float]) -> RunResult:
-        """What became of all of them."""
+        """Return the result of the run."""
         ends = [job.end_s for job in self._jobs.values() if job.end_s is not None]
         submits = [job.submit_s for job in self._jobs.values() if job.submit_s]
         complete = len(ends) == len(self._jobs)

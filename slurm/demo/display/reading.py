@@ -1,4 +1,4 @@
-"""From a snapshot of Slurm, and counters of NICs, to a view."""
+"""Views of a cluster, from snapshots of Slurm and the counters of NICs."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _BITS_PER_MEGABIT = 1e6
 
 
 class ByteCounts(Protocol):
-    """What has gone over a NIC so far."""
+    """Bytes that a NIC has carried so far."""
 
     @property
     def sent(self) -> int:
-        """Bytes."""
+        """Bytes sent."""
 
     @property
     def received(self) -> int:
-        """Bytes."""
+        """Bytes received."""
 
 
 class LinkMeter:
-    """Rates from counters: each reading covers the time since the one before."""
+    """Computes rates from counters; each reading covers the time since the previous one."""
 
     def __init__(self) -> None:
         self._before: Mapping[str, ByteCounts] = {}
         self._at_s = 0.0
 
     def rates(self, counts: Mapping[str, ByteCounts], now_s: float) -> dict[str, LinkView]:
-        """Mbit/s by node; empty at the first reading."""
+        """Return Mbit/s by node; empty at the first reading."""
         elapsed_s = now_s - self._at_s
         before, self._before, self._at_s = self._before, counts, now_s
         if elapsed_s <= 0:
@@ -49,7 +49,7 @@ class LinkMeter:
 
 
 def view_of(snapshot: SlurmSnapshot, ours: Mapping[str, str], links: Mapping[str, LinkView]) -> ClusterView:
-    """The view of jobs that are `ours`: job id (of the array, for its tasks) → name of the script."""
+    """Return a view of the jobs in `ours`, which maps job ids (of arrays, for their tasks) to names of scripts."""
     mine: dict[str, SlurmJob] = {}
     for job in snapshot.jobs:
         base, _, task = job.key.job_id.partition("_")
@@ -87,7 +87,7 @@ def _stage(job: SlurmJob) -> Stage:
 
 
 def _owners(node: str, gpus: int, jobs: Mapping[str, SlurmJob]) -> tuple[str, ...]:
-    """Label of the job that holds each GPU; jobs whose GPUs are not known by index take the lowest free ones."""
+    """Return the label of the job that holds each GPU; jobs with unknown GPU indices get the lowest free ones."""
     owners = [""] * gpus
     holders = [
         (name, share)

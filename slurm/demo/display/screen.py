@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: a live table on a terminal, plain lines elsewhere."""
+"""Output during a run: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,56 +22,56 @@ _LINK_CELLS = 16
 _LINK_LINE_EVERY_S = 10.0
 _PLACE_CELLS = 10
 _LEAST_REASON_CELLS = 20
-"""Without so much room the reason is left out."""
+"""Smallest width of the column of reasons; with less room it is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One picture of a run."""
+    """Everything that one picture of a run shows."""
 
     title: str
     scheduler: str
-    """Who schedules, in a few words."""
+    """Name of the scheduler, in a few words."""
     elapsed_s: float
     requests: Mapping[str, str]
     jobs: Mapping[str, JobView]
     """Every job of the mix by label, in the mix's order."""
     view: ClusterView
     rate_mbps: float | None
-    """What a NIC can carry; None where there are none."""
+    """Bandwidth of a NIC; None when there are no NICs."""
 
 
 class Screen(Protocol):
-    """Where the demonstration speaks."""
+    """Output of the demonstration."""
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Print one line that stays."""
 
     def show(self, frame: Frame) -> None:
-        """The picture now; the next takes its place."""
+        """Show a picture; the next one replaces it."""
 
     def close(self) -> None:
-        """No picture any more."""
+        """Remove the picture."""
 
 
 def open_screen(console: Console) -> Screen:
-    """A live picture on a terminal, lines elsewhere."""
+    """Return a live picture for a terminal, plain lines for anything else."""
     return LiveScreen(console) if console.is_terminal else PlainScreen(console)
 
 
 class LiveScreen:
-    """A picture that is redrawn in place, and vanishes at the end of the run."""
+    """A picture that is redrawn in place, and removed at the end of the run."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Live | None = None
 
     def say(self, text: str) -> None:
-        """One line above the picture."""
+        """Print one line above the picture."""
         self._console.print(Text("• ", style="dim") + Text(text))
 
     def show(self, frame: Frame) -> None:
-        """Redraw."""
+        """Redraw the picture."""
         picture = draw(frame, width=self._console.width, ascii_only=self._console.options.ascii_only)
         if self._live is None:
             self._live = Live(picture, console=self._console, auto_refresh=False, transient=True)
@@ -80,7 +80,7 @@ class LiveScreen:
             self._live.update(picture, refresh=True)
 
     def close(self) -> None:
-        """Take the picture away."""
+        """Remove the picture."""
         if self._live is not None:
             live, self._live = self._live, None
             live.stop()
@@ -95,7 +95,7 @@ class LiveScreen:
 
 
 class PlainScreen:
-    """A line whenever a job starts or ends, and now and then one on the links."""
+    """One line for each start and end of a job, and from time to time one about the links."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -103,44 +103,45 @@ class PlainScreen:
         self._links_at_s = 0.0
 
     def say(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         self._print(text)
 
     def show(self, frame: Frame) -> None:
-        """What has changed since the last picture."""
+        """Print the changes since the last picture."""
         if frame.elapsed_s < self._links_at_s:  # another run has begun
             self._stages, self._links_at_s = {}, 0.0
         for label, job in frame.jobs.items():
             if job.stage is not self._stages.get(label, Stage.EXPECTED):
                 self._stages[label] = job.stage
-                self._print(f"{frame.elapsed_s:4.0f} s  {label:<10} {self._told(job, frame.requests[label])}")
+                self._print(f"{frame.elapsed_s:4.0f} s  {label:<10} {_stage_text(job, frame.requests[label])}")
         if frame.view.links and frame.elapsed_s - self._links_at_s >= _LINK_LINE_EVERY_S:
             self._links_at_s = frame.elapsed_s
             rates = "  ".join(f"{node} {link.sent:.0f}" for node, link in sorted(frame.view.links.items()))
             self._print(f"{frame.elapsed_s:4.0f} s  links      Mbit/s sent: {rates}")
 
     def close(self) -> None:
-        """Forget what was shown."""
+        """Reset, for the next run."""
         self._stages, self._links_at_s = {}, 0.0
-
-    def _told(self, job: JobView, request: str) -> str:
-        match job.stage:
-            case Stage.WAITING:
-                return f"submitted as job {job.job_id}: {request}"
-            case Stage.RUNNING:
-                reason = f" ({job.why})" if job.why else ""
-                return f"runs on {where(job.gpus)}{reason}"
-            case _ if job.end_s is not None:
-                return f"{job.stage.value} after {job.end_s - job.submit_s:.0f} s"
-            case _:
-                return str(job.stage.value)
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def _stage_text(job: JobView, request: str) -> str:
+    match job.stage:
+        case Stage.WAITING:
+            return f"submitted as job {job.job_id}: {request}"
+        case Stage.RUNNING:
+            reason = f" ({job.why})" if job.why else ""
+            return f"runs on {where(job.gpus)}{reason}"
+        case _ if job.end_s is not None:
+            return f"{job.stage.value} after {job.end_s - job.submit_s:.0f} s"
+        case _:
+            return str(job.stage.value)
+
+
 def draw(frame: Frame, *, width: int, ascii_only: bool = False) -> RenderableType:
-    """The picture: a headline, the queue, the nodes with their GPUs and links."""
+    """Return the picture: a headline, the queue, the nodes with their GPUs and links."""
     colours = {label: _COLOURS[number % len(_COLOURS)] for number, label in enumerate(frame.jobs)}
     headline = Text.assemble(
         (f" {frame.title} ", "bold reverse"),

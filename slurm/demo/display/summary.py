@@ -1,4 +1,4 @@
-"""The end of the demonstration: both runs side by side, and a fair word on which was better."""
+"""Summary of the demonstration: both runs side by side, and sentences that compare them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from slurm.demo.display.view import where
 
 _NOTHING = "-"
 _WIDE = 132
-"""Columns from which the reasons fit into the table."""
+"""Smallest width of a terminal on which the table has a column of reasons."""
 _SLOWED = 1.3
-"""Training steps whose times differ by this factor are worth a sentence."""
+"""Factor between step times from which a sentence mentions the job."""
 _ALIKE = 0.03
-"""Means that differ by less than this share are called equal."""
+"""Relative difference below which means are called equal (0.03 = 3 %)."""
 
 
 def summary_table(ours: RunResult, theirs: RunResult, *, with_reasons: bool) -> Table:
-    """One row per job, averages at the bottom."""
+    """Return a table with one row per job, and means at the bottom."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", border_style="dim", show_footer=True, footer_style="bold")
     table.add_column("\njob", footer="mean", no_wrap=True)
     table.add_column("\nasks for", no_wrap=True)
@@ -53,7 +53,7 @@ def _outcome(job: JobResult, beside: JobResult) -> tuple[Text, Text, Text]:
 
 
 def _jct(job: JobResult, beside: JobResult) -> Text:
-    """The time, green where it is clearly the better one; what became of the job if it did not complete."""
+    """Return the job completion time, green when clearly better; the state of a job that did not complete."""
     if not job.completed:
         return Text(job.state.lower() or "not run", style="bold red")
     better = beside.jct_s is not None and job.jct_s is not None and job.jct_s < beside.jct_s * (1 - _ALIKE)
@@ -65,10 +65,10 @@ def _seconds(value: float | None) -> str:
 
 
 def verdict(ours: RunResult, theirs: RunResult) -> list[str]:
-    """Sentences that say who was better, at what, and at whose cost."""
+    """Return sentences that compare both runs: means, makespan, jobs that ended later, slowed steps."""
     broken = [run.scheduler for run in (ours, theirs) if not run.completed]
     if broken:
-        return [f"Not every job ran to its end ({', '.join(broken)}), so the two runs cannot be compared."]
+        return [f"Not every job completed ({', '.join(broken)}), so the two runs cannot be compared."]
     sentences = [_on_means(ours, theirs)]
     if ours.makespan_s is not None and theirs.makespan_s is not None:
         sentences.append(
@@ -93,7 +93,7 @@ def _on_means(ours: RunResult, theirs: RunResult) -> str:
 
 
 def _on_losers(ours: RunResult, theirs: RunResult) -> list[str]:
-    """Whom the better average cost most."""
+    """Return a sentence about the jobs that ended later than with Slurm."""
     pairs = [
         (mine.jct_s - other.jct_s, mine.label)
         for mine, other in zip(ours.jobs, theirs.jobs, strict=True)
@@ -107,7 +107,7 @@ def _on_losers(ours: RunResult, theirs: RunResult) -> list[str]:
 
 
 def _on_steps(ours: RunResult, theirs: RunResult) -> list[str]:
-    """The job that the placement slowed down most, if one was slowed down clearly."""
+    """Return a sentence about the job whose steps differ most; empty when none differs clearly."""
     slowed = [
         (max(mine.step_ms, other.step_ms) / min(mine.step_ms, other.step_ms), mine.label, mine.step_ms, other.step_ms)
         for mine, other in zip(ours.jobs, theirs.jobs, strict=True)
@@ -118,12 +118,12 @@ def _on_steps(ours: RunResult, theirs: RunResult) -> list[str]:
     _, label, mine_ms, other_ms = max(slowed)
     return [
         f"A training step of {label} took {mine_ms:.0f} ms with Headway and {other_ms:.0f} ms with Slurm alone: "
-        "the placement decides whether a job uses the network, and with whom it shares its links."
+        "the placement decides whether a job uses the network, and which jobs share its links."
     ]
 
 
 def as_json(ours: RunResult, theirs: RunResult, facts: dict[str, Any]) -> dict[str, Any]:
-    """Everything that the table shows, and the facts of the run."""
+    """Return everything that the table shows, and the facts of the run."""
     return facts | {
         "jobs": [
             {
@@ -167,7 +167,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def print_summary(console: Console, ours: RunResult, theirs: RunResult) -> None:
-    """Table and verdict; on narrow terminals the reasons come below the table."""
+    """Print table and verdict; on a narrow terminal the reasons are below the table."""
     wide = console.width >= _WIDE
     console.print(summary_table(ours, theirs, with_reasons=wide))
     if not wide:

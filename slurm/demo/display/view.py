@@ -1,4 +1,4 @@
-"""What the demonstration shows of a cluster at one time, however that cluster is reached."""
+"""View of a cluster at one time, for real and emulated clusters alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBERED = re.compile(r"(.*?)([1-9]\d*)")
 
 
 class Stage(Enum):
-    """Where a job is in its life."""
+    """Stages in the life of a job."""
 
     EXPECTED = "not yet submitted"
     WAITING = "waiting"
@@ -22,7 +22,7 @@ class Stage(Enum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more happens to it."""
+        """True when the job has ended."""
         return self in {Stage.DONE, Stage.FAILED}
 
 
@@ -31,23 +31,23 @@ class JobView:
     """One job. Times in seconds since the Unix epoch."""
 
     label: str
-    """Its name; tasks of an array are told apart: "sweep_1"."""
+    """Name of the job; a task of an array has its number: "sweep_1"."""
     job_id: str
     stage: Stage
     gpus: tuple[tuple[str, int], ...] = ()
-    """Node → GPUs that it holds or held."""
+    """Node → number of GPUs that the job holds or held."""
     submit_s: float = 0.0
     start_s: float | None = None
     end_s: float | None = None
     why: str = ""
-    """Why it waits, or why it runs where it does."""
+    """Reason for its waiting or its placement."""
     state: str = ""
-    """Slurm's own word."""
+    """State as Slurm names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node: for each GPU the label of the job that holds it, "" if it is free."""
+    """One node. `owners` has for each GPU the label of the job that holds it, "" for a free GPU."""
 
     name: str
     owners: tuple[str, ...]
@@ -55,7 +55,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class LinkView:
-    """Traffic of one node's NIC over the last moment, Mbit/s."""
+    """Current traffic of the NIC of one node, Mbit/s."""
 
     sent: float
     received: float
@@ -67,14 +67,14 @@ class ClusterView:
 
     time_s: float
     jobs: Mapping[str, JobView]
-    """By label; jobs that are not there yet, or no longer, are left out."""
+    """Jobs by label, without those that do not exist yet or any more."""
     nodes: tuple[NodeView, ...]
     links: Mapping[str, LinkView] = field(default_factory=dict)
-    """By node; empty where there are no links to measure."""
+    """Traffic by node; empty when there are no links to measure."""
 
 
 def where(gpus: tuple[tuple[str, int], ...]) -> str:
-    """Nodes and GPUs in short, nodes with the same number together: n1:8, n[1-2,4]:6, or n1:8 n2:4."""
+    """Return nodes and GPUs in short form, nodes with the same number together: n1:8, n[1-2,4]:6, or n1:8 n2:4."""
     by_count: defaultdict[int, list[str]] = defaultdict(list)
     for node, count in gpus:
         by_count[count].append(node)
@@ -82,7 +82,7 @@ def where(gpus: tuple[tuple[str, int], ...]) -> str:
 
 
 def _host_list(nodes: Sequence[str]) -> str:
-    """n1, n[1-2,4]; names that do not end in a number one by one."""
+    """Return a host list such as n1 or n[1-2,4]; names that do not end in a number are listed one by one."""
     found = [_NUMBERED.fullmatch(node) for node in nodes]
     stems = {match[1] for match in found if match}
     if len(nodes) == 1 or not all(found) or len(stems) != 1:

@@ -1,1 +1,1 @@
-"""The demonstration's runs: on a real Slurm, on the emulated one, and what clears up after them."""
+"""The runs of the demonstration, on a real Slurm and on the emulated one, and the clean-up after them. May import `display`."""

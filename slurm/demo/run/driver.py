@@ -1,4 +1,4 @@
-"""Runs the mix once: submits each script at its time, looks once a second, and remembers."""
+"""Run the mix once: submit each script at its time, and view the cluster once a second."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ _LOOK_EVERY_S = 1.0
 
 
 class World(Protocol):
-    """A cluster that jobs can be submitted to and looked at."""
+    """A cluster to which jobs are submitted, and that can be viewed."""
 
     scheduler: str
-    """Who schedules there, in a few words."""
+    """Name of the scheduler, in a few words."""
     rate_mbps: float | None
-    """What a NIC can carry; None where there are none."""
+    """Bandwidth of a NIC; None when there are no NICs."""
 
     def submit(self, training: Training) -> None:
         """Submit one script. Raises DemoError or MiniClusterError."""
 
     def look(self) -> ClusterView:
-        """The cluster now."""
+        """Return the current view of the cluster."""
 
     def reason(self, job: JobView) -> str:
-        """Why a job that has started runs where it does; "" when nobody says."""
+        """Return the reason for the placement of a job that has started; "" when there is none."""
 
     def last_words(self, label: str) -> str:
-        """The end of a job's log, for jobs that failed."""
+        """Return the end of the log of a job that failed."""
 
     def step_ms(self) -> Mapping[str, float]:
-        """Job label → mean time of a training step, of jobs that told one."""
+        """Return job label → mean time of a training step, for jobs that reported one."""
 
 
 class Timer(Protocol):
-    """Time that passes, for the driver."""
+    """Clock of the driver."""
 
     def now(self) -> float:
-        """Seconds, from anywhere."""
+        """Return seconds since any fixed time."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
 
 
 class MonotonicTimer:
-    """The machine's."""
+    """The monotonic clock of the machine."""
 
     def now(self) -> float:
-        """Seconds."""
+        """Return seconds since the boot of the machine."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -64,17 +64,17 @@ class MonotonicTimer:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run to be driven."""
+    """One run of the mix on one cluster."""
 
     title: str
     world: World
     mix: Sequence[Training]
     limit_s: float
-    """The run is given up after so long."""
+    """Longest time for the run."""
 
 
 def drive(run: Run, screen: Screen, timer: Timer) -> RunResult:
-    """Submit, look and show until every job has ended. Raises DemoError when that takes too long."""
+    """Submit, view and show until every job has ended. Raises DemoError when that takes too long."""
     history = History(run.mix)
     due = sorted(run.mix, key=lambda training: training.submit_at_s)
     begun_s = timer.now()
@@ -95,7 +95,7 @@ def drive(run: Run, screen: Screen, timer: Timer) -> RunResult:
     finally:
         screen.close()
     for job in history.jobs.values():
-        if why := run.world.reason(job):  # those that started and ended between two looks, too
+        if why := run.world.reason(job):  # also for jobs that started and ended between two views
             history.explain(job.label, why)
     return history.result(run.world.scheduler, run.world.step_ms())
 
@@ -105,7 +105,7 @@ def _require_time(run: Run, history: History, elapsed_s: float) -> None:
         return
     late = ", ".join(f"{job.label} ({job.stage.value})" for job in history.jobs.values() if not job.stage.ended)
     raise DemoError(
-        f"{run.world.scheduler}: not done after {run.limit_s:g} s: {late}; the machine may be too busy: try again on a quieter one"
+        f"{run.world.scheduler}: jobs have not ended after {run.limit_s:g} s: {late}; the machine may be too busy, try another one"
     )
 
 

@@ -1,8 +1,8 @@
-"""The demonstration without a real Slurm: the same controller and policy server, beside an emulated cluster.
+"""The demonstration without a real Slurm: the same controller and policy server, with an emulated cluster.
 
-Jobs train nothing here, but each step takes as long as it would: computing, and reducing its gradients over NICs that jobs
-on the same nodes share max-min fairly. So a job that lies on two nodes where one would do takes longer, and so does
-whoever shares a NIC with it.
+Jobs train nothing here, but each step takes as long as on a real cluster: computation, and the reduction of gradients over NICs,
+which jobs on the same nodes share max-min fairly. So a job on two nodes where one is sufficient takes longer, and so do the jobs
+with which it shares a NIC.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 
 PARTITION = "dl"
 LEAD_S = 6.0
-"""The first job comes so long after the emulated cluster's start: the controller must be there by then."""
+"""Seconds from the start of the emulated cluster to its first job; the controller must be up by then."""
 PROFILES = Path(__file__).with_name("profiles.toml")
 RATE = "200mbit"
-"""Bandwidth of a NIC, unless another is asked for."""
+"""Default bandwidth of a NIC."""
 _LOOK_EVERY_S = 0.5
 _MOST_LOOKS = 4000
 _LIMIT_S_PER_MIN = 30.0
-"""Time limits shrink as run times do."""
+"""Seconds of emulated time limit for each minute of the real one: run times are shorter, too."""
 
 
 def emulated_mix(mix: Sequence[Training]) -> tuple[Training, ...]:
-    """The mix in the emulation's terms: GPUs per node, or in all where the job says no more, and tasks of arrays one by one."""
+    """Return the mix for the emulation: GPUs per node (or in total, where the job names only these), and single tasks of arrays."""
     return tuple(
         replace(training, name=name, array=0, request=_request(training))
         for training in mix
@@ -64,14 +64,14 @@ def _request(training: Training) -> tuple[str, ...]:
 
 
 def _most_nodes(training: Training) -> int | None:
-    """Over how many nodes a job may spread that asks for its GPUs in all (--gpus): one for each task; None: it says itself."""
+    """Return the most nodes of a job with --gpus, one for each task; None when the job names its nodes."""
     if not any(option.startswith("--gpus=") for option in training.request):
         return None
     return next(int(option.removeprefix("-n")) for option in training.request if option.startswith("-n"))
 
 
 def describe(mix: Sequence[Training], lead_s: float, rate: str = RATE) -> ClusterDescription:
-    """The cluster with its jobs, the first of which comes after `lead_s`. Raises SpecError for what is no rate."""
+    """Return the cluster with its jobs, the first of them at `lead_s`. Raises SpecError for an invalid rate."""
     nic_gbs = parse_rate(rate) / 8e9
     return ClusterDescription(
         name="demo",
@@ -97,14 +97,14 @@ def describe(mix: Sequence[Training], lead_s: float, rate: str = RATE) -> Cluste
 
 
 def _alone_s(training: Training, nic_gbs: float) -> float:
-    """How long its steps take alone on the fewest nodes that have room for its GPUs: what speed 1 means for `max-min`."""
+    """Return the time of all steps, alone on the smallest number of nodes with enough GPUs: speed 1 for `max-min`."""
     profile = load_profiles(PROFILES).of(training.size)
     nodes = -(-training.gpus // GPUS_PER_NODE)
     return training.steps * profile.step_s(sent_bytes(profile, nodes) / (nic_gbs * 1e9))
 
 
 def write_description(path: Path, description: ClusterDescription) -> None:
-    """As the TOML file that `embedded_cluster` names."""
+    """Write the TOML file for the setting `embedded_cluster`."""
     top = description.model_dump(mode="json", include={"name", "slowdown", "profiles"})
     lines = _pairs(top)
     for heading, tables in (
@@ -119,12 +119,12 @@ def write_description(path: Path, description: ClusterDescription) -> None:
 
 
 def _pairs(table: Mapping[str, object]) -> list[str]:
-    """TOML and JSON write strings, numbers and lists of them alike."""
+    """Return TOML lines; TOML and JSON write strings, numbers and lists of them alike."""
     return [f"{key} = {json.dumps(value)}" for key, value in table.items()]
 
 
 class EmulatedWorld(World):
-    """The emulated cluster inside the controller's process, seen through the Admin service. Its jobs submit themselves."""
+    """The emulated cluster inside the process of the controller, viewed through the Admin service. It submits its jobs itself."""
 
     def __init__(self, headway: Headway, scheduler: str, mix: Sequence[Training]) -> None:
         self.scheduler = scheduler
@@ -134,10 +134,10 @@ class EmulatedWorld(World):
         self._jobs: dict[str, JobView] = {}
 
     def submit(self, training: Training) -> None:
-        """Nothing to do: the emulated cluster knows when."""
+        """Do nothing: the emulated cluster submits its jobs itself."""
 
     def look(self) -> ClusterView:
-        """The controller's queue; jobs that have left it have ended."""
+        """Return a view of the controller's queue; jobs that have left it have ended."""
         self._headway.require_alive()
         now_s = time.time()
         entries = self._headway.admin.queue().entries
@@ -149,22 +149,22 @@ class EmulatedWorld(World):
         return ClusterView(now_s, dict(self._jobs), _nodes(queued.values()))
 
     def reason(self, job: JobView) -> str:
-        """The policy's reason."""
+        """Return the reason that the policy gave."""
         return self._headway.reason(job.job_id)
 
     def last_words(self, label: str) -> str:
-        """Nobody says anything here."""
+        """Return a fixed text: emulated jobs have no logs."""
         del label
         return "emulated jobs leave no log"
 
     def step_ms(self) -> Mapping[str, float]:
-        """From the jobs' run times: they do nothing but steps."""
+        """Return mean step times, from the run times of the jobs, which consist of steps only."""
         return step_ms(self._mix, self._jobs)
 
     def _ended(self, job: JobView) -> JobView:
         facts = self._headway.admin.why(job.job_id).facts
         end_s, state = facts.get("end_time_s"), facts.get("slurm_state", "")
-        if end_s is None:  # between two looks of the controller
+        if end_s is None:  # the controller has not seen the end yet
             return job
         return replace(job, stage=Stage.DONE if state == "COMPLETED" else Stage.FAILED, end_s=float(end_s), state=state)
 
@@ -183,13 +183,13 @@ def _queued(entry: admin_pb2.QueueEntry) -> JobView:
 
 
 def _parse_placement(text: str) -> tuple[tuple[str, int], ...]:
-    """Node → GPUs of a text such as n1:8,n2:4."""
+    """Return pairs of node and GPUs for a text such as n1:8,n2:4."""
     pairs = (part.rpartition(":") for part in text.split(",") if part)
     return tuple((node, int(count)) for node, _, count in pairs)
 
 
 def _nodes(jobs: Iterable[JobView]) -> tuple[NodeView, ...]:
-    """Which GPUs exactly is not told here: each job takes the lowest that are left."""
+    """Return the nodes with their jobs. The queue does not give GPU indices: each job gets the lowest free ones."""
     owners: dict[str, list[str]] = {f"n{number}": [] for number in range(1, NODES + 1)}
     for job in jobs:
         for node, count in job.gpus:
@@ -198,7 +198,7 @@ def _nodes(jobs: Iterable[JobView]) -> tuple[NodeView, ...]:
 
 
 def step_ms(mix: Sequence[Training], jobs: Mapping[str, JobView]) -> dict[str, float]:
-    """Mean time of a step of every job that is done, by label."""
+    """Return the mean step time of each completed job, by label."""
     steps = {label: training.steps for training in mix for label in training.labels}
     return {
         label: 1000 * (job.end_s - job.start_s) / steps[label]
@@ -208,7 +208,7 @@ def step_ms(mix: Sequence[Training], jobs: Mapping[str, JobView]) -> dict[str, f
 
 
 def slurm_alone(mix: Sequence[Training], rate: str = RATE) -> RunResult:
-    """The same jobs on the same emulated cluster without Headway: Slurm's own pass and backfill, on a virtual clock."""
+    """Run the same jobs on the same emulated cluster with Slurm's own scheduler and backfill, on a virtual clock."""
     clock = VirtualClock()
     slurm = EmbeddedSlurm(describe(mix, 0.0, rate), clock)
     ours = {str(number): training.name for number, training in enumerate(_by_arrival(mix), start=1)}
@@ -226,5 +226,5 @@ def slurm_alone(mix: Sequence[Training], rate: str = RATE) -> RunResult:
 
 
 def _by_arrival(mix: Sequence[Training]) -> list[Training]:
-    """In the order in which slurmctld numbers them."""
+    """Return the jobs in the order in which slurmctld numbers them."""
     return sorted(mix, key=lambda training: training.submit_at_s)

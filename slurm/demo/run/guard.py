@@ -1,7 +1,7 @@
-"""Waits beside the demonstration, and clears up after it when it dies without having done so (kill -9, out of memory).
+"""A process beside the demonstration that clears up after it when it is killed (kill -9, out of memory).
 
-Its standard input is a pipe from the demonstration. "All clear" through it means that nothing is left to do; its end
-without that word means that the demonstration is dead: the kernel has closed it.
+Its standard input is a pipe from the demonstration. Any text in it means that everything has been removed. The end of the pipe
+without a text means that the demonstration has died, because the kernel has closed the pipe.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Wait, and clear up if need be."""
+    """Wait for the end of the demonstration, and clear up if it was killed."""
     folder, cluster = Path(sys.argv[1]), sys.argv[2]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends by itself when the demonstration does
+        signal.signal(number, signal.SIG_IGN)  # it ends by itself together with the demonstration
     if sys.stdin.buffer.read():
         return 0
     clear_up(folder, cluster)
@@ -23,7 +23,7 @@ def main() -> int:
 
 
 def clear_up(folder: Path, cluster: str) -> None:
-    """Take the mini-cluster down and delete the folder. The daemons have died with their parent."""
+    """Take the mini-cluster down and delete the folder. The services have ended with their parent."""
     from slurm.demo.run.workdir import remove
     from slurm.errors import MiniClusterError, NotRunningError
     from slurm.minicluster import teardown
@@ -34,7 +34,7 @@ def clear_up(folder: Path, cluster: str) -> None:
         except NotRunningError:
             pass
         except MiniClusterError as error:
-            sys.stderr.write(f"headway demo: it was killed, and not everything could be cleared up: {error}\n")
+            sys.stderr.write(f"headway demo: it was killed, and not everything could be removed: {error}\n")
             return
     remove(folder)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and its kin: the first one ends the demonstration, those after it do not disturb the clearing up."""
+"""Ctrl-C and other signals: the first one ends the demonstration, later ones do not interrupt its clean-up."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """While it is open the first signal raises Interrupted.
+    """A context in which the first signal raises Interrupted.
 
-    Invariant: at most one is ever raised, and none once `settle` was called.
+    Invariant: Interrupted is raised at most once, and never after `settle`.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """`tell` gets a line for each signal that changes nothing."""
+        """Set up; `tell` is called with one line for each signal that has no effect."""
         self._tell = tell
         self._settled = False
         self._put_off = ""
         self._before: dict[int, Any] = {}
         self.received: int | None = None
-        """The first signal."""
+        """Number of the first signal; None before."""
 
     def __enter__(self) -> Self:
         heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
@@ -41,7 +41,7 @@ class Interrupts:
 
     @contextmanager
     def put_off(self, until: str) -> Iterator[None]:
-        """For what must not be cut short: a signal within raises Interrupted at the end of the context."""
+        """Delay signals: one that arrives in the context raises Interrupted at its end."""
         self._put_off = until
         try:
             yield
@@ -52,7 +52,7 @@ class Interrupts:
             raise Interrupted(self.received)
 
     def settle(self) -> None:
-        """The work is done: what follows is clearing up, and is not interrupted."""
+        """Note that the work is done: the clean-up that follows is not interrupted."""
         self._settled = True
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
@@ -63,7 +63,7 @@ class Interrupts:
             self._tell(self._put_off)
             return
         if self._settled:
-            self._tell("clearing up; a moment, please")
+            self._tell("clearing up; please wait")
             return
         self._settled = True
         raise Interrupted(number)

@@ -1,7 +1,7 @@
-"""The Python that the demonstration's jobs run: this one, made visible to users of the nodes.
+"""The Python of the demonstration's jobs: the one that runs this program, made visible to the users of the nodes.
 
-A virtual environment often stands on a Python below somebody's home (/root/.pyenv, /root/.local), which other users may not
-enter. Nothing of the machine's permissions is changed: the folders are shown inside the nodes alone (open_path.sh).
+A virtual environment often uses a Python in a home folder (/root/.pyenv, /root/.local), which other users may not enter. The
+permissions of the machine stay as they are: the folders are mounted inside the nodes only (open_path.sh).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def user_environment() -> Mapping[str, str]:
-    """What an ordinary user has in the environment after activating the virtual environment."""
+    """Return the environment of an ordinary user who has activated the virtual environment."""
     return {"PATH": f"{Path(sys.prefix) / 'bin'}:{_SYSTEM_PATH}", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def open_to_users(cluster: RunningCluster, nodes: Sequence[str] | None = None) -> None:
-    """Show the folders of this Python to every user of every node, or of these. Raises CommandError."""
+    """Make the folders of this Python visible to every user of `nodes`; None for all nodes. Raises CommandError."""
     plans = closed_folders(python_folders())
     for node in cluster.node_names if nodes is None else nodes:
         for closed, folders in plans.items():
@@ -32,9 +32,9 @@ def open_to_users(cluster: RunningCluster, nodes: Sequence[str] | None = None) -
 
 
 def python_folders() -> tuple[Path, ...]:
-    """Folders that this Python needs: its environment, the installation that this stands on by every name it has, ours."""
+    """Return the folders that this Python needs: its environment, its installation by each of its names, and this package."""
     executable = Path(sys.executable)
-    # Our own scripts beside them: the mini-cluster enters nodes by one of them, and a covered folder hides all that it holds.
+    # This package, too: the mini-cluster enters nodes by a script in it, and a mount hides everything in the covered folder.
     installations = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[2]]
     for _ in range(20):  # python -> python3 -> /usr/bin/python3.11
         if not executable.is_symlink():
@@ -45,7 +45,7 @@ def python_folders() -> tuple[Path, ...]:
 
 
 def closed_folders(folders: Iterable[Path]) -> dict[Path, tuple[Path, ...]]:
-    """The topmost ancestor that others may not enter → the folders below it; folders that all can reach are left out."""
+    """Return the topmost ancestor that other users may not enter → the folders below it; reachable folders are left out."""
     closed: defaultdict[Path, list[Path]] = defaultdict(list)
     for folder in folders:
         barrier = next((parent for parent in reversed(folder.parents) if not _enterable(parent)), None)

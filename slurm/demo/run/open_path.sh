@@ -1,7 +1,7 @@
 #!/bin/sh
-# Shows folders to every user of one node: open_path.sh CLOSED FOLDER...   run as root in the node's mount namespace.
-# CLOSED is an ancestor of the FOLDERs that others may not enter (often /root). It is covered, for this node alone, by an
-# empty one that they may, and the folders are put back in it, read-only, under their own names.
+# Makes folders visible to every user of one node: open_path.sh CLOSED FOLDER...   Run it as root in the node's mount namespace.
+# CLOSED is an ancestor of the FOLDERs that other users may not enter (often /root). On this node only, an empty folder that they
+# may enter is mounted over it, and the FOLDERs are mounted in that one, read-only, under their own names.
 set -eu
 umask 022
 closed=$1

@@ -1,4 +1,4 @@
-"""The demonstration on a real Slurm: the mini-cluster, its users' jobs, and the two ways to schedule them."""
+"""The demonstration on a real Slurm: the jobs of a user on a mini-cluster, with and without Headway."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ from slurm.minicluster.cluster import RunningCluster
 from slurm.minicluster.spec import parse_rate
 
 USER = "nobody"
-"""Submits the jobs: an ordinary user that every machine has."""
+"""Ordinary user who submits the jobs; every machine has this user."""
 _TRAIN = Path(__file__).parents[1] / "train.py"
 
 
 def prepare_nodes(cluster: RunningCluster) -> None:
-    """Let jobs use this Python and its torch. Raises DemoError when they cannot; warms the disk cache on the way."""
+    """Let jobs use this Python and its torch, which also fills the disk cache. Raises DemoError when they cannot."""
     jobpython.open_to_users(cluster)
     try:
         pwd.getpwnam(USER)
     except KeyError:
-        raise DemoError(f"user {USER}: there is none on this machine; jobs are submitted as {USER}") from None
+        raise DemoError(
+            f"user {USER}: no such user on this machine, but the jobs are submitted as {USER}; create this user"
+        ) from None
     first = cluster.node_names[0]
     code = "import torch, torch._dynamo, torch.distributed"
     found = cluster.run_on(first, sys.executable, "-c", code, user=USER, timeout=120.0, check=False)
@@ -46,7 +48,7 @@ def prepare_nodes(cluster: RunningCluster) -> None:
 class SlurmWorld(World):
     """Jobs on the mini-cluster, scheduled by Headway or, without it, by Slurm alone.
 
-    Invariant: only jobs that were submitted through this object are shown, so that a second run starts with a clean sheet.
+    Invariant: a view holds only jobs that were submitted through this object, so that a second run starts without jobs.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class SlurmWorld(World):
         rate: str,
         headway: Headway | None = None,
     ) -> None:
-        """Writes the scripts into `folder`, which the user gets."""
+        """Write the scripts into `folder`, which then belongs to the user."""
         self.scheduler = scheduler
         self.rate_mbps = parse_rate(rate) / 1e6
         self._cluster = cluster
@@ -80,14 +82,14 @@ class SlurmWorld(World):
         self._loop.close()
 
     def submit(self, training: Training) -> None:
-        """sbatch, as an ordinary user would."""
+        """Submit by sbatch, as an ordinary user does."""
         words = [f"{key}={value}" for key, value in {**jobpython.user_environment(), **self._cluster.env}.items()]
         sbatch = ("sbatch", "--parsable", f"{training.name}.sbatch")
         done = self._cluster.run("env", "-i", *words, *sbatch, user=USER, cwd=self._folder)
         self._ours[done.stdout.strip().partition(";")[0]] = training.name
 
     def look(self) -> ClusterView:
-        """The queue through Headway's own client, and the NICs' counters."""
+        """Return a view from Headway's Slurm client and the counters of the NICs."""
         if self._headway is not None:
             self._headway.require_alive()
         snapshot = self._loop.run(self._client.snapshot())
@@ -96,19 +98,19 @@ class SlurmWorld(World):
         return view if self._headway is None else _explained(view, self._headway.explanations())
 
     def reason(self, job: JobView) -> str:
-        """The policy's reason."""
+        """Return the reason that the policy gave; "" without Headway."""
         return "" if self._headway is None else self._headway.reason(job.job_id)
 
     def last_words(self, label: str) -> str:
-        """The end of a job's log, on one line."""
+        """Return the end of a job's log on one line."""
         try:
             lines = (self._folder / f"{label}.log").read_text(errors="replace").splitlines()
         except FileNotFoundError:
-            return "it left no log"
+            return "it has no log"
         return " | ".join(lines[-4:]) or "its log is empty"
 
     def step_ms(self) -> Mapping[str, float]:
-        """From the jobs' own logs."""
+        """Return mean step times from the logs of the jobs."""
         found = {}
         for log in self._folder.glob("*.log"):
             report = _report(log)
@@ -118,7 +120,7 @@ class SlurmWorld(World):
 
 
 def _write_jobs(folder: Path, mix: Sequence[Training]) -> None:
-    """The folder as its user would have it: the training script and the sbatch files."""
+    """Write the folder of the user: the training script and the sbatch files."""
     folder.mkdir(mode=0o755)
     shutil.copyfile(_TRAIN, folder / _TRAIN.name)
     for training in mix:
@@ -130,7 +132,7 @@ def _write_jobs(folder: Path, mix: Sequence[Training]) -> None:
 
 
 def _explained(view: ClusterView, explanations: Mapping[str, str]) -> ClusterView:
-    """With what the controller says of jobs that wait in place of Slurm's word for a held job."""
+    """Replace Slurm's reason for a held job by the explanation of the controller."""
     jobs = {
         label: replace(job, why=explanations[job.job_id])
         if job.stage is Stage.WAITING and job.job_id in explanations
@@ -141,7 +143,7 @@ def _explained(view: ClusterView, explanations: Mapping[str, str]) -> ClusterVie
 
 
 def _report(log: Path) -> float | None:
-    """What the job said of itself in its last line; None when it did not get so far."""
+    """Return the step time in the last line of a job's log; None when there is none."""
     lines = log.read_text(errors="replace").splitlines()
     try:
         return float(json.loads(lines[-1])["step_ms"]) if lines else None

@@ -1,4 +1,4 @@
-"""Headway beside the cluster: policy server, controller and watchdog, and what the controller answers."""
+"""The services of Headway for the cluster: policy server, controller and watchdog, and questions to the controller."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import Self
 
 from controller.cli.client import AdminClient, AskError
 from slurm.demo.errors import DemoError
-from slurm.testbed import Installation, InstallationError
+from slurm.testbed.installation import Installation
+from slurm.testbed.programs import InstallationError
 
 _TIE = ("setsid", "setpriv", "--pdeathsig=KILL", "--")
 STALE_AFTER_S = 5.0
 
 
 def tied_to_us() -> tuple[str, ...]:
-    """Before the command line of each process: out of reach of the terminal's Ctrl-C, and killed by the kernel when we die.
+    """Return words before a command line: Ctrl-C does not reach the process, and the kernel kills it together with this one.
 
-    Nothing where util-linux is not installed, which every Linux has but a tiny container.
+    Empty where util-linux is not installed, as in very small containers.
     """
     return _TIE if all(shutil.which(program) for program in _TIE[:2]) else ()
 
 
 class Headway:
-    """The services while they run. Invariant: after the context no process of theirs is left, and no lease."""
+    """The running services. Invariant: after the context none of their processes is left, and no lease."""
 
     def __init__(self, installation: Installation, policy: str, *, watchdog: bool = True) -> None:
-        """`installation` is configured. `watchdog` False: where Slurm lives in the controller's own process."""
+        """Take a configured installation. `watchdog` is False when Slurm is emulated inside the controller."""
         self._installation = installation
         self._policy = policy
         self._watchdog = watchdog
@@ -50,12 +51,12 @@ class Headway:
         self._stop()
 
     def require_alive(self) -> None:
-        """Raise DemoError when one of them has ended."""
+        """Raise DemoError when a service has ended."""
         for name, process in self._installation.processes.items():
             status = process.poll()
             if status is not None:
                 said = self._installation.log(name)[-1000:]
-                raise DemoError(f"the {name} ended with status {status}; it said:\n{said}")
+                raise DemoError(f"the {name} ended with status {status}; its log:\n{said}")
 
     def explanations(self) -> Mapping[str, str]:
         """Job id → what the controller says of it now, for every job that has not ended; empty while it does not answer."""
@@ -65,7 +66,7 @@ class Headway:
             return {}
 
     def reason(self, job_id: str) -> str:
-        """Why the job was placed where it runs, in the policy's words; "" when it was not, or nobody answers."""
+        """Return the policy's reason for the placement of a job; "" when it has none, or the controller does not answer."""
         try:
             decisions = self.admin.why(job_id).decisions
         except AskError:
@@ -74,7 +75,7 @@ class Headway:
 
     @property
     def admin(self) -> AdminClient:
-        """The connection to the controller."""
+        """Connection to the controller."""
         assert self._admin is not None, "only within the context"
         return self._admin
 
@@ -86,7 +87,7 @@ class Headway:
         self._admin = AdminClient(self._installation.runtime_dir / "admin.sock")
 
     def _stop(self) -> None:
-        """Without a lease Slurm schedules by itself at once; left alone, the lease would be fresh for some seconds more."""
+        """Stop the services and remove the lease, so that Slurm schedules by itself at once and not only after some seconds."""
         if self._admin is not None:
             self._admin.__exit__(None, None, None)
             self._admin = None

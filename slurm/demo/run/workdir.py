@@ -1,7 +1,7 @@
-"""The folder and the lock of the demonstration, and a guard that clears up after it even when it is killed.
+"""The folder and the lock of the demonstration, and a guard process that clears up even when the demonstration is killed.
 
-Invariant: as long as anything of a demonstration may be left (its process, or the guard that clears up after it), the lock
-is held, because both have the same open file; so no other begins before everything is gone.
+Invariant: the demonstration and its guard share the open file of the lock, so the lock is held while either of them runs, and no
+other demonstration begins before everything of this one is removed.
 """
 
 from __future__ import annotations
@@ -19,28 +19,26 @@ from typing import Self
 from slurm.demo.errors import DemoError, DemoRunningError, Interrupted
 
 ALL_CLEAR = b"all clear\n"
-"""What the guard is told when nothing is left to clear up."""
-
-
+"""Message to the guard when everything has been removed."""
 _GUARD_TIMEOUT_S = 60.0
 
 
-class Ground:
-    """Where one demonstration keeps what it writes."""
+class DemoFolder:
+    """The folder of one demonstration."""
 
     def __init__(self, folder: Path, cluster: str) -> None:
-        """`cluster` is the mini-cluster that the guard takes down; "" = there is none."""
+        """Describe the folder. `cluster` is the mini-cluster that the guard takes down; "" for none."""
         self.folder = folder
         self._cluster = cluster
         self._lock: int | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Take the lock, empty the folder of what a crash left, and set the guard. Raises DemoRunningError."""
+        """Take the lock, remove what a crash has left in the folder, and start the guard. Raises DemoRunningError."""
         self._lock = _lock(self.folder)
         try:
             _empty(self.folder)
-            self._guard = _set_guard(self.folder, self._cluster, self._lock)
+            self._guard = _start_guard(self.folder, self._cluster, self._lock)
         except BaseException:
             os.close(self._lock)
             raise
@@ -49,9 +47,9 @@ class Ground:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Everything is stopped: delete the folder, send the guard home, give the lock back.
+        """Delete the folder, end the guard and release the lock, after everything has been stopped.
 
-        After an error that may have left something behind, the guard does the clearing up.
+        After an error that may have left something behind, the guard clears up.
         """
         assert self._lock is not None and self._guard is not None
         clear = value is None or isinstance(value, DemoError | Interrupted)
@@ -62,24 +60,24 @@ class Ground:
 
 
 def _lock(folder: Path) -> int:
-    """Lock the folder itself: what is left when nobody holds the lock is nobody's."""
+    """Lock the folder itself: files in a folder without a lock belong to no running demonstration."""
     while True:
         folder.mkdir(mode=0o755, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         if os.fstat(descriptor).st_uid != os.geteuid():
             os.close(descriptor)
-            raise DemoError(f"{folder}: belongs to somebody else; remove it")
+            raise DemoError(f"{folder}: this folder belongs to another user; remove it")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             raise DemoRunningError(
-                f"{folder}: another `make demo` runs on this machine, or is just clearing up; wait for it, or end it with Ctrl-C"
+                f"{folder}: another `make demo` runs on this machine, or is clearing up; wait for its end, or end it with Ctrl-C"
             ) from None
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), folder.stat()):
                 return descriptor
-        os.close(descriptor)  # its last owner deleted it between our open and our lock
+        os.close(descriptor)  # the last owner deleted the folder between open and lock
 
 
 def _empty(folder: Path) -> None:
@@ -91,13 +89,13 @@ def _empty(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Delete the folder with all that is in it."""
+    """Delete the folder with everything in it."""
     with contextlib.suppress(FileNotFoundError):
         _empty(folder)
         folder.rmdir()
 
 
-def _set_guard(folder: Path, cluster: str, lock: int) -> subprocess.Popen[bytes]:
+def _start_guard(folder: Path, cluster: str, lock: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         (sys.executable, "-m", "slurm.demo.run.guard", str(folder), cluster),
         stdin=subprocess.PIPE,

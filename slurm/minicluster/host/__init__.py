@@ -1,1 +1,1 @@
-"""The hosts of a mini-cluster: namespaces, networks, cgroups, configuration files, accounting."""
+"""The parts of one host: namespaces, network, cgroups, files, daemons. Imports only the specification from its parent folder."""

@@ -1,8 +1,7 @@
-"""slurmdbd and its database, on slurmctld's host: what limits of associations and QOS need.
+"""slurmdbd and its database on the host of slurmctld, for limits of associations and QOS.
 
-The database is a MariaDB of the cluster's own. It listens on a Unix socket only, in a folder that only Slurm's user can
-enter, and lets in that user (and root) by what the kernel says of the peer: there is no password. Both daemons end with
-the namespaces that they are in.
+Each cluster has a MariaDB of its own. It listens only on a Unix socket, in a folder that only Slurm's user can enter. It accepts
+this user and root by the credentials of the socket, without a password. Both daemons end with their host.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from slurm.errors import BootError, NotRunningError, PrerequisiteError
 from slurm.minicluster.host import namespaces, network
-from slurm.minicluster.host.configuration import Layout
+from slurm.minicluster.host.layout import Layout
 from slurm.minicluster.host.network import CONTROLLER
 from slurm.minicluster.spec import ACCOUNT
 from slurm.processes import ProcessRef, run_tied, wait_until
@@ -28,8 +27,8 @@ _SMALL = (
     "--innodb-buffer-pool-size=32M",
     "--innodb-log-file-size=8M",
     "--innodb-lock-wait-timeout=900",
-    "--innodb-use-native-aio=0",  # machines limit how many requests there may be at once
-    "--innodb-flush-log-at-trx-commit=0",  # nothing in it outlives the machine
+    "--innodb-use-native-aio=0",  # the number of asynchronous requests on a machine is limited
+    "--innodb-flush-log-at-trx-commit=0",  # the data need not survive a crash of the machine
     "--innodb-doublewrite=0",
     "--skip-log-bin",
     "--skip-name-resolve",
@@ -38,16 +37,16 @@ _SMALL = (
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """The accounting of one cluster, in its folder and on its host `ctl`."""
+    """slurmdbd and MariaDB of one cluster, on its host `ctl`."""
 
     layout: Layout
     holder: ProcessRef
-    """Of the host's namespaces."""
+    """Process that holds the namespaces of the host."""
     cgroup: str
     slurm_user: str
 
     def boot(self, cluster: str) -> None:
-        """Make the database, start both daemons, and add the cluster with one account. Raises MiniClusterError."""
+        """Create the database, start both daemons, and add the cluster with one account. Raises MiniClusterError."""
         self._make_database()
         self._start_database()
         self.start_slurmdbd()
@@ -57,13 +56,13 @@ class Accounting:
 
     def start_slurmdbd(self) -> None:
         """Start slurmdbd and wait until it answers. Raises BootError with its log."""
-        environment = {"MYSQL_UNIX_PORT": str(self.layout.database_socket)}  # slurmdbd.conf has no word for a socket
+        environment = {"MYSQL_UNIX_PORT": str(self.layout.database_socket)}  # slurmdbd.conf has no setting for a socket
         self._start("slurmdbd", environment=environment)
         log = self.layout.log / "slurmdbd.log"
         self._await("slurmdbd", lambda: network.listens(self._init, _SLURMDBD_PORT), log)
 
     def _make_database(self) -> None:
-        """The server's own tables, from the files that come with it (its script for that changes files of the system)."""
+        """Create the server's own tables from its SQL files; the script that MariaDB has for this changes files of the system."""
         preamble = f"create database mysql;\nuse mysql;\nset @auth_root_socket = '{self.slurm_user}';\n"
         tables = "".join((_sql_folder() / name).read_text() for name in _SQL_FILES)
         self._start(*self._mariadbd("--bootstrap"), stdin=preamble + tables)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Starts a program that does not become a daemon by itself: background.sh LOG PROGRAM ARGUMENTS...
-# It is process 1's child once this has ended, and belongs to no terminal.
+# When this script has ended, the program is a child of process 1, and has no terminal.
 set -eu
 log=$1
 shift

@@ -1,4 +1,4 @@
-"""How slurmd contains jobs: each host of a cluster has a cgroup of its own, and sees nothing above it.
+"""Cgroups of a cluster: each host has one, and sees nothing above it.
 
 Measured with Slurm 22.05: v1 needs the hierarchies `freezer` and `devices`, no systemd. v2 needs `IgnoreSystemd=yes`, no
 controller (devices are constrained by eBPF), and a machine without any v1 hierarchy.
@@ -18,11 +18,11 @@ from slurm.processes import wait_until
 
 Cgroup = Literal["v1", "v2", "none"]
 _V1_CONTROLLERS = ("freezer", "devices")
-_REMOVE_TIMEOUT_S = 10.0
+_REMOVE_TIMEOUT_S = 60.0
 
 
 def decide(mode: CgroupMode, root: Path = Path("/sys/fs/cgroup")) -> Cgroup:
-    """What to use on this machine. Raises PrerequisiteError when v1 or v2 is asked for and cannot be had."""
+    """Return the version to use on this machine. Raises PrerequisiteError when v1 or v2 is requested but not available."""
     obstacles = {"v1": _v1_obstacle(root), "v2": _v2_obstacle(root), "none": None}
     if mode == "auto":
         return "v1" if obstacles["v1"] is None else "v2" if obstacles["v2"] is None else "none"
@@ -49,25 +49,25 @@ def _read_only(folders: Iterable[Path]) -> str | None:
 
 
 def host_cgroups(cgroup: Cgroup, cluster: str, host: str, root: Path = Path("/sys/fs/cgroup")) -> list[Path]:
-    """The folders of one host."""
+    """Return the cgroups of one host."""
     return [parent / host for parent in cluster_cgroups(cgroup, cluster, root)]
 
 
 def cluster_cgroups(cgroup: Cgroup, cluster: str, root: Path = Path("/sys/fs/cgroup")) -> list[Path]:
-    """The folders that hold those of all hosts of a cluster."""
+    """Return the parent cgroups of all hosts of a cluster."""
     roots = {"v1": _v1_roots(root), "v2": [root], "none": []}[cgroup]
     return [parent / f"headway-{cluster}" for parent in roots]
 
 
 def enclose(pid: int, folders: Iterable[Path]) -> None:
-    """Put a process into these cgroups, made if need be."""
+    """Put a process into these cgroups; missing ones are created."""
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "cgroup.procs").write_text(str(pid))
 
 
 def remove(folders: Sequence[Path]) -> None:
-    """Remove cgroups with all below them; their processes have been ended. Raises MiniClusterError if one stays."""
+    """Remove cgroups and everything below them, after the end of their processes. Raises MiniClusterError when one stays."""
     for folder in folders:
         if not wait_until(lambda folder=folder: _remove_tree(folder), _REMOVE_TIMEOUT_S):  # type: ignore[misc]
             raise MiniClusterError(

@@ -2,99 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from slurm.minicluster.host.layout import Layout
 from slurm.minicluster.host.network import CONTROLLER, Addresses
 from slurm.minicluster.spec import ClusterSpec, PartitionSpec
 
 GPU_MAJOR = 120
-"""Device number of the fake GPUs: a range that the kernel keeps for local use, so that no driver answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where the files of a cluster are. Everything lies below one folder."""
-
-    root: Path
-
-    @staticmethod
-    def of(directory: str) -> Layout:
-        """The layout of a recorded cluster."""
-        return Layout(Path(directory))
-
-    @property
-    def etc(self) -> Path:
-        """slurm.conf and its companions."""
-        return self.root / "etc"
-
-    @property
-    def run(self) -> Path:
-        """Sockets and pid files."""
-        return self.root / "run"
-
-    @property
-    def log(self) -> Path:
-        """Logs of all daemons."""
-        return self.root / "log"
-
-    @property
-    def state(self) -> Path:
-        """slurmctld's StateSaveLocation."""
-        return self.root / "state"
-
-    @property
-    def spool(self) -> Path:
-        """slurmd's spool folders, one per node."""
-        return self.root / "spool"
-
-    @property
-    def devices(self) -> Path:
-        """The fake GPUs."""
-        return self.root / "dev"
-
-    @property
-    def munge(self) -> Path:
-        """Key, log and seed of munged."""
-        return self.root / "munge"
-
-    @property
-    def work(self) -> Path:
-        """Open to every user: where commands run unless told otherwise, so that job output lands here."""
-        return self.root / "work"
-
-    @property
-    def slurm_conf(self) -> Path:
-        """The file that SLURM_CONF names."""
-        return self.etc / "slurm.conf"
-
-    @property
-    def munge_socket(self) -> Path:
-        """munged's socket."""
-        return self.run / "munge.socket"
-
-    @property
-    def database(self) -> Path:
-        """MariaDB's files and its socket, with accounting."""
-        return self.root / "database"
-
-    @property
-    def database_socket(self) -> Path:
-        """MariaDB's socket."""
-        return self.database / "socket"
-
-    @property
-    def slurmdbd_conf(self) -> Path:
-        """slurmdbd's configuration: it looks beside slurm.conf."""
-        return self.etc / "slurmdbd.conf"
-
-    def log_of(self, host: str) -> Path:
-        """Log of a node's slurmd, or of slurmctld."""
-        return self.log / ("slurmctld.log" if host == CONTROLLER else f"{host}.slurmd.log")
+"""Major device number of the fake GPUs: reserved by the kernel for local use, so that no driver answers."""
 
 
 def slurm_conf(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: str) -> str:
-    """Text of slurm.conf. `cgroup` is v1, v2 or none: auto has been decided before."""
+    """Return the text of slurm.conf. `cgroup` is v1, v2 or none; the caller has resolved auto."""
     settings = _settings(spec, layout, addresses, cgroup)
     free_lines = []
     for line in spec.extra_conf:
@@ -111,13 +30,20 @@ def slurm_conf(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: 
 
 
 def cluster_name(spec: ClusterSpec) -> str:
-    """What Slurm calls the cluster."""
+    """Return the ClusterName."""
     return spec.name.replace("-", "_")
 
 
 def _settings(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: str) -> dict[str, str]:
-    contained = cgroup != "none"
-    settings = {
+    settings = _daemon_settings(spec, layout, addresses) | _job_settings(layout, cgroup) | _scheduler_settings(spec)
+    if spec.accounting:
+        settings |= _accounting_settings(spec, layout, addresses)
+    return settings | _plugin_settings(spec)
+
+
+def _daemon_settings(spec: ClusterSpec, layout: Layout, addresses: Addresses) -> dict[str, str]:
+    """Identity, authentication, files and logs of slurmctld and the slurmds."""
+    return {
         "ClusterName": cluster_name(spec),
         "SlurmctldHost": f"{CONTROLLER}({addresses.controller})",
         "SlurmUser": spec.slurm_user,
@@ -133,10 +59,35 @@ def _settings(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: s
         "SlurmdPidFile": f"{layout.run}/%n.slurmd.pid",
         "SlurmctldDebug": "info",
         "SlurmdDebug": "info",
+        "SlurmdParameters": "config_overrides",
+        "SlurmdTimeout": "30",
+        "ReturnToService": "2",
+        "AccountingStorageType": "accounting_storage/none",
+    }
+
+
+def _job_settings(layout: Layout, cgroup: str) -> dict[str, str]:
+    """Settings for the containment, the measurement and the end of jobs on the nodes."""
+    contained = cgroup != "none"
+    return {
         "ProctrackType": "proctrack/cgroup" if contained else "proctrack/linuxproc",
         "TaskPlugin": "task/cgroup" if contained else "task/none",
         "JobAcctGatherType": "jobacct_gather/linux",
         "JobAcctGatherFrequency": "5",
+        "JobCompType": "jobcomp/filetxt",
+        "JobCompLoc": f"{layout.log}/jobcomp.txt",
+        "PlugStackConfig": f"{layout.etc}/plugstack.conf",
+        "MpiDefault": "none",
+        "SwitchType": "switch/none",
+        "InactiveLimit": "0",
+        "KillWait": "5",
+        "MinJobAge": "300",
+    }
+
+
+def _scheduler_settings(spec: ClusterSpec) -> dict[str, str]:
+    """Settings for the selection of nodes and the order of the queue."""
+    return {
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core_Memory",
         "DefMemPerCPU": str(max(1, min(1000, spec.memory_mib // spec.cpus))),
@@ -146,21 +97,11 @@ def _settings(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: s
         "JobRequeue": "1",
         "MaxJobCount": "60000",
         "MaxArraySize": "20001",
-        "ReturnToService": "2",
-        "SlurmdParameters": "config_overrides",
-        "SlurmdTimeout": "30",
-        "InactiveLimit": "0",
-        "KillWait": "5",
-        "MinJobAge": "300",
-        "MpiDefault": "none",
-        "SwitchType": "switch/none",
-        "AccountingStorageType": "accounting_storage/none",
-        "JobCompType": "jobcomp/filetxt",
-        "JobCompLoc": f"{layout.log}/jobcomp.txt",
-        "PlugStackConfig": f"{layout.etc}/plugstack.conf",
     }
-    if spec.accounting:
-        settings |= _accounting_settings(spec, layout, addresses)
+
+
+def _plugin_settings(spec: ClusterSpec) -> dict[str, str]:
+    """Settings that are present only where the spec names a GPU, a plugin or a hook."""
     optional = {
         "GresTypes": "gpu" if spec.gpus else None,
         "JobSubmitPlugins": "lua" if spec.job_submit_lua else None,
@@ -168,25 +109,24 @@ def _settings(spec: ClusterSpec, layout: Layout, addresses: Addresses, cgroup: s
         "EpilogSlurmctld": spec.epilog_slurmctld,
         "TaskProlog": spec.task_prolog,
     }
-    return settings | {
+    return {
         key: str(value.absolute() if isinstance(value, Path) else value) for key, value in optional.items() if value
     }
 
 
 def _accounting_settings(spec: ClusterSpec, layout: Layout, addresses: Addresses) -> dict[str, str]:
     counted = {"AccountingStorageTRES": "gres/gpu"} if spec.gpus else {}
+    # AccountingStoragePass holds no password here: clients of slurmdbd find munged's socket by it.
     return counted | {
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": addresses.controller,
-        "AccountingStoragePass": str(
-            layout.munge_socket
-        ),  # no password: how clients of slurmdbd learn of munged's socket
+        "AccountingStoragePass": str(layout.munge_socket),
         "AccountingStorageEnforce": "limits,qos",
     }
 
 
 def slurmdbd_conf(spec: ClusterSpec, layout: Layout, addresses: Addresses) -> str:
-    """Text of slurmdbd.conf. There is no password in it: MariaDB knows its clients by their user."""
+    """Return the text of slurmdbd.conf. It holds no password, because MariaDB identifies its clients by their user."""
     settings = {
         "DbdHost": CONTROLLER,
         "DbdAddr": addresses.controller,
@@ -226,7 +166,7 @@ def _partition_line(spec: ClusterSpec, partition: PartitionSpec) -> str:
 
 
 def gres_conf(spec: ClusterSpec, layout: Layout) -> str:
-    """Text of gres.conf: half of the GPUs under each socket."""
+    """Return the text of gres.conf: each socket has half of the GPUs."""
     lines = ["AutoDetect=off"]
     sockets = _sockets(spec)
     for gpu in range(spec.gpus):
@@ -239,7 +179,7 @@ def gres_conf(spec: ClusterSpec, layout: Layout) -> str:
 
 
 def cgroup_conf(cgroup: str) -> str:
-    """Text of cgroup.conf for v1, v2 or none. Cores and memory are claimed, not real, so only devices are constrained."""
+    """Return the text of cgroup.conf for v1, v2 or none. Only devices are constrained, because cores and memory are not real."""
     if cgroup == "none":
         return "CgroupPlugin=cgroup/v1\n"
     lines = [f"CgroupPlugin=cgroup/{cgroup}", "CgroupMountpoint=/sys/fs/cgroup"]

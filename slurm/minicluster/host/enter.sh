@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs a program on a host, from inside its namespaces: enter.sh v1|v2|none PROGRAM ARGUMENTS...
-# Entering namespaces does not enter cgroups, so that is done first.
+# nsenter does not enter cgroups, so this script does it first.
 set -eu
 cgroup=$1
 shift

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Becomes the process that holds a host's namespaces: holder.sh NETNS PROGRAM ARGUMENTS...
-# It waits for its parent's word first: by then the parent has written down who this is and has put it into the host's
-# cgroups. A parent that died says nothing, and this ends before it has made anything.
+# It first waits for "go" from its parent, which by then has recorded this process and put it into the cgroups of the host.
+# If the parent has died, this process ends before it has created anything.
 read -r word && [ "$word" = go ] || exit 1
 netns=$1
 shift

@@ -1,4 +1,4 @@
-"""Hosts of the mini-cluster: a set of namespaces, held by one process, in which daemons are started."""
+"""Hosts of the mini-cluster: each is a set of namespaces that one process holds, and in which daemons are started."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from slurm.minicluster.host.network import NETNS_DIR
 from slurm.processes import ProcessRef, all_pids, children, command_name, wait_until
 
 _HERE = Path(__file__).parent
-_ENDING_TIMEOUT_S = 10.0
+_ENDING_TIMEOUT_S = 60.0
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
-"""Python ignores some, a caller may ignore others; jobs would inherit that."""
+"""Signals to set to their default action: Python ignores some, a caller may ignore others, and jobs would inherit that."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingHolder:
-    """A holder that has been started but not yet told to go on: it has made nothing, and ends if we do."""
+    """A holder that waits for permission to go on: it has created nothing yet, and ends when this process ends."""
 
     host: str
     ref: ProcessRef
     go: int
-    """Write end of its standard input."""
+    """Write end of the pipe to its standard input."""
     ready: int
-    """Read end of its standard output."""
+    """Read end of the pipe from its standard output."""
     log: Path
 
     def proceed(self) -> None:
-        """Let it make the namespaces. Its identity must have been written down."""
-        with contextlib.suppress(BrokenPipeError):  # it has died: await_ready tells
+        """Let it create the namespaces. Its process must be in the record before."""
+        with contextlib.suppress(BrokenPipeError):  # it has ended: await_ready reports that
             os.write(self.go, b"go\n")
 
     def await_ready(self, deadline: float) -> None:
-        """Wait until the host is set up. Raises BootError with its log."""
+        """Wait until the host is set up. Raises BootError with the end of its log."""
         heard = b""
         while not heard.endswith(b"ready\n"):
             readable, _, _ = select.select([self.ready], [], [], max(0.0, deadline - time.monotonic()))
@@ -49,13 +49,13 @@ class WaitingHolder:
             heard += piece
 
     def close(self) -> None:
-        """Close our ends."""
+        """Close the ends of the pipes that are in this process."""
         os.close(self.go)
         os.close(self.ready)
 
 
 def start_holder(host: str, netns: str, directory: Path, cgroup: str) -> WaitingHolder:
-    """Start the process that will hold a host's namespaces."""
+    """Start the process that will hold the namespaces of a host."""
     go_read, go_write = os.pipe()
     ready_read, ready_write = os.pipe()
     log = directory / "log" / f"{host}.init.log"
@@ -73,7 +73,7 @@ def start_holder(host: str, netns: str, directory: Path, cgroup: str) -> Waiting
         os.close(go_read)
         os.close(ready_write)
     ref = ProcessRef.of(pid)
-    assert ref is not None, "a child that nobody has waited for keeps its entry in /proc"
+    assert ref is not None, "a child keeps its entry in /proc until its parent has waited for it"
     return WaitingHolder(host, ref, go_write, ready_read, log)
 
 
@@ -83,19 +83,19 @@ def _environment() -> dict[str, str]:
 
 
 def daemon_environment(slurm_conf: Path) -> Mapping[str, str]:
-    """Environment of the daemons: nothing of the caller's but its language."""
+    """Return the environment of the daemons: of the caller's variables they get only language and time zone."""
     return _environment() | {"SLURM_CONF": str(slurm_conf)}
 
 
 def init_pid(holder: ProcessRef) -> int | None:
-    """Pid, as seen from here, of process 1 of the namespaces; None if they are down."""
+    """Return the pid of process 1 of the namespaces, as this process sees it; None when the host is down."""
     if not holder.alive():
         return None
     return next(iter(children(holder.pid)), None)
 
 
 def entering(init: int, cgroup: str) -> tuple[str, ...]:
-    """Command words that run what follows inside the namespaces and the cgroups of the host with that process 1."""
+    """Return the command words that run what follows in the namespaces and cgroups of the host with that process 1."""
     enter = ("sh", str(_HERE / "enter.sh"), cgroup)
     return (
         "nsenter",
@@ -113,9 +113,9 @@ def entering(init: int, cgroup: str) -> tuple[str, ...]:
 
 
 def daemon(holder: ProcessRef, program: str) -> ProcessRef | None:
-    """The daemon of that name among a host's processes; None if it does not run.
+    """Return the daemon of that name on a host; None if it does not run.
 
-    Daemons are children of process 1 of their namespaces, which is how they are found without pid files.
+    Daemons are children of process 1 of their namespaces, so no pid files are needed.
     """
     init = init_pid(holder)
     for pid in children(init) if init is not None else ():
@@ -126,19 +126,21 @@ def daemon(holder: ProcessRef, program: str) -> ProcessRef | None:
 
 
 def end_holder(holder: ProcessRef) -> None:
-    """End a host at once, and with it all that runs there. Raises BootError if that takes too long."""
+    """Kill a host, and with it everything that runs there. Raises BootError when that takes too long."""
     init = init_pid(holder)
     init_ref = ProcessRef.of(init) if init is not None else None
     holder.send(signal.SIGKILL)
     for ref in (holder, init_ref):
         if ref is not None and not ref.wait_gone(_ENDING_TIMEOUT_S):
-            raise BootError(f"process {ref.pid} does not end, even killed; look at /proc/{ref.pid}/stack")
-    with contextlib.suppress(ChildProcessError):  # not our child: an earlier process started it
+            raise BootError(
+                f"process {ref.pid} does not end after SIGKILL; /proc/{ref.pid}/stack shows what it waits for"
+            )
+    with contextlib.suppress(ChildProcessError):  # it is the child of an earlier process
         os.waitpid(holder.pid, os.WNOHANG)
 
 
 def end_processes_in(netns: str) -> None:
-    """End every process that is in a network namespace of ours, whoever started it."""
+    """Kill every process in a network namespace of a cluster, also processes that other programs have started there."""
     path = NETNS_DIR / netns
     if not path.exists():
         return
@@ -151,24 +153,24 @@ def end_processes_in(netns: str) -> None:
         return not found
 
     if not wait_until(end_all, _ENDING_TIMEOUT_S):
-        raise BootError(f"{path}: its processes do not end, even killed")
+        raise BootError(f"{path}: its processes do not end after SIGKILL")
 
 
 def _inside(pid: int, wanted: tuple[int, int]) -> ProcessRef | None:
     ref = ProcessRef.of(pid)
     try:
         found = Path(f"/proc/{pid}/ns/net").stat()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):  # gone, or a zombie
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # it has ended, or is a zombie
         return None
     return ref if (found.st_dev, found.st_ino) == wanted else None
 
 
 def tail(path: Path, lines: int = 5) -> str:
-    """The end of a log, for an error's text: what was fatal or an error, if anything was."""
+    """Return the end of a log for the text of an error: its fatal lines, else its errors, else its last lines."""
     try:
         text = path.read_text(errors="replace").splitlines()
     except FileNotFoundError:
-        return f"{path} was not written"
+        return f"{path} does not exist"
     fatal = [line for line in text if "fatal" in line]
     bad = fatal or [line for line in text if "error" in line] or text
     return f"{path}: " + (" | ".join(bad[-lines:]) or "empty")

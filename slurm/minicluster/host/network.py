@@ -1,7 +1,7 @@
 """Names, addresses and commands of a cluster's network.
 
-Shape: every node and slurmctld have a network namespace, joined by a bridge in a namespace of its own (the host's
-firewall rules have no say there). The host has one leg in it. Deleting the namespaces deletes everything but that leg.
+Each node and slurmctld have a network namespace. A bridge connects them; it is in a namespace of its own, to which the firewall of
+the host does not apply. The host has one link to the bridge. Deleting the namespaces deletes everything but that link.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slurm.processes import run, run_tied
 
 NETNS_DIR = Path("/run/netns")
 CONTROLLER = "ctl"
-"""Host name of slurmctld's namespace."""
+"""Host name of the namespace of slurmctld."""
 _POOL = ipaddress.IPv4Network("10.77.0.0/16")
 _FIRST_NODE = 11
 _SHAPING_LATENCY = "50ms"
@@ -28,51 +28,51 @@ _MIN_BURST_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class NetworkNames:
-    """What the cluster's namespaces and its one link on the host are called: functions of the cluster's name alone."""
+    """Names of the cluster's namespaces and of its link on the host, which depend only on the name of the cluster."""
 
     cluster: str
 
     @property
     def host_link(self) -> str:
-        """The host's leg. Interface names have 15 characters at most, so the cluster's name is digested."""
+        """Name of the link on the host: a digest of the cluster's name, because interface names have at most 15 characters."""
         return "hwmc" + hashlib.blake2s(self.cluster.encode(), digest_size=5).hexdigest()
 
     @property
     def switch(self) -> str:
-        """Namespace of the bridge."""
+        """Name of the namespace of the bridge."""
         return self.netns("switch")
 
     def netns(self, host: str) -> str:
-        """Namespace of a node, or of slurmctld."""
+        """Return the name of the namespace of a node, or of slurmctld."""
         return f"headway-{self.cluster}-{host}"
 
     def all_netns(self, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Every namespace."""
+        """Return the names of all namespaces."""
         return (self.switch, self.netns(CONTROLLER), *(self.netns(node) for node in nodes))
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Who has which address in the cluster's /24."""
+    """Addresses in the /24 of a cluster."""
 
     subnet: ipaddress.IPv4Network
 
     @property
     def host(self) -> str:
-        """The host's leg."""
+        """Address of the host."""
         return str(self.subnet[1])
 
     @property
     def controller(self) -> str:
-        """slurmctld's."""
+        """Address of slurmctld."""
         return str(self.subnet[2])
 
     def node(self, index: int) -> str:
-        """Node number index, from 0."""
+        """Return the address of a node by its index from 0."""
         return str(self.subnet[_FIRST_NODE + index])
 
     def hosts_file(self, spec: ClusterSpec) -> str:
-        """Text of /etc/hosts for every namespace."""
+        """Return the text of /etc/hosts for every namespace."""
         lines = ["127.0.0.1 localhost", f"{self.host} host", f"{self.controller} {CONTROLLER}"]
         lines += [f"{self.node(i)} {name}" for i, name in enumerate(spec.node_names)]
         return "\n".join(lines) + "\n"
@@ -80,25 +80,27 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class LinkBytes:
-    """Bytes that have gone over a node's NIC since the cluster was booted."""
+    """Bytes that a node has sent and received since the boot of the cluster."""
 
     sent: int
     received: int
 
 
 def free_subnet(cluster: str) -> ipaddress.IPv4Network:
-    """A /24 that no address or route of this machine touches. The caller holds the machine-wide lock until it is in use."""
+    """Return a /24 that overlaps no address or route of this machine. The caller holds the machine-wide lock until it is in use."""
     return first_free(cluster, _networks_in_use())
 
 
 def first_free(cluster: str, taken: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
-    """The first /24 of the pool that touches nothing taken, beginning at a place that depends on the name."""
+    """Return the first /24 of the pool that overlaps no network in `taken`; the start of the search depends on the name."""
     start = hashlib.blake2s(cluster.encode()).digest()[0]
     subnets = list(_POOL.subnets(new_prefix=24))
     for subnet in subnets[start:] + subnets[:start]:
         if not any(subnet.overlaps(other) for other in taken):
             return subnet
-    raise PrerequisiteError(f"no free /24 in {_POOL}: every one is routed on this machine; take mini-clusters down")
+    raise PrerequisiteError(
+        f"no free /24 in {_POOL}, because this machine has a route into each; take some mini-clusters down"
+    )
 
 
 def _networks_in_use() -> list[ipaddress.IPv4Network]:
@@ -111,7 +113,7 @@ def _networks_in_use() -> list[ipaddress.IPv4Network]:
 
 
 def build(spec: ClusterSpec, names: NetworkNames, addresses: Addresses) -> None:
-    """Make namespaces, bridge, the host's leg and NICs, shaped. Nothing of these names may exist."""
+    """Create namespaces, bridge, the link of the host, and NICs with their rate. None of these names may exist."""
     hosts = [(CONTROLLER, addresses.controller)] + [(n, addresses.node(i)) for i, n in enumerate(spec.node_names)]
     _ip(*(f"netns add {name}" for name in names.all_netns(spec.node_names)))
     _ip(
@@ -134,10 +136,8 @@ def build(spec: ClusterSpec, names: NetworkNames, addresses: Addresses) -> None:
 
 
 def _shape(spec: ClusterSpec, names: NetworkNames, rate: str) -> None:
-    """Limit both directions: what a node sends on its own end, what it receives on the bridge's end of the same cable."""
-    burst = max(
-        _MIN_BURST_BYTES, parse_rate(rate) // 8 // 500
-    )  # 2 ms of the rate: below that the kernel cannot keep it
+    """Limit both directions: sending at the node's end of its link, receiving at the end of the bridge."""
+    burst = max(_MIN_BURST_BYTES, parse_rate(rate) // 8 // 500)  # 2 ms: with less, the kernel does not reach the rate
     limit = f"root tbf rate {rate} burst {burst} latency {_SHAPING_LATENCY}"
     _tc(*(f"qdisc add dev {node} {limit}" for node in spec.node_names), netns=names.switch)
     for node in spec.node_names:
@@ -145,18 +145,18 @@ def _shape(spec: ClusterSpec, names: NetworkNames, rate: str) -> None:
 
 
 def demolish(names: NetworkNames, nodes: Sequence[str]) -> None:
-    """Delete what `build` made, all of it or the part that exists. Processes inside are ended before."""
+    """Delete everything that `build` has created and that still exists. The caller has ended the processes inside."""
     for name in names.all_netns(nodes):
         if (NETNS_DIR / name).exists():
             run("ip", "netns", "delete", name)
-    if Path(f"/sys/class/net/{names.host_link}").exists():  # its other end may already have taken it along
+    if Path(f"/sys/class/net/{names.host_link}").exists():  # it may have been deleted together with its other end
         done = run("ip", "link", "delete", names.host_link, check=False)
         if done.returncode != 0 and Path(f"/sys/class/net/{names.host_link}").exists():
             raise CommandError(f"ip link delete {names.host_link}: {done.stderr.strip()}")
 
 
 def link_bytes(names: NetworkNames) -> dict[str, LinkBytes]:
-    """Counters of every node's NIC, read at the bridge's end: what the bridge receives, the node has sent."""
+    """Return the counters of the NIC of each node, read at the end of the bridge, which receives what the node sends."""
     links = json.loads(run("ip", "-netns", names.switch, "-json", "-statistics", "link", "show").stdout)
     counters = {link["ifname"]: link["stats64"] for link in links}
     hosts = counters.keys() - {"lo", "br0", "host", CONTROLLER}
@@ -166,7 +166,7 @@ def link_bytes(names: NetworkNames) -> dict[str, LinkBytes]:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether somebody listens on a TCP port (IPv4) in the network namespace of that process."""
+    """Return whether a process listens on a TCP port (IPv4) in the network namespace of that process."""
     wanted = f":{port:04X}"
     lines = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     return any(fields[1].endswith(wanted) and fields[3] == "0A" for fields in lines)

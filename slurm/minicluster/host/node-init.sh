@@ -1,6 +1,6 @@
 #!/bin/sh
 # Process 1 of a host's namespaces: node-init.sh HOSTNAME DIRECTORY v1|v2|none
-# Sets up what the host sees, says "ready" on standard output, then only reaps. Ending it ends all that runs on the host.
+# It sets up the mounts of the host, prints "ready", and then only reaps children. When it ends, everything on the host ends.
 set -eu
 exec </dev/null
 name=$1
@@ -9,14 +9,14 @@ cgroup=$3
 kept=$directory/run/sys.$name
 
 hostname "$name"
-# A machine from debootstrap has no such file, and something must be there to mount on.
+# A machine from debootstrap lacks this file, and the mount needs one.
 [ -e /etc/hosts ] || echo '127.0.0.1 localhost' >/etc/hosts
 mount --bind "$directory/etc/hosts" /etc/hosts
 if [ -e /etc/hostname ]; then
     mount --bind "$directory/etc/hostname.$name" /etc/hostname
 fi
 
-# /sys of this network namespace, so that /sys/class/net shows the host's own NICs; and of its cgroups, only its own.
+# A /sys of this network namespace, in which /sys/class/net shows only the NICs of the host; and only the host's own cgroups.
 if [ "$cgroup" = none ]; then
     mount --rbind /sys/fs/cgroup "$kept" && mount -t sysfs sysfs /sys && mount --move "$kept" /sys/fs/cgroup
 elif [ "$cgroup" = v1 ]; then
@@ -29,7 +29,7 @@ elif [ "$cgroup" = v1 ]; then
 else
     mount -t sysfs sysfs /sys
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
-    # Only leaves may hold processes: this one, and what enter.sh starts, each get one; Slurm wants the slice.
+    # Only leaf cgroups may hold processes: this process and those of enter.sh each have one; Slurm needs the slice.
     mkdir -p /sys/fs/cgroup/init.scope /sys/fs/cgroup/daemons /sys/fs/cgroup/system.slice
     echo 0 >/sys/fs/cgroup/init.scope/cgroup.procs
 fi

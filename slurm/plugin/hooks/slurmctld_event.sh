@@ -1,9 +1,9 @@
 #!/bin/sh
 # Headway slurmctld hook, version 4
 #
-# One script for PrologSlurmctld and EpilogSlurmctld (Slurm tells which in SLURM_SCRIPT_CONTEXT): wakes the controller when
-# a job starts or ends. Runs on slurmctld's machine as SlurmUser. Never blocks and always succeeds: a failing prolog would
-# requeue the job, a slow one would keep it CONFIGURING. Does nothing while the controller's lease is stale.
+# One script for PrologSlurmctld and EpilogSlurmctld (SLURM_SCRIPT_CONTEXT says which): it wakes the controller when a job
+# starts or ends. It runs on the machine of slurmctld as SlurmUser. It never blocks and always succeeds: a failing prolog would
+# requeue the job, a slow one would keep it CONFIGURING. It does nothing while the lease of the controller is stale.
 
 RUNTIME_DIR=/run/headway
 
@@ -24,15 +24,15 @@ written='' stale_after=''
 while IFS='=' read -r key value; do
     case $key in
     time) written=${value%%[!0-9]*} ;;
-    stale_after) stale_after=${value%%[!0-9]*} ;; # whole seconds are near enough
+    stale_after) stale_after=${value%%[!0-9]*} ;; # whole seconds are precise enough
     esac
 done <"$RUNTIME_DIR/lease"
 [ -n "$written" ] && [ -n "$stale_after" ] || exit 0
 age=$(($(date +%s) - written))
 [ "$age" -le "$stale_after" ] && [ "$age" -ge "-$stale_after" ] || exit 0
 
-# oflag=nonblock: opening fails when nobody reads, writing fails when the pipe is full; neither waits. job_submit.lua, which
-# cannot write in this way, has a pipe of its own, and counts on what it has not written there being free.
+# oflag=nonblock: opening fails when there is no reader, writing fails when the pipe is full; neither waits. job_submit.lua cannot
+# write in this way, so it has a pipe of its own, whose free room only job_submit.lua uses.
 printf '%s %s\n' "$event" "$job" |
     dd of="$RUNTIME_DIR/wake-hooks" oflag=nonblock conv=notrunc,nocreat status=none 2>/dev/null
 exit 0

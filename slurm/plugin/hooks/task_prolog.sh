@@ -1,29 +1,29 @@
 #!/bin/sh
 # Headway TaskProlog, version 4
 #
-# Runs as the user before the batch script and before every task; what it prints, slurmstepd does ("export NAME=value").
-# Whatever is wrong, it prints nothing and succeeds: a job never fails for it.
+# It runs as the user before the batch script and before every task; slurmstepd carries out what it prints ("export NAME=value").
+# On any problem it prints nothing and succeeds: it never makes a job fail.
 
-# The folder of headway_job, for every job of a node that has it; and where the node's agent listens, for jobs that are measured.
+# The folder of headway_job, for every job on a node that has it; and the socket of the node's agent, for jobs that are measured.
 JOB_SIDE=/opt/headway/jobside
 JOB_SOCKET=/run/headway-agent/job.sock
 
 # --- The size of the job
 #
-# Slurm gives a batch script the environment of the submission, in every run of the job. Of the job's size some of it is then
-# out of date, and srun, which reads it, refuses to make a step or makes too small a one:
+# In every run of a job Slurm gives the batch script the environment of the submission. The variables about the size of the job
+# can then be out of date. srun reads them, and refuses to start a step or starts one that is too small. There are two cases:
 #
-# - Headway has spread the job over more nodes than its user named tasks (--gpus=12 --ntasks-per-node=1 on two nodes of 6).
-#   Slurm itself never starts a job with fewer tasks than nodes, so this is seen by the number of tasks.
-# - The job was put back into the queue and runs again in another size (`headway resize`). What slurmctld says of each run is
-#   right in SLURM_NNODES, SLURM_TASKS_PER_NODE, SLURM_CPUS_PER_TASK, SLURM_GPUS_ON_NODE; where the variables of the submission
-#   contradict it they are mended. Nobody else's restarted job contradicts it in its tasks. GPUs can look wrong where they are
-#   not (uneven ones, --exclusive): there slurmctld is asked for the job's request, and when it does not answer all stays.
+# - Headway has spread the job over more nodes than it has tasks (--gpus=12 --ntasks-per-node=1 on two nodes with 6 GPUs each).
+#   Slurm itself never starts a job with fewer tasks than nodes, so the number of tasks shows this case.
+# - The job was requeued and runs again in another size (`headway resize`). For each run slurmctld sets SLURM_NNODES,
+#   SLURM_TASKS_PER_NODE, SLURM_CPUS_PER_TASK and SLURM_GPUS_ON_NODE correctly; variables of the submission that contradict them
+#   are corrected. The tasks of a job that Headway has not resized never contradict them. GPUs may seem to (uneven numbers,
+#   --exclusive): then the script asks slurmctld for the request of the job, and changes nothing without an answer.
 #
 # For every other job nothing is printed.
 
-# Only the batch script: srun has told its tasks the right numbers. (Batch steps carry no SLURM_STEP_ID of their own, or a
-# number that no real step has.)
+# Only the batch script needs this: srun gives its tasks the right numbers. (Batch steps have no SLURM_STEP_ID, or a number that
+# no real step has.)
 in_batch_script() {
     case ${SLURM_STEP_ID:-} in
     '' | 4294967291) ;;
@@ -32,7 +32,8 @@ in_batch_script() {
     is_number "${SLURM_NNODES:-}"
 }
 
-# One that a shell can count with: 09 is none to those who take it for an octal one, nor is one of more digits than an integer has.
+# Succeed for a number with which every shell can calculate: some shells read 09 as an invalid octal number, and a long number
+# does not fit into an integer.
 is_number() {
     case $1 in
     '' | *[!0-9]* | 0?* | ??????????*) return 1 ;;
@@ -43,7 +44,7 @@ restarted() {
     is_number "${SLURM_RESTART_COUNT:-}" && [ "$SLURM_RESTART_COUNT" -gt 0 ]
 }
 
-# From "2(x3),1": tasks=7 most=2.
+# Set the number of tasks, and the largest number on one node, from SLURM_TASKS_PER_NODE: "2(x3),1" gives tasks=7 most=2.
 count_tasks() {
     tasks=0 most=0
     rest=${SLURM_TASKS_PER_NODE:-},
@@ -60,7 +61,7 @@ count_tasks() {
     done
 }
 
-# Of three tasks, two by node, Slurm says "2(x2)".
+# For three tasks with two per node, Slurm sets "2(x2)".
 tasks_look_right() {
     [ "$SLURM_NTASKS" -ne "$tasks" ] || return 0
     is_number "${SLURM_NTASKS_PER_NODE:-}" && [ "$SLURM_NTASKS_PER_NODE" -gt 0 ] &&
@@ -88,7 +89,7 @@ mend_tasks() {
     esac
 }
 
-# The number in "4", "a100:4", "gres:gpu:a100:4" or "gres/gpu:4"; nothing of several kinds at once.
+# Set the number in "4", "a100:4", "gres:gpu:a100:4" or "gres/gpu:4"; fail for several types at once.
 gpu_number() {
     case $1 in
     *,*) return 1 ;;
@@ -101,9 +102,9 @@ mend_gpus() {
     restarted && is_number "${SLURM_GPUS_ON_NODE:-}" || return
     looks_right "${SLURM_GPUS_PER_NODE:-}" "$SLURM_GPUS_ON_NODE" &&
         looks_right "${SLURM_GPUS:-}" $((SLURM_GPUS_ON_NODE * SLURM_NNODES)) && return
-    told=$(timeout 10 scontrol -o show job "$SLURM_JOB_ID" 2>/dev/null) || return
+    answer=$(timeout 10 scontrol -o show job "$SLURM_JOB_ID" 2>/dev/null) || return
     by_node='' in_all=''
-    for word in $(printf %s "$told" | tr ' ' '\n' | grep -E '^TresPer(Node|Job)=gres[:/]gpu:[A-Za-z0-9_.:-]*$'); do
+    for word in $(printf %s "$answer" | tr ' ' '\n' | grep -E '^TresPer(Node|Job)=gres[:/]gpu:[A-Za-z0-9_.:-]*$'); do
         gpu_number "${word#*=}" || return
         case $word in
         TresPerNode=*) by_node=$number ;;
@@ -119,31 +120,31 @@ looks_right() {
     [ -z "$1" ] || { gpu_number "$1" && [ "$number" -eq "$2" ]; }
 }
 
-# The variable, what it says, and the number that it is to say; a type of GPU before the number stays.
+# correct VARIABLE VALUE NUMBER: export the variable with this number; a type of GPU before the number stays.
 correct() {
     [ -n "$2" ] && [ -n "$3" ] && gpu_number "$2" && [ "$number" -ne "$3" ] || return
     printf '%s\n' "export $1=${2%"$number"}$3"
 }
 
-# --- What PyTorch jobs load
+# --- The folder and the socket for PyTorch jobs
 #
-# Every job can import headway_job, whether or not it has GPUs, is measured, or finds an agent on its node: a script that imports it
-# must not depend on any of these. Without HEADWAY_JOB_SOCKET nothing else comes of it. The user's own PYTHONPATH stays, behind
-# ours. The batch script's environment goes on to its tasks, so there ours may stand in it already.
+# Every job can import headway_job, also without GPUs, without measurement and without an agent on the node, so that a script may
+# import it anywhere. Without HEADWAY_JOB_SOCKET, headway_job does nothing else. The user's own PYTHONPATH stays, behind this
+# folder. Tasks inherit the environment of the batch script, so there the folder may be in PYTHONPATH already.
 offer_job_side() {
     [ -r "$JOB_SIDE/headway_job/__init__.py" ] || return
-    # slurmstepd reads lines, and no more than 4,095 bytes of them.
+    # slurmstepd reads line by line, and at most 4,095 bytes of each.
     newline='
 '
     case :${PYTHONPATH:-}: in
     *:"$JOB_SIDE":* | *"$newline"*) return ;;
     esac
     [ "$(printf %s "${PYTHONPATH:-}" | wc -c)" -lt 3000 ] || return
-    # Not echo, to which some shells' backslashes are commands.
+    # Not echo: in some shells it interprets backslashes.
     printf '%s\n' "export PYTHONPATH=$JOB_SIDE:$JOB_SIDE/before_2_5${PYTHONPATH:+:$PYTHONPATH}"
 }
 
-# Jobs with GPUs are measured, unless their user does not want it. An agent that is away now may be back later.
+# Jobs with GPUs are measured, unless the user has disabled it. The socket need not exist: an agent may start later.
 offer_job_socket() {
     [ -r "$JOB_SIDE/headway_job/__init__.py" ] || return
     case ${HEADWAY_PROFILE:-} in

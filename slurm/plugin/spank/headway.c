@@ -1,17 +1,17 @@
 /* Headway's options for sbatch, salloc and srun: a SPANK plugin for Slurm 22.05 and later.
  *
- *     --headway-preemptible    the job can come back, so it may be taken off its nodes and started again
- *     --headway-min-gpus=N     it can go on with as few GPUs as this, in all
- *     --headway-max-gpus=N     it has a use for as many GPUs as this, in all
- *     --headway-profile=off    it is not to be measured
+ *     --headway-preemptible    the job can be stopped and started again later
+ *     --headway-min-gpus=N     smallest total number of GPUs with which the job can run
+ *     --headway-max-gpus=N     largest total number of GPUs that the job can use
+ *     --headway-profile=off    the job is not to be measured
  *
- * Slurm itself carries a submission's options to slurmctld, in the job's SPANK environment. There job_submit.lua makes words
- * of the job's comment of them, which is all that anything else reads. What is left for this file: to declare the options,
- * to refuse values that mean nothing before anything is submitted, and to set HEADWAY_PROFILE, which TaskProlog reads.
+ * Slurm itself carries the options of a submission to slurmctld, in the SPANK environment of the job. There job_submit.lua
+ * copies them into the comment of the job, and every other part of Headway reads the comment only. This file declares the
+ * options, refuses invalid values before the job is submitted, and sets HEADWAY_PROFILE, which TaskProlog reads.
  *
- * Fail-open: plugstack.conf calls it optional, and it fails for nobody but those who gave an option of ours a wrong value.
+ * Fail-open: plugstack.conf lists the plugin as optional, and a submission fails only when an option of Headway is invalid.
  *
- * `headway-setup spank` builds and installs it. Slurm loads plugins that were built for its own release only.
+ * `headway-setup spank` builds and installs the plugin. A release of Slurm loads only plugins that were built for it.
  */
 
 #define _POSIX_C_SOURCE 200809L /* setenv */
@@ -23,7 +23,7 @@
 
 #include <slurm/spank.h>
 
-/* Which source this was built from: `headway-setup spank` looks for it in what is installed. */
+/* Digest of the source: `headway-setup spank` looks for it in the installed plugin. */
 #ifndef HEADWAY_SOURCE
 #define HEADWAY_SOURCE "unknown"
 #endif
@@ -33,35 +33,35 @@ SPANK_PLUGIN(headway, 1)
 extern const char headway_spank_source[];
 const char headway_spank_source[] = "headway-spank-source:" HEADWAY_SOURCE;
 
-/* Slurm's names for an option on its way: the first to the nodes, with the second prefix to what a job submits itself. */
+/* Slurm's names for the variable of an option: on its way to the nodes, and with the second prefix in the environment of a job. */
 #define OPTION_VARIABLE "_SLURM_SPANK_OPTION_headway_"
 #define INHERITED_PREFIX "SLURM_SPANK_"
 #define PROFILE_VARIABLE "HEADWAY_PROFILE"
 
-#define MOST_DIGITS 6 /* of a number of GPUs: more than any cluster has */
+#define MOST_DIGITS 6 /* of a number of GPUs: larger than any cluster */
 
-enum wish { PREEMPTIBLE, MIN_GPUS, MAX_GPUS, PROFILE };
+enum option { PREEMPTIBLE, MIN_GPUS, MAX_GPUS, PROFILE };
 
-/* What has been asked for so far; 0: nothing. Of an option that is repeated the last counts, as with Slurm's own: sbatch
- * reads #SBATCH lines first, the command line later. */
+/* Values of the options so far; 0 when not given. When an option is repeated the last value counts, as with Slurm's own options:
+ * sbatch reads #SBATCH lines first, then the command line. */
 static long min_gpus = 0;
 static long max_gpus = 0;
 static int profile_off = 0;
 
-static int hear(int wish, const char *argument, int remote);
+static int handle_option(int option, const char *argument, int remote);
 
 static struct spank_option options[] = {
     {"headway-preemptible", NULL,
-     "the job can come back: it saves its state on SIGUSR1 and requeues itself, or uses headway_job.checkpoint", 0, PREEMPTIBLE,
-     hear},
-    {"headway-min-gpus", "N", "fewest GPUs, in all, that the job can go on with", 1, MIN_GPUS, hear},
-    {"headway-max-gpus", "N", "most GPUs, in all, that the job has a use for", 1, MAX_GPUS, hear},
-    {"headway-profile", "off", "do not measure how the job trains", 1, PROFILE, hear},
+     "the job can be stopped and started again: it saves its state on SIGUSR1 and requeues itself, or uses headway_job.checkpoint", 0, PREEMPTIBLE,
+     handle_option},
+    {"headway-min-gpus", "N", "smallest total number of GPUs with which the job can run", 1, MIN_GPUS, handle_option},
+    {"headway-max-gpus", "N", "largest total number of GPUs that the job can use", 1, MAX_GPUS, handle_option},
+    {"headway-profile", "off", "do not measure how the job trains", 1, PROFILE, handle_option},
 };
 
 #define NUM_OPTIONS (sizeof(options) / sizeof(options[0]))
 
-/* A number of GPUs; 0: it is none. */
+/* Return the number of GPUs in a text; 0 when it is not a valid number. */
 static long gpus_in(const char *text)
 {
     size_t digits = strspn(text, "0123456789");
@@ -71,46 +71,46 @@ static long gpus_in(const char *text)
     return strtol(text, NULL, 10);
 }
 
-static int hear_gpus(int wish, const char *text)
+static int set_gpus(int option, const char *text)
 {
     long gpus = gpus_in(text);
 
     if (gpus == 0) {
-        slurm_error("headway: --%s=%.40s is no number of GPUs: give a whole number from 1 to 999999, such as --%s=%d",
-                    options[wish].name, text, options[wish].name, wish == MIN_GPUS ? 2 : 8);
+        slurm_error("headway: --%s=%.40s is not a number of GPUs: give a whole number from 1 to 999999, such as --%s=%d",
+                    options[option].name, text, options[option].name, option == MIN_GPUS ? 2 : 8);
         return -1;
     }
-    if (wish == MIN_GPUS)
+    if (option == MIN_GPUS)
         min_gpus = gpus;
     else
         max_gpus = gpus;
     return 0;
 }
 
-static int hear_profile(const char *text)
+static int set_profile(const char *text)
 {
     if (strcmp(text, "off") != 0) {
-        slurm_error("headway: --headway-profile=%.40s: the only value is off; without the option the job is measured", text);
+        slurm_error("headway: --headway-profile=%.40s: the only valid value is off; without the option the job is measured", text);
         return -1;
     }
     profile_off = 1;
     return 0;
 }
 
-/* Slurm calls this for every option that is used: where a job is submitted, and (remote) by root on its nodes. There nobody is
- * refused anything any more, and what users wrote does not go into logs. */
-static int hear(int wish, const char *argument, int remote)
+/* Slurm calls this for every option that is given: where a job is submitted, and (remote) as root on its nodes. On the nodes no
+ * value is refused, and nothing that users wrote goes into logs. */
+static int handle_option(int option, const char *argument, int remote)
 {
     const char *text = argument != NULL ? argument : "";
 
     if (remote) {
-        if (wish == PROFILE && strcmp(text, "off") == 0)
+        if (option == PROFILE && strcmp(text, "off") == 0)
             profile_off = 1;
         return 0;
     }
-    if (wish == PROFILE)
-        return hear_profile(text);
-    return wish == PREEMPTIBLE ? 0 : hear_gpus(wish, text);
+    if (option == PROFILE)
+        return set_profile(text);
+    return option == PREEMPTIBLE ? 0 : set_gpus(option, text);
 }
 
 static int submitting(void)
@@ -120,8 +120,8 @@ static int submitting(void)
     return context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR;
 }
 
-/* Options are for the job that they were given to. Slurm would pass them on, by these variables, to jobs submitted from inside
- * it; but that this one can come back says nothing of those. */
+/* Remove the variables by which Slurm would pass the options of a job on to jobs that are submitted from inside it: options are
+ * only for the job to which they were given. */
 static void forget_inherited(const char *option)
 {
     char name[128];
@@ -151,8 +151,8 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
     return 0;
 }
 
-/* Called when all options have been heard: only now does it show which pair of numbers counts. Slurm ignores what an optional
- * plugin returns from here, so a submission that makes no sense is ended on the spot. */
+/* Slurm calls this after the last option, so only now the final pair of numbers is known. Slurm ignores the return value of an
+ * optional plugin here, so this function ends a submission with invalid numbers itself. */
 int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 {
     (void)argc;

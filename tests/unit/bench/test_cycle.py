@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm.testbed import Installation
+from slurm.testbed.installation import Installation
 from tests.bench import cycle
 
 

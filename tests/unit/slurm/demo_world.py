@@ -124,7 +124,7 @@ def slurm_job(
     start_s: float | None = EPOCH_S + 2,
     end_s: float | None = None,
 ) -> SlurmJob:
-    """A job as Slurm's client tells of it."""
+    """A job as the Slurm client returns it."""
     return job(
         job_id,
         submit=int(EPOCH_S),
@@ -140,7 +140,7 @@ def slurm_job(
 
 
 def share(node: str, gpus: int, gpu_mask: int = 0) -> NodeShare:
-    """What a job holds of one node."""
+    """Share of a node that a job holds."""
     return NodeShare(node, gpus, gpu_mask, cpus=1, memory_mib=1000)
 
 

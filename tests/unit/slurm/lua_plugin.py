@@ -1,12 +1,15 @@
-"""Runs job_submit.lua under a real Lua, with a stand-in for what slurmctld gives it."""
+"""Run job_submit.lua in a real Lua, with a stand-in for slurmctld."""
 
 import ctypes
+import os
 import shutil
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from controller.base.lease import Lease, write_lease
 from controller.slurm import installed_files as integration
@@ -59,14 +62,14 @@ def interpreters() -> dict[str, tuple[str, ...]]:
 
 
 class Bare(str):
-    """Lua as it stands, not a string of it."""
+    """Lua source that is not quoted as a string."""
 
     __slots__ = ()
 
 
 @dataclass
 class Answer:
-    """What a call returned, the job as it left it, and what was logged."""
+    """Result of a call: its status, the job after it, and the log."""
 
     code: int
     job: dict[str, str] = field(default_factory=dict)
@@ -147,3 +150,34 @@ def _literal(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f'"{value}"' if isinstance(value, str) and not isinstance(value, Bare) else str(value)
+
+
+class Pipe:
+    """The wake pipe, and the controller's end of it."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+    def lines(self) -> list[str]:
+        try:
+            return os.read(self.fd, 65536).decode().splitlines()
+        except BlockingIOError:
+            return []
+
+    def fill(self) -> None:
+        try:
+            while True:
+                os.write(self.fd, b"x")
+        except BlockingIOError:
+            return
+
+
+def untouched(answer: object) -> bool:
+    return answer.code == 0 and "admin_comment" not in answer.job and answer.job["priority"] == "4294967294"  # type: ignore[attr-defined]
+
+
+LUAS = interpreters()
+NO_LUA = pytest.mark.skipif(not LUAS, reason="no Lua here; Slurm's packages bring liblua5.1")
+HELD = 2042
+"""Status of a refused change: ESLURM_JOB_HELD."""

@@ -10,7 +10,7 @@ import pytest
 
 from controller.slurm import installed_files as integration
 from nodeagent.config import AgentSettings
-from slurm.testbed import AGENT_CAPABILITIES
+from slurm.testbed.agents import AGENT_CAPABILITIES
 
 UNITS = Path(__file__).parents[3] / "systemd"
 SERVICES = ("headway-controller", "headway-policy", "headway-watchdog", "headway-agent")

@@ -1,4 +1,4 @@
-"""What is missing is said with its mend; an installation never starts a service nor changes who may."""
+"""Each missing prerequisite is reported with its mend; an installation starts no service and leaves policy-rc.d as it was."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_no_policy_before_means_none_after(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("had_one", [True, False])
 def test_a_run_that_was_killed_is_made_good_by_the_next(tmp_path: Path, had_one: bool) -> None:
-    # Given an installation that was killed: our answer lies in place of the machine's own
+    # Given an installation that was killed: the policy-rc.d of Headway is in the place of the machine's own
     policy = tmp_path / "policy-rc.d"
     if had_one:
         policy.write_text("the machine's own")

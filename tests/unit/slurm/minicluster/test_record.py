@@ -53,7 +53,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"holders": {}, "nodes": [], "surprise": 1}'])
 def test_a_file_that_is_no_record_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "demo.json").write_text(text)
-    with pytest.raises(MiniClusterError, match=r"demo\.json: not a mini-cluster's record"):
+    with pytest.raises(MiniClusterError, match=r"demo\.json: not the record of a mini-cluster"):
         RecordStore(tmp_path).read("demo")
 
 
@@ -151,7 +151,7 @@ def test_asking_for_cgroups_that_are_not_there_is_an_error(tmp_path: Path) -> No
 
 def test_the_tail_of_a_log_is_what_was_fatal(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    assert "was not written" in tail(log)
+    assert "does not exist" in tail(log)
     log.write_text("fine\nerror: small\nfatal: big\nfine\n")
     assert tail(log).endswith("fatal: big")
     assert "error: small" not in tail(log)

@@ -10,7 +10,7 @@ import pytest
 
 from slurm.errors import SpecError
 from slurm.minicluster.host import configuration
-from slurm.minicluster.host.configuration import Layout
+from slurm.minicluster.host.layout import Layout
 from slurm.minicluster.host.network import Addresses, NetworkNames, first_free
 from slurm.minicluster.spec import ClusterSpec, PartitionSpec, parse_rate
 

@@ -116,7 +116,7 @@ def test_a_sites_own_lua_is_never_written_over(site: Site) -> None:
 
     result = site.setup("--apply")
 
-    # Ours lies beside it, and the line that loads it is for the site to add
+    # The script of Headway is beside it, and the site has to add the line that loads it
     chained = site.folder / "headway.lua"
     assert (result.exit_code, own.read_text()) == (1, "-- the site's\n")
     assert f'dofile("{chained}")' in result.output.replace("\n", "")
@@ -147,7 +147,7 @@ def test_a_sites_own_hook_stays_and_the_way_to_call_ours_is_told(site: Site, key
     result = site.setup("--apply", "--task-prolog", str(site.folder / "task_prolog.sh"))
 
     assert (result.exit_code, site.value(key)) == (1, "/opt/site/hook.sh")
-    assert f"needs you: {key}: {key} is /opt/site/hook.sh already" in result.output
+    assert f"needs your decision: {key}: {key} is already set to /opt/site/hook.sh" in result.output
 
 
 def test_a_sites_hook_that_calls_ours_is_fine(site: Site) -> None:
@@ -161,7 +161,7 @@ def test_a_sites_hook_that_calls_ours_is_fine(site: Site) -> None:
 def test_task_prolog_is_only_set_when_asked_for(site: Site) -> None:
     plain = site.setup("--apply")
     assert (plain.exit_code, site.value("TaskProlog")) == (0, "")
-    assert "TaskProlog is left alone" in plain.output
+    assert "TaskProlog stays as it is" in plain.output
 
     shared = site.folder / "shared" / "task_prolog.sh"
     asked = site.setup("--apply", "--task-prolog", str(shared))
@@ -198,7 +198,7 @@ def test_a_scheduling_delay_that_the_site_chose_stays(site: Site) -> None:
     result = site.setup("--apply")
 
     assert site.value("SchedulerParameters") == "batch_sched_delay=10"
-    assert "batch_sched_delay=10: kept" in result.output
+    assert "batch_sched_delay=10, which stays" in result.output
 
 
 @pytest.mark.parametrize(

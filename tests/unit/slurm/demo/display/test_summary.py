@@ -69,7 +69,7 @@ def test_runs_with_failed_jobs_are_not_compared() -> None:
 
     (sentence,) = verdict(ours, run("Slurm", job("a", 1, 10)))
 
-    assert sentence == "Not every job ran to its end (Headway), so the two runs cannot be compared."
+    assert sentence == "Not every job completed (Headway), so the two runs cannot be compared."
 
 
 def test_json_has_every_job_twice_and_is_json() -> None:

@@ -64,7 +64,7 @@ def test_slurms_reason_for_waiting_is_not_kept_once_the_job_runs() -> None:
 def test_a_run_that_never_ends_is_given_up_and_says_who_is_late() -> None:
     timer, screen = FakeTimer(), FakeScreen()
 
-    with pytest.raises(DemoError, match=r"not done after 30 s: a \(running\)"):
+    with pytest.raises(DemoError, match=r"jobs have not ended after 30 s: a \(running\)"):
         drive(Run("1 of 1", FakeWorld(timer, run_s=1e6), (training("a"),), limit_s=30), screen, timer)
     assert screen.closed
 

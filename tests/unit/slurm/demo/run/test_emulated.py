@@ -25,7 +25,7 @@ def test_the_emulated_mix_asks_for_the_same_gpus_on_the_same_number_of_nodes() -
     assert sum(training.gpus for training in mix) == sum(training.gpus * len(training.labels) for training in TWELVE)
     requests = {training.name: training.request for training in mix}
     assert requests["bert-c"] == ("-N2", "--gpus-per-node=4")
-    assert requests["resnet-c"] == ("-n2", "--gpus=8"), "who says no more may be spread, as on a real Slurm"
+    assert requests["resnet-c"] == ("-n2", "--gpus=8"), "a job that names no nodes may be spread, as on a real Slurm"
 
 
 def test_the_description_is_read_back_as_it_was_written(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_profiles_are_those_of_the_training_script() -> None:
 
 
 def _constants(module: Path) -> dict[str, Any]:
-    """What a module assigns at its top: it is not imported, because that takes torch."""
+    """Return the constants of a module, without an import, which would need torch."""
     return {
         statement.targets[0].id: ast.literal_eval(statement.value)
         for statement in ast.parse(module.read_text()).body

@@ -19,7 +19,7 @@ def test_the_first_signal_interrupts_and_the_next_are_only_answered() -> None:
         signal.raise_signal(signal.SIGINT)
 
     assert interrupts.received == signal.SIGTERM
-    assert told == ["clearing up; a moment, please"] * 2
+    assert told == ["clearing up; please wait"] * 2
 
 
 def test_once_settled_no_signal_interrupts_but_it_is_remembered() -> None:

@@ -1,4 +1,4 @@
-"""This Python, shown to users who may not enter where it lies."""
+"""This Python, made visible to users who may not enter its folder."""
 
 from __future__ import annotations
 

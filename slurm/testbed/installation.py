@@ -1,0 +1,279 @@
+"""One installation of Headway beside a mini-cluster: real configuration files and real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from controller.base.lease import is_stale, read_lease
+from controller.slurm import installed_files as integration
+from slurm.minicluster.cluster import RunningCluster
+from slurm.minicluster.spec import ClusterSpec
+from slurm.setup.files import shipped_job_side, shipped_sources
+from slurm.setup.spank_build import PLUGIN_NAME, Toolchain, build, find_toolchain
+from slurm.testbed.agents import NodeAgents, controller_address
+from slurm.testbed.programs import InstallationError, program, write_toml
+
+STOP_S = 30.0
+"""Longest time for a process to end by itself."""
+START_S = 60.0
+"""Longest time for a process to be ready; on a busy machine it takes much of it."""
+
+
+@dataclass
+class Installation:
+    """One installation in a folder of its own. Invariant: every process that it started has ended when the context ends."""
+
+    folder: Path
+    """Folder of everything; the user of slurmctld must be able to enter it (not so below pytest's folders)."""
+    partitions: tuple[str, ...] = ("dl",)
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Keys of controller.toml in addition to the paths."""
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    """Processes by name: controller, policy, watchdog."""
+    environment: dict[str, str] = field(default_factory=dict)
+    with_agents: bool = False
+    """True when the controller accepts node agents, with MUNGE, at its address in the network of the cluster."""
+    agent_settings: dict[str, Any] = field(default_factory=dict)
+    """Keys of every agent.toml in addition to addresses, names and paths."""
+    with_spank: bool = False
+    """True when the SPANK plugin is built and listed in the plugstack.conf of the cluster."""
+    wrap: Sequence[str] = ()
+    """Words before every command line, for example to end a process together with its parent."""
+
+    def __post_init__(self) -> None:
+        """Describe the agents; `agents.start_all` starts them."""
+        self.agents = NodeAgents(self.folder / "agents", self.job_socket, self.agent_settings)
+
+    @classmethod
+    def prepare(cls, name: str, parent: Path = Path("/run"), **fields: Any) -> Self:
+        """Create the folder, with plugin and hooks that use its runtime folder."""
+        folder = Path(tempfile.mkdtemp(prefix=f"headway-{name}-", dir=parent))
+        folder.chmod(0o755)
+        made = cls(folder, **fields)
+        made.runtime_dir.mkdir(mode=0o755)
+        sources = shipped_sources(made.job_side, made.job_socket)
+        made._install("job_submit.lua", sources.lua, 0o644)
+        made._install("event.sh", sources.event_hook, 0o755)
+        made._install("task_prolog.sh", sources.task_prolog, 0o755)
+        if made.with_agents:
+            made._install_job_side()
+        if made.with_spank:
+            made._install_spank()
+        return made
+
+    def _install(self, name: str, text: str, mode: int) -> None:
+        path = self.folder / name
+        path.write_text(integration.with_runtime_dir(text, self.runtime_dir))
+        path.chmod(mode)
+
+    def _install_job_side(self) -> None:
+        """Copy the folder of headway_job: users of the nodes may be unable to enter the original."""
+        shutil.copytree(
+            shipped_job_side(), self.job_side, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
+        )
+        # Each node mounts a folder of its own there, so that the path is the same on all nodes, as on real machines.
+        self.job_socket.parent.mkdir(mode=0o755)
+
+    def _install_spank(self) -> None:
+        tools = find_toolchain()
+        if not isinstance(tools, Toolchain):
+            raise InstallationError(f"the SPANK plugin cannot be built: {'; '.join(tools)}")
+        build(tools, self.spank_plugin)
+        self.plugstack.write_text(f"optional {self.spank_plugin}\n")
+        self.plugstack.chmod(0o644)
+
+    @property
+    def runtime_dir(self) -> Path:
+        """Folder of the lease, the wake pipe and the sockets."""
+        return self.folder / "run"
+
+    @property
+    def config(self) -> Path:
+        """The controller.toml."""
+        return self.folder / "controller.toml"
+
+    @property
+    def job_side(self) -> Path:
+        """Folder from which jobs import headway_job."""
+        return self.folder / "jobside"
+
+    @property
+    def job_socket(self) -> Path:
+        """Socket of the agent of a node, as the node sees it."""
+        return self.folder / "agent" / "job.sock"
+
+    @property
+    def spank_plugin(self) -> Path:
+        """The SPANK plugin."""
+        return self.folder / PLUGIN_NAME
+
+    @property
+    def plugstack(self) -> Path:
+        """The plugstack.conf of the cluster, which Slurm's programs read at every start."""
+        return self.folder / "plugstack.conf"
+
+    @property
+    def policy_address(self) -> str:
+        """Address of the policy server."""
+        return f"unix://{self.runtime_dir}/policy.sock"
+
+    def cluster_spec(self, **fields: Any) -> ClusterSpec:
+        """Return the specification of a mini-cluster with plugins and hooks in place."""
+        spec = ClusterSpec(**fields)
+        return replace(
+            spec,
+            extra_conf=(*spec.extra_conf, *self._plugstack_lines()),
+            job_submit_lua=self.folder / "job_submit.lua",
+            prolog_slurmctld=self.folder / "event.sh",
+            epilog_slurmctld=self.folder / "event.sh",
+            task_prolog=self.folder / "task_prolog.sh",
+        )
+
+    def _plugstack_lines(self) -> tuple[str, ...]:
+        return (f"PlugStackConfig={self.plugstack}",) if self.with_spank else ()
+
+    def configure(self, cluster: RunningCluster | None = None, **settings: Any) -> None:
+        """Write controller.toml for that cluster; None for the embedded one."""
+        self.settings.update(settings)
+        values: dict[str, Any] = {
+            "partitions": list(self.partitions),
+            "runtime_dir": str(self.runtime_dir),
+            "state_dir": str(self.folder / "state"),
+            "policy_address": self.policy_address,
+            "metrics_address": "127.0.0.1:0",
+        }
+        if cluster is None:
+            values["slurm_client"] = "embedded"
+        else:
+            values["slurm_conf"] = str(cluster.slurm_conf)
+            self.environment.update(cluster.env)
+        if cluster is not None and self.with_agents:
+            values |= {"agents_address": controller_address(cluster), "agents_munge": "required"}
+            values["munge_socket"] = str(cluster.layout.munge_socket)
+        values.update(self.settings)
+        write_toml(self.config, values)
+
+    def start_policy(self, name: str = "srtf") -> None:
+        """Start the policy server, and wait until it listens."""
+        socket = self.runtime_dir / "policy.sock"
+        socket.unlink(missing_ok=True)
+        self.start("policy", [*program("headway-policy"), "serve", "--policy", name, "--listen", self.policy_address])
+        self.wait(socket.exists, "policy")
+
+    def start_controller(self, timeout_s: float = START_S) -> None:
+        """Start the controller, and wait for its first lease."""
+        path = self.runtime_dir / "lease"
+        # A controller that has just been stopped may have left a lease of the same second.
+        before = _written_ns(path)
+        self.start("controller", [*program("headway-controller"), "run", "--config", str(self.config)])
+        self.wait(
+            lambda: _written_ns(path) != before and not is_stale(read_lease(path), time.time()), "controller", timeout_s
+        )
+
+    def start_watchdog(self, every_s: float = 1.0) -> None:
+        """Start the watchdog in a loop, as its timer does."""
+        command = [*program("headway-controller"), "watchdog", "--config", str(self.config), "--every", str(every_s)]
+        self.start("watchdog", command)
+
+    def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        """Start a process; its output goes to NAME.log in the folder."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [*self.wrap, *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment, **(env or {})},
+            )
+
+    def wait(self, ready: Callable[[], bool], name: str, timeout_s: float = START_S) -> None:
+        """Wait until `ready()`. Raises InstallationError with the end of the log when the process ends or takes too long."""
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            ended = self.processes[name].poll()
+            if ended is not None or time.monotonic() > deadline:
+                what = f"ended with status {ended}" if ended is not None else f"was not ready after {timeout_s:g} s"
+                raise InstallationError(f"the {name} {what}; its log:\n{self.log(name)[-2000:]}")
+            time.sleep(0.02)
+
+    def log(self, name: str) -> str:
+        """Return the output of a process so far."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a process."""
+        self.processes[name].send_signal(number)
+
+    def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> int:
+        """End a process, by SIGKILL when it does not end in time. Return its exit status."""
+        process = self.processes.pop(name)
+        if process.poll() is None:
+            process.send_signal(number)
+            process.send_signal(signal.SIGCONT)
+        try:
+            return process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def headway(self, *words: str, timeout_s: float = 60.0, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command of `headway`, as operators do."""
+        return subprocess.run(
+            [*program("headway"), *words, "--config", str(self.config)],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=check,
+            env={**os.environ, **self.environment},
+        )
+
+    def ask(self, *words: str) -> Any:
+        """Return the answer of a command of `headway` with --json. Raises CalledProcessError when there is none."""
+        found = self.try_ask(*words)
+        return json.loads(self.headway(*words, "--json").stdout) if found is None else found
+
+    def try_ask(self, *words: str) -> Any | None:
+        """Return the same answer, or None when the controller gives none.
+
+        The command runs in this process: polling with one process for each command would occupy a core.
+        """
+        from typer.testing import CliRunner
+
+        from controller.cli.app import app
+
+        done = CliRunner().invoke(app, [*words, "--json", "--config", str(self.config)])
+        return json.loads(done.stdout) if done.exit_code == 0 else None
+
+    def close(self) -> None:
+        """End every process, the newest first, and remove the folder."""
+        for name in reversed(list(self.processes)):
+            self.stop(name)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _written_ns(path: Path) -> int:
+    """Time at which the file was written; -1 when there is no such file."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return -1

@@ -1,0 +1,1 @@
+"""Node agents and the training jobs that they measure."""

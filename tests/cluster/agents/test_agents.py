@@ -1,0 +1,229 @@
+"""Node agents on a real Slurm measure real DDP jobs on shaped links, whose scripts are unchanged."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from controller.profiles.ideal import ideal_of
+from controller.profiles.sensitivity import IdealSource, Priors, sensitivity
+from controller.profiles.sightings import ProfileRow
+from controller.profiles.windows import Observation, Sight
+from tests.cluster.agents.training import Training, training
+
+pytestmark = pytest.mark.timeout(600)
+
+RATE = "200mbit"
+MEGABYTES = 8
+"""Gradients of a step: 0.34 s on the network at that rate, and about 0.02 s of a core, so that a step waits for the network."""
+ABOUT_TWO = 1.6, 2.5
+LEAST_STEPS = 5
+"""Smallest number of steps in a window that shows a pace: a job that has just begun, or is being profiled, may make fewer."""
+SOON_S = 180.0
+"""Longest time for an expected event on a busy machine, where the start of PyTorch alone has taken a minute."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Training]:
+    """A cluster with agents, on which the job "first" trains on n1 and n2 until the end."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("the jobs train with PyTorch: `make setup` installs it")
+    with training(RATE) as found:
+        yield found
+        agents = [found.cluster.program_on(node, "headway-agent") for node in found.cluster.node_names]
+    assert all(agent is not None for agent in agents)
+    assert not any(agent.alive() for agent in agents if agent is not None), "agents end with their nodes"
+
+
+@pytest.fixture(scope="module")
+def first(cluster: Training) -> int:
+    return cluster.train("first", "n[1-2]", megabytes=MEGABYTES)
+
+
+# --- what a job finds in its environment
+
+
+def test_the_users_own_python_path_stays_behind_ours(cluster: Training) -> None:
+    # Given a user with modules of their own, and a script that changes where they are
+    show = "sh -c 'echo \"$SLURM_STEP_ID $PYTHONPATH $HEADWAY_JOB_SOCKET\"'"
+    job = cluster.submit(
+        f"#!/bin/sh\n{show}\nexport PYTHONPATH=/later\nsrun {show}\n",
+        "--gpus=1",
+        "--output=path.log",
+        PYTHONPATH="/own",
+    )
+    unset = cluster.submit(f"#!/bin/sh\n{show}\n", "--gpus=1", "--output=unset.log")
+
+    # Then batch script and tasks find both, ours first
+    ours, socket = f"{cluster.headway.job_side}:{cluster.headway.job_side}/before_2_5", cluster.headway.job_socket
+    cluster.until_state(job, "COMPLETED")
+    assert cluster.said("path.log").splitlines() == [f" {ours}:/own {socket}", f"0 {ours}:/later {socket}"]
+    cluster.until_state(unset, "COMPLETED")
+    assert cluster.said("unset.log") == f" {ours} {socket}\n"
+
+
+@pytest.mark.parametrize(
+    "options", [["--gpus=1", "--comment=my run, headway=off"], ["--gpus=1", "--export=ALL,HEADWAY_PROFILE=off"], []]
+)
+def test_jobs_that_are_not_measured_can_import_headway_job_all_the_same(cluster: Training, options: list[str]) -> None:
+    job = cluster.submit(
+        "#!/bin/sh\nenv\nsrun env\n", *options, "--output=off-%j.log", SBATCH_EXPORT="ALL", PYTHONPATH="/own"
+    )
+
+    cluster.until_state(job, "COMPLETED")
+    seen = cluster.said(f"off-{job}.log")
+    assert "HEADWAY_JOB_SOCKET" not in seen
+    ours = f"{cluster.headway.job_side}:{cluster.headway.job_side}/before_2_5:/own"
+    assert re.findall(r"^PYTHONPATH=(.*)$", seen, re.MULTILINE) == [ours, ours]
+
+
+# --- measuring
+
+
+def test_a_job_is_seen_with_its_pace_and_its_profile(cluster: Training, first: int) -> None:
+    windows = cluster.until(lambda: telling(cluster, first), "a window of the first job", SOON_S)
+    profiles = cluster.until(lambda: profiles_of(cluster, first), "a profile of the first job", SOON_S)
+
+    # Then what the agents counted is what the job counted
+    seen = windows[-1]
+    assert (seen.trained.script, seen.shape.nodes, seen.nodes) == ("ddp_job.py", 2, ("n1", "n2"))
+    assert seen.steps_per_s == pytest.approx(1 / cluster.step_s("first", [seen]), rel=0.1)
+    # and a step is mostly communication, of as many bytes as the model has
+    for profile in profiles:
+        assert profile.trained.signature == seen.trained.signature != ""
+        assert profile.kinds == {"all_reduce": MEGABYTES * 2**20}
+        assert profile.exposed_s > profile.compute_s
+
+
+def profiles_of(cluster: Training, job_id: int) -> list[ProfileRow]:
+    with cluster.store() as store:
+        return [profile for profile in store.profiles() if profile.run.job_id == job_id]
+
+
+def test_jobs_on_one_pair_of_nodes_slow_each_other_down_and_others_do_not(cluster: Training, first: int) -> None:
+    # Given a job that has the cluster for itself
+    alone = cluster.until(
+        lambda: found if len(found := [each for each in telling(cluster, first) if each.alone]) >= 2 else None,
+        "two windows of the first job alone",
+        SOON_S,
+    )
+    alone_step_s = cluster.step_s("first", alone)
+
+    # When another comes to its nodes, and a third to the two others
+    jobs = {"first": first}
+    jobs["beside"] = cluster.train("beside", "n[1-2]", megabytes=MEGABYTES)
+    jobs["apart"] = cluster.train("apart", "n[3-4]", megabytes=MEGABYTES)
+    try:
+        windows = cluster.until(lambda: shared_windows(cluster, jobs, 3), "windows of all three", 2 * SOON_S)
+        kinds = cluster.headway.ask("profile", "list")["kinds"]
+    finally:  # the tests after this one have the first job alone
+        cluster.cluster.run("scancel", str(jobs["beside"]), str(jobs["apart"]))
+    now = {row["job_id"]: row for kind in kinds for row in kind["running"]}
+
+    # Then each job's contention sensitivity is what it lost, by its own account
+    lost = {name: cluster.step_s(name, found) / alone_step_s for name, found in windows.items()}
+    reported = {name: reported_sensitivity(cluster, found) for name, found in windows.items()}
+    assert reported == pytest.approx(lost, rel=0.1)
+    assert ABOUT_TWO[0] < lost["first"] < ABOUT_TWO[1]
+    assert ABOUT_TWO[0] < lost["beside"] < ABOUT_TWO[1]
+    assert lost["apart"] < 1.1
+    assert reported["apart"] < 1.1
+    # and operators saw the same at that time
+    assert now[str(first)]["beside"] == [str(jobs["beside"])]
+    assert now[str(first)]["sensitivity"] > 1.4 > now[str(jobs["apart"])]["sensitivity"]
+
+
+def telling(cluster: Training, job_id: int) -> list[Observation]:
+    """Windows of a job that show a pace."""
+    return [each for each in cluster.windows(job_id) if each.steps >= LEAST_STEPS]
+
+
+def shared_windows(cluster: Training, jobs: dict[str, int], count: int) -> dict[str, list[Observation]] | None:
+    """Windows in which all jobs trained throughout and the first shared its nodes; None when there are fewer than `count`."""
+    found = {name: {each.start_s: each for each in telling(cluster, job)} for name, job in jobs.items()}
+    together = sorted(set.intersection(*(set(each) for each in found.values())))
+    together = [start_s for start_s in together if not found["first"][start_s].alone]
+    return {name: [each[at] for at in together] for name, each in found.items()} if len(together) >= count else None
+
+
+def reported_sensitivity(cluster: Training, windows: list[Observation]) -> float:
+    """Contention sensitivity over these windows by the rule of the controller, with the best ideal in the store."""
+    last = windows[-1]
+    with cluster.store() as store:
+        ideal = ideal_of(store, last.run.job_id, last.trained, last.shape, last.nodes, Priors())
+    assert ideal is not None
+    assert ideal.source in {IdealSource.ALONE, IdealSource.STORE}
+    steps, seconds = (sum(each.steps for each in windows), sum(each.steps / each.steps_per_s for each in windows))
+    found = sensitivity(steps / seconds, ideal)
+    assert found is not None
+    return found.value
+
+
+# --- what breaks
+
+
+def test_an_agent_that_is_killed_costs_the_job_nothing_and_sees_it_again(cluster: Training, first: int) -> None:
+    before = cluster.until(lambda: [s for s in cluster.sights(first) if s.node == "n1" and s.steps], "sights", SOON_S)[
+        -1
+    ]
+
+    # When the agent dies, the job trains on, and an agent starts
+    cluster.headway.agents.stop(cluster.cluster, "n1", signal.SIGKILL)
+    trained = len(cluster.ended_s("first"))
+    cluster.until(lambda: len(cluster.ended_s("first")) >= trained + 5, "steps without an agent")
+    again_s = time.time()
+    cluster.headway.agents.start(cluster.cluster, "n1")
+
+    # Then it is seen again, with all its steps: those of the meantime included
+    def seen_again() -> list[Sight]:
+        return [s for s in cluster.sights(first, again_s) if s.node == "n1" and (s.steps or 0) > (before.steps or 0)]
+
+    sights = cluster.until(seen_again, "the job is seen again", SOON_S)
+    assert cluster.state(str(first)) == "RUNNING"
+    check_counts(cluster, "first", sights)
+
+
+def test_a_controller_that_is_killed_misses_nothing_and_counts_nothing_twice(cluster: Training, first: int) -> None:
+    cluster.until(lambda: cluster.sights(first), "sights", SOON_S)
+    killed_s = time.time()
+    cluster.headway.stop("controller", signal.SIGKILL)
+    trained = len(cluster.ended_s("first"))
+    cluster.until(lambda: len(cluster.ended_s("first")) >= trained + 10, "steps without a controller")
+    cluster.headway.start_controller()
+    back_s = time.time()
+
+    def reported() -> bool:
+        return all(any(s.node == node for s in cluster.sights(first, back_s)) for node in ("n1", "n2"))
+
+    cluster.until(reported, "both nodes report again", SOON_S)
+    meanwhile = [s for s in cluster.sights(first, killed_s) if s.time_s < back_s]
+    assert {sight.node for sight in meanwhile} == {"n1", "n2"}, "what was measured meanwhile came late, but came"
+    assert all(lost == 0 for lost in cluster.lost_reports().values())
+    sights = cluster.sights(first)
+    assert len({(sight.node, sight.monotonic_ns) for sight in sights}) == len(sights)
+    check_counts(cluster, "first", [sight for sight in meanwhile if sight.steps is not None])
+
+
+def check_counts(cluster: Training, name: str, sights: list[Sight]) -> None:
+    """Check that every sight has the steps that the job had made at its time, plus or minus one that is just being written."""
+    for sight in sights:
+        ended_s = sight.time_s - (sight.monotonic_ns - sight.last_step_ns) / 1e9
+        assert abs(sight.steps - cluster.steps_by(name, ended_s + 0.05)) <= 1, sight
+
+
+def test_a_job_that_lies_about_its_id_is_filed_under_its_own(cluster: Training, first: int) -> None:
+    # Given a job on another node that calls itself the first
+    liar = cluster.train(
+        "liar", "n4", megabytes=1, pause_s=0.1, how=f"env SLURM_JOB_ID={first} SLURM_JOBID={first} SLURM_STEP_ID=0"
+    )
+
+    sights = cluster.until(lambda: [s for s in cluster.sights(liar) if s.steps], "the liar is seen", SOON_S)
+    cluster.cluster.run("scancel", str(liar))
+
+    assert {sight.node for sight in sights} == {"n4"}
+    assert {sight.node for sight in cluster.sights(first)} == {"n1", "n2"}

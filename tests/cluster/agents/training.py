@@ -1,0 +1,133 @@
+"""A real Slurm with Headway and its agents, jobs that train on it, and the steps that jobs and agents report."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from controller.profiles.store import ProfileStore
+from controller.profiles.tables import SIGHTS, sight
+from controller.profiles.windows import Observation, Sight
+from slurm.demo.run import jobpython
+from slurm.minicluster.cluster import MiniCluster
+from slurm.testbed.installation import Installation
+from tests.cluster.conftest import skip_unless_possible, unique_name
+from tests.cluster.live import USER, Live
+
+WINDOW_S = 6.0
+"""Window of throughputs: about 16 steps of a job alone."""
+_PROGRAM = Path(__file__).with_name("ddp_job.py")
+
+SCRIPT = """#!/bin/bash
+#SBATCH --ntasks-per-node=1 --gpus-per-node=1 --time=60 --output={name}.log
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000)) GLOO_SOCKET_IFNAME=eth0
+{before}
+srun {how} python ddp_job.py {name} {megabytes} {pause_s}
+"""
+
+
+class Training(Live):
+    """Jobs by name. The reports of agents are read from a copy of the controller's store."""
+
+    def train(
+        self, name: str, nodes: str, *, megabytes: int, pause_s: float = 0.0, before: str = "", how: str = ""
+    ) -> int:
+        """Submit a job from an activated environment with torch. Return its id."""
+        script = SCRIPT.format(name=name, megabytes=megabytes, pause_s=pause_s, before=before, how=how)
+        where = ("--nodes", str(len(self.expand(nodes))), "--nodelist", nodes)
+        return int(self.submit(script, *where))
+
+    def submit(self, script: str, *options: str, **environment: str) -> str:
+        """Run sbatch with the script on its standard input, in the environment of an ordinary user. Return the id of the job."""
+        values = {**jobpython.user_environment(), **self.cluster.env, **environment}
+        words = [f"{key}={value}" for key, value in values.items()]
+        argv = ("env", "-i", *words, "sbatch", "--parsable", *options)
+        return self.cluster.run(*argv, stdin=script, user=USER).stdout.strip()
+
+    def said(self, file: str) -> str:
+        """Return the text of a file that a job has written; empty when there is none."""
+        path = self.cluster.layout.work / file
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def ended_s(self, name: str) -> list[float]:
+        """Return the end of each step of a job, from its own file."""
+        text = self.said(f"{name}.steps")
+        return [float(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def steps_by(self, name: str, time_s: float) -> int:
+        """Return the number of steps that had ended at that time."""
+        return bisect_right(self.ended_s(name), time_s)
+
+    def step_s(self, name: str, windows: Sequence[Observation]) -> float:
+        """Return the mean length of a step in these windows, from the file of the job."""
+        ended_s = self.ended_s(name)
+        spans = [[at for at in ended_s if w.start_s <= at < w.start_s + WINDOW_S] for w in windows]
+        return sum(span[-1] - span[0] for span in spans) / sum(len(span) - 1 for span in spans)
+
+    @contextmanager
+    def store(self) -> Iterator[ProfileStore]:
+        """Open a copy of the store as it is now."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "profiles.sqlite"
+            kept = f"file:{self.headway.folder}/state/profiles.sqlite?mode=ro"
+            with closing(sqlite3.connect(kept, uri=True)) as source, closing(sqlite3.connect(path)) as copy:
+                source.backup(copy)
+            with closing(ProfileStore(path)) as store:
+                yield store
+
+    def windows(self, job_id: int, since_s: float = 0.0) -> list[Observation]:
+        """Return the throughputs of a job in windows that began after that time."""
+        with self.store() as store:
+            return [item for item in store.observations(since_s) if item.run.job_id == job_id]
+
+    def sights(self, job_id: int, since_s: float = 0.0) -> list[Sight]:
+        """Return the reports of nodes about a job since that time, the oldest first."""
+        kept = f"file:{self.headway.folder}/state/profiles.sqlite?mode=ro"
+        with closing(sqlite3.connect(kept, uri=True)) as store:
+            rows = store.execute(f"{SIGHTS} WHERE job_id = ? AND time_s >= ? ORDER BY time_s", (job_id, since_s))
+            return [sight(row) for row in rows]
+
+    def lost_reports(self) -> dict[str, int]:
+        """Return the number of lost reports by node, over all runs of its agent."""
+        kept = f"file:{self.headway.folder}/state/profiles.sqlite?mode=ro"
+        with closing(sqlite3.connect(kept, uri=True)) as store:
+            return dict(store.execute("SELECT node, sum(lost) FROM receipt GROUP BY node"))
+
+    def everything(self) -> str:
+        """Return queue and logs for the report of a failed test."""
+        logs = [path.read_text(errors="replace")[-1500:] for path in self.cluster.layout.work.glob("*.log")]
+        agents = [f"{node}: {self.headway.agents.log(node)[-1500:]}" for node in self.cluster.node_names]
+        return "\n".join((super().everything(), *logs, *agents))
+
+
+@contextmanager
+def training(rate: str, **settings: Any) -> Iterator[Training]:
+    """Boot four nodes with an agent each, on which every user may run this Python. `settings` are those of the controller."""
+    skip_unless_possible()
+    name = unique_name()
+    with (
+        Installation.prepare(name, with_agents=True) as headway,
+        MiniCluster(headway.cluster_spec(name=name, gpus=4, rate=rate)) as cluster,
+    ):
+        jobpython.open_to_users(cluster)
+        shutil.copy(_PROGRAM, cluster.layout.work)
+        headway.configure(
+            cluster,
+            policy_deadline_s=5.0,
+            **{"agents_report_interval_s": 1.0, "agents_window_s": WINDOW_S} | settings,
+        )
+        headway.start_policy("fifo-skip")
+        headway.start_controller()
+        headway.agents.start_all(cluster)
+        try:
+            yield Training(cluster, headway)
+        finally:  # before the cluster goes: a Slurm command without a slurm.conf tries again for a minute
+            for process in reversed(list(headway.processes)):
+                headway.stop(process)

@@ -1,0 +1,1 @@
+"""The mini-cluster itself, its accounting, and the demonstration on it."""

@@ -1,0 +1,108 @@
+"""On a real Slurm: jobs that Slurm does not start where a policy put them find their way, with and without a controller."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from controller.slurm.client import HOLD_MARK, PIN_MARK, JobKey, ResourceRequest
+from controller.state.journal import Journal
+from controller.state.ledger import Ledger, PinRecord
+from tests.cluster.live import Live, live
+
+TWO_OF_ONE_TYPE = "--gpus=g0:2"
+"""Every node has one GPU of that type: Slurm alone takes two nodes, and calls the job impossible when it is bound to one."""
+ITS_REQUEST = ResourceRequest(1, 0, 1, 1, gpus_per_job=2, gpu_type="g0")
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Live]:
+    with live(start_grace_s=2.0, spec={"nodes": 3, "cpus": 8}) as world:
+        yield world
+
+
+@pytest.fixture(autouse=True)
+def idle(world: Live) -> Iterator[None]:
+    yield
+    if "controller" not in world.headway.processes:
+        world.headway.start_controller()
+    world.clear()
+
+
+def runs_on_two_nodes(world: Live, job: str) -> None:
+    world.until_state(job, "RUNNING")
+    assert sorted(world.nodes(job).values()) == [1, 1]
+    world.until(lambda: not world.show(job).get("AdminComment"), "nothing of ours is left in the job")
+
+
+def refused_while_nobody_looks(world: Live) -> str:
+    """A job of a controller that was killed right after it had placed and released it."""
+    world.headway.stop("controller", signal.SIGKILL)
+    world.renew_lease()
+    job = world.sbatch(TWO_OF_ONE_TYPE, seconds=600)
+    assert world.show(job)["AdminComment"] == HOLD_MARK
+    key = JobKey(job, int(world.show_submit_s(job)))
+    with closing(Journal(world.headway.folder / "state" / "journal.sqlite")) as journal:
+        ledger = Ledger(originals={key: ITS_REQUEST})
+        ledger.pins[key] = PinRecord(("n1",), (2,), 0, time.time(), "fifo-skip", "")
+        journal.save_jobs(ledger, [key])
+    world.cluster.run("scontrol", "update", f"JobId={job}", "NumNodes=1-1", "ReqNodeList=n1")
+    world.cluster.run("scontrol", "release", job)
+    world.cluster.run("scontrol", "update", f"JobId={job}", f"AdminComment={PIN_MARK}")
+    world.until(lambda: world.show(job)["Reason"] == "BadConstraints", "Slurm calls it impossible")
+    assert world.show(job)["Priority"] == "0"
+    return job
+
+
+def test_a_job_that_slurm_cannot_run_where_it_was_placed_runs_where_slurm_chooses(world: Live) -> None:
+    job = world.sbatch(TWO_OF_ONE_TYPE, seconds=600)
+    runs_on_two_nodes(world, job)
+    assert "BadConstraints" in json.dumps(world.headway.ask("why", job))
+
+
+def test_a_controller_that_is_started_again_finds_such_a_job(world: Live) -> None:
+    job = refused_while_nobody_looks(world)
+    world.headway.start_controller()
+    runs_on_two_nodes(world, job)
+
+
+def test_the_watchdog_finds_such_a_job(world: Live) -> None:
+    job = refused_while_nobody_looks(world)
+    world.expire_lease()
+    world.headway.start_watchdog()
+    try:
+        runs_on_two_nodes(world, job)
+    finally:
+        world.headway.stop("watchdog")
+
+
+def test_what_no_node_can_hold_is_told_in_slurms_own_words(world: Live) -> None:
+    job = world.sbatch("--gres=gpu:9")
+    world.until(lambda: world.show(job).get("Reason") == "BadConstraints", "Slurm's verdict")
+    told = world.until(lambda: answer if "BadConstraints" in (answer := said(world, job)) else "", "why says so")
+    assert "scontrol release" not in told
+    assert f"scancel {job}" in told
+
+
+def said(world: Live, job: str) -> str:
+    return world.headway.headway("why", job, check=False).stdout
+
+
+def test_a_job_is_placed_on_another_node_when_the_first_has_no_cores_for_its_gpus(world: Live) -> None:
+    # given two nodes whose GPUs are free, and the cores of half of them are not
+    for node in ("n1", "n2"):
+        world.until_state(world.sbatch("-w", node, "-n4", "-m", "block:block", seconds=600), "RUNNING")
+    # when a job wants more GPUs than those of the other half, with cores beside them
+    job = world.sbatch("--gres=gpu:5", "--gres-flags=enforce-binding", seconds=600)
+    # then it runs on the third, after Slurm has refused it elsewhere
+    world.until_state(job, "RUNNING")
+    assert list(world.nodes(job)) == ["n3"]
+    placed = [decision["placement"] for decision in world.headway.ask("why", job)["decisions"]]
+    assert placed[0] == "n3:5"
+    assert len(placed) > 1
+    assert len(set(placed)) == len(placed)

@@ -1,0 +1,164 @@
+"""On a real Slurm: what Headway leaves alone, and what it honours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from slurm.minicluster.spec import PartitionSpec
+from tests.cluster.live import Live, live
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Live]:
+    spec = {
+        "partitions": (PartitionSpec("dl"), PartitionSpec("other")),
+        "features": {"n1": ("slow",), "n2": ("fast",), "n3": ("fast", "ib"), "n4": ("slow", "ib")},
+    }
+    with live(spec=spec) as world:
+        yield world
+
+
+@pytest.fixture(autouse=True)
+def idle(world: Live) -> Iterator[None]:
+    yield
+    world.clear()
+
+
+def mark(world: Live, job_id: str) -> str:
+    return world.show(job_id).get("AdminComment", "")
+
+
+@pytest.mark.parametrize("options", [("-p", "other", "--gres=gpu:1"), ("-n2",)], ids=lambda value: " ".join(value))
+def test_jobs_outside_the_scope_are_never_held(world: Live, options: tuple[str, ...]) -> None:
+    job = world.sbatch(*options, seconds=600)
+    assert "headway" not in mark(world, job)
+    world.until_state(job, "RUNNING")
+    world.until_known(job)
+    assert "not" in world.headway.ask("why", job)["sentence"]
+
+
+def test_srun_and_salloc_pass_through(world: Live) -> None:
+    done = world.cluster.run("srun", "--gres=gpu:1", "hostname", timeout=30)
+    assert done.stdout.strip() in world.cluster.node_names
+    done = world.cluster.run("salloc", "--gres=gpu:1", "true", timeout=30)
+    assert done.returncode == 0
+
+
+def test_het_jobs_pass_through(world: Live) -> None:
+    job = world.sbatch("--gres=gpu:1", ":", "--gres=gpu:1", seconds=1)
+    assert "headway" not in mark(world, f"{job}+0")
+    world.until(lambda: world.state(f"{job}+0") in {"RUNNING", "COMPLETED"}, "het job runs")
+
+
+def test_a_dependency_is_waited_for(world: Live) -> None:
+    first = world.open_job("--gres=gpu:1")
+    after = world.sbatch("--gres=gpu:1", f"--dependency=afterok:{first}", seconds=1)
+    world.until_state(first, "RUNNING")
+    world.until_known(after)
+    assert world.state(after) == "PENDING"
+    world.end(first)
+    world.until_state(after, "RUNNING", "COMPLETED")
+    assert world.state(first) == "COMPLETED"
+
+
+def test_a_dependency_that_can_never_be_met_is_left_to_slurm(world: Live) -> None:
+    failing = world.cluster.run(
+        "sbatch", "--parsable", "--output=/dev/null", "--gres=gpu:1", "--wrap=false", user="daemon"
+    ).stdout.strip()
+    after = world.sbatch("--gres=gpu:1", f"--dependency=afterok:{failing}")
+    world.until_state(failing, "FAILED")
+    world.until(lambda: world.show(after).get("Reason") == "DependencyNeverSatisfied", "Slurm says so")
+
+
+def test_a_begin_time_is_waited_for(world: Live) -> None:
+    begun = time.time()
+    job = world.sbatch("--gres=gpu:1", "--begin=now+4", seconds=1)
+    world.until_state(job, "RUNNING", "COMPLETED")
+    assert time.time() - begun >= 3.0
+
+
+def test_a_users_own_hold_is_kept_until_the_user_releases(world: Live) -> None:
+    job = world.sbatch("-H", "--gres=gpu:1", seconds=1)
+    other = world.sbatch("--gres=gpu:1", seconds=1)
+    world.until_state(other, "RUNNING", "COMPLETED")
+    assert world.state(job) == "PENDING"
+    world.cluster.run("scontrol", "release", job, user="daemon")
+    world.until_state(job, "RUNNING", "COMPLETED")
+    assert world.headway.ask("why", job)["decisions"], "the policy placed it"
+
+
+def test_a_user_may_hold_a_waiting_job(world: Live) -> None:
+    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=600)
+    world.until_state(blocker, "RUNNING")
+    job = world.sbatch("--gres=gpu:1", seconds=1)
+    world.cluster.run("scontrol", "hold", job, user="daemon")
+    world.until(lambda: mark(world, job) == "headway:user-hold", "the hold is the user's")
+    world.cluster.run("scancel", blocker)
+    world.until_state(blocker, "CANCELLED")
+    time.sleep(2.0)
+    assert world.state(job) == "PENDING"
+    world.cluster.run("scontrol", "release", job, user="daemon")
+    world.until_state(job, "RUNNING", "COMPLETED")
+
+
+def test_a_user_may_not_release_what_headway_holds(world: Live) -> None:
+    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=600)
+    world.until_state(blocker, "RUNNING")
+    job = world.sbatch("--gres=gpu:8", seconds=1)
+    world.refused("scontrol", "release", job)
+    world.refused("scontrol", "update", f"jobid={job}", "StartTime=now")
+    assert world.state(job) == "PENDING"
+
+
+@pytest.mark.parametrize(
+    ("options", "allowed"),
+    [
+        (("-C", "fast"), {"n2", "n3"}),
+        (("-C", "fast&ib"), {"n3"}),
+        (("-w", "n4"), {"n4"}),
+        (("-x", "n1,n2,n3"), {"n4"}),
+        (("-C", "[fast|slow]"), {"n1", "n2", "n3", "n4"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_node_lists_and_features_are_honoured(world: Live, options: tuple[str, ...], allowed: set[str]) -> None:
+    job = world.sbatch(*options, "--gres=gpu:1", seconds=2)
+    world.until_state(job, "RUNNING", "COMPLETED")
+    assert set(world.expand(world.show(job)["NodeList"])) <= allowed
+
+
+def test_a_reservation_is_honoured(world: Live) -> None:
+    world.cluster.run(
+        "scontrol", "create", "reservation", "ReservationName=exam", "StartTime=now", "Duration=10", "Nodes=n1,n2",
+        "Users=daemon,root",
+    )  # fmt: skip
+    try:
+        inside = world.sbatch("--reservation=exam", "-N2", "--gres=gpu:8", seconds=3)
+        outside = world.sbatch("-N2", "--gres=gpu:8", seconds=3)
+        for job in (inside, outside):
+            world.until_state(job, "RUNNING", "COMPLETED")
+        assert world.expand(world.show(inside)["NodeList"]) == ["n1", "n2"]
+        assert world.expand(world.show(outside)["NodeList"]) == ["n3", "n4"]
+    finally:
+        world.cancel_all()
+        world.cluster.run("scontrol", "delete", "ReservationName=exam")
+
+
+def test_no_requeue_and_time_limits_stay_as_they_were(world: Live) -> None:
+    job = world.sbatch("--no-requeue", "--time=7", "--gres=gpu:1", seconds=600)
+    world.until_state(job, "RUNNING")
+    shown = world.show(job)
+    assert (shown["Requeue"], shown["TimeLimit"]) == ("0", "00:07:00")
+
+
+def test_other_tools_admin_comments_survive(world: Live) -> None:
+    blocker = world.sbatch("-N4", "--gres=gpu:8", seconds=600)
+    world.until_state(blocker, "RUNNING")
+    job = world.sbatch("--gres=gpu:1", seconds=1)
+    world.cluster.run("scontrol", "update", f"jobid={job}", f"AdminComment=site=42 {mark(world, job)}")
+    world.cluster.run("scancel", blocker)
+    world.until_state(job, "RUNNING", "COMPLETED")
+    assert "site=42" in mark(world, job)

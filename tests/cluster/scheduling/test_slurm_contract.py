@@ -1,0 +1,112 @@
+"""The contract of SlurmClient on a real Slurm: by command line, and by pyslurm where it is there."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from controller.base.config import ControllerSettings
+from controller.slurm.client import HOLD_MARK, Phase, Pin
+from controller.slurm.select import command_line_client, open_client
+from slurm.minicluster.cluster import MiniCluster
+from slurm.prerequisites import missing
+from tests.cluster.conftest import skip_unless_possible, unique_name
+from tests.cluster.scheduling.slurm_bench import MiniClusterBench, add_users, contract_spec
+from tests.contract.slurm_contract import SlurmContract, held_gpus, job_of
+from tests.contract.steps import running, seen
+
+
+@pytest.fixture(scope="module")
+def contract_cluster(cluster_user: str) -> Iterator[MiniCluster]:
+    skip_unless_possible()
+    with MiniCluster(contract_spec(unique_name(), accounting=not missing(accounting=True))) as cluster:
+        add_users(cluster, cluster_user)
+        yield cluster
+
+
+def _settings(cluster: MiniCluster, **more: str) -> ControllerSettings:
+    return ControllerSettings.model_validate(
+        {"partitions": ("dl",), "slurm_conf": cluster.slurm_conf, "slurm_timeout_s": 8.0} | more
+    )
+
+
+class TestCommandLine(SlurmContract):
+    @pytest.fixture
+    async def bench(self, contract_cluster: MiniCluster, cluster_user: str) -> AsyncIterator[MiniClusterBench]:
+        bench = MiniClusterBench(contract_cluster, command_line_client(_settings(contract_cluster)), cluster_user)
+        yield bench
+        await bench.clear()
+
+    @pytest.mark.parametrize(
+        ("options", "nodes", "gpus"),
+        [
+            (["--gres=gpu:2", "-N1-3"], ("n2", "n4"), 2),
+            (["--gpus=8", "-n2", "-c4"], ("n1", "n2", "n3", "n4"), 2),
+            (["--gpus=12", "-N2", "-n4", "-c4"], ("n3", "n4"), 6),
+            (["--gpus=8", "--ntasks-per-node=2"], ("n3", "n4"), 4),
+            (["--gres=gpu:2", "-N2", "--ntasks-per-node=3"], ("n1", "n4"), 2),
+            (["--gpus-per-task=2", "-n4"], ("n2", "n3"), 4),
+            (["--gpus-per-task=2", "-n4"], ("n2",), 8),
+            (["--gpus=8", "--cpus-per-gpu=2"], ("n3", "n4"), 4),
+            (["--gpus=8", "--mem-per-gpu=1G"], ("n3", "n4"), 4),
+            (["--gpus=8", "-N2", "-w", "n2", "-x", "n4"], ("n2", "n3"), 4),
+        ],
+    )
+    async def test_requests_of_every_form_are_pinned_and_given_back(
+        self, bench: MiniClusterBench, options: list[str], nodes: tuple[str, ...], gpus: int
+    ) -> None:
+        job_id = await bench.sbatch("--hold", *options)
+        job = job_of(await bench.client.snapshot(), job_id)
+        assert await bench.client.pin([Pin(job.key, nodes, gpus, job.request)]) == {}
+        assert await bench.client.unpin({job.key: job.request}) == {}
+        assert (await seen(bench, job.key)).request == job.request
+        assert await bench.client.pin([Pin(job.key, nodes, gpus, job.request)]) == {}
+        assert await bench.client.release([job.key]) == {}
+        assert held_gpus(await running(bench, job.key)) == dict.fromkeys(nodes, gpus)
+
+    async def test_what_was_given_back_still_runs(self, bench: MiniClusterBench) -> None:
+        job_id = await bench.sbatch("--hold", "--gpus=12", "-n2", "-c2")
+        job = job_of(await bench.client.snapshot(), job_id)
+        for nodes, gpus in ((("n2", "n3", "n4"), 4), (("n1", "n2"), 6)):
+            assert await bench.client.pin([Pin(job.key, nodes, gpus, job.request)]) == {}
+        assert await bench.client.unpin({job.key: job.request}) == {}
+        assert await bench.client.release([job.key]) == {}
+        assert sum(held_gpus(await running(bench, job.key)).values()) == 12
+
+    async def test_users_cannot_speak_for_slurm(self, bench: MiniClusterBench) -> None:
+        victim = await bench.sbatch("--hold", "--gres=gpu:1")
+        line = await bench.show(victim)
+        forged = line.replace("JobState=PENDING", "JobState=COMPLETED")
+        evil = await bench.sbatch(
+            "--hold", "--gres=gpu:2", f"--job-name=a\nJobId={victim} JobName=b", f"--comment=x AdminComment={HOLD_MARK}",
+            "--output=/dev/null", f"--chdir=/tmp/x StdOut=/x Power= \n{forged}\nJobId=99999 x",
+        )  # fmt: skip
+        snapshot = await bench.client.snapshot()
+        ids = [job.key.job_id for job in snapshot.jobs]
+        assert (ids.count(victim), ids.count(evil), ids.count("99999")) == (1, 1, 0)
+        assert job_of(snapshot, victim).phase is Phase.PENDING
+        job = job_of(snapshot, evil)
+        assert (job.name, job.marks, job.request.gpus_per_node) == (f"a\nJobId={victim} JobName=b", frozenset(), 2)
+        assert await bench.client.mark([job_of(snapshot, victim).key], HOLD_MARK) == {}
+
+
+class PySlurm(SlurmContract):
+    @pytest.fixture
+    async def bench(self, contract_cluster: MiniCluster, cluster_user: str) -> AsyncIterator[MiniClusterBench]:
+        client = await open_client(_settings(contract_cluster, slurm_client="pyslurm"))
+        bench = MiniClusterBench(contract_cluster, client, cluster_user)
+        yield bench
+        await bench.clear()
+
+
+if importlib.util.find_spec("pyslurm") is not None:
+
+    class TestPySlurm(PySlurm):
+        pass
+
+else:
+
+    def test_pyslurm_keeps_the_contract() -> None:
+        pytest.skip("pyslurm is not installed")

@@ -1,0 +1,191 @@
+"""job_submit.lua: which jobs are held at their submission, and that it fails open."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.unit.slurm.lua_plugin import HELD, NO_LUA, RELEASE, LuaPlugin, Pipe, untouched
+
+pytestmark = NO_LUA
+
+
+# --- which jobs are held
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"tres_per_node": "gres:gpu:2"},
+        {"tres_per_node": None, "tres_per_job": "gres:gpu:12"},
+        {"tres_per_node": None, "tres_per_task": "gres/gpu=1"},
+        {"tres_per_node": None, "tres_per_task": "cpu=2,gres/gpu:a100=1"},
+        {"tres_per_node": None, "tres_per_socket": "gres:gpu:1"},
+        {"tres_per_node": "gres:nic:1,gres:gpu:a100:2"},
+        {"tres_per_node": None, "gres": "gpu"},
+        {"tres_per_node": "gres/gpu"},
+    ],
+)
+def test_a_batch_job_with_gpus_in_any_form_is_held(plugin: LuaPlugin, pipe: Pipe, request_: dict[str, str]) -> None:
+    answer = plugin.submit(**request_)
+
+    assert (answer.code, answer.job["priority"], answer.job["admin_comment"]) == (0, "0", "headway:hold")
+    assert pipe.lines() == ["submit"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"tres_per_node": None},
+        {"tres_per_node": "gres:gpu:0"},
+        {"tres_per_node": "gres:nic:2"},
+        {"tres_per_node": "gres:gpu_mem:4"},
+        {"tres_per_node": "none"},
+        {"script": None},
+        {"script": ""},
+        {"het_job_offset": 0},
+        {"het_job_offset": 1},
+        {"pack_job_offset": 1},
+        {"partition": "other"},
+        {"partition": "dl,other"},
+        {"partition": "DL"},
+        {"cron_job": True},
+    ],
+)
+def test_every_other_job_passes_untouched(plugin: LuaPlugin, pipe: Pipe, other: dict[str, object]) -> None:
+    answer = plugin.submit(**other)
+
+    assert untouched(answer)
+    assert pipe.lines() == []
+
+
+@pytest.mark.parametrize("partition", [None, "", "dl", "gpu", "gpu,dl"])
+def test_partitions_are_managed_when_all_of_them_are(plugin: LuaPlugin, partition: str | None) -> None:
+    assert plugin.submit(partition=partition).job["priority"] == "0"
+
+
+def test_without_a_default_partition_nothing_is_held(plugin: LuaPlugin) -> None:
+    lines = plugin.lua(
+        'local job = {script = "x", tres_per_node = "gres:gpu:1"}\n'
+        "show(slurm_job_submit(job, {other = {flag_default = 0}}, 1), job)"
+    )
+
+    assert "field\tpriority\t0" not in lines
+
+
+def test_other_tools_keep_what_they_wrote_into_the_admin_comment(plugin: LuaPlugin) -> None:
+    answer = plugin.submit(admin_comment="ticket=42 cost:7")
+
+    assert answer.job["admin_comment"] == "ticket=42 cost:7 headway:hold"
+
+
+def test_the_users_own_hold_is_marked_as_theirs(plugin: LuaPlugin, pipe: Pipe) -> None:
+    answer = plugin.submit(priority=0)
+
+    assert answer.job["admin_comment"] == "headway:user-hold"
+    assert pipe.lines() == []
+
+
+# --- fail-open
+
+
+def test_nothing_is_held_without_a_lease(plugin: LuaPlugin) -> None:
+    (plugin.runtime_dir / "lease").unlink()
+
+    assert untouched(plugin.submit())
+
+
+@pytest.mark.parametrize("age_s", [31, 86400, -45, -86400])
+def test_nothing_is_held_by_a_stale_lease_or_one_from_the_future(plugin: LuaPlugin, pipe: Pipe, age_s: float) -> None:
+    plugin.beat(age_s=age_s)  # one from the future comes nearer while Lua starts
+
+    assert untouched(plugin.submit())
+    assert pipe.lines() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "time=abc\nstale_after=30\npartitions=dl\ncontroller_uid=0\n",
+        "time={now}\nstale_after=0\npartitions=dl\ncontroller_uid=0\n",
+        "time={now}\nstale_after=1e308\npartitions=dl\ncontroller_uid=0\n",
+        "time={now}\nstale_after=nan\npartitions=dl\ncontroller_uid=0\n",
+        "time={now}\nstale_after=30\npartitions=dl\n",
+        "time={now}\nstale_after=30\ncontroller_uid=0\n",
+        "time={now}\nstale_after=30\npartitions=\ncontroller_uid=0\n",
+        "\0\0\0\0",
+        "=" * 70000,
+    ],
+)
+def test_nothing_is_held_by_a_broken_lease(plugin: LuaPlugin, text: str) -> None:
+    (plugin.runtime_dir / "lease").write_text(text.replace("{now}", str(int(time.time()))))
+
+    assert untouched(plugin.submit())
+
+
+def test_an_error_in_the_script_lets_the_job_through_and_is_logged(plugin: LuaPlugin) -> None:
+    answer = plugin.submit("os.time = function() error('clock is broken') end")
+
+    assert untouched(answer)
+    assert "clock is broken" in answer.logged("error")
+
+
+# --- the wake pipe
+
+
+@pytest.mark.parametrize("kind", ["absent", "no reader"])
+def test_a_pipe_that_nobody_reads_holds_nobody_up(plugin: LuaPlugin, kind: str) -> None:
+    wake = plugin.runtime_dir / "wake"
+    if kind == "no reader":
+        os.mkfifo(wake)
+
+    assert plugin.submit().job["priority"] == "0"
+    assert wake.exists() == (kind == "no reader")
+
+
+def test_a_full_pipe_is_not_written_to(plugin: LuaPlugin, pipe: Pipe) -> None:
+    # Given a controller that renews its lease but reads nothing, and a full pipe
+    pipe.fill()
+    plugin.beat(room=0)
+
+    # When a job is submitted, then it is held as ever (a write would have blocked for good)
+    assert plugin.submit().job["priority"] == "0"
+
+
+def test_no_more_than_a_fourth_of_the_room_is_used_until_the_next_lease(plugin: LuaPlugin, pipe: Pipe) -> None:
+    plugin.beat(room=100)
+
+    plugin.lua(
+        "for _ = 1, 50 do\n"
+        'slurm_job_submit({script = "x", tres_per_node = "gres:gpu:1"}, {dl = {flag_default = 1}}, 1)\n'
+        "end"
+    )
+
+    assert pipe.lines() == ["submit"] * 3  # 3 x 7 bytes of 25
+
+
+# --- beside a site's own script
+
+
+def test_a_site_script_that_loads_ours_runs_first_and_its_refusals_stand(plugin: LuaPlugin, tmp_path: Path) -> None:
+    site = tmp_path / "site.lua"
+    site.write_text(
+        "function slurm_job_submit(job) if job.account == nil then return -1 end job.qos = 'site' return 0 end\n"
+        "function slurm_job_modify(job, record, parts, uid) return uid == 5 and -1 or 0 end\n"
+        f'dofile("{plugin.script}")\n'
+    )
+    plugin.script = site
+
+    assert plugin.submit().code == -1
+    answer = plugin.submit(account="a")
+    assert (answer.job["qos"], answer.job["priority"]) == ("site", "0")
+    assert plugin.modify({}, uid=5).code == -1
+    assert plugin.modify({}, priority=RELEASE).code == HELD
+
+
+def test_loading_the_script_again_does_not_stack_it(plugin: LuaPlugin, pipe: Pipe) -> None:
+    plugin.submit(f'dofile("{plugin.script}")')
+
+    assert pipe.lines() == ["submit"]
