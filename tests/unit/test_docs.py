@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import re
 import shlex
+import subprocess
 import sys
+import textwrap
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -17,6 +20,7 @@ from typing import Any
 
 import pytest
 import typer.main
+import yaml
 
 from controller.admin.metrics import MeteredClient, make_registry
 from controller.agents.server import NodeStatus
@@ -179,6 +183,35 @@ def test_every_module_and_make_target_that_is_to_be_run_exists(page: Page) -> No
             assert target in targets, line
 
 
+_TREE = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "build"}
+
+
+def installed_files() -> dict[str, list[Path]]:
+    """Files of each folder of the virtual environment that gets data files, by that folder."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["data-files"]
+    return {folder: [path for pattern in patterns for path in ROOT.glob(pattern)] for folder, patterns in table.items()}
+
+
+def missing_file(word: str) -> bool:
+    """Whether a word of a command names a file of this repository, or one that Headway installs, that does not exist."""
+    word = word.strip("\"';")
+    if found := re.search(r"(?:^|/opt/headway/)(share/headway/[\w.*/-]+|example/[\w.*/-]+)", word):
+        installed = found[1] if found[1].startswith("share/") else f"share/headway/{found[1]}"
+        folder, _, pattern = installed.rpartition("/")
+        files = installed_files()
+        return installed not in files and not any(path.match(pattern) for path in files.get(folder, ()))
+    if word.partition("/")[0] in _TREE and "/" in word and re.fullmatch(r"[\w.*/-]+", word):
+        return not any(ROOT.glob(word.rstrip("/")))
+    return False
+
+
+@pages
+def test_every_file_that_a_command_names_exists(page: Page) -> None:
+    words = [word for block in page.blocks("sh", "bash") for line in block.splitlines() for word in line.split()]
+
+    assert [word for word in words if missing_file(word)] == []
+
+
 def test_commands_are_found_and_judged() -> None:
     # The tests above would pass if nothing were found.
     assert list(our_commands("$ sudo /opt/headway/bin/headway status --json | head && x=1 headway-setup slurm")) == [
@@ -189,8 +222,56 @@ def test_commands_are_found_and_judged() -> None:
     assert problem(["headway", "policy", "use", "127.0.0.1:1"]) == ""
     assert problem(["headway", "policy", "drop"]) == "headway policy has no command drop"
     assert problem(["headway", "queue", "--all"]) == "headway queue does not take --all"
+    assert missing_file("slurm/plugin/example/nothing.toml") and not missing_file("slurm/plugin/example/agent.toml")
+    assert missing_file("/opt/headway/share/headway/systemd/x.service")
+    assert not missing_file("/opt/headway/share/headway/systemd/headway-agent.service")
     readme = [words for line in Page(ROOT / "README.md").command_lines() for words in our_commands(line)]
     assert ["headway", "doctor"] in readme
+
+
+# --- code
+
+
+def _check_python(text: str) -> None:
+    text = textwrap.dedent(text)
+    if text.rstrip().endswith(":"):
+        text = f"{text.rstrip()} ..."  # the head of a loop, whose body the text describes
+    compile(text, "block", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def _check_shell(text: str) -> None:
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False, timeout=20)
+    if done.returncode:
+        raise SyntaxError(done.stderr)
+
+
+_CHECKS: dict[str, Callable[[str], object]] = {
+    "python": _check_python,
+    "sh": _check_shell,
+    "bash": _check_shell,
+    "json": json.loads,
+    "toml": tomllib.loads,
+    "yaml": yaml.safe_load,
+}
+_OTHER_LANGUAGES = {"", "text"}
+
+
+@pages
+def test_every_code_block_parses(page: Page) -> None:
+    for match in _FENCE.finditer(page.text):
+        language = match["language"]
+        assert language in _CHECKS or language in _OTHER_LANGUAGES, language
+        if language in _CHECKS:
+            _CHECKS[language](match["text"])
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [("python", "def f(:"), ("sh", "if true; then"), ("json", "{"), ("toml", "a ="), ("yaml", "a: [")],
+)
+def test_a_code_block_that_does_not_parse_is_found(language: str, text: str) -> None:
+    with pytest.raises((SyntaxError, ValueError, yaml.YAMLError)):
+        _CHECKS[language](text)
 
 
 # --- settings, metrics, tables
