@@ -1,4 +1,4 @@
-"""What the documents say is there: links, commands, settings, metrics, examples."""
+"""Links, commands, code blocks, settings, metrics and examples in the documents are right."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _TEST = re.compile(r"(tests/[\w/.]+)(?: -k (\w+))?")
 
 @dataclass(frozen=True)
 class Page:
-    """One document: what stands in fences, and the rest."""
+    """One document: its code blocks, and the text between them."""
 
     path: Path
 
@@ -68,11 +68,11 @@ class Page:
         return _FENCE.sub("", self.text)
 
     def blocks(self, *languages: str) -> list[str]:
-        """Fenced blocks of these languages; of all, when none is named."""
+        """Return the fenced blocks in these languages; all blocks, when no language is named."""
         return [m["text"] for m in _FENCE.finditer(self.text) if not languages or m["language"] in languages]
 
     def command_lines(self) -> Iterator[str]:
-        """Lines of code that may be commands, and code within sentences."""
+        """Lines of code that may be commands, and code spans within sentences."""
         for block in [*self.blocks(), *(m[0] for m in _INDENTED.finditer(self.prose))]:
             yield from block.replace("\\\n", " ").splitlines()
         yield from (m[1] for m in _SPAN.finditer(self.prose))
@@ -85,7 +85,7 @@ pages = pytest.mark.parametrize("page", [Page(path) for path in PAGES], ids=lamb
 
 
 def anchors(text: str) -> set[str]:
-    """As GitHub makes them: lower case, no punctuation but - and _, blanks to hyphens, numbers on repetitions."""
+    """Return the anchors that GitHub makes: lower case, no punctuation but - and _, blanks to hyphens, numbers on repetitions."""
     found: set[str] = set()
     for heading in _HEADING.findall(_FENCE.sub("", text)):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -125,7 +125,7 @@ def test_every_test_that_is_named_is_there(page: Page) -> None:
 
 @cache
 def programs() -> dict[str, Any]:
-    """Our programs by name, as typer lays their commands out."""
+    """Our programs by name, with typer's description of their commands."""
     ours = [entry for entry in entry_points(group="console_scripts") if entry.name.startswith("headway")]
     modules = {entry.name: importlib.import_module(entry.module) for entry in ours}
     return {name: typer.main.get_command(module.app) for name, module in modules.items()}
@@ -153,7 +153,7 @@ def our_commands(line: str) -> Iterator[list[str]]:
 
 
 def problem(words: list[str]) -> str:
-    """What is wrong with a command line of ours; empty when nothing is."""
+    """Return the error in a command line of ours; empty when there is none."""
     command, rest = programs()[words[0]], words[1:]
     path = [words[0]]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
@@ -193,7 +193,7 @@ def installed_files() -> dict[str, list[Path]]:
 
 
 def missing_file(word: str) -> bool:
-    """Whether a word of a command names a file of this repository, or one that Headway installs, that does not exist."""
+    """Return whether a command's word names a file of this repository, or one that Headway installs, that does not exist."""
     word = word.strip("\"';")
     if found := re.search(r"(?:^|/opt/headway/)(share/headway/[\w.*/-]+|example/[\w.*/-]+)", word):
         installed = found[1] if found[1].startswith("share/") else f"share/headway/{found[1]}"
@@ -299,7 +299,7 @@ def test_the_configuration_reference_is_up_to_date() -> None:
 
 
 class NoAgents:
-    """A server of agents that none has dialled."""
+    """A server without agents."""
 
     nodes: Mapping[str, NodeStatus] = {}
     reports = 0
@@ -308,7 +308,7 @@ class NoAgents:
 
 
 async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) -> None:
-    # Given a controller that has all there is to tell
+    # Given a controller with every metric
     world = world_in(tmp_path)
     world.measuring = Measuring(NoAgents(), tmp_path / "profiles.sqlite", window_s=30.0)
     await world.turn()
@@ -353,7 +353,7 @@ def test_the_example_over_grpc_imports_nothing_of_ours() -> None:
 
 
 async def test_the_example_over_grpc_decides_what_a_controller_accepts(tmp_path: Path) -> None:
-    # Given a cluster with all that the example has to look at
+    # Given a cluster with every case that the example distinguishes
     state = cluster(
         [Node(cpus=16), Node(available=False), Node(foreign_gpus=4), Node(memory_mib=1000)],
         [
@@ -371,11 +371,11 @@ async def test_the_example_over_grpc_decides_what_a_controller_accepts(tmp_path:
     script = str(ROOT / "examples/over-grpc/server.py")
     with running(sys.executable, script, address, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}):
         async with PolicyClient(address.replace("unix:", "unix://")) as client:
-            # When it is asked as the controller asks
+            # When it gets the same requests as from the controller
             await eventually(client.healthy)
             spec = await client.describe()
             decision = await client.decide(state, 5.0)
-    # Then it says who it is, and what it decides holds
+    # Then it describes itself, and its decision passes all checks
     assert spec == PolicySpec(name="first-node", version="1", source="an example")
     plan = make_plan(state, decision, spec)
     assert isinstance(plan, Plan), plan
