@@ -31,6 +31,7 @@ ROOT_PAGES = {
     "CHANGELOG.md": "changelog.md",
 }
 _CODE = re.compile(r"^(```+).*?^\1\s*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_ROW = re.compile(r"^\|.*`[^`]*\\\|[^`]*`.*$", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^)#\s]+)")
 _LANGUAGES = {".py": "python", ".lua": "lua", ".sh": "bash", ".toml": "toml", ".proto": "protobuf", ".c": "c"}
 _HIDDEN_FROM_SEARCH = "---\nsearch:\n  exclude: true\n---\n"
@@ -54,6 +55,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     origin = {page_uri: ROOT / name for name, page_uri in ROOT_PAGES.items()}.get(uri, DOCS / uri)
     if uri.startswith("source/"):
         return markdown
+    # In code within a table GitHub needs the backslash, and Markdown's own tables would show it.
+    markdown = _ROW.sub(lambda row: row[0].replace("\\|", "|"), markdown)
     return _outside_code(markdown, partial(_with_site_links, origin=origin, uri=uri))
 
 

@@ -17,7 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 LOADING = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 """Elements whose address a browser loads by itself; links are only followed."""
 
-pytestmark = pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is not installed; `make docs` installs it")
+pytestmark = [
+    pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is not installed; `make docs` installs it"),
+    pytest.mark.timeout(300),  # seven seconds of computing, on a machine that may be busy
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -82,6 +85,10 @@ def test_the_public_interfaces_have_their_pages(site: Path, name: str) -> None:
 def test_files_that_documents_link_to_have_their_pages(site: Path) -> None:
     assert "job_submit" in (site / "source/slurm/plugin/job_submit.lua.html").read_text()
     assert "slurm/plugin/job_submit.lua.html" in (site / "architecture.html").read_text()
+
+
+def test_tables_look_as_on_github(site: Path) -> None:
+    assert "<code>a|b</code>" in (site / "operations.html").read_text()
 
 
 def test_what_is_loaded_is_told_from_what_is_linked() -> None:
