@@ -39,7 +39,17 @@ def test_every_folder_is_in_architecture(folder: str) -> None:
 def test_every_folder_says_what_it_holds(folder: str) -> None:
     text = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text())) or ""
 
-    assert re.match(r"\S.*[.:]", text, re.DOTALL), f"{folder}/__init__.py has no docstring that says what the folder holds"
+    assert re.match(r"\S.*[.:]", text, re.DOTALL), (
+        f"{folder}/__init__.py has no docstring that says what the folder holds"
+    )
+
+
+def test_every_folder_of_tests_is_in_architecture() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    table = text[text.index("\n## Tests") :]
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")}
+
+    assert sorted(name for name in folders if f"| `tests/{name}` |" not in table) == []
 
 
 def test_folders_are_found() -> None:
