@@ -140,7 +140,7 @@ _EMBEDDED = (
 
 
 def render() -> str:
-    """The text of docs/configuration.md. Invariant: equal settings classes and examples give equal text."""
+    """Return the text of docs/configuration.md. Invariant: equal settings classes and examples give equal text."""
     return _HEAD.format(
         controller_example=_fenced("toml", (ROOT / _EXAMPLES / "controller.toml").read_text()),
         controller_keys=_table(ControllerSettings, restart=RESTART_KEYS),
@@ -167,7 +167,7 @@ def _sentence(model: type[BaseModel]) -> str:
 
 
 def _table(model: type[BaseModel], restart: Iterable[str] = ()) -> str:
-    """One row per key. Keys in `restart` are marked so."""
+    """Return a table with one row for each key. Keys in `restart` are marked."""
     rows = _rows(model.model_json_schema(), frozenset(restart))
     return "\n".join(("| key | value | default | meaning |", "|---|---|---|---|", *rows))
 
@@ -182,7 +182,7 @@ def _rows(schema: Mapping[str, Any], restart: frozenset[str]) -> Iterator[str]:
 
 
 def _value(found: Mapping[str, Any]) -> str:
-    """What may be written there, in words."""
+    """Return the text for the values that a key may have."""
     if "anyOf" in found:
         return ", or ".join(_value(choice) for choice in found["anyOf"] if choice.get("type") != "null")
     if "enum" in found:
@@ -227,7 +227,7 @@ def _policies() -> str:
     rows = []
     for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda found: found.name):
         if not entry.value.startswith("policies."):
-            continue  # somebody's own, installed beside ours
+            continue  # a policy of another package
         spec, made = load_policy(entry.name).spec, entry.load()
         options = [f"`{name}={_option(found.default)}`" for name, found in inspect.signature(made).parameters.items()]
         order = inspect.cleandoc(made.__doc__ or "").split("\n", maxsplit=1)[0]
@@ -242,13 +242,13 @@ def _option(default: object) -> str:
 def main() -> None:
     """Command line: write, or with --check only compare."""
     parser = argparse.ArgumentParser(prog="python -m controller.daemon.config_docs", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail when the file is stale")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail when the file is out of date")
     path = ROOT / TARGET
     if not parser.parse_args().check:
         path.write_text(render())
     elif not path.is_file() or path.read_text() != render():
         raise SystemExit(
-            f"{TARGET} does not belong to the settings classes; run `python -m controller.daemon.config_docs` and commit"
+            f"{TARGET} is out of date: settings or policies have changed. Run `python -m controller.daemon.config_docs` and commit it."
         )
 
 
