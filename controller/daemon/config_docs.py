@@ -248,7 +248,8 @@ def main() -> None:
         path.write_text(render())
     elif not path.is_file() or path.read_text() != render():
         raise SystemExit(
-            f"{TARGET} is out of date: settings or policies have changed. Run `python -m controller.daemon.config_docs` and commit it."
+            f"{TARGET} is out of date: settings or policies have changed. "
+            "Run `python -m controller.daemon.config_docs` and commit it."
         )
 
 
