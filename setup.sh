@@ -39,6 +39,9 @@ if ! have_compiler && can_install; then apt_install gcc libc6-dev python3-dev; f
 have_compiler || say "There is no C compiler, or no Python.h: the simulator will run interpreted, several times slower." \
     "To compile it, install gcc and python3-dev, remove $venv, and run \`make setup\` again."
 
+if [ -x "$venv/bin/python" ] && [ "$python" != python3 ] && [ "$("$venv/bin/python" --version)" != "$("$python" --version)" ]; then
+    stop "$venv has $("$venv/bin/python" --version), not $("$python" --version). To change it, remove $venv and run \`make setup\` again."
+fi
 [ -x "$venv/bin/pip" ] || "$python" -m venv "$venv"
 say "installing Headway and its Python packages into $venv; PyTorch is large, so the first time takes some minutes"
 pip_install -e '.[controller,policy,train,dev]'
