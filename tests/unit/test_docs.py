@@ -1,17 +1,14 @@
-"""Links, commands, code blocks, settings, metrics and examples in the documents are right."""
+"""Everything that the documents mention exists: links, commands, settings, metrics, examples."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
-import json
 import re
 import shlex
-import subprocess
 import sys
-import textwrap
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -20,7 +17,6 @@ from typing import Any
 
 import pytest
 import typer.main
-import yaml
 
 from controller.admin.metrics import MeteredClient, make_registry
 from controller.agents.server import NodeStatus
@@ -85,7 +81,7 @@ pages = pytest.mark.parametrize("page", [Page(path) for path in PAGES], ids=lamb
 
 
 def anchors(text: str) -> set[str]:
-    """Return the anchors that GitHub makes: lower case, no punctuation but - and _, blanks to hyphens, numbers on repetitions."""
+    """Return anchors as GitHub makes them: lower case, no punctuation but - and _, hyphens for blanks, numbers on repetitions."""
     found: set[str] = set()
     for heading in _HEADING.findall(_FENCE.sub("", text)):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -153,7 +149,7 @@ def our_commands(line: str) -> Iterator[list[str]]:
 
 
 def problem(words: list[str]) -> str:
-    """Return the error in a command line of ours; empty when there is none."""
+    """Return the problem with a command line of Headway; empty when there is none."""
     command, rest = programs()[words[0]], words[1:]
     path = [words[0]]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
@@ -227,51 +223,6 @@ def test_commands_are_found_and_judged() -> None:
     assert not missing_file("/opt/headway/share/headway/systemd/headway-agent.service")
     readme = [words for line in Page(ROOT / "README.md").command_lines() for words in our_commands(line)]
     assert ["headway", "doctor"] in readme
-
-
-# --- code
-
-
-def _check_python(text: str) -> None:
-    text = textwrap.dedent(text)
-    if text.rstrip().endswith(":"):
-        text = f"{text.rstrip()} ..."  # the head of a loop, whose body the text describes
-    compile(text, "block", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-
-
-def _check_shell(text: str) -> None:
-    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False, timeout=20)
-    if done.returncode:
-        raise SyntaxError(done.stderr)
-
-
-_CHECKS: dict[str, Callable[[str], object]] = {
-    "python": _check_python,
-    "sh": _check_shell,
-    "bash": _check_shell,
-    "json": json.loads,
-    "toml": tomllib.loads,
-    "yaml": yaml.safe_load,
-}
-_OTHER_LANGUAGES = {"", "text"}
-
-
-@pages
-def test_every_code_block_parses(page: Page) -> None:
-    for match in _FENCE.finditer(page.text):
-        language = match["language"]
-        assert language in _CHECKS or language in _OTHER_LANGUAGES, language
-        if language in _CHECKS:
-            _CHECKS[language](match["text"])
-
-
-@pytest.mark.parametrize(
-    ("language", "text"),
-    [("python", "def f(:"), ("sh", "if true; then"), ("json", "{"), ("toml", "a ="), ("yaml", "a: [")],
-)
-def test_a_code_block_that_does_not_parse_is_found(language: str, text: str) -> None:
-    with pytest.raises((SyntaxError, ValueError, yaml.YAMLError)):
-        _CHECKS[language](text)
 
 
 # --- settings, metrics, tables
@@ -375,7 +326,7 @@ async def test_the_example_over_grpc_decides_what_a_controller_accepts(tmp_path:
             await eventually(client.healthy)
             spec = await client.describe()
             decision = await client.decide(state, 5.0)
-    # Then it describes itself, and its decision passes all checks
+    # Then it reports its name, and its decisions are valid
     assert spec == PolicySpec(name="first-node", version="1", source="an example")
     plan = make_plan(state, decision, spec)
     assert isinstance(plan, Plan), plan
