@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+DOCS_STAMP := $(VENV)/.docs-ready
 
-.PHONY: setup demo test test-slow check bench fidelity proto clean
+.PHONY: setup demo test test-slow check docs hooks bench fidelity proto clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,13 +20,20 @@ $(STAMP): pyproject.toml constraints.txt setup.sh setup.py $(TYPED) $(TYPED:.pxd
 	@PYTHON=$(PYTHON) ./setup.sh $(VENV)
 	@touch $@
 
+# What builds the documentation site is installed when it is first needed.
+$(DOCS_STAMP): $(STAMP)
+	@./setup.sh $(VENV) docs
+	@touch $@
+
 ## make demo       twelve training jobs on a real mini-cluster, with Headway and without it beside
 demo: setup
 	@$(BIN)/python -m slurm.demo
 
-## make test       every check and every test (those on a real Slurm where root allows)
-test: setup check
-	$(BIN)/python -m slurm.prerequisites --install-if-root
+## make test       every check and every test; it says first which tests will be skipped, and why
+test: setup $(DOCS_STAMP)
+	@$(BIN)/python -m slurm.prerequisites --install-if-root
+	@echo "tests that take minutes will be left out: \`make test-slow\` runs them" >&2
+	@$(MAKE) --no-print-directory check
 	# Four at a time, on two cores too: tests on a real Slurm wait most of the time. In the order of the folders, so that the files
 	# of tests/cluster, which take longest, come first: by default those with the fewest tests would come last.
 	$(BIN)/python -m pytest -m "not slow" --numprocesses 4 --dist loadfile --no-loadscope-reorder --durations 15
@@ -34,14 +42,33 @@ test-slow: setup
 	$(BIN)/python -m slurm.prerequisites --install-if-root
 	$(BIN)/python -m pytest -m slow
 
-## make check      ruff, mypy --strict, order of the layers, generated code and docs up to date
-check: setup
+## make check      ruff, mypy --strict, order of the folders, generated code and docs up to date
+CHECKS := lint format types imports protos settings
+.PHONY: $(CHECKS:%=check-%)
+check: $(CHECKS:%=check-%)
+
+# .pre-commit-config.yaml runs the same.
+check-lint: setup
 	$(BIN)/ruff check .
+check-format: setup
 	$(BIN)/ruff format --check .
+check-types: setup
 	$(BIN)/mypy
+check-imports: setup
 	PYTHONPATH=headway_job/src $(BIN)/lint-imports
+check-protos: setup
 	$(BIN)/python -m protos.generate --check
+check-settings: setup
 	$(BIN)/python -m controller.daemon.config_docs --check
+
+## make hooks      have git run the checks before each commit
+hooks: setup
+	$(BIN)/pre-commit install
+
+## make docs       the documentation site, in build/docs
+docs: setup $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/docs/index.html"
 
 ## make bench      the figures of docs/benchmarks.md; JSON into bench-results/
 bench: setup

@@ -1,29 +1,47 @@
 #!/bin/sh
-# Makes a virtual environment with everything pinned. Usage: setup.sh DIR   (PYTHON=python3.12 to choose another)
+# Makes a virtual environment with every version pinned (constraints.txt).
+# Usage: setup.sh DIR        Headway with all that its checks, tests and demonstration need (PYTHON=python3.12 chooses another Python)
+#        setup.sh DIR docs   in such an environment, what builds the documentation site
 set -eu
 venv=$1
 python=${PYTHON:-python3}
 say() { printf '%s\n' "$*" >&2; }
+stop() { say "$@"; exit 1; }
+can_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+apt_install() {
+    say "installing the packages $* with apt-get"
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null; } ||
+        say "apt-get could not install them; its message is above"
+}
+pip_install() {
+    "$venv/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt "$@" ||
+        stop "pip could not install the Python packages into $venv; its message is above. The next \`make\` tries again."
+}
+
+if [ "${2:-}" = docs ]; then
+    say "installing what builds the documentation site into $venv"
+    "$venv/bin/python" -c 'import tomllib
+with open("pyproject.toml", "rb") as file: print(*tomllib.load(file)["project"]["optional-dependencies"]["docs"], sep="\n")' >"$venv/docs.txt"
+    pip_install -r "$venv/docs.txt"
+    exit
+fi
 
 have_python() { "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 have_venv() { "$python" -c 'import venv, ensurepip' 2>/dev/null; }
-
-if ! have_python || ! have_venv; then
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        say "installing python3 and python3-venv"
-        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 python3-venv >/dev/null
-    fi
-    have_python || { say "Headway needs Python 3.11 or later; $python is not. Install it, or set PYTHON=..."; exit 1; }
-    have_venv || { say "$python has no venv module; install python3-venv"; exit 1; }
-fi
+if [ "$python" = python3 ] && { ! have_python || ! have_venv; } && can_install; then apt_install python3 python3-venv; fi
+have_python || stop "Headway needs Python 3.11 or later, but \`$python\` is $("$python" --version 2>/dev/null || echo 'not installed')." \
+    "Install one, or name one that is installed: make setup PYTHON=python3.12"
+have_venv || stop "\`$python\` cannot make virtual environments. Install its module venv (Debian and Ubuntu: apt-get install python3-venv)."
 
 # The simulator's inner loops are compiled where they can be; without a compiler they run interpreted, several times slower.
 have_compiler() { command -v cc >/dev/null && "$python" -c 'import os, sysconfig as s; raise SystemExit(not os.path.exists(os.path.join(s.get_paths()["include"], "Python.h")))'; }
-if ! have_compiler && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    say "installing a C compiler and python3-dev"
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev python3-dev >/dev/null; } || true
-fi
-have_compiler || say "no C compiler, or no Python.h (python3-dev): the simulator will run interpreted, several times slower"
+if ! have_compiler && can_install; then apt_install gcc libc6-dev python3-dev; fi
+have_compiler || say "There is no C compiler, or no Python.h: the simulator will run interpreted, several times slower." \
+    "To compile it, install gcc and python3-dev, remove $venv, and run \`make setup\` again."
 
-[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt -e '.[controller,policy,train,dev]'
+if [ -x "$venv/bin/python" ] && [ "$python" != python3 ] && [ "$("$venv/bin/python" --version)" != "$("$python" --version)" ]; then
+    stop "$venv has $("$venv/bin/python" --version), not $("$python" --version). To change it, remove $venv and run \`make setup\` again."
+fi
+[ -x "$venv/bin/pip" ] || "$python" -m venv "$venv"
+say "installing Headway and its Python packages into $venv; PyTorch is large, so the first time takes some minutes"
+pip_install -e '.[controller,policy,train,dev]'

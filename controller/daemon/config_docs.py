@@ -46,22 +46,22 @@ _HEAD = """\
 
 Headway reads three files. All are small, and the examples below are complete.
 
-| file | read by | says |
+| file | read by | contents |
 |---|---|---|
-| `/etc/headway/controller.toml` | `headway-controller`, its watchdog, `headway` | which partitions, which Slurm, who decides |
+| `/etc/headway/controller.toml` | `headway-controller`, its watchdog, `headway` | the partitions, Slurm, the policy |
 | `/etc/headway/policy.env` | `headway-policy.service` | which policy the policy server serves |
 | `/etc/headway/agent.toml` | `headway-agent`, on compute nodes; optional | where the controller is, what is measured |
 
-What Slurm itself needs is in slurm.conf; `headway-setup slurm --check` shows what yours lacks
+Slurm's own settings are in slurm.conf; `headway-setup slurm --check` shows what yours lacks
 (see [operations](operations.md#installing)).
 
 ## controller.toml
 
 {controller_example}
 
-`headway-controller check-config` reads the file and says what is wrong with it, key by key; an unknown key is an error.
-`systemctl reload headway-controller` takes changes over without a restart, except for the keys marked "restart" below:
-the log says so when one of them has changed. A file with a mistake changes nothing.
+`headway-controller check-config` reads the file and reports each wrong key; an unknown key is an error.
+`systemctl reload headway-controller` applies changes without a restart, except for the keys marked "restart" below. If one
+of these has changed, the log says so. If the file has an error, no change is applied.
 
 {controller_keys}
 
@@ -70,39 +70,40 @@ the log says so when one of them has changed. A file with a mistake changes noth
 {policy_example}
 
 `HEADWAY_POLICY` is a policy's name, or `NAME:key=value,key=value` for one with options, such as
-`tiresias:threshold_gpu_s=6400,round_s=60`. `systemctl restart headway-policy` takes a change over; until the server is back,
-`fallback_policy` decides. `headway-policy list` names all policies that are installed; these come with Headway:
+`tiresias:threshold_gpu_s=6400,round_s=60`. `systemctl restart headway-policy` applies a change; until the server is back,
+`fallback_policy` decides. `headway-policy list` names all installed policies. These come with Headway:
 
 {policies}
 
-A job's duration is never known: "estimated" is the mean of past runs of the same user and job name (`history_runs`,
-`history_min_runs`), or else the job's time limit. Policies that preempt (`srtf`, `las`, `tiresias` and their kin) stop running
-jobs that can come back where `preemption` is `"automatic"`; else they only order the queue. Of what jobs train, policies know
-what agents measured lately: computing time, bytes and overlap by model, losses of pairs that met, and speeds of NICs. A job that
-waits is taken for what one of the same user and name was last seen to train since the controller started. What is not measured
-(localities; without agents all of it) counts with the usual numbers, or not at all. Racks and the speeds of their uplinks are those
-of Slurm's topology.conf (`TopologyPlugin=topology/tree`; LinkSpeed in Gb/s), read at the controller's start; else all nodes are
-one rack.
+No policy knows a job's true duration. "Estimated" is the mean of past runs of the same user and job name (`history_runs`,
+`history_min_runs`), or else the job's time limit. If `preemption` is `"automatic"`, policies that preempt (`srtf`, `las`,
+`tiresias` and others) stop preemptible running jobs; otherwise they only order the queue. About the training of jobs,
+policies know what agents measured lately: computing time, bytes and overlap by model, slowdowns of pairs of jobs, and
+speeds of NICs. A waiting job is assumed to train the same as the last job with its user and name since the controller
+started. Values that are not measured (localities; without agents, all values) are replaced by usual numbers, or ignored.
+Racks and the speeds of their uplinks come from Slurm's topology.conf (`TopologyPlugin=topology/tree`; LinkSpeed in Gb/s),
+which is read at the controller's start; without it, all nodes are in one rack.
 
 ## agent.toml
 
 {agent_example}
 
-`headway-agent check`, run as root on a compute node, reads the file and tells what would be measured there, what would not, and
-the mend. `systemctl restart headway-agent` takes changes over: jobs train on, and are seen again within seconds.
+Run `headway-agent check` as root on a compute node: it reads the file and says what would be measured there, what would
+not, and how to correct that. `systemctl restart headway-agent` applies changes. Jobs train on, and are measured again
+within seconds.
 
 {agent_keys}
 
 ## The embedded cluster
 
-With `slurm_client = "embedded"` the controller runs beside an emulation of Slurm inside its own process: for trying Headway
-on a machine without Slurm, and for tests. `embedded_cluster` names a file that describes it:
+With `slurm_client = "embedded"` the controller runs an emulation of Slurm inside its own process. This is for trials of Headway
+on a machine without Slurm, and for tests. `embedded_cluster` names a file that describes the cluster:
 
 {embedded_example}
 
-Its jobs train nothing, but they have work to do, and the engine of the [simulator](simulator.md) says how fast: with
-`slowdown` jobs that share links or hosts take as long as they do there. `[network]` and the keys `sockets`, `rack` and
-`speed` of nodes are those of the simulator's cluster files; what `headway cluster` writes can be pasted here.
+Its jobs train nothing. The engine of the [simulator](simulator.md) calculates how long they take; with `slowdown`, jobs
+that share links or hosts slow each other down as they do there. `[network]` and the keys `sockets`, `rack` and `speed` of
+nodes are those of the simulator's cluster files; the output of `headway cluster` can be pasted here.
 
 {embedded_keys}
 """
@@ -139,7 +140,7 @@ _EMBEDDED = (
 
 
 def render() -> str:
-    """The text of docs/configuration.md. Invariant: equal settings classes and examples give equal text."""
+    """Return the text of docs/configuration.md. Invariant: equal settings classes and examples give equal text."""
     return _HEAD.format(
         controller_example=_fenced("toml", (ROOT / _EXAMPLES / "controller.toml").read_text()),
         controller_keys=_table(ControllerSettings, restart=RESTART_KEYS),
@@ -166,7 +167,7 @@ def _sentence(model: type[BaseModel]) -> str:
 
 
 def _table(model: type[BaseModel], restart: Iterable[str] = ()) -> str:
-    """One row per key. Keys in `restart` are marked so."""
+    """Return a table with one row for each key. Keys in `restart` are marked."""
     rows = _rows(model.model_json_schema(), frozenset(restart))
     return "\n".join(("| key | value | default | meaning |", "|---|---|---|---|", *rows))
 
@@ -181,7 +182,7 @@ def _rows(schema: Mapping[str, Any], restart: frozenset[str]) -> Iterator[str]:
 
 
 def _value(found: Mapping[str, Any]) -> str:
-    """What may be written there, in words."""
+    """Return the text for the values that a key may have."""
     if "anyOf" in found:
         return ", or ".join(_value(choice) for choice in found["anyOf"] if choice.get("type") != "null")
     if "enum" in found:
@@ -226,7 +227,7 @@ def _policies() -> str:
     rows = []
     for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda found: found.name):
         if not entry.value.startswith("policies."):
-            continue  # somebody's own, installed beside ours
+            continue  # a policy of another package
         spec, made = load_policy(entry.name).spec, entry.load()
         options = [f"`{name}={_option(found.default)}`" for name, found in inspect.signature(made).parameters.items()]
         order = inspect.cleandoc(made.__doc__ or "").split("\n", maxsplit=1)[0]
@@ -241,13 +242,14 @@ def _option(default: object) -> str:
 def main() -> None:
     """Command line: write, or with --check only compare."""
     parser = argparse.ArgumentParser(prog="python -m controller.daemon.config_docs", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail when the file is stale")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail when the file is out of date")
     path = ROOT / TARGET
     if not parser.parse_args().check:
         path.write_text(render())
     elif not path.is_file() or path.read_text() != render():
         raise SystemExit(
-            f"{TARGET} does not belong to the settings classes; run `python -m controller.daemon.config_docs` and commit"
+            f"{TARGET} is out of date: settings or policies have changed. "
+            "Run `python -m controller.daemon.config_docs` and commit it."
         )
 
 

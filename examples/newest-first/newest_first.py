@@ -1,4 +1,4 @@
-"""A whole policy: the newest jobs first, each at its best fit."""
+"""A complete policy: the newest jobs first, each at its best fit."""
 
 from policies.api import Decision, PolicySpec
 from policies.model import ClusterState
@@ -6,7 +6,7 @@ from policies.selection import fill
 
 
 class NewestFirst:
-    """Waiting jobs by submission, newest first; running jobs stay. At most `limit` are looked at."""
+    """Waiting jobs by submission, newest first; running jobs stay. At most `limit` waiting jobs are considered."""
 
     spec = PolicySpec(name="newest-first", source="an example")
 

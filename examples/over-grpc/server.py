@@ -1,6 +1,6 @@
-"""A policy that has nothing of Headway but its .proto files: in order of submission, each job on the first node with room.
+"""A policy that uses nothing of Headway but its .proto files: jobs in order of submission, each on the first node that it fits.
 
-Usage: server.py ADDRESS, for example 127.0.0.1:50051. docs/architecture.md says how to make the stubs that it imports.
+Usage: server.py ADDRESS, for example 127.0.0.1:50051. docs/architecture.md says how to generate the stubs that it imports.
 """
 # ruff: noqa: ARG002, D102, N802 - gRPC gives the methods their names and arguments
 
@@ -27,10 +27,10 @@ class FirstNode(policy_pb2_grpc.PolicyServicer):
         for job in range(len(jobs.job_id)):
             begin, end = jobs.placement_offset[job : job + 2]
             nodes, gpus = list(jobs.placement_node[begin:end]), list(jobs.placement_gpus[begin:end])
-            if not nodes:  # it waits
+            if not nodes:  # the job waits
                 decision.queue.append(job)
                 nodes, gpus = room.first_node(job), [jobs.num_gpus[job]]
-            if nodes:  # what runs keeps its place: a decision is the whole allocation
+            if nodes:  # a decision is the whole allocation, so running jobs keep their placements
                 decision.job.append(job)
                 decision.placement_node.extend(nodes)
                 decision.placement_gpus.extend(gpus)
@@ -48,7 +48,7 @@ class Room:
         nodes, jobs = snapshot.nodes, snapshot.jobs
         self._jobs = jobs
         self._open = list(nodes.available)
-        # CPUs or memory of 0 are not known, and do not limit.
+        # 0 CPUs or memory means that they are not known, and set no limit.
         self._gpus = [has - used for has, used in zip(nodes.gpus, nodes.foreign_gpus, strict=True)]
         self._cpus = [(has or 1e9) - used for has, used in zip(nodes.cpus, nodes.foreign_cpus, strict=True)]
         self._memory = [
@@ -59,7 +59,7 @@ class Room:
                 self._take(job, jobs.placement_node[entry], jobs.placement_gpus[entry])
 
     def first_node(self, job):
-        """The first node with room for all of the job, in a list; an empty list when there is none."""
+        """Return a list with the first node that the whole job fits on; an empty list when there is none."""
         jobs = self._jobs
         if jobs.min_nodes[job] > 1 or jobs.node_set[job] or jobs.exclusive[job]:
             return []
@@ -86,7 +86,7 @@ def main(address):
     """Serve until killed."""
     server = grpc.server(futures.ThreadPoolExecutor(2))
     policy_pb2_grpc.add_PolicyServicer_to_server(FirstNode(), server)
-    serving = health.HealthServicer()  # Headway asks it before a swap
+    serving = health.HealthServicer()  # the controller checks it before it changes to this server
     serving.set("headway.v1.Policy", health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(serving, server)
     server.add_insecure_port(address)

@@ -47,7 +47,7 @@ _TEST = re.compile(r"(tests/[\w/.]+)(?: -k (\w+))?")
 
 @dataclass(frozen=True)
 class Page:
-    """One document: what stands in fences, and the rest."""
+    """One document: its code blocks, and the text between them."""
 
     path: Path
 
@@ -64,11 +64,11 @@ class Page:
         return _FENCE.sub("", self.text)
 
     def blocks(self, *languages: str) -> list[str]:
-        """Fenced blocks of these languages; of all, when none is named."""
+        """Return the fenced blocks in these languages; all blocks, when no language is named."""
         return [m["text"] for m in _FENCE.finditer(self.text) if not languages or m["language"] in languages]
 
     def command_lines(self) -> Iterator[str]:
-        """Lines of code that may be commands, and code within sentences."""
+        """Lines of code that may be commands, and code spans within sentences."""
         for block in [*self.blocks(), *(m[0] for m in _INDENTED.finditer(self.prose))]:
             yield from block.replace("\\\n", " ").splitlines()
         yield from (m[1] for m in _SPAN.finditer(self.prose))
@@ -121,7 +121,7 @@ def test_every_test_that_is_named_is_there(page: Page) -> None:
 
 @cache
 def programs() -> dict[str, Any]:
-    """Our programs by name, as typer lays their commands out."""
+    """Our programs by name, with typer's description of their commands."""
     ours = [entry for entry in entry_points(group="console_scripts") if entry.name.startswith("headway")]
     modules = {entry.name: importlib.import_module(entry.module) for entry in ours}
     return {name: typer.main.get_command(module.app) for name, module in modules.items()}
@@ -179,6 +179,35 @@ def test_every_module_and_make_target_that_is_to_be_run_exists(page: Page) -> No
             assert target in targets, line
 
 
+_TREE = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "build"}
+
+
+def installed_files() -> dict[str, list[Path]]:
+    """Files of each folder of the virtual environment that gets data files, by that folder."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["data-files"]
+    return {folder: [path for pattern in patterns for path in ROOT.glob(pattern)] for folder, patterns in table.items()}
+
+
+def missing_file(word: str) -> bool:
+    """Return whether a command's word names a file of this repository, or one that Headway installs, that does not exist."""
+    word = word.strip("\"';")
+    if found := re.search(r"(?:^|/opt/headway/)(share/headway/[\w.*/-]+|example/[\w.*/-]+)", word):
+        installed = found[1] if found[1].startswith("share/") else f"share/headway/{found[1]}"
+        folder, _, pattern = installed.rpartition("/")
+        files = installed_files()
+        return installed not in files and not any(path.match(pattern) for path in files.get(folder, ()))
+    if word.partition("/")[0] in _TREE and "/" in word and re.fullmatch(r"[\w.*/-]+", word):
+        return not any(ROOT.glob(word.rstrip("/")))
+    return False
+
+
+@pages
+def test_every_file_that_a_command_names_exists(page: Page) -> None:
+    words = [word for block in page.blocks("sh", "bash") for line in block.splitlines() for word in line.split()]
+
+    assert [word for word in words if missing_file(word)] == []
+
+
 def test_commands_are_found_and_judged() -> None:
     # The tests above would pass if nothing were found.
     assert list(our_commands("$ sudo /opt/headway/bin/headway status --json | head && x=1 headway-setup slurm")) == [
@@ -189,6 +218,9 @@ def test_commands_are_found_and_judged() -> None:
     assert problem(["headway", "policy", "use", "127.0.0.1:1"]) == ""
     assert problem(["headway", "policy", "drop"]) == "headway policy has no command drop"
     assert problem(["headway", "queue", "--all"]) == "headway queue does not take --all"
+    assert missing_file("slurm/plugin/example/nothing.toml") and not missing_file("slurm/plugin/example/agent.toml")
+    assert missing_file("/opt/headway/share/headway/systemd/x.service")
+    assert not missing_file("/opt/headway/share/headway/systemd/headway-agent.service")
     readme = [words for line in Page(ROOT / "README.md").command_lines() for words in our_commands(line)]
     assert ["headway", "doctor"] in readme
 
@@ -218,7 +250,7 @@ def test_the_configuration_reference_is_up_to_date() -> None:
 
 
 class NoAgents:
-    """A server of agents that none has dialled."""
+    """A server without agents."""
 
     nodes: Mapping[str, NodeStatus] = {}
     reports = 0
@@ -227,7 +259,7 @@ class NoAgents:
 
 
 async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) -> None:
-    # Given a controller that has all there is to tell
+    # Given a controller with every metric
     world = world_in(tmp_path)
     world.measuring = Measuring(NoAgents(), tmp_path / "profiles.sqlite", window_s=30.0)
     await world.turn()
@@ -272,7 +304,7 @@ def test_the_example_over_grpc_imports_nothing_of_ours() -> None:
 
 
 async def test_the_example_over_grpc_decides_what_a_controller_accepts(tmp_path: Path) -> None:
-    # Given a cluster with all that the example has to look at
+    # Given a cluster with every case that the example distinguishes
     state = cluster(
         [Node(cpus=16), Node(available=False), Node(foreign_gpus=4), Node(memory_mib=1000)],
         [
@@ -290,7 +322,7 @@ async def test_the_example_over_grpc_decides_what_a_controller_accepts(tmp_path:
     script = str(ROOT / "examples/over-grpc/server.py")
     with running(sys.executable, script, address, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}):
         async with PolicyClient(address.replace("unix:", "unix://")) as client:
-            # When it is asked as the controller asks
+            # When it gets the same requests as from the controller
             await eventually(client.healthy)
             spec = await client.describe()
             decision = await client.decide(state, 5.0)
