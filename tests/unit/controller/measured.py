@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.admin.service import serve_admin
+from controller.admin.serve import serve_admin
 from controller.agents.service import serve_agents
 from controller.contention.measurement import measure
 from tests.unit.controller.agents.test_server import PATIENT, Agent

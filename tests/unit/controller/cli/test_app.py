@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.admin.service import serve_admin
+from controller.admin.serve import serve_admin
 from controller.cli.render.status import plain
 from policies.api import load_policy
 from protos.headway.v1 import admin_pb2 as pb
