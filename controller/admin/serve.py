@@ -21,12 +21,12 @@ import grpc.aio
 
 from controller.admin.controller_view import Asked
 from controller.admin.front import Front
-from controller.admin.service import ADMIN_SOCKET, AdminService
+from controller.admin.protocol import ADMIN_SOCKET, STATUS_SOCKET
+from controller.admin.service import AdminService
 from controller.admin.sockets import bind, group_id
 from controller.admin.viewer import Viewer
 from protos.headway.v1 import admin_pb2_grpc
 
-STATUS_SOCKET = "status.sock"
 _INNER_SOCKET = "status-grpc.sock"
 """Where gRPC waits for what comes through the Front; mode 0600."""
 _MAX_CALLS = 4096

@@ -33,6 +33,7 @@ from controller.admin.preemption_messages import (
     within_of,
 )
 from controller.admin.profile_messages import measurements, profile_list, slowdown_rows
+from controller.admin.protocol import ADMIN_SOCKET, NOT_READY
 from controller.admin.viewer import Viewer
 from controller.base.errors import JournalError, PolicyUnavailableError, PreemptionRefusedError
 from controller.contention.measurement import Measuring
@@ -47,7 +48,6 @@ if TYPE_CHECKING:  # a class of the type stubs only
 
 T = TypeVar("T")
 
-ADMIN_SOCKET = "admin.sock"
 _JOB_ID = re.compile(r"[0-9]{1,18}(_[0-9]{1,18})?")
 _MAX_WATCHERS = 128
 _MAX_WATCHERS_A_USER = 8
@@ -253,9 +253,14 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def _scene(self, context: _Context) -> Scene:
         scene = self._viewer.scene()
         if scene is None:
-            problem = self._controller.health.last_error or "Slurm has not been read yet; try again in a moment"
-            await _abort(context, grpc.StatusCode.UNAVAILABLE, f"nothing to tell yet: {problem}")
+            await self._abort_not_ready(context)
         return scene
+
+    async def _abort_not_ready(self, context: _Context) -> NoReturn:
+        problem = self._controller.health.last_error or "Slurm has not answered yet; try again in a moment"
+        context.set_trailing_metadata(((NOT_READY, "1"),))
+        text = f"the controller is running, but has not read the cluster yet: {problem}"
+        await _abort(context, grpc.StatusCode.UNAVAILABLE, text)
 
     async def _check_private(self, context: _Context) -> None:
         """Where Slurm hides jobs from other users, a socket that everybody can open hides them too."""
@@ -263,7 +268,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             return
         facts = self._controller.facts
         if facts is None:
-            await _abort(context, grpc.StatusCode.UNAVAILABLE, "nothing to tell yet: Slurm has not been read yet")
+            await self._abort_not_ready(context)
         if self._private():
             await _abort(
                 context,

@@ -34,8 +34,8 @@ class NodeStatus:
     boot_id: str
     run_id: str
     clock_behind_s: float
-    """Seconds by which the node's clock is behind the controller's, from the newest report. Before the first report it comes from the
-    hello, and includes the time that it took to connect."""
+    """Seconds by which the node's clock is behind the controller's, from the newest report. Before the first report it comes from
+    the hello, and includes the time that it took to connect."""
     streams: int = 0
     """Streams that this node has opened since the controller started."""
     reports: int = 0

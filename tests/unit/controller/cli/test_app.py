@@ -272,6 +272,16 @@ async def test_a_controller_that_is_not_there(folder):
         assert ran.out == ""
 
 
+async def test_a_controller_that_has_not_read_slurm_yet_is_not_taken_for_one_that_is_away(folder):
+    world = world_in(folder)
+    world.health.last_error = "slurmctld did not answer"
+    async with serve_admin(world, folder, ""):
+        ran = await headway("queue", "--socket", str(folder / "status.sock"))
+    assert ran.code == 3
+    assert ran.err.startswith("headway: the controller is running, but has not read the cluster yet: slurmctld did not")
+    assert "no controller answers" not in ran.err
+
+
 async def test_a_controller_that_hangs(folder):
     # given somebody who takes connections and never answers
     with closing(socket.socket(socket.AF_UNIX)) as server:
