@@ -10,10 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from urllib.parse import quote
 
 from controller.base.errors import HeadwayError
-from controller.base.sqlite_file import readable
+from controller.base.sqlite_file import UnusableFileError, connect_read_only
 from controller.profiles import tables
 from controller.profiles.sightings import ProfileRow
 from controller.profiles.windows import Observation, RunKey, Shape, Trained
@@ -48,10 +47,9 @@ class ProfileReader:
     def open(cls, path: Path) -> ProfileReader:
         """Read the file that a ProfileStore of this process has open. Raises ProfileStoreError."""
         try:
-            uri = f"file:{quote(str(path))}?mode=ro"
-            found = cls(readable(sqlite3.connect(uri, uri=True, timeout=5.0, check_same_thread=False)))
+            found = cls(connect_read_only(path, any_thread=True))
             found._file = path.stat()
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, UnusableFileError) as error:
             raise ProfileStoreError(f"{path}: cannot be read: {error}; check its owner and mode") from error
         return found
 

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import structlog
 
-from controller.base.sqlite_file import UnusableFileError, check, connect, is_damage, require_columns, set_aside
+from controller.base.sqlite_file import UnusableFileError, connect, is_damage, set_aside
+from controller.base.sqlite_schema import prepare, transaction
 from controller.profiles import tables
 from controller.profiles.reader import ProfileReader, ProfileStoreError
 from controller.profiles.sightings import Arrival, gpu_models, profile_of, sighting_of
@@ -31,8 +32,6 @@ log = structlog.get_logger(__name__)
 
 _OF_A_ROW = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError)
 """Errors of the values that were to be written, not of the file."""
-_CHECK_S = 5.0
-"""Longest look at all pages at the start, seconds."""
 _RENEW_EVERY_S = 600.0
 """A disk that damages one file after the other is not filled with them."""
 
@@ -90,7 +89,7 @@ class ProfileStore(ProfileReader):
         """Raises UnusableFileError where another file may take this one's place."""
         db = connect(self._path, any_thread=True)
         try:
-            _prepare(db)
+            prepare(db, tables.STORE)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             db.close()
             if is_damage(error):
@@ -285,20 +284,14 @@ class ProfileStore(ProfileReader):
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One atomic write; sqlite errors come out as ProfileStoreError, but for those that a row has caused."""
+        """Write atomically. Errors of SQLite come out as ProfileStoreError, except those of the values in a row."""
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield self._db
-            self._db.execute("COMMIT")
+            with transaction(self._db) as db:
+                yield db
         except _OF_A_ROW:  # to be tried again would change nothing
             raise
         except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
             raise self._failed("written", error) from error
-        finally:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -309,23 +302,6 @@ class ProfileStore(ProfileReader):
             if self._db.in_transaction:  # of a write that needs what was read
                 raise
             raise self._failed("read", error) from error
-
-
-def _prepare(db: sqlite3.Connection) -> None:
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = NORMAL")
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version > tables.SCHEMA_VERSION:
-        why = f"written by a newer version of Headway (schema {version}, this one reads {tables.SCHEMA_VERSION})"
-        raise UnusableFileError(f"schema-{version}", why)
-    complaint = check(db, _CHECK_S) if version >= 0 else f"its schema is {version}"
-    if complaint:
-        raise UnusableFileError("damaged", complaint)
-    steps = "" if version == 0 else "".join(tables.MIGRATIONS[old] for old in range(version, tables.SCHEMA_VERSION))
-    db.executescript(  # all of it or nothing: a controller that dies here finds the old file again
-        f"BEGIN IMMEDIATE; {steps} {tables.SCHEMA} PRAGMA user_version = {tables.SCHEMA_VERSION}; COMMIT;"
-    )
-    require_columns(db, tables.SCHEMA)
 
 
 def _gpu_models_in(text: str) -> dict[int, str]:

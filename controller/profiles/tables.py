@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from dataclasses import astuple
 from typing import Any
 
+from controller.base.sqlite_schema import Schema, split_statements
 from controller.profiles.sightings import ProfileRow
 from controller.profiles.windows import Neighbour, Observation, RunKey, Shape, Sight, SlurmRun, Trained
 
-SCHEMA_VERSION = 2
-
-SCHEMA = """
+_TABLES = """
 CREATE TABLE IF NOT EXISTS receipt (
     node TEXT NOT NULL, run_id TEXT NOT NULL, number INTEGER NOT NULL, lost INTEGER NOT NULL, time_s REAL NOT NULL,
     PRIMARY KEY (node, run_id)) WITHOUT ROWID;
@@ -47,8 +46,7 @@ CREATE INDEX IF NOT EXISTS profile_kind ON profile (uid, script, signature);
 CREATE INDEX IF NOT EXISTS profile_job ON profile (job_id, restart);
 """
 
-MIGRATIONS = {
-    1: """
+_FROM_1 = """
 ALTER TABLE node ADD COLUMN gpu_models TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE sight ADD COLUMN batch_size INTEGER;
 ALTER TABLE sight ADD COLUMN first_seen_ns INTEGER;
@@ -59,10 +57,9 @@ ALTER TABLE observation ADD COLUMN gpu_model TEXT NOT NULL DEFAULT '';
 ALTER TABLE profile ADD COLUMN batch_size INTEGER;
 ALTER TABLE profile ADD COLUMN busy_s REAL;
 ALTER TABLE profile ADD COLUMN gpu_model TEXT NOT NULL DEFAULT '';
-""",
-}
-"""From that version to the next. What was stored before version 2 is of GPUs whose model is not known, and stays so: it is
-compared with nothing newer that is of a known one."""
+"""
+STORE = Schema(version=2, statements=split_statements(_TABLES), migrations={1: split_statements(_FROM_1)})
+"""Rows from before version 2 have no GPU model, and are not compared with newer rows of a known model."""
 
 SIGHTS = (
     "SELECT time_s, node, job_id, restart, uid, script, signature, batch_size, num_ranks, world_size, gpus, idle_gpus, sockets,"

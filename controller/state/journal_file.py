@@ -24,20 +24,17 @@ import structlog
 from controller.base.errors import JournalError
 from controller.base.sqlite_file import (
     UnusableFileError,
-    check,
     connect,
     is_damage,
     move_aside,
     name_aside,
-    require_columns,
 )
+from controller.base.sqlite_schema import make_tables, prepare, transaction
 from controller.state.journal_salvage import salvage
-from controller.state.journal_schema import FROM_1, SCHEMA_VERSION, STATEMENTS, TAKEN_FROM, UNSURE
+from controller.state.journal_schema import JOURNAL, TAKEN_FROM, UNSURE
 
 log = structlog.get_logger(__name__)
 
-_CHECK_S = 5.0
-"""Longest look at all pages at the start, seconds."""
 _MOST_RENEWALS = 3
 _RENEWALS_WITHIN_S = 600.0
 """A disk that damages one file after the other is left alone: the lease runs out, and the watchdog releases the jobs."""
@@ -50,7 +47,7 @@ Row = tuple[Any, ...]
 
 
 class JournalFile:
-    """Invariant: `db` is a file of SCHEMA_VERSION with all tables, which no other process writes."""
+    """Invariant: `db` is a file of the present schema with all tables, which no other process writes."""
 
     def __init__(self, path: Path) -> None:
         """Open the file, or make it. Raises JournalError that says what to mend."""
@@ -195,7 +192,10 @@ class JournalFile:
             return self._replaced(problem)
 
     def _locked(self) -> weakref.finalize[..., JournalFile] | None:
-        """Lock the folder, which the kernel undoes when the process ends. None where another process has it."""
+        """Lock the folder until this process ends. Returns None when another process has locked it.
+
+        filelock does not serve: it locks a file of its own, which would have to be made beside the journal; this locks the folder.
+        """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -232,7 +232,7 @@ class JournalFile:
         """Make the file that is to take this one's place, whole, with a note of what it takes over; the old one stays till then."""
         self._next.unlink(missing_ok=True)
         with closing(connect(self._next)) as db:
-            self._make(db, 0, taken_from=aside)
+            make_tables(db, JOURNAL, 0, lambda version: _note_origin(db, version, taken_from=aside))
 
     def _finish_replacing(self) -> bool:
         """Set the file aside and put the next one in its place, if there is one. Returns whether there was.
@@ -282,61 +282,24 @@ class JournalFile:
         return db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA foreign_keys = ON")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version > SCHEMA_VERSION:
-            why = f"written by a newer version of Headway (schema {version}, this one reads {SCHEMA_VERSION})"
-            raise UnusableFileError(f"schema-{version}", why)
-        if version < 0:
-            raise UnusableFileError("damaged", f"its schema is {version}")
-        complaint = check(db, _CHECK_S)
-        if complaint:
-            raise UnusableFileError("damaged", complaint)
-        self._make(db, version)
-        require_columns(db, ";".join(STATEMENTS))
+        prepare(db, JOURNAL, lambda version: _note_origin(db, version))
         (newest,) = db.execute("SELECT MAX(number) FROM preemption").fetchone()
         if newest is not None and not 0 < newest < 2**53:
             raise UnusableFileError("damaged", f"a preemption has the number {newest}")
-
-    def _make(self, db: sqlite3.Connection, version: int, taken_from: str = "") -> None:
-        """Make all tables, in a new file or in one of an earlier version; all of them, or none."""
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            if version == 1:
-                db.execute(FROM_1)
-            for statement in STATEMENTS:
-                db.execute(statement)
-            if version == 0:
-                db.execute("INSERT OR REPLACE INTO note VALUES (?, 'new')", (UNSURE,))
-            if taken_from:
-                db.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (TAKEN_FROM, taken_from))
-            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
 
     def _take_over(self, db: sqlite3.Connection) -> None:
         """Take the rows over from the file that was set aside; after a crash in between, once more."""
         row = db.execute("SELECT value FROM note WHERE name = ?", (TAKEN_FROM,)).fetchone()
         if row is None:
             return
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(db):
             found = salvage(self.path.with_name(str(row[0])), db)
             db.execute("DELETE FROM note WHERE name = ?", (UNSURE,))
             unsure = "lost" if found.jobs_missing else found.unsure
             if unsure:
                 db.execute("INSERT INTO note VALUES (?, ?)", (UNSURE, unsure))
             db.execute("DELETE FROM note WHERE name = ?", (TAKEN_FROM,))
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
         log.warning("journal_rows_taken_over", rows=found.rows, all_jobs=not found.jobs_missing)
 
 
@@ -346,31 +309,32 @@ class Transaction:
     def __init__(self, file: JournalFile, *, durable: bool) -> None:
         self._file = file
         self._durable = durable
+        self._inner = transaction(file.db)
 
     def __enter__(self) -> sqlite3.Connection:
-        db = self._file.db
         try:
-            db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
-            db.execute("BEGIN IMMEDIATE")
+            self._file.db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
+            return self._inner.__enter__()
         except sqlite3.Error as error:
             raise self._file.failed("written", error) from error
-        return db
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        db = self._file.db
         try:
-            if kind is None:
-                db.execute("COMMIT")
-                return
+            self._inner.__exit__(kind, error, trace)
         except sqlite3.Error as failure:
-            error = failure
-        with suppress(sqlite3.Error):
-            if db.in_transaction:
-                db.execute("ROLLBACK")
+            raise self._file.failed("written", failure) from failure
         if isinstance(error, sqlite3.Error | UnicodeDecodeError):
             raise self._file.failed("written", error) from error
+
+
+def _note_origin(db: sqlite3.Connection, version: int, taken_from: str = "") -> None:
+    """Note in a file that is being made that it is new, and from which file rows are still to be taken over."""
+    if version == 0:
+        db.execute("INSERT OR REPLACE INTO note VALUES (?, 'new')", (UNSURE,))
+    if taken_from:
+        db.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (TAKEN_FROM, taken_from))
 
 
 def _unusable(path: Path, error: Exception | str) -> JournalError:

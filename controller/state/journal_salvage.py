@@ -19,7 +19,7 @@ import structlog
 from controller.base.sqlite_file import connect_read_only, readable, require_size, time_limit
 from controller.slurm.client import JobKey, ResourceRequest
 from controller.state.journal_rows import RowError, decode_key, decode_request
-from controller.state.journal_schema import STATEMENTS, TABLES, TAKEN_FROM, UNSURE
+from controller.state.journal_schema import JOURNAL, TABLES, TAKEN_FROM, UNSURE
 
 log = structlog.get_logger(__name__)
 
@@ -177,7 +177,7 @@ def _with_a_sound_beginning(path: Path) -> sqlite3.Connection:
     data = path.read_bytes()
     with closing(sqlite3.connect(":memory:")) as fresh:
         fresh.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-        fresh.execute(STATEMENTS[0])
+        fresh.execute(JOURNAL.statements[0])
         first = bytearray(fresh.serialize()[:_PAGE_BYTES])
     pages = len(data) // _PAGE_BYTES
     first[28:32] = pages.to_bytes(4, "big")  # the size of the file, as its header tells it

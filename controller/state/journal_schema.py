@@ -6,9 +6,8 @@ for the programs of this version that came before.
 
 from __future__ import annotations
 
+from controller.base.sqlite_schema import Schema, split_statements
 from controller.state.preemption_table import PREEMPTION_SCHEMA
-
-SCHEMA_VERSION = 2
 
 SCHEMA = (
     """
@@ -42,9 +41,11 @@ CREATE TABLE IF NOT EXISTS note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WIT
 )
 """Rows are bounded: `job` and open preemptions by the jobs that Slurm knows, `decision` and `placed` by `keep_decisions`, `note`
 by its names (below), the rest by `keep_days` and by the numbers below."""
-STATEMENTS = tuple(statement.strip() for statement in SCHEMA.split(";") if statement.strip())
-FROM_1 = "ALTER TABLE job ADD COLUMN elsewhere TEXT"
-"""What `SCHEMA` does not add to a file of version 1 by itself."""
+JOURNAL = Schema(
+    version=2,
+    statements=split_statements(SCHEMA),
+    migrations={1: ("ALTER TABLE job ADD COLUMN elsewhere TEXT",)},
+)
 TABLES = ("job", "preemption", "run", "decision", "placed", "intent")
 """In the order in which rows of another file are taken over: first what Slurm cannot tell again."""
 

@@ -6,6 +6,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -501,7 +502,8 @@ def test_a_controller_that_dies_while_it_takes_over_a_file_leaves_the_old(
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.executescript(VERSION_1)
     with monkeypatch.context() as broken:
-        broken.setattr(tables, "SCHEMA", "INSERT INTO node (name) VALUES ('n1');")  # which is there
+        statements = ("INSERT INTO node (name) VALUES ('n1')",)  # which is there
+        broken.setattr(tables, "STORE", replace(tables.STORE, statements=statements))
         with pytest.raises(ProfileStoreError):
             ProfileStore(path)
     with closing(ProfileStore(path)) as store:

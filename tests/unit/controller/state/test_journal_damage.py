@@ -297,7 +297,7 @@ def test_a_disk_that_is_full_when_a_file_is_replaced_leaves_it_where_it_is(
 ) -> None:
     ledger = newer_with_a_log(path)
     with monkeypatch.context() as patch:
-        _allow(patch, controller.state.journal_file.JournalFile, "_make", 0, _no_room)
+        _allow(patch, controller.state.journal_file, "make_tables", 0, _no_room)
         for _ in range(3):
             with pytest.raises(JournalError, match="disk is full"):
                 Journal(path)
