@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controller.admin.explain.cycle_view import SHOWN, Scene
+from controller.admin.explain.cycle_view import SHOWN, CycleView
 from controller.admin.explain.explain import Explained, brief, state_word
 from controller.base.lease import is_stale, read_lease
 from controller.observe.role import Role, Standing
@@ -17,7 +17,7 @@ from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:
     from controller.admin.controller_view import Asked, AskedDecider
-    from controller.contention.measurement import Measuring
+    from controller.contention.measurement import Measurement
 
 SKEW_S = 1.0
 """A node's clock that differs by more is told of. What is measured is set right by it, but for the time of dialling."""
@@ -65,7 +65,7 @@ def status(controller: Asked, version: str) -> admin_pb2.Status:
     )
 
 
-def agents_status(measuring: Measuring | None, names: Iterable[str]) -> admin_pb2.AgentsStatus:
+def agents_status(measuring: Measurement | None, names: Iterable[str]) -> admin_pb2.AgentsStatus:
     """Who of those nodes reports."""
     if measuring is None:
         return admin_pb2.AgentsStatus()
@@ -85,10 +85,10 @@ def agents_status(measuring: Measuring | None, names: Iterable[str]) -> admin_pb
     return message
 
 
-def cluster(scene: Scene) -> admin_pb2.Status:
+def cluster(view: CycleView) -> admin_pb2.Status:
     """The part of a status that tells of jobs and nodes."""
     message = admin_pb2.Status()
-    for _, found in scene.jobs():
+    for _, found in view.jobs():
         match found.role:
             case Role.WAITING:
                 message.jobs_waiting += 1
@@ -100,9 +100,11 @@ def cluster(scene: Scene) -> admin_pb2.Status:
                 message.jobs_ineligible += 1
             case _:
                 message.jobs_yielded += 1
-    states = {node.name: node.state for node in scene.result.observation.snapshot.nodes}
-    nodes = scene.state.nodes
-    rows = zip(nodes.names, nodes.gpus.tolist(), scene.room.used_gpus.tolist(), nodes.available.tolist(), strict=True)
+    states = {node.name: node.state for node in view.result.observation.snapshot.nodes}
+    nodes = view.state.nodes
+    rows = zip(
+        nodes.names, nodes.gpus.tolist(), view.free_capacity.used_gpus.tolist(), nodes.available.tolist(), strict=True
+    )
     for name, gpus, used, available in rows:
         message.nodes.add(name=name, gpus=gpus, gpus_used=used, available=available, state=states.get(name, ""))
         message.gpus_total += gpus
@@ -112,32 +114,32 @@ def cluster(scene: Scene) -> admin_pb2.Status:
     return message
 
 
-def queue_entries(scene: Scene, now_s: float) -> Iterator[admin_pb2.QueueEntry]:
+def queue_entries(view: CycleView, now_s: float) -> Iterator[admin_pb2.QueueEntry]:
     """Every managed job that has not ended: waiting ones in the policy's order, the others by time of submission."""
-    last = len(scene.rows) + 1
+    last = len(view.rows) + 1
     lines: list[tuple[tuple[float, ...], SlurmJob, Standing]] = []
-    for job, found in scene.jobs():
+    for job, found in view.jobs():
         shown = replace(found, role=Role.YIELDED) if found.role is Role.ADOPT else found
-        row = scene.rows.get(job.key, last)
-        position = scene.line.get(row, last) if shown.role is Role.WAITING else 0
-        lines.append(((SHOWN.index(shown.role), position, scene.first_submit_s(job), row), job, shown))
+        row = view.rows.get(job.key, last)
+        position = view.line.get(row, last) if shown.role is Role.WAITING else 0
+        lines.append(((SHOWN.index(shown.role), position, view.first_submit_s(job), row), job, shown))
     lines.sort(key=lambda line: line[0])
     for _, job, shown in lines:
-        yield _entry(scene, job, shown, now_s)
+        yield _entry(view, job, shown, now_s)
 
 
-def _entry(scene: Scene, job: SlurmJob, shown: Standing, now_s: float) -> admin_pb2.QueueEntry:
+def _entry(view: CycleView, job: SlurmJob, shown: Standing, now_s: float) -> admin_pb2.QueueEntry:
     return admin_pb2.QueueEntry(
         job_id=job.key.job_id,
         user=job.user,
         name=job.name,
         partition=job.partition,
         state=state_word(shown.role),
-        num_gpus=scene.num_gpus(job),
-        submit_time_s=scene.first_submit_s(job),
-        wait_s=scene.wait_s(job, now_s),
-        placement=scene.placement(job),
-        why=brief(scene, job, shown, now_s),
+        num_gpus=view.num_gpus(job),
+        submit_time_s=view.first_submit_s(job),
+        wait_s=view.wait_s(job, now_s),
+        placement=view.placement(job),
+        why=brief(view, job, shown, now_s),
     )
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.cycle_view import CycleView
 from controller.observe.resize import resized
 from controller.observe.user_options import read_wishes
 from controller.preempt.manager import Preempting
 from controller.preempt.text import facts_of, why_words
 from controller.slurm.client import Phase, SlurmJob
-from controller.state.preemption import Elsewhere, Preemption
+from controller.state.preemption import Preemption, RelocationConstraint
 from policies.placement.requests import Requests
 from protos.headway.v1 import admin_pb2
 
@@ -59,7 +59,7 @@ def preemption_list(found: Iterable[Preemption]) -> admin_pb2.PreemptionList:
     return admin_pb2.PreemptionList(preemptions=[preemption_record(one) for one in found])
 
 
-def told_of_preemption(preempting: Preempting, job: SlurmJob | None, now_s: float) -> tuple[str, dict[str, str]]:
+def preemption_text(preempting: Preempting, job: SlurmJob | None, now_s: float) -> tuple[str, dict[str, str]]:
     """What `why` says of a job's newest preemption, if that is under way or of late: a sentence, and the numbers."""
     if job is None:
         return "", {}
@@ -73,44 +73,44 @@ def told_of_preemption(preempting: Preempting, job: SlurmJob | None, now_s: floa
     return why_words(row, now_s), facts
 
 
-class WrongWishError(ValueError):
+class InvalidPreemptionError(ValueError):
     """What an operator wishes makes no sense; the text says what."""
 
 
-def elsewhere_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Collection[str]) -> Elsewhere:
+def constraint_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Collection[str]) -> RelocationConstraint:
     """Where an operator wants the job. `nodes`: those that Headway manages. Raises WrongWishError."""
     avoid, only = set(request.avoid), set(request.only)
     here = {share.node for share in job.allocated}
     if request.away:
         avoid |= here
     if unknown := sorted((avoid | only) - set(nodes) - here):
-        raise WrongWishError(f"no managed node is called {', '.join(unknown)} (`headway status` lists them)")
+        raise InvalidPreemptionError(f"no managed node is called {', '.join(unknown)} (`headway status` lists them)")
     if both := sorted(avoid & only):
-        raise WrongWishError(f"{', '.join(both)}: not both to be run on and to be kept off")
+        raise InvalidPreemptionError(f"{', '.join(both)}: not both to be run on and to be kept off")
     if request.HasField("gpus") and request.gpus < 1:
-        raise WrongWishError("a job needs one GPU at least")
-    return Elsewhere(frozenset(avoid), frozenset(only), request.gpus if request.HasField("gpus") else None)
+        raise InvalidPreemptionError("a job needs one GPU at least")
+    return RelocationConstraint(frozenset(avoid), frozenset(only), request.gpus if request.HasField("gpus") else None)
 
 
-def check_size(elsewhere: Elsewhere, scene: Scene, job: SlurmJob) -> None:
+def check_size(elsewhere: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
     """Whether the job can have that many GPUs on this cluster. Raises ResizeError."""
     if elsewhere.gpus is None:
         return
     resized(
-        scene.ledger.originals.get(job.key, job.request),
+        view.ledger.originals.get(job.key, job.request),
         elsewhere.gpus,
-        node_gpus=scene.node_gpus,
-        all_gpus=int(scene.state.nodes.gpus.sum()),
+        node_gpus=view.node_gpus,
+        all_gpus=int(view.state.nodes.gpus.sum()),
         wishes=read_wishes(job.comment),
     )
 
 
-def check_place(elsewhere: Elsewhere, scene: Scene, job: SlurmJob) -> None:
+def check_place(elsewhere: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
     """Whether the job would fit where it is to go, were those nodes empty. Raises WrongWishError."""
-    row = scene.rows.get(job.key)
+    row = view.rows.get(job.key)
     if row is None or elsewhere.gpus is not None or not (elsewhere.avoid or elsewhere.only):
         return
-    state = scene.state
+    state = view.state
     there = [
         name not in elsewhere.avoid and (not elsewhere.only or name in elsewhere.only) for name in state.nodes.names
     ]
@@ -121,15 +121,15 @@ def check_place(elsewhere: Elsewhere, scene: Scene, job: SlurmJob) -> None:
     node_set[row] = len(state.node_sets)
     sets = np.vstack([state.node_sets.reshape(-1, len(nodes)), nodes])
     if not Requests(replace(state, node_sets=sets, jobs=replace(state.jobs, node_set=node_set))).of(row).parts:
-        raise WrongWishError(
+        raise InvalidPreemptionError(
             f"job {job.key.job_id} does not fit on the nodes that are left for it, even if nobody else were there; name others"
         )
 
 
-def within_of(request: admin_pb2.PreemptRequest) -> float | None:
+def save_limit_of(request: admin_pb2.PreemptRequest) -> float | None:
     """Seconds to save in; None: as the settings say. Raises WrongWishError."""
     if not request.HasField("within_s"):
         return None
     if not 1 <= request.within_s <= LONGEST_S:
-        raise WrongWishError(f"{request.within_s:g} s to save in: give 1 to {LONGEST_S:g}")
+        raise InvalidPreemptionError(f"{request.within_s:g} s to save in: give 1 to {LONGEST_S:g}")
     return request.within_s

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from controller.profiles.current import Contention, Known
 from controller.profiles.reader import Kind, ProfileReader
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import Neighbour, Observation, RunKey
+from controller.profiles.windows import Neighbour, RunKey, Throughput
 from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:  # the simulator comes with it
@@ -95,7 +95,7 @@ def measurements(
     store: ProfileReader, job_id: str, raw_id: int, limit: int, called: Callable[[int], str], window_s: float
 ) -> admin_pb2.JobMeasurements | None:
     """What was measured of one job; None: nothing. `called` is the id by which users know one of Slurm's own numbers."""
-    windows = store.observations_of(raw_id, min(limit or MOST, MOST))
+    windows = store.throughputs_of(raw_id, min(limit or MOST, MOST))
     steps = store.profiles_of(raw_id, _MOST_STEPS)
     if not windows and not steps:
         return None
@@ -130,7 +130,7 @@ def _step(row: ProfileRow) -> admin_pb2.StepSplit:
     )
 
 
-def _window(item: Observation, called: Callable[[int], str]) -> admin_pb2.JobWindow:
+def _window(item: Throughput, called: Callable[[int], str]) -> admin_pb2.JobWindow:
     return admin_pb2.JobWindow(
         start_s=item.start_s,
         restart=item.run.restart,

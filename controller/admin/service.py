@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 import grpc
 import grpc.aio
 
-from controller.admin.explain.advice_text import advised
-from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.advice_text import with_advice
+from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.explain import Past, explain
 from controller.admin.front import uid_of
 from controller.admin.messages import (
@@ -23,20 +23,20 @@ from controller.admin.messages import (
 )
 from controller.admin.preemption_messages import (
     MOST,
-    WrongWishError,
+    InvalidPreemptionError,
     check_place,
     check_size,
-    elsewhere_of,
+    constraint_of,
     preemption_list,
     preemption_record,
-    told_of_preemption,
-    within_of,
+    preemption_text,
+    save_limit_of,
 )
 from controller.admin.profile_messages import measurements, profile_list, slowdown_rows
 from controller.admin.protocol import ADMIN_SOCKET, NOT_READY
 from controller.admin.viewer import Viewer
 from controller.base.errors import JournalError, PolicyUnavailableError, PreemptionRefusedError
-from controller.contention.measurement import Measuring
+from controller.contention.measurement import Measurement
 from controller.observe.resize import ResizeError
 from controller.profiles.reader import ProfileReader, ProfileStoreError
 from controller.state.preemption import Cause
@@ -73,16 +73,16 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def GetQueue(self, request: admin_pb2.GetQueueRequest, context: _Context) -> admin_pb2.Queue:
         """Every managed job that has not ended."""
         await self._check_private(context)
-        return await self._viewer.queue(await self._scene(context))
+        return await self._viewer.queue(await self._view(context))
 
     async def Why(self, request: admin_pb2.WhyRequest, context: _Context) -> admin_pb2.Explanation:
         """One job explained."""
         await self._check_private(context)
         job_id = request.job_id
         await _check_id(context, job_id)
-        scene = await self._scene(context)
+        view = await self._view(context)
         controller = self._controller
-        found = explain(scene, job_id, controller.clock.now(), self._past(scene, job_id))
+        found = explain(view, job_id, controller.clock.now(), self._past(view, job_id))
         if found is None:
             await _abort(
                 context,
@@ -90,9 +90,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 f"job {job_id} is not known, neither to Slurm nor to Headway's journal (`squeue` and `sacct` list job ids; a job "
                 "submitted a moment ago is known as soon as Slurm is read again)",
             )
-        found = advised(found, controller.judging, scene.find(job_id))
+        found = with_advice(found, controller.judging, view.find(job_id))
         placed = [] if found.key is None else controller.journal.decisions_of(found.key)
-        sentence, facts = told_of_preemption(controller.preempting, scene.find(job_id), controller.clock.now())
+        sentence, facts = preemption_text(controller.preempting, view.find(job_id), controller.clock.now())
         answer = explanation(found, decision_records(placed), sentence + self._as_of())
         answer.facts.update(facts)
         return answer
@@ -127,18 +127,18 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 f"only root and the controller's user may preempt jobs, through {ADMIN_SOCKET}",
             )
         await _check_id(context, request.job_id)
-        scene = await self._scene(context)
-        job = scene.find(request.job_id)
+        view = await self._view(context)
+        job = view.find(request.job_id)
         if job is None:
             await _abort(context, grpc.StatusCode.NOT_FOUND, f"job {request.job_id} is not known to Slurm")
         try:
-            elsewhere, within_s = elsewhere_of(request, job, scene.state.nodes.names), within_of(request)
-            check_size(elsewhere, scene, job)
-            check_place(elsewhere, scene, job)
+            elsewhere, within_s = constraint_of(request, job, view.state.nodes.names), save_limit_of(request)
+            check_size(elsewhere, view, job)
+            check_place(elsewhere, view, job)
             found = self._controller.preempting.begin(
                 job, Cause.OPERATOR, "by hand", elsewhere, force=request.force, within_s=within_s
             )
-        except WrongWishError as error:
+        except InvalidPreemptionError as error:
             await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except (PreemptionRefusedError, ResizeError) as error:
             await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -167,8 +167,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         """What was measured of one job."""
         measuring = await self._measuring(context)
         await _check_id(context, request.job_id)
-        scene, job_id = await self._scene(context), request.job_id
-        job = scene.find(job_id)
+        view, job_id = await self._view(context), request.job_id
+        job = view.find(job_id)
         raw_id = job.raw_id if job is not None else None
         if raw_id is None and job_id.isdecimal():
             raw_id = int(job_id)
@@ -179,7 +179,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 job_id=job_id,
                 raw_id=raw_id,
                 limit=request.limit,
-                called=scene.called,
+                called=view.called,
                 window_s=measuring.window_s,
             )
             found = await _read(context, measuring, of_job)
@@ -211,7 +211,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         for piece in slowdown_rows(found):
             yield piece
 
-    async def _measuring(self, context: _Context) -> Measuring:
+    async def _measuring(self, context: _Context) -> Measurement:
         """Only for those who may see everybody's."""
         if not self._may_change:
             await _abort(
@@ -250,11 +250,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         finally:
             watchers[uid] -= 1
 
-    async def _scene(self, context: _Context) -> Scene:
-        scene = self._viewer.scene()
-        if scene is None:
+    async def _view(self, context: _Context) -> CycleView:
+        view = self._viewer.view()
+        if view is None:
             await self._abort_not_ready(context)
-        return scene
+        return view
 
     async def _abort_not_ready(self, context: _Context) -> NoReturn:
         problem = self._controller.health.last_error or "Slurm has not answered yet; try again in a moment"
@@ -283,9 +283,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         said = "jobs" if facts is None else facts.settings.get("PrivateData", "")
         return bool({"jobs", "all"} & set(said.lower().split(",")))
 
-    def _past(self, scene: Scene, job_id: str) -> Past:
+    def _past(self, view: CycleView, job_id: str) -> Past:
         journal = self._controller.journal
-        job = scene.find(job_id)
+        job = view.find(job_id)
         if job is None:
             return Past(run=journal.last_run(job_id))
         released = (step.detail for step in journal.intents_of(job.key) if step.verb == "release")
@@ -305,7 +305,7 @@ async def _check_id(context: _Context, job_id: str) -> None:
         await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"{job_id[:40]!r} is no job id; give 123, or 123_4")
 
 
-async def _read(context: _Context, measuring: Measuring, work: Callable[[ProfileReader], T]) -> T:
+async def _read(context: _Context, measuring: Measurement, work: Callable[[ProfileReader], T]) -> T:
     try:
         return await measuring.read(work)
     except ProfileStoreError as error:

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from controller.admin.controller_view import Asked
 from controller.admin.explain.advice_text import advice_messages
-from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.cycle_view import CycleView
 from controller.admin.messages import agents_status, cluster, queue_entries, status
 from controller.admin.profile_messages import Running, now
 from controller.profiles.current import Known
@@ -27,22 +27,22 @@ class Viewer:
         self.controller = controller
         self.watchers: Counter[int | None] = Counter()
         """Calls of WatchEvents by uid; None: through admin.sock."""
-        self._scene: Scene | None = None
+        self._view: CycleView | None = None
         self._cluster = admin_pb2.Status()
-        self._queue: tuple[Scene, admin_pb2.Queue] | None = None
+        self._queue: tuple[CycleView, admin_pb2.Queue] | None = None
         self._making = asyncio.Lock()
 
-    def scene(self) -> Scene | None:
+    def view(self) -> CycleView | None:
         """The last good cycle; None before the first."""
         last = self.controller.last
-        if last is not None and (self._scene is None or self._scene.result is not last):
-            self._scene = Scene(last, self.controller.ledger, self.controller.settings.partitions)
-            self._cluster = cluster(self._scene)
-        return self._scene
+        if last is not None and (self._view is None or self._view.result is not last):
+            self._view = CycleView(last, self.controller.ledger, self.controller.settings.partitions)
+            self._cluster = cluster(self._view)
+        return self._view
 
     def status(self) -> admin_pb2.Status:
         """How everything is; without jobs and nodes before the first cycle."""
-        self.scene()
+        self.view()
         message = status(self.controller, version("headway-scheduler"))
         message.MergeFrom(self._cluster)
         message.advice.extend(advice_messages(self.controller.judging))
@@ -51,19 +51,19 @@ class Viewer:
 
     def running(self, known: Known) -> Running:
         """What is told of the jobs of which something is known."""
-        scene = self.scene()
-        if scene is None:
+        view = self.view()
+        if view is None:
             return {}
-        return {run: now(scene.called(run.job_id), found, scene.beside(found)) for run, found in known.items()}
+        return {run: now(view.called(run.job_id), found, view.beside(found)) for run, found in known.items()}
 
-    async def queue(self, scene: Scene) -> admin_pb2.Queue:
+    async def queue(self, view: CycleView) -> admin_pb2.Queue:
         """The listing, made a hundred lines at a time: ten thousand at once take longer than a decision may wait."""
         async with self._making:
-            if self._queue is None or self._queue[0] is not scene:
+            if self._queue is None or self._queue[0] is not view:
                 message = admin_pb2.Queue()
-                for number, entry in enumerate(queue_entries(scene, self.controller.clock.now()), start=1):
+                for number, entry in enumerate(queue_entries(view, self.controller.clock.now()), start=1):
                     message.entries.append(entry)
                     if number % _LINES_AT_ONCE == 0:
                         await asyncio.sleep(0)
-                self._queue = scene, message
+                self._queue = view, message
             return self._queue[1]

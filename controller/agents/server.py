@@ -106,10 +106,10 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         """Every node whose agent was connected recently."""
         return self._table.nodes
 
-    def tell(self, node: str, command: agent_pb2.AgentCommand) -> bool:
+    def send_command(self, node: str, command: agent_pb2.AgentCommand) -> bool:
         """Send a command. False when the node is not connected or too many commands wait; the answer comes as a report."""
         stream = self._table.stream_of(node)
-        return stream is not None and stream.tell(agent_pb2.ControllerBody(command=command))
+        return stream is not None and stream.send(agent_pb2.ControllerBody(command=command))
 
     async def use_store(self, work: Callable[[ProfileStore], Any]) -> Any:
         """Run `work` on the store, in the store's own thread."""

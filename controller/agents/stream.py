@@ -76,7 +76,7 @@ class AgentStream:
         self._ended = asyncio.Event()
         self._why = RefusedError(grpc.StatusCode.OK, "")
 
-    def tell(self, body: agent_pb2.ControllerBody) -> bool:
+    def send(self, body: agent_pb2.ControllerBody) -> bool:
         """Send it when its turn comes; False: too much waits already."""
         if len(self._queue) >= MAX_QUEUED or self._ended.is_set():
             return False

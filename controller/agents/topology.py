@@ -15,7 +15,7 @@ from controller.profiles.racks import Racks, racks_of
 from controller.profiles.store import ProfileStore
 from controller.profiles.uplinks import links_of
 from controller.slurm.client import SlurmFacts
-from controller.slurm.topology import switches_told
+from controller.slurm.topology import read_switches
 from policies.serving.runtime.supervise import Tasks
 
 _ASK_AGAIN_S = 10.0
@@ -30,7 +30,7 @@ class Hung(Protocol):
 
 
 @asynccontextmanager
-async def learn_switches(
+async def load_topology(
     controller: Hung,
     agents: AgentsServer | None,
     facts: Callable[[], Awaitable[SlurmFacts]],
@@ -46,7 +46,7 @@ async def learn_switches(
 async def _learn(controller: Hung, agents: AgentsServer | None, facts: Callable[[], Awaitable[SlurmFacts]]) -> None:
     while True:
         try:
-            switches = await asyncio.to_thread(switches_told, await facts())
+            switches = await asyncio.to_thread(read_switches, await facts())
             break
         except SlurmUnavailableError:
             await asyncio.sleep(_ASK_AGAIN_S)

@@ -25,7 +25,7 @@ from controller.profiles.current import FRESH_WINDOWS, NOTHING, Contention, Know
 from controller.profiles.ideal import measured_priors
 from controller.profiles.reader import OneLook, ProfileReader, ProfileStoreError
 from controller.profiles.sensitivity import Priors
-from controller.profiles.windows import Observation, RunKey
+from controller.profiles.windows import RunKey, Throughput
 from controller.slurm.client import SlurmSnapshot
 from policies.serving.runtime.single_thread import Worker
 from policies.serving.runtime.supervise import Tasks
@@ -33,7 +33,7 @@ from policies.serving.runtime.supervise import Tasks
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-Found = dict[RunKey, Observation]
+Found = dict[RunKey, Throughput]
 
 _LOOK_EVERY_S = 2.0
 _AT_ONCE = 5
@@ -56,7 +56,7 @@ class Controlled(Protocol):
     """What is asked of the controller, and told it."""
 
     settings: ControllerSettings
-    measuring: Measuring | None
+    measuring: Measurement | None
 
     @property
     def last(self) -> CycleResult | None:
@@ -86,7 +86,7 @@ class Served(Protocol):
         """Reports that were not used since the start, by reason."""
 
 
-class Measuring:
+class Measurement:
     """What is known of running jobs, and of who reports. Invariant: `known` is replaced, never changed."""
 
     def __init__(self, agents: Served, path: Path, window_s: float) -> None:
@@ -168,7 +168,7 @@ class Measuring:
             await asyncio.sleep((time.monotonic() - begun_s) * _PAUSES)
         self.known = known
 
-    def _models_are_old(self, windows: Iterable[Observation]) -> bool:
+    def _models_are_old(self, windows: Iterable[Throughput]) -> bool:
         models = self.models
         if models is None or self._models_s is None:
             return True
@@ -185,7 +185,7 @@ class Measuring:
         self._seen = seen
         return newest(store, now_s - FRESH_WINDOWS * self.window_s, present)
 
-    def _has(self, run: RunKey, item: Observation) -> bool:
+    def _has(self, run: RunKey, item: Throughput) -> bool:
         known = self.known.get(run)
         return known is not None and known.window == item
 
@@ -195,11 +195,11 @@ class Measuring:
                 listener(item)
 
 
-def _worked_out(store: ProfileReader, windows: Sequence[Observation], priors: Priors) -> list[Contention]:
+def _worked_out(store: ProfileReader, windows: Sequence[Throughput], priors: Priors) -> list[Contention]:
     return [_contention(store, item, priors) for item in windows]
 
 
-def _contention(store: ProfileReader, item: Observation, priors: Priors) -> Contention:
+def _contention(store: ProfileReader, item: Throughput, priors: Priors) -> Contention:
     """How one job does; not known where its numbers are such that nothing can be worked out. The other jobs are not to suffer."""
     try:
         return contention(store, item, priors)
@@ -228,7 +228,7 @@ async def measure(
     if agents is None:
         yield
         return
-    measuring = controller.measuring = Measuring(agents, controller.settings.profiles_path, window_s)
+    measuring = controller.measuring = Measurement(agents, controller.settings.profiles_path, window_s)
     try:
         async with (tasks or Tasks()).running("contention", lambda: measuring.go_on(controller)):
             yield

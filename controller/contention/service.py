@@ -53,7 +53,7 @@ class Judged(Protocol):
     clock: Clock
     journal: Journal
     listeners: list[CycleListener]
-    judging: Judging | None
+    judging: ContentionService | None
 
     @property
     def decider(self) -> Rehearsing:
@@ -65,19 +65,19 @@ class Judged(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StandingAdvice:
     """An advice that holds."""
 
     advice: Advice
     since_s: float
 
 
-class Judging:
+class ContentionService:
     """What the threshold says of now. Invariant: `advice` and `stays` are replaced, never changed, and share no run."""
 
     def __init__(self, controller: Judged, window_s: float, agents: Served | None = None) -> None:
         """`window_s`: length of the windows that are measured. Without agents jobs share nodes only."""
-        self.advice: Mapping[RunKey, Standing] = {}
+        self.advice: Mapping[RunKey, StandingAdvice] = {}
         """What should be done, the most urgent first."""
         self.stays: Mapping[RunKey, str] = {}
         """Runs in need of another place that get none now, and why."""
@@ -89,7 +89,7 @@ class Judging:
         self._news = asyncio.Event()
         self._rehearsals = Rehearsals()
 
-    def tell(self, result: CycleResult) -> None:
+    def on_cycle(self, result: CycleResult) -> None:
         """A good cycle."""
         self._result = result
         self._news.set()
@@ -185,7 +185,7 @@ class Judging:
         """What holds from now on; who was not advised before is told of."""
         before = self.advice
         self.advice = {
-            item.run: Standing(item, before[item.run].since_s if item.run in before else now_s) for item in kept
+            item.run: StandingAdvice(item, before[item.run].since_s if item.run in before else now_s) for item in kept
         }
         for item in kept:
             if item.run not in before and item.mode == "advise":
@@ -203,11 +203,11 @@ async def judge_contention(
         log.warning(
             "contention_not_measured", mend="set agents_address: without agents the threshold has nothing to judge by"
         )
-    judging = controller.judging = Judging(controller, window_s, agents)
-    controller.listeners.append(judging.tell)
+    judging = controller.judging = ContentionService(controller, window_s, agents)
+    controller.listeners.append(judging.on_cycle)
     try:
         async with (tasks or Tasks()).running("threshold", judging.go_on):
             yield
     finally:
-        controller.listeners.remove(judging.tell)
+        controller.listeners.remove(judging.on_cycle)
         controller.judging = None

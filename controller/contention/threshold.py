@@ -22,7 +22,7 @@ from controller.preempt.preemptibility import Comeback
 from controller.profiles.current import FRESH_WINDOWS, Contention, Known, run_of
 from controller.profiles.windows import Links, RunKey, own_nodes
 from controller.slurm.client import SlurmJob
-from controller.state.preemption import Preemption, Way
+from controller.state.preemption import Preemption, PreemptionMethod
 
 LEAST_CONFIDENCE = 0.5
 """A CS that is less sure says nothing."""
@@ -211,7 +211,7 @@ class _Judge:
         job = self._job(run)
         gpus = sum(share.gpus for share in job.allocated)
         slowed = round(10 * self._measured[run].value)
-        signal = self._case.comeback(job).way is not Way.CHECKPOINT
+        signal = self._case.comeback(job).way is not PreemptionMethod.CHECKPOINT
         return (
             run not in self._advised,
             self._mode(run) != "automatic",

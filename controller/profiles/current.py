@@ -14,7 +14,7 @@ from math import nan
 from controller.profiles.ideal import ideal_of
 from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import Ideal, IdealSource, Priors, Sensitivity, sensitivity
-from controller.profiles.windows import Observation, RunKey, SlurmRun
+from controller.profiles.windows import RunKey, SlurmRun, Throughput
 from controller.slurm.client import Phase, SlurmJob, SlurmSnapshot
 
 FRESH_WINDOWS = 5
@@ -26,7 +26,7 @@ _AT_A_RUN = frozenset({Phase.RUNNING, Phase.SUSPENDED})
 class Contention:
     """What one run does now."""
 
-    window: Observation
+    window: Throughput
     """The newest."""
     sensitivity: Sensitivity | None
     """None: it is not known what the job would do alone."""
@@ -77,20 +77,20 @@ def runs_now(snapshot: SlurmSnapshot) -> list[SlurmRun]:
     return found
 
 
-def newest(store: ProfileReader, since_s: float, present: Mapping[str, Collection[int]]) -> dict[RunKey, Observation]:
+def newest(store: ProfileReader, since_s: float, present: Mapping[str, Collection[int]]) -> dict[RunKey, Throughput]:
     """The newest window since then of each run that is there, if those who are near are those that were near in it."""
     there = {job_id for jobs in present.values() for job_id in jobs}
     return {item.run: item for item in store.newest_of_runs(since_s) if _as_it_was(item, present, there)}
 
 
-def _as_it_was(item: Observation, present: Mapping[str, Collection[int]], there: Collection[int]) -> bool:
+def _as_it_was(item: Throughput, present: Mapping[str, Collection[int]], there: Collection[int]) -> bool:
     """Whether nobody has come to its nodes since, or left them. (Who shares a link elsewhere is only known to be there.)"""
     near = {other.run.job_id for other in item.neighbours}
     here = {job_id for node in item.nodes for job_id in present.get(node, ())}
     return item.run.job_id in here and here <= near | {item.run.job_id} and near <= set(there)
 
 
-def contention(store: ProfileReader, window: Observation, priors: Priors) -> Contention:
+def contention(store: ProfileReader, window: Throughput, priors: Priors) -> Contention:
     """Of one run in that window. Alone it does what it would do alone, whatever slows it down besides: CS is 1."""
     if window.alone:
         own = Ideal(window.steps_per_s, IdealSource.ALONE, confidence=1.0, samples=1)

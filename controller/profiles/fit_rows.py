@@ -16,7 +16,7 @@ from controller.profiles.ideal import step_profile
 from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import StepProfile, sent_bytes
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import Observation, Shape, Trained
+from controller.profiles.windows import RunShape, Throughput, Trained
 from simulator.slowdown.locality import LocalityRow
 from simulator.slowdown.pair_table import PairRow
 from simulator.slowdown.profiles import key_of
@@ -28,7 +28,7 @@ _SIGNATURE_CHARS = 8
 
 Racks = Callable[[str], str | int]
 """The rack of a node."""
-_Alone = dict[tuple[str, Shape], float]
+_Alone = dict[tuple[str, RunShape], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def model_name(trained: Trained) -> str:
 class Names:
     """Names of models in rows: batch sizes and models of GPUs are in them where several were seen of one model."""
 
-    def __init__(self, seen: Iterable[tuple[Trained, Shape | None]]) -> None:
+    def __init__(self, seen: Iterable[tuple[Trained, RunShape | None]]) -> None:
         self._batches: dict[str, set[int]] = defaultdict(set)
         self._gpus: dict[str, set[str]] = defaultdict(set)
         for trained, shape in seen:
@@ -73,7 +73,7 @@ class Names:
             if shape is not None and shape.gpu_model:
                 self._gpus[model_name(trained)].add(shape.gpu_model)
 
-    def of(self, trained: Trained, shape: Shape | None) -> str:
+    def of(self, trained: Trained, shape: RunShape | None) -> str:
         """The name of that model, trained on GPUs of that shape."""
         name = model_name(trained)
         if trained.batch_size is not None and len(self._batches[name]) > 1:
@@ -89,7 +89,7 @@ def _clean(text: str) -> str:
 
 def rows(store: ProfileReader, racks: Racks = lambda _: 0, since_s: float = 0.0) -> FitRows:
     """Everything measured since then. Jobs whose model is not known are left out."""
-    seen = [item for item in store.observations(since_s) if item.trained.signature]
+    seen = [item for item in store.throughputs(since_s) if item.trained.signature]
     profiles = [row for row in store.profiles(since_s) if row.trained.signature]
     names = Names([(item.trained, item.shape) for item in seen] + [(row.trained, row.shape) for row in profiles])
     alone = _alone(seen, names)
@@ -102,9 +102,9 @@ def rows(store: ProfileReader, racks: Racks = lambda _: 0, since_s: float = 0.0)
     )
 
 
-def _alone(seen: list[Observation], names: Names) -> _Alone:
+def _alone(seen: list[Throughput], names: Names) -> _Alone:
     """Median throughput alone, by model and shape."""
-    found: dict[tuple[str, Shape], list[float]] = defaultdict(list)
+    found: dict[tuple[str, RunShape], list[float]] = defaultdict(list)
     for item in seen:
         if item.alone:
             found[names.of(item.trained, item.shape), item.shape].append(item.steps_per_s)
@@ -119,7 +119,7 @@ def _scaling(alone: _Alone) -> list[ScalingRow]:
     return [ScalingRow(model, "", gpus, gpus * steps_per_s) for (model, gpus), steps_per_s in sorted(best.items())]
 
 
-def _pairs(seen: list[Observation], alone: _Alone, names: Names) -> list[PairRow]:
+def _pairs(seen: list[Throughput], alone: _Alone, names: Names) -> list[PairRow]:
     """One row for each window in which exactly two known jobs met, where the target is known alone at the same shape."""
     found = []
     for item in seen:
@@ -135,12 +135,12 @@ def _pairs(seen: list[Observation], alone: _Alone, names: Names) -> list[PairRow
     return found
 
 
-def _key(name: str, shape: Shape) -> str:
+def _key(name: str, shape: RunShape) -> str:
     """`model,GPUs,nodes`, as the pair table looks it up."""
     return f"{key_of(name)},{shape.gpus},{shape.nodes}"
 
 
-def _locality(seen: list[Observation], racks: Racks, names: Names) -> list[LocalityRow]:
+def _locality(seen: list[Throughput], racks: Racks, names: Names) -> list[LocalityRow]:
     """One row for each run alone, by tier; rows are compared among jobs of as many GPUs."""
     found: dict[tuple[str, str, int, tuple[int, int]], list[float]] = defaultdict(list)
     for item in seen:
@@ -153,7 +153,7 @@ def _locality(seen: list[Observation], racks: Racks, names: Names) -> list[Local
     ]
 
 
-def tier_of(item: Observation, racks: Racks) -> int | None:
+def tier_of(item: Throughput, racks: Racks) -> int | None:
     """0 one socket, 1 one node, 2 one rack, 3 several racks; None where the sockets are not known."""
     if len(item.nodes) == 1:
         if item.shape.gpus == 1:

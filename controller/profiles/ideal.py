@@ -22,7 +22,7 @@ from controller.profiles.sensitivity import (
     sensitivity,
 )
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import RunKey, Shape, Trained
+from controller.profiles.windows import RunKey, RunShape, Trained
 
 _RECENT_WINDOWS = 2000
 """An ideal is made of so many windows at most, the newest: of 30 s each, most of a day."""
@@ -34,7 +34,7 @@ _FEW = 3
 
 
 def ideal_of(
-    store: ProfileReader, job_id: int, trained: Trained, shape: Shape, nodes: Collection[str], priors: Priors
+    store: ProfileReader, job_id: int, trained: Trained, shape: RunShape, nodes: Collection[str], priors: Priors
 ) -> Ideal | None:
     """Of a job on these nodes: by its own windows alone, those of jobs of its kind and shape, or its kind's profiles.
 
@@ -75,7 +75,7 @@ def _is_about(one_s: float, other_s: float) -> bool:
 
 def sensitivity_of(store: ProfileReader, run: RunKey, since_s: float, priors: Priors) -> Sensitivity | None:
     """CS of a run over its windows since then, at the shape and place that it has in the newest; None where there are none."""
-    seen = list(store.observations(since_s, run))
+    seen = list(store.throughputs(since_s, run))
     if not seen:
         return None
     newest = seen[-1]
@@ -91,13 +91,13 @@ def step_profile(row: ProfileRow) -> StepProfile:
 
 def measured_priors(store: ProfileReader, since_s: float) -> Priors:
     """How windows, jobs and predictions have differed since then; the defaults where there is too little to say."""
-    windows: dict[tuple[Trained, Shape, int], list[float]] = defaultdict(list)
-    places: dict[tuple[Trained, Shape], tuple[str, ...]] = {}
-    for item in store.observations(since_s):
+    windows: dict[tuple[Trained, RunShape, int], list[float]] = defaultdict(list)
+    places: dict[tuple[Trained, RunShape], tuple[str, ...]] = {}
+    for item in store.throughputs(since_s):
         if item.alone:
             windows[item.trained, item.shape, item.run.job_id].append(item.steps_per_s)
             places[item.trained, item.shape] = item.nodes
-    jobs: dict[tuple[Trained, Shape], list[float]] = defaultdict(list)
+    jobs: dict[tuple[Trained, RunShape], list[float]] = defaultdict(list)
     for (trained, shape, _), rates in windows.items():
         jobs[trained, shape].append(median(rates))
     misses = [
@@ -114,7 +114,7 @@ def measured_priors(store: ProfileReader, since_s: float) -> Priors:
 
 
 def _miss(
-    store: ProfileReader, trained: Trained, shape: Shape, nodes: Sequence[str], alone_steps_per_s: float
+    store: ProfileReader, trained: Trained, shape: RunShape, nodes: Sequence[str], alone_steps_per_s: float
 ) -> float | None:
     """Relative error of the prediction of a kind of job, where both it and the truth are known."""
     free = store.link_bytes_per_s(nodes)

@@ -15,7 +15,7 @@ from controller.base.errors import HeadwayError
 from controller.base.sqlite_file import UnusableFileError, connect_read_only
 from controller.profiles import tables
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import Observation, RunKey, Shape, Trained
+from controller.profiles.windows import RunKey, RunShape, Throughput, Trained
 
 
 class ProfileStoreError(HeadwayError):
@@ -27,7 +27,7 @@ class Kind:
     """Everything that was seen of jobs of one user, script, model and batch size at one shape."""
 
     trained: Trained
-    shape: Shape
+    shape: RunShape
     windows: int
     alone: int
     """Windows in which the job was alone."""
@@ -66,25 +66,25 @@ class ProfileReader:
         """Nothing is looked up any more."""
         self._db.close()
 
-    def observations(self, since_s: float = 0.0, run: RunKey | None = None) -> Iterator[Observation]:
+    def throughputs(self, since_s: float = 0.0, run: RunKey | None = None) -> Iterator[Throughput]:
         """Throughputs from then on, oldest first; of one run, or of all."""
         if run is None:
-            rows = self._db.execute(f"{tables.OBSERVATIONS} WHERE start_s >= ? ORDER BY start_s, job_id", (since_s,))
+            rows = self._db.execute(f"{tables.THROUGHPUTS} WHERE start_s >= ? ORDER BY start_s, job_id", (since_s,))
         else:
             rows = self._db.execute(
-                f"{tables.OBSERVATIONS} WHERE job_id = ? AND start_s >= ? AND restart = ? ORDER BY start_s",
+                f"{tables.THROUGHPUTS} WHERE job_id = ? AND start_s >= ? AND restart = ? ORDER BY start_s",
                 (run.job_id, since_s, run.restart),
             )
-        yield from map(tables.observation, rows)
+        yield from map(tables.throughput, rows)
 
-    def newest_of_runs(self, since_s: float) -> list[Observation]:
+    def newest_of_runs(self, since_s: float) -> list[Throughput]:
         """The newest of each run, of those from then on."""
-        newest = tables.OBSERVATIONS.replace("start_s", "MAX(start_s)", 1)  # SQLite takes all else from the same row
+        newest = tables.THROUGHPUTS.replace("start_s", "MAX(start_s)", 1)  # SQLite takes all else from the same row
         # The plus keeps SQLite from reading the whole index of jobs: few windows are wanted.
         rows = self._db.execute(f"{newest} WHERE start_s >= ? GROUP BY +job_id, restart", (since_s,))
-        return [tables.observation(row) for row in rows]
+        return [tables.throughput(row) for row in rows]
 
-    def alone(self, trained: Trained, shape: Shape, limit: int) -> dict[int, list[float]]:
+    def alone(self, trained: Trained, shape: RunShape, limit: int) -> dict[int, list[float]]:
         """Throughputs of jobs of that kind and shape in windows in which they were alone, by job id; the newest so many."""
         rows = self._db.execute(
             f"{tables.RATES} WHERE {tables.OF_KIND} AND alone = 1 ORDER BY start_s DESC LIMIT ?",
@@ -95,7 +95,7 @@ class ProfileReader:
             found[job_id].append(steps_per_s)
         return dict(found)
 
-    def busy(self, trained: Trained, shape: Shape) -> dict[int, float]:
+    def busy(self, trained: Trained, shape: RunShape) -> dict[int, float]:
         """Seconds of a step in which the GPUs of jobs of that kind and shape compute, by job id: medians of their profiles."""
         rows = self._db.execute(
             f"{tables.BUSY} WHERE {tables.OF_KIND} AND busy_s IS NOT NULL",
@@ -112,7 +112,7 @@ class ProfileReader:
             tables.profile, self._db.execute(f"{tables.PROFILES} WHERE time_s >= ? ORDER BY time_s, id", (since_s,))
         )
 
-    def profiles_like(self, trained: Trained, shape: Shape, limit: int) -> list[ProfileRow]:
+    def profiles_like(self, trained: Trained, shape: RunShape, limit: int) -> list[ProfileRow]:
         """Profiles of jobs of that kind and shape, newest first."""
         rows = self._db.execute(
             f"{tables.PROFILES} WHERE {tables.OF_KIND} ORDER BY time_s DESC, id DESC LIMIT ?",
@@ -138,19 +138,17 @@ class ProfileReader:
         (start_s,) = self._db.execute("SELECT MAX(start_s) FROM observation").fetchone()
         return 0.0 if start_s is None else float(start_s)
 
-    def beginning_of_last(self, observations: int) -> float:
+    def beginning_of_last(self, throughputs: int) -> float:
         """Since when there are so many observations; 0: there are not so many."""
         row = self._db.execute(
-            "SELECT start_s FROM observation ORDER BY start_s DESC LIMIT 1 OFFSET ?", (observations,)
+            "SELECT start_s FROM observation ORDER BY start_s DESC LIMIT 1 OFFSET ?", (throughputs,)
         ).fetchone()
         return 0.0 if row is None else float(row[0])
 
-    def observations_of(self, job_id: int, limit: int) -> list[Observation]:
+    def throughputs_of(self, job_id: int, limit: int) -> list[Throughput]:
         """The newest of all runs of a job, newest first."""
-        rows = self._db.execute(
-            f"{tables.OBSERVATIONS} WHERE job_id = ? ORDER BY start_s DESC LIMIT ?", (job_id, limit)
-        )
-        return [tables.observation(row) for row in rows]
+        rows = self._db.execute(f"{tables.THROUGHPUTS} WHERE job_id = ? ORDER BY start_s DESC LIMIT ?", (job_id, limit))
+        return [tables.throughput(row) for row in rows]
 
     def profiles_of(self, job_id: int, limit: int) -> list[ProfileRow]:
         """The newest of all runs of a job, newest first."""
@@ -167,7 +165,7 @@ class ProfileReader:
             " ORDER BY MAX(start_s) DESC LIMIT ?",
             (limit,),
         )
-        return [Kind(Trained(*row[:4]), Shape(*row[4:7]), *row[7:]) for row in rows]
+        return [Kind(Trained(*row[:4]), RunShape(*row[4:7]), *row[7:]) for row in rows]
 
 
 class OneLook(ProfileReader):
@@ -175,9 +173,9 @@ class OneLook(ProfileReader):
 
     def __init__(self, store: ProfileReader) -> None:
         super().__init__(store._db)
-        self._alone: dict[tuple[Trained, Shape, int], dict[int, list[float]]] = {}
+        self._alone: dict[tuple[Trained, RunShape, int], dict[int, list[float]]] = {}
 
-    def alone(self, trained: Trained, shape: Shape, limit: int) -> dict[int, list[float]]:
+    def alone(self, trained: Trained, shape: RunShape, limit: int) -> dict[int, list[float]]:
         """See ProfileReader."""
         key = trained, shape, limit
         if key not in self._alone:

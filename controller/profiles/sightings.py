@@ -8,7 +8,7 @@ from math import isfinite
 from types import MappingProxyType
 
 from controller.profiles.sensitivity import RING_SHARES
-from controller.profiles.windows import RunKey, Shape, Sight, Trained
+from controller.profiles.windows import RunKey, RunShape, Sample, Trained
 from nodeagent.wire.bounds import LEAST_STEP_S, MAX_STEPS
 from protos.headway.v1 import agent_pb2
 
@@ -47,7 +47,7 @@ class Sighting:
 
     time_s: float
     node: str
-    sight: Sight | None
+    sample: Sample | None
     present: tuple[int, ...]
     """Numeric ids of jobs that are there."""
 
@@ -70,7 +70,7 @@ class ProfileRow:
     hidden_s: float
     kinds: dict[str, float]
     """Bytes of a step by kind of communication."""
-    shape: Shape | None = None
+    shape: RunShape | None = None
     """Of the whole job; None: not known yet."""
     busy_s: float | None = None
     """In which a kernel that computes ran on the GPU; None: not told, or not on GPUs."""
@@ -88,8 +88,8 @@ def sighting_of(arrival: Arrival, models: Mapping[int, str] = MappingProxyType({
     report = arrival.report
     match report.WhichOneof("kind"):
         case "job":
-            sight = _sight(arrival, report.job, models)
-            return Sighting(sight.time_s, sight.node, sight, (sight.job_id,)) if sight else None
+            sample = _sample(arrival, report.job, models)
+            return Sighting(sample.time_s, sample.node, sample, (sample.job_id,)) if sample else None
         case "telemetry":
             jobs = {
                 process.job_id
@@ -130,17 +130,17 @@ def profile_of(arrival: Arrival) -> ProfileRow | None:
     )
 
 
-def _sight(arrival: Arrival, told: agent_pb2.JobReport, models: Mapping[int, str]) -> Sight | None:
+def _sample(arrival: Arrival, told: agent_pb2.JobReport, models: Mapping[int, str]) -> Sample | None:
     times = (told.last_step_ns, told.monotonic_ns, told.first_seen_ns)
     if max(told.job.job_id, *times) > _MAX_INT or told.steps > MAX_STEPS:
         return None
     numa = dict(arrival.numa_of_gpu)
     places = [numa.get(index) for index in told.gpus.index]
-    return Sight(
+    return Sample(
         time_s=arrival.reported_s,
         node=arrival.node,
         job_id=told.job.job_id,
-        said=told.job.restart,
+        claimed_restart=told.job.restart,
         trained=_trained(told.job, told.script, told.model),
         num_ranks=len(told.ranks),
         world_size=told.world_size if told.HasField("world_size") else None,

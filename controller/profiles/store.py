@@ -24,7 +24,7 @@ from controller.base.sqlite_schema import prepare, transaction
 from controller.profiles import tables
 from controller.profiles.reader import ProfileReader, ProfileStoreError
 from controller.profiles.sightings import Arrival, gpu_models, profile_of, sighting_of
-from controller.profiles.windows import Links, Observation, SlurmRun, observe_window, own_nodes
+from controller.profiles.windows import Links, SlurmRun, Throughput, own_nodes, window_throughputs
 
 __all__ = ["ProfileStore", "ProfileStoreError", "StoreSettings"]
 
@@ -43,7 +43,7 @@ class StoreSettings:
     window_s: float = 30.0
     lag_s: float = 15.0
     """A window is worked out so long after its end: by then the reports of a cluster that is well have come."""
-    keep_sights_s: float = 2 * 3600.0
+    keep_samples_s: float = 2 * 3600.0
     """Reports that come later than this (an agent was cut off for so long) add nothing to throughputs."""
     keep_days: float = 90.0
     """Of observations and profiles."""
@@ -161,11 +161,11 @@ class ProfileStore(ProfileReader):
             tables.insert_profile(db, profile)
         self._note_gpus(db, arrival)
         found = sighting_of(arrival, self._gpu_models_of(arrival.node))
-        if found is None or found.time_s < arrival.time_s - self.settings.keep_sights_s:
+        if found is None or found.time_s < arrival.time_s - self.settings.keep_samples_s:
             return  # what else was seen in that window may be forgotten: half of it would be worse than none
         slot = self._slot(found.time_s)
-        if found.sight is not None:
-            tables.insert_sight(db, found.sight)
+        if found.sample is not None:
+            tables.insert_sample(db, found.sample)
             db.execute("INSERT OR IGNORE INTO due VALUES (?)", (slot,))
         db.executemany(
             "INSERT OR IGNORE INTO present VALUES (?, ?, ?)", [(slot, found.node, job_id) for job_id in found.present]
@@ -230,11 +230,11 @@ class ProfileStore(ProfileReader):
             with self._writing() as db:
                 db.execute("DELETE FROM observation WHERE start_s = ?", (slot * self.settings.window_s,))
                 for item in found:
-                    tables.insert_observation(db, item)
+                    tables.insert_throughput(db, item)
                 db.execute("DELETE FROM due WHERE slot = ?", (slot,))
         return len(slots)
 
-    def _observed(self, slot: int) -> list[Observation]:
+    def _observed(self, slot: int) -> list[Throughput]:
         """A window with values that cannot be is left out: it must not keep those after it waiting."""
         try:
             with self._reading():
@@ -243,22 +243,22 @@ class ProfileStore(ProfileReader):
             log.error("window_left_out", slot=slot, problem=f"{type(error).__name__}: {str(error)[:200]}")
             return []
 
-    def _observe(self, slot: int) -> list[Observation]:
+    def _observe(self, slot: int) -> list[Throughput]:
         start_s, length_s = slot * self.settings.window_s, self.settings.window_s
-        rows = self._db.execute(f"{tables.SIGHTS} WHERE time_s >= ? AND time_s < ?", (start_s, start_s + length_s))
-        sights = [tables.sight(row) for row in rows]
+        rows = self._db.execute(f"{tables.SAMPLES} WHERE time_s >= ? AND time_s < ?", (start_s, start_s + length_s))
+        samples = [tables.sample(row) for row in rows]
         present: dict[str, list[int]] = defaultdict(list)
         for node, job_id in self._db.execute("SELECT node, job_id FROM present WHERE slot = ?", (slot,)):
             present[node].append(job_id)
-        runs = tables.runs_of(self._db, (sight.job_id for sight in sights))
-        return observe_window(sights, start_s, length_s, present, self.links, runs)
+        runs = tables.runs_of(self._db, (sample.job_id for sample in samples))
+        return window_throughputs(samples, start_s, length_s, present, self.links, runs)
 
     # --- retention
 
     def prune(self, now_s: float) -> None:
         """Drop what is older than the settings say."""
         # A window more than what may still come in: no window is ever worked out from half of its sights.
-        sights_s = now_s - self.settings.keep_sights_s - 2 * self.settings.window_s
+        sights_s = now_s - self.settings.keep_samples_s - 2 * self.settings.window_s
         kept_s = now_s - self.settings.keep_days * 86400
         with self._writing() as db:
             db.execute("DELETE FROM sight WHERE time_s < ?", (sights_s,))
@@ -280,7 +280,7 @@ class ProfileStore(ProfileReader):
                 "first": settings.keep_first, "one_in": settings.keep_one_in,
             },
         )  # fmt: skip
-        self._thinned_s = max(self._thinned_s, until_s - settings.keep_sights_s)  # so late may windows be worked out
+        self._thinned_s = max(self._thinned_s, until_s - settings.keep_samples_s)  # so late may windows be worked out
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from controller.base.sqlite_schema import Schema, split_statements
 from controller.profiles.sightings import ProfileRow
-from controller.profiles.windows import Neighbour, Observation, RunKey, Shape, Sight, SlurmRun, Trained
+from controller.profiles.windows import Neighbour, RunKey, RunShape, Sample, SlurmRun, Throughput, Trained
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS receipt (
@@ -61,11 +61,11 @@ ALTER TABLE profile ADD COLUMN gpu_model TEXT NOT NULL DEFAULT '';
 STORE = Schema(version=2, statements=split_statements(_TABLES), migrations={1: split_statements(_FROM_1)})
 """Rows from before version 2 have no GPU model, and are not compared with newer rows of a known model."""
 
-SIGHTS = (
+SAMPLES = (
     "SELECT time_s, node, job_id, restart, uid, script, signature, batch_size, num_ranks, world_size, gpus, idle_gpus, sockets,"
     " steps, last_step_ns, monotonic_ns, first_seen_ns, gpu_model, several FROM sight"
 )
-OBSERVATIONS = (
+THROUGHPUTS = (
     "SELECT start_s, job_id, restart, uid, script, signature, batch_size, gpus, nodes, gpu_model, hosts, steps, steps_per_s,"
     " idle_gpus, sockets, neighbours FROM observation"
 )
@@ -93,24 +93,24 @@ RUN_THEN = "SELECT restart FROM run WHERE job_id = ? AND start_s <= ? ORDER BY s
 """Which run a job was at."""
 
 
-def kind(trained: Trained, shape: Shape) -> tuple[Any, ...]:
+def kind(trained: Trained, shape: RunShape) -> tuple[Any, ...]:
     """The values of OF_KIND."""
     of_model = trained.uid, trained.script, trained.signature
     return *of_model, shape.gpus, shape.nodes, trained.batch_size, shape.gpu_model
 
 
-def sight(row: tuple[Any, ...]) -> Sight:
+def sample(row: tuple[Any, ...]) -> Sample:
     """A row of SIGHTS."""
-    return Sight(row[0], row[1], row[2], row[3], Trained(*row[4:8]), *row[8:])
+    return Sample(row[0], row[1], row[2], row[3], Trained(*row[4:8]), *row[8:])
 
 
-def insert_sight(db: sqlite3.Connection, item: Sight) -> None:
+def insert_sample(db: sqlite3.Connection, item: Sample) -> None:
     """Its inverse."""
     trained = item.trained
     _insert(
         db, "sight",
-        time_s=item.time_s, node=item.node, job_id=item.job_id, restart=item.said, uid=trained.uid, script=trained.script,
-        signature=trained.signature, batch_size=trained.batch_size, num_ranks=item.num_ranks, world_size=item.world_size,
+        time_s=item.time_s, node=item.node, job_id=item.job_id, restart=item.claimed_restart, uid=trained.uid,
+        script=trained.script, signature=trained.signature, batch_size=trained.batch_size, num_ranks=item.num_ranks, world_size=item.world_size,
         gpus=item.gpus, idle_gpus=item.idle_gpus, sockets=item.sockets, steps=item.steps, last_step_ns=item.last_step_ns,
         monotonic_ns=item.monotonic_ns, first_seen_ns=item.first_seen_ns, gpu_model=item.gpu_model, several=item.several,
     )  # fmt: skip
@@ -123,13 +123,13 @@ def _insert(db: sqlite3.Connection, table: str, **values: Any) -> None:
     db.execute(statement, tuple(values.values()))
 
 
-def observation(row: tuple[Any, ...]) -> Observation:
+def throughput(row: tuple[Any, ...]) -> Throughput:
     """A row of OBSERVATIONS."""
-    return Observation(
+    return Throughput(
         start_s=row[0],
         run=RunKey(row[1], row[2]),
         trained=Trained(*row[3:7]),
-        shape=Shape(*row[7:10]),
+        shape=RunShape(*row[7:10]),
         nodes=tuple(json.loads(row[10])),
         steps=row[11],
         steps_per_s=row[12],
@@ -143,11 +143,11 @@ def _neighbour(
     run: list[int], trained: list[Any] | None, shape: list[Any] | None, steps_per_s: float | None
 ) -> Neighbour:
     return Neighbour(
-        RunKey(*run), None if trained is None else Trained(*trained), None if shape is None else Shape(*shape), steps_per_s
+        RunKey(*run), None if trained is None else Trained(*trained), None if shape is None else RunShape(*shape), steps_per_s
     )  # fmt: skip
 
 
-def insert_observation(db: sqlite3.Connection, item: Observation) -> None:
+def insert_throughput(db: sqlite3.Connection, item: Throughput) -> None:
     """Its inverse. Profiles of that run learn the shape of the whole job."""
     run, trained, shape = item.run, item.trained, item.shape
     near = [
@@ -204,7 +204,7 @@ def profile(row: tuple[Any, ...]) -> ProfileRow:
         exposed_s=row[13],
         hidden_s=row[14],
         kinds=json.loads(row[15]),
-        shape=None if row[17] is None else Shape(*row[16:19]),
+        shape=None if row[17] is None else RunShape(*row[16:19]),
         busy_s=row[19],
     )
 

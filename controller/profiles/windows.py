@@ -54,13 +54,13 @@ class Trained:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Sample:
     """One job as one node saw it at one moment. Times on the controller's clock, but for those in `_ns`."""
 
     time_s: float
     node: str
     job_id: int
-    said: int
+    claimed_restart: int
     """Which run this is, as the job says, which may inherit it, or lie: of use only where Slurm has told of no run."""
     trained: Trained
     num_ranks: int
@@ -91,7 +91,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Shape:
+class RunShape:
     """GPUs (where they are not known: ranks) on so many nodes."""
 
     gpus: int
@@ -107,18 +107,18 @@ class Neighbour:
     run: RunKey
     trained: Trained | None
     """None: known to be there, but it reports nothing."""
-    shape: Shape | None
+    shape: RunShape | None
     steps_per_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class Throughput:
     """What one run achieved in one window. Invariant: the whole job was seen, and it and all neighbours were there throughout."""
 
     start_s: float
     run: RunKey
     trained: Trained
-    shape: Shape
+    shape: RunShape
     nodes: tuple[str, ...]
     steps: int
     steps_per_s: float
@@ -140,7 +140,7 @@ class _Seen:
     run: RunKey
     trained: Trained
     nodes: tuple[str, ...]
-    shape: Shape | None
+    shape: RunShape | None
     """None: not all of it was seen, or it is not known of which run."""
     covered: bool
     """On all of its nodes, for the whole window, by one run."""
@@ -156,24 +156,24 @@ def own_nodes(nodes: Collection[str]) -> Collection[str]:
     return nodes
 
 
-def observe_window(
-    sights: Iterable[Sight],
+def window_throughputs(
+    samples: Iterable[Sample],
     start_s: float,
     length_s: float,
     present: Mapping[str, Collection[int]],
     links: Links = own_nodes,
     runs: Mapping[int, Sequence[SlurmRun]] = MappingProxyType({}),
-) -> list[Observation]:
+) -> list[Throughput]:
     """What jobs achieved from `start_s` on. `present`: numeric ids of jobs known to be on a node, whether they report or not;
     `runs`: those that Slurm told of, by job.
 
     Left out are jobs of which a node is missing, those that made no two steps, those that went from one training to another, and
     windows in which the job or a neighbour came or went: what they would tell is a mixture.
     """
-    by_job: dict[int, dict[str, list[Sight]]] = defaultdict(lambda: defaultdict(list))
-    for sight in sights:
-        if start_s <= sight.time_s < start_s + length_s and not _is_left_over(sight, runs.get(sight.job_id, ())):
-            by_job[sight.job_id][sight.node].append(sight)
+    by_job: dict[int, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+    for sample in samples:
+        if start_s <= sample.time_s < start_s + length_s and not _is_left_over(sample, runs.get(sample.job_id, ())):
+            by_job[sample.job_id][sample.node].append(sample)
     seen = [_seen(by_node, runs.get(job_id, ()), length_s, start_s) for job_id, by_node in sorted(by_job.items())]
     used = {item.run: frozenset(links(item.nodes)) for item in seen}
     silent = _silent(present, seen)
@@ -190,7 +190,7 @@ def observe_window(
             if frozenset(links(nodes)) & used[item.run]
         ]
         found.append(
-            Observation(
+            Throughput(
                 start_s=start_s, run=item.run, trained=item.trained, shape=item.shape, nodes=item.nodes, steps=item.steps,
                 steps_per_s=item.steps_per_s, idle_gpus=item.idle_gpus, sockets=item.sockets, neighbours=tuple(neighbours),
             )
@@ -208,59 +208,59 @@ def _silent(present: Mapping[str, Collection[int]], seen: Sequence[_Seen]) -> di
     return silent
 
 
-def _run_of(sight: Sight, runs: Sequence[SlurmRun]) -> SlurmRun | None:
+def _run_of(sample: Sample, runs: Sequence[SlurmRun]) -> SlurmRun | None:
     """The last that had begun when the agent first saw it; None: one before all of these.
 
     When, not what the job says: a job that is submitted by a requeued one inherits its count of restarts.
     """
-    begun = [run for run in runs if run.run.restart == 0 or run.start_s <= sight.first_seen_s + _CLOCKS_S]
+    begun = [run for run in runs if run.run.restart == 0 or run.start_s <= sample.first_seen_s + _CLOCKS_S]
     return max(begun, key=lambda run: run.start_s, default=None)
 
 
-def _is_left_over(sight: Sight, runs: Sequence[SlurmRun]) -> bool:
+def _is_left_over(sample: Sample, runs: Sequence[SlurmRun]) -> bool:
     """Whether it is of a run before the one that there was by then: a node that it has left may remember it for a while."""
-    its = _run_of(sight, runs)
-    return any(run.start_s <= sight.time_s and (its is None or run.start_s > its.start_s) for run in runs)
+    its = _run_of(sample, runs)
+    return any(run.start_s <= sample.time_s and (its is None or run.start_s > its.start_s) for run in runs)
 
 
-def _seen(by_node: Mapping[str, Sequence[Sight]], runs: Sequence[SlurmRun], length_s: float, start_s: float) -> _Seen:
-    ordered = {node: sorted(sights, key=lambda sight: sight.time_s) for node, sights in sorted(by_node.items())}
-    newest = [sights[-1] for sights in ordered.values()]
-    rates = [_rate(sights, start_s) for sights in ordered.values()]
+def _seen(by_node: Mapping[str, Sequence[Sample]], runs: Sequence[SlurmRun], length_s: float, start_s: float) -> _Seen:
+    ordered = {node: sorted(samples, key=lambda sample: sample.time_s) for node, samples in sorted(by_node.items())}
+    newest = [samples[-1] for samples in ordered.values()]
+    rates = [_rate(samples, start_s) for samples in ordered.values()]
     known = [rate for rate in rates if rate is not None]
-    found = {_run_of(sight, runs) for sights in ordered.values() for sight in sights}
+    found = {_run_of(sample, runs) for samples in ordered.values() for sample in samples}
     run = next(iter(found)) if len(found) == 1 else None
     return _Seen(
-        run=RunKey(newest[0].job_id, max(sight.said for sight in newest)) if run is None else run.run,
+        run=RunKey(newest[0].job_id, max(sample.claimed_restart for sample in newest)) if run is None else run.run,
         trained=_trained(newest),
         nodes=tuple(ordered),
         shape=_shape(newest) if run is not None or not runs else None,
-        covered=len(found) == 1 and all(_covered(sights, length_s) for sights in ordered.values()),
+        covered=len(found) == 1 and all(_covered(samples, length_s) for samples in ordered.values()),
         steps=min((steps for steps, _ in known), default=0),
         steps_per_s=min(rate for _, rate in known) if len(known) == len(rates) else None,
-        idle_gpus=sum(sight.idle_gpus or 0 for sight in newest),
+        idle_gpus=sum(sample.idle_gpus or 0 for sample in newest),
         sockets=newest[0].sockets if len(newest) == 1 else None,
     )
 
 
-def _covered(sights: Sequence[Sight], length_s: float) -> bool:
+def _covered(samples: Sequence[Sample], length_s: float) -> bool:
     """Whether the sights of a node span the window: with n of them the first and last are (n-1)/n of it apart at most."""
-    if len(sights) < 2:
+    if len(samples) < 2:
         return False
-    span_s = sights[-1].time_s - sights[0].time_s
-    return span_s + span_s / (len(sights) - 1) >= COVERED * length_s
+    span_s = samples[-1].time_s - samples[0].time_s
+    return span_s + span_s / (len(samples) - 1) >= COVERED * length_s
 
 
-def _rate(sights: Sequence[Sight], start_s: float) -> tuple[int, float] | None:
+def _rate(samples: Sequence[Sample], start_s: float) -> tuple[int, float] | None:
     """Steps and steps/s between the first and the last step that are known to have ended in the window; of one training."""
-    if len({(sight.said, sight.first_seen_ns) for sight in sights}) > 1 or _is_mixture(sights):
+    if len({(sample.claimed_restart, sample.first_seen_ns) for sample in samples}) > 1 or _is_mixture(samples):
         return None
     ended = [
-        (sight.steps, sight.last_step_ns)
-        for sight in sights
-        if sight.steps is not None
-        and sight.last_step_ns is not None
-        and sight.time_s - (sight.monotonic_ns - sight.last_step_ns) * NS >= start_s
+        (sample.steps, sample.last_step_ns)
+        for sample in samples
+        if sample.steps is not None
+        and sample.last_step_ns is not None
+        and sample.time_s - (sample.monotonic_ns - sample.last_step_ns) * NS >= start_s
     ]
     if not ended:
         return None
@@ -271,30 +271,30 @@ def _rate(sights: Sequence[Sight], start_s: float) -> tuple[int, float] | None:
     return (steps, pace) if pace <= MAX_STEPS_PER_S else None
 
 
-def _is_mixture(sights: Sequence[Sight]) -> bool:
+def _is_mixture(samples: Sequence[Sample]) -> bool:
     """Whether a node saw more than one training. (Nodes may differ: of a pipeline each has its part of the model.)"""
-    told = [sight.trained for sight in sights]
+    told = [sample.trained for sample in samples]
     known = (
         {one.script for one in told if one.script},
         {one.signature for one in told if one.signature},
         {one.batch_size for one in told if one.batch_size is not None},
     )
-    return any(sight.several for sight in sights) or any(len(values) > 1 for values in known)
+    return any(sample.several for sample in samples) or any(len(values) > 1 for values in known)
 
 
-def _trained(newest: Sequence[Sight]) -> Trained:
+def _trained(newest: Sequence[Sample]) -> Trained:
     """What most of its nodes that know the model say."""
-    known = [sight.trained for sight in newest if sight.trained.signature] or [sight.trained for sight in newest]
+    known = [sample.trained for sample in newest if sample.trained.signature] or [sample.trained for sample in newest]
     return max(known, key=known.count)
 
 
-def _shape(newest: Sequence[Sight]) -> Shape | None:
+def _shape(newest: Sequence[Sample]) -> RunShape | None:
     """GPUs and nodes; None where a part of the job was not seen, or it is not known how large it is."""
-    ranks = sum(sight.num_ranks for sight in newest)
-    sizes = {sight.world_size for sight in newest if sight.world_size is not None}
+    ranks = sum(sample.num_ranks for sample in newest)
+    sizes = {sample.world_size for sample in newest if sample.world_size is not None}
     if ranks == 0 or (sizes and sizes != {ranks}):
         return None
-    gpus = [sight.gpus for sight in newest]
+    gpus = [sample.gpus for sample in newest]
     known = [count for count in gpus if count]
-    models = sorted({sight.gpu_model for sight in newest if sight.gpu_model})
-    return Shape(sum(known) if len(known) == len(gpus) else ranks, len(newest), " + ".join(models))
+    models = sorted({sample.gpu_model for sample in newest if sample.gpu_model})
+    return RunShape(sum(known) if len(known) == len(gpus) else ranks, len(newest), " + ".join(models))

@@ -144,7 +144,7 @@ class Journal:
         """What was done last, since the start, about a file that could not be used; empty when all were."""
         return self._file.notices[-1] if self._file.notices else ""
 
-    def tell(self, listener: Callable[[str], None]) -> None:
+    def notify(self, listener: Callable[[str], None]) -> None:
         """Tell of every file that could not be used, of those of the start at once. The listener must not raise."""
         for notice in self._file.notices:
             listener(notice)

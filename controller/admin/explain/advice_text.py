@@ -12,10 +12,10 @@ from controller.slurm.client import SlurmJob
 from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:
-    from controller.contention.service import Judging
+    from controller.contention.service import ContentionService
 
 
-def advised(found: Explained, judging: Judging | None, job: SlurmJob | None) -> Explained:
+def with_advice(found: Explained, judging: ContentionService | None, job: SlurmJob | None) -> Explained:
     """The explanation of a job, with what the threshold says of it."""
     run = None if job is None else run_of(job)
     if judging is None or run is None:
@@ -38,7 +38,7 @@ def advised(found: Explained, judging: Judging | None, job: SlurmJob | None) -> 
     return found
 
 
-def advice_messages(judging: Judging | None) -> Iterator[admin_pb2.MoveAdvice]:
+def advice_messages(judging: ContentionService | None) -> Iterator[admin_pb2.MoveAdvice]:
     """The part of a status that tells of it."""
     if judging is None:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.cycle_view import CycleView
 from controller.base.text import count, rate
 from controller.profiles.sensitivity import IdealSource, Sensitivity
 from controller.slurm.client import SlurmJob
@@ -15,12 +15,12 @@ _NAMED = 5
 """Neighbours that are named in a sentence."""
 
 
-def pace_words(scene: Scene, job: SlurmJob) -> str:
+def pace_text(view: CycleView, job: SlurmJob) -> str:
     """A sentence of its own with a blank before it; empty where nothing is measured."""
-    found = scene.contention(job)
+    found = view.contention(job)
     if found is None:
         return ""
-    others = _others(scene.beside(found))
+    others = _others(view.beside(found))
     makes = f"It makes {rate(found.window.steps_per_s)} steps/s"
     if found.sensitivity is None:
         return (
@@ -32,16 +32,16 @@ def pace_words(scene: Scene, job: SlurmJob) -> str:
     return f" {makes}, {pace}{near} ({_basis(found.sensitivity)})."
 
 
-def contention_facts(scene: Scene, job: SlurmJob) -> dict[str, str]:
+def contention_facts(view: CycleView, job: SlurmJob) -> dict[str, str]:
     """The numbers behind it."""
-    found = scene.contention(job)
+    found = view.contention(job)
     if found is None:
         return {}
     facts = {
         "throughput_steps_per_s": f"{found.window.steps_per_s:.6g}",
         "throughput_window_start_s": f"{found.window.start_s:.12g}",
     }
-    if beside := scene.beside(found):
+    if beside := view.beside(found):
         facts["beside"] = ",".join(beside)
     if found.sensitivity is not None:
         facts |= {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from controller.admin.explain.free_capacity import Room
+from controller.admin.explain.free_capacity import FreeCapacity
 from controller.cycle.apply import describe_placement
 from controller.cycle.cycle import CycleResult
 from controller.observe.resize import request_now
@@ -26,7 +26,7 @@ SHOWN = (Role.WAITING, Role.STARTING, Role.YIELDED, Role.RUNNING, Role.INELIGIBL
 """Roles in a queue listing, in their order. Jobs that are about to be taken over count as yielded: Slurm may start them."""
 
 
-class Scene:
+class CycleView:
     """View of one `CycleResult`. Invariant: asking changes nothing; what costs time is worked out once, when first asked for."""
 
     def __init__(self, result: CycleResult, ledger: Ledger, partitions: Iterable[str]) -> None:
@@ -65,12 +65,12 @@ class Scene:
         return {row: position for position, row in enumerate(order, start=1)}
 
     @cached_property
-    def room(self) -> Room:
+    def free_capacity(self) -> FreeCapacity:
         """What is free, jobs placed by this cycle counted as running."""
         decided = self.result.decided
         starts = () if decided is None else decided.plan.starts
         placed = [(start.row, start.placement) for start in starts if self._pinned_now(start.row)]
-        return Room(self.state, placed)
+        return FreeCapacity(self.state, placed)
 
     @cached_property
     def node_gpus(self) -> int:

@@ -46,7 +46,7 @@ class Fit:
         return sum(count for _, count in self.parts)
 
 
-class Room:
+class FreeCapacity:
     """What runs, foreign use and jobs placed just now leave free.
 
     Invariant: two jobs of one class (`policies.placement.requests`) share one `Fit`, so that ten thousand jobs cost little.

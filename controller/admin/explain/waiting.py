@@ -1,10 +1,10 @@
-"""What a waiting job needs, what there is, and who comes before it: in words, and in numbers. Pure functions of a `Scene`."""
+"""What a waiting job needs, what there is, and who comes before it: in words, and in numbers. Pure functions of a `CycleView`."""
 
 from __future__ import annotations
 
 import math
 
-from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.cycle_view import CycleView
 from controller.admin.explain.free_capacity import Fit
 from controller.base.text import count
 from controller.preempt.silent_nodes import kept_off_words
@@ -29,20 +29,20 @@ _SOURCES = {
 }
 
 
-def policy_words(policy: str) -> str:
+def policy_text(policy: str) -> str:
     """ "policy srtf", or "the fallback policy fifo-skip"."""
     by = DecidedBy.parse(policy)
     return f"the fallback policy {by.policy}" if by.fallback else f"policy {by.policy}"
 
 
-def need(scene: Scene, row: int) -> str:
+def need_text(view: CycleView, row: int) -> str:
     """Return what the job of that row asks for: "needs 4 GPUs on each of 2 nodes"."""
-    return f"needs {shape_text(scene, row)}"
+    return f"needs {shape_text(view, row)}"
 
 
-def shape_text(scene: Scene, row: int) -> str:
+def shape_text(view: CycleView, row: int) -> str:
     """Return the shape that the job of that row asks for: "4 GPUs on each of 2 nodes"."""
-    jobs = scene.state.jobs
+    jobs = view.state.jobs
     total, least, most = int(jobs.num_gpus[row]), int(jobs.min_nodes[row]), int(jobs.max_nodes[row])
     alone = bool(jobs.exclusive[row])
     split = Split(int(jobs.split[row]))
@@ -63,15 +63,15 @@ def _node_range(least: int, most: int, total: int) -> str:
     return f"{least} to {most} nodes"
 
 
-def room_words(scene: Scene, row: int) -> str:
+def fit_text(view: CycleView, row: int) -> str:
     """What stands in its way, or that nothing does."""
-    silent = scene.ledger.kept_off.get(scene.result.observation.rows[row].key)
-    words = _room_words(scene, row)
+    silent = view.ledger.kept_off.get(view.result.observation.rows[row].key)
+    words = _fit_text(view, row)
     return f"{words}; {kept_off_words(silent)}" if silent else words
 
 
-def _room_words(scene: Scene, row: int) -> str:
-    fit = scene.room.fit(row)
+def _fit_text(view: CycleView, row: int) -> str:
+    fit = view.free_capacity.fit(row)
     if not fit.parts:
         return _never(fit)
     if fit.fits:
@@ -117,15 +117,15 @@ def _some_nodes(fit: Fit) -> str:
     return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
 
 
-def order_words(scene: Scene, row: int) -> str:
+def order_text(view: CycleView, row: int) -> str:
     """Its place in line, and by what rule."""
-    policy = scene.policy
+    policy = view.policy
     if not policy:
         return "No decision has been made on it yet."
-    words = policy_words(policy)
+    words = policy_text(policy)
     name = DecidedBy.parse(policy).policy
     rule = f"{words} orders {_ORDERED_BY[name]}" if name in _ORDERED_BY else f"{words} decides the order"
-    position = scene.line.get(row)
+    position = view.line.get(row)
     if position is None:
         ahead = "It has no place in the policy's order"
     elif position == 1:
@@ -135,11 +135,11 @@ def order_words(scene: Scene, row: int) -> str:
     return f"{ahead}; {rule}."
 
 
-def waiting_facts(scene: Scene, row: int) -> dict[str, str]:
+def waiting_facts(view: CycleView, row: int) -> dict[str, str]:
     """The numbers, all as text; units are in the names."""
-    jobs, fit = scene.state.jobs, scene.room.fit(row)
+    jobs, fit = view.state.jobs, view.free_capacity.fit(row)
     facts = {
-        "shape": shape_text(scene, row),
+        "shape": shape_text(view, row),
         "nodes_allowed": str(fit.nodes_allowed),
         "nodes_available": str(fit.nodes_available),
         "free_gpus": ",".join(f"{name}:{free}" for name, free in fit.free),
@@ -148,16 +148,16 @@ def waiting_facts(scene: Scene, row: int) -> dict[str, str]:
         "division": " + ".join(f"{nodes} x {gpus}" for gpus, nodes in fit.parts),
         "fits_now": "yes" if fit.fits else "no",
         "estimate_source": _SOURCES[EstimateSource(int(jobs.estimate_source[row]))],
-        "policy": scene.policy,
-        "jobs_waiting": str(len(scene.line)),
+        "policy": view.policy,
+        "jobs_waiting": str(len(view.line)),
     }
     for name, column in (("estimate_s", jobs.duration_estimate_s), ("estimate_spread_s", jobs.duration_spread_s)):
         if not math.isnan(value := float(column[row])):
             facts[name] = f"{value:.0f}"
     if jobs.service_s[row] > 0:
         facts["service_s"] = f"{float(jobs.service_s[row]):.0f}"
-    if (position := scene.line.get(row)) is not None:
+    if (position := view.line.get(row)) is not None:
         facts |= {"queue_position": str(position), "jobs_ahead": str(position - 1)}
-    if scene.result.decided is not None and scene.result.decided.problem:
-        facts["fallback_because"] = scene.result.decided.problem
+    if view.result.decided is not None and view.result.decided.problem:
+        facts["fallback_because"] = view.result.decided.problem
     return facts

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from controller.admin.metrics.families import counter, gauge
-from controller.contention.measurement import Measuring
+from controller.contention.measurement import Measurement
 from controller.profiles.current import Contention
 from controller.profiles.sensitivity import IdealSource
 
@@ -19,7 +19,7 @@ _SENSITIVITIES = (0.9, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 class AgentMetrics(Collector):
     """Who reports, and how much running jobs are in each other's way. Labels are gRPC's codes, and sources of ideals."""
 
-    def __init__(self, measuring: Measuring, registry: CollectorRegistry) -> None:
+    def __init__(self, measuring: Measurement, registry: CollectorRegistry) -> None:
         self._measuring = measuring
         self._sensitivity = Histogram(
             "headway_contention_sensitivity", "Times that jobs were slower than alone, once for each job and window",

@@ -16,12 +16,12 @@ from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from controller.admin.explain.cycle_view import Scene
+from controller.admin.explain.cycle_view import CycleView
 from controller.admin.metrics.families import counter, gauge
 from controller.admin.metrics.metered_client import LATENCY_S
 from controller.base.config import ControllerSettings
 from controller.base.lease import read_lease
-from controller.contention.measurement import Measuring
+from controller.contention.measurement import Measurement
 from controller.cycle.cycle import CycleResult
 from controller.cycle.decide import DeciderCounts
 from controller.cycle.health import CycleListener, Health
@@ -77,7 +77,7 @@ class Measured(Protocol):
         """The last good cycle."""
 
     @property
-    def measuring(self) -> Measuring | None:
+    def measuring(self) -> Measurement | None:
         """What agents report; None where they are not served."""
 
     @property
@@ -161,8 +161,8 @@ class ControllerMetrics(Collector):
         yield gauge("headway_lease_stale_after_seconds", "Age at which it is stale", settings.stale_after_s)
 
     def _of_cluster(self, result: CycleResult) -> Iterator[Metric]:
-        scene = Scene(result, self._controller.ledger, self._controller.settings.partitions)
-        tally = Tally(found.role for _, found in scene.jobs())
+        view = CycleView(result, self._controller.ledger, self._controller.settings.partitions)
+        tally = Tally(found.role for _, found in view.jobs())
         jobs = GaugeMetricFamily("headway_jobs", "Managed jobs by what Headway does with them", labels=["role"])
         for role in _ROLES:
             jobs.add_metric([str(role.value)], tally[role])
@@ -170,8 +170,8 @@ class ControllerMetrics(Collector):
         refusals = list(self._controller.ledger.refusals.values())  # at once: the event loop goes on meanwhile
         often = sum(refusal.count >= _OFTEN for refusal in refusals)
         yield gauge("headway_jobs_refused_often", f"Jobs that Slurm has refused {_OFTEN} times or more", often)
-        nodes = scene.state.nodes
-        yield gauge("headway_gpus_used", "GPUs in use on managed nodes", int(scene.room.used_gpus.sum()))
+        nodes = view.state.nodes
+        yield gauge("headway_gpus_used", "GPUs in use on managed nodes", int(view.free_capacity.used_gpus.sum()))
         yield gauge("headway_gpus_total", "GPUs of managed nodes", int(nodes.gpus.sum()))
         yield gauge("headway_nodes_available", "Managed nodes that may start jobs", int(nodes.available.sum()))
         yield gauge("headway_nodes_total", "Managed nodes", len(nodes))

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from controller.admin.metrics.exporter import make_registry
-from controller.contention.measurement import Measuring
+from controller.contention.measurement import Measurement
 from policies.wire.messages import parse_state, serialize_state
 from protos.headway.v1 import admin_pb2 as pb
 from protos.headway.v1 import agent_pb2
@@ -234,14 +234,14 @@ async def test_agents_that_fall_silent_are_named_with_since_when(folder: Path, m
 async def test_a_broken_store_costs_what_is_known_until_it_can_be_read_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look, broken, complaints = Measuring.look, False, []
+    look, broken, complaints = Measurement.look, False, []
 
     async def fail(*arguments: Any) -> None:
         if broken:
             raise sqlite3.OperationalError("disk I/O error")
         await look(*arguments)
 
-    monkeypatch.setattr(Measuring, "look", fail)
+    monkeypatch.setattr(Measurement, "look", fail)
     monkeypatch.setattr(
         "controller.contention.measurement.log", SimpleNamespace(error=lambda *_, **said: complaints.append(said))
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.contention.service import Judging, judge_contention
+from controller.contention.service import ContentionService, judge_contention
 from controller.slurm.client import SlurmJob
 from controller.state.preemption import Cause, Stage
 from protos.headway.v1 import admin_pb2 as pb
@@ -34,7 +34,7 @@ def folder() -> Iterator[Path]:
 class Pair:
     """Two jobs on the same two of four nodes, what is measured of them, and the judge."""
 
-    def __init__(self, cluster: Preempted, judging: Judging, jobs: tuple[SlurmJob, SlurmJob]) -> None:
+    def __init__(self, cluster: Preempted, judging: ContentionService, jobs: tuple[SlurmJob, SlurmJob]) -> None:
         self.cluster = cluster
         self.world = cluster.world
         self.judging = judging

@@ -367,7 +367,7 @@ def test_damage_while_it_is_open_costs_one_step_and_no_fact(path: Path, harm: An
     written(path)
     told: list[str] = []
     journal = Journal(path)
-    journal.tell(told.append)
+    journal.notify(told.append)
     ledger = journal.load_ledger()
     (row,) = journal.preemptions.open()
     row = replace(row, stage=Stage.SAVED, saved_s=101.0)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from controller.admin.explain.explain import Past, brief, explain
-from controller.admin.explain.waiting import policy_words
+from controller.admin.explain.waiting import policy_text
 from controller.base.text import count, duration
 from controller.observe.role import Role, Standing
 from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, NodeShare, Phase
@@ -472,7 +472,7 @@ def test_durations(seconds, told):
 
 def test_counts_and_policies():
     assert (count(1, "job"), count(2, "job")) == ("1 job", "2 jobs")
-    assert policy_words("fallback:fifo") == "the fallback policy fifo"
+    assert policy_text("fallback:fifo") == "the fallback policy fifo"
 
 
 @pytest.mark.parametrize(
