@@ -15,7 +15,7 @@ from controller.profiles.racks import Racks, racks_of
 from controller.profiles.store import ProfileStore
 from controller.profiles.uplinks import links_of
 from controller.slurm.client import SlurmFacts
-from controller.slurm.topology import read_switches
+from controller.slurm.configuration.topology import read_switches
 from policies.serving.runtime.supervise import Tasks
 
 _ASK_AGAIN_S = 10.0

@@ -13,10 +13,10 @@ from pathlib import Path
 from controller.base.errors import ConfigurationError
 from controller.base.text import clip
 from controller.slurm.client import SlurmFacts, SlurmNode
+from controller.slurm.configuration.topology import ReadFile, topology_path, topology_plugin, topology_text
 from controller.slurm.scontrol.parse_nodes import parse_node
-from controller.slurm.topology import ReadFile, topology_path, topology_plugin, topology_text
+from policies.serving.runtime.hostlist import fold
 from simulator.cluster.cluster import Cluster, slurm_cluster
-from simulator.cluster.hostlist import fold
 from simulator.cluster.topology.generators import UPLINK_GBS
 from simulator.cluster.topology.slurm import parse_switches, switches_of
 from simulator.errors import ClusterError

@@ -35,7 +35,7 @@ from controller.slurm.client import (
     SlurmClient,
     SlurmJob,
 )
-from controller.slurm.pieces import Pieces
+from controller.slurm.updates.pieces import Pieces
 from controller.slurm.user_holds import HoldFolder, hand_over, is_held_by_user, is_to_hand_over
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger, PinRecord

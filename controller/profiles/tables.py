@@ -110,7 +110,8 @@ def insert_sample(db: sqlite3.Connection, item: Sample) -> None:
     _insert(
         db, "sight",
         time_s=item.time_s, node=item.node, job_id=item.job_id, restart=item.claimed_restart, uid=trained.uid,
-        script=trained.script, signature=trained.signature, batch_size=trained.batch_size, num_ranks=item.num_ranks, world_size=item.world_size,
+        script=trained.script, signature=trained.signature, batch_size=trained.batch_size,
+        num_ranks=item.num_ranks, world_size=item.world_size,
         gpus=item.gpus, idle_gpus=item.idle_gpus, sockets=item.sockets, steps=item.steps, last_step_ns=item.last_step_ns,
         monotonic_ns=item.monotonic_ns, first_seen_ns=item.first_seen_ns, gpu_model=item.gpu_model, several=item.several,
     )  # fmt: skip

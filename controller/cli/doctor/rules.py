@@ -12,8 +12,8 @@ from controller.base.lease import Lease, is_stale
 from controller.cli.doctor.agents import AgentsSeen, agent_findings
 from controller.cli.doctor.finding import Finding, Level
 from controller.cli.doctor.journal import journal_findings
-from controller.slurm import installed_files as integration
-from controller.slurm.conf import list_items
+from controller.slurm.configuration import installed_files
+from controller.slurm.configuration.conf import list_items
 
 if TYPE_CHECKING:
     from controller.base.config import ControllerSettings
@@ -133,7 +133,7 @@ def _installed(settings: ControllerSettings, facts: SlurmFacts, host: Host) -> I
     folder = Path(facts.settings.get("SLURM_CONF", settings.slurm_conf or "/etc/slurm/slurm.conf")).parent
     yield _submit_plugin(facts)
     yield _lua(settings, folder, host)
-    for key in integration.EVENT_KEYS:
+    for key in installed_files.EVENT_KEYS:
         yield _event_hook(settings, key, facts.settings.get(key, ""), host)
     parameters = list_items(facts.settings.get("SchedulerParameters", ""))
     if "batch_sched_delay=0" in parameters:
@@ -160,26 +160,28 @@ def _submit_plugin(facts: SlurmFacts) -> Finding:
 
 
 def _lua(settings: ControllerSettings, folder: Path, host: Host) -> Finding:
-    path = folder / integration.LUA_NAME
+    path = folder / installed_files.LUA_NAME
     text = host.text(path)
-    if text is not None and integration.script_version(text) is None and integration.loads_ours(text):
-        path = folder / integration.CHAINED_LUA_NAME
+    if text is not None and installed_files.script_version(text) is None and installed_files.loads_ours(text):
+        path = folder / installed_files.CHAINED_LUA_NAME
         text = host.text(path)
     if text is None:
         return Finding("job-submit-lua", Level.ERROR, f"{path}: not there, or not readable", f"run {_SETUP} as root")
-    if integration.script_version(text) is None:
-        mend = f'{_SETUP}, and add to that script as its last line: dofile("{folder / integration.CHAINED_LUA_NAME}")'
+    if installed_files.script_version(text) is None:
+        mend = (
+            f'{_SETUP}, and add to that script as its last line: dofile("{folder / installed_files.CHAINED_LUA_NAME}")'
+        )
         return Finding("job-submit-lua", Level.ERROR, f"{path} is the site's own, and does not load Headway's", mend)
     problem = _script_problem(settings, path, text)
-    return problem or Finding("job-submit-lua", Level.OK, f"{path} is Headway's, version {integration.VERSION}")
+    return problem or Finding("job-submit-lua", Level.OK, f"{path} is Headway's, version {installed_files.VERSION}")
 
 
 def _script_problem(settings: ControllerSettings, path: Path, text: str) -> Finding | None:
     check = "job-submit-lua" if path.suffix == ".lua" else "hooks"
-    version, runtime_dir = integration.script_version(text), integration.runtime_dir_of(text)
+    version, runtime_dir = installed_files.script_version(text), installed_files.runtime_dir_of(text)
     mend = f"{_SETUP} --runtime-dir {settings.runtime_dir}"
-    if version != integration.VERSION:
-        what = f"{path} has version {version}, this Headway needs {integration.VERSION}"
+    if version != installed_files.VERSION:
+        what = f"{path} has version {version}, this Headway needs {installed_files.VERSION}"
         return Finding(check, Level.ERROR, what, mend)
     if runtime_dir != settings.runtime_dir:
         what = f"{path} looks for the controller in {runtime_dir}, its settings say {settings.runtime_dir}"
@@ -197,10 +199,10 @@ def _event_hook(settings: ControllerSettings, key: str, program: str, host: Host
         mend = f"{_SETUP}, or correct {key} in slurm.conf"
         return Finding("hooks", Level.ERROR, f"{key}: {program} is no program that can be run here", mend)
     text = host.text(path) or ""
-    if integration.script_version(text) is None:
-        if integration.EVENT_HOOK in text:
+    if installed_files.script_version(text) is None:
+        if installed_files.EVENT_HOOK in text:
             return Finding("hooks", Level.OK, f"{key}: {program} is the site's own and calls Headway's")
-        mend = f"call {integration.EVENT_HOOK} from it; `headway-setup slurm --check` tells how"
+        mend = f"call {installed_files.EVENT_HOOK} from it; `headway-setup slurm --check` tells how"
         return Finding("hooks", Level.WARNING, f"{key}: {program} does not call Headway's hook: {late}", mend)
     return _script_problem(settings, path, text) or Finding("hooks", Level.OK, f"{key} is Headway's hook")
 

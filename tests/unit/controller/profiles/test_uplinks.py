@@ -16,7 +16,7 @@ from controller.profiles.store import ProfileStore
 from controller.profiles.uplinks import links_of
 from controller.profiles.windows import Links, own_nodes
 from controller.slurm.client import SlurmFacts
-from controller.slurm.topology import read_switches
+from controller.slurm.configuration.topology import read_switches
 from simulator.cluster.topology.slurm import parse_switches
 from tests.unit.controller.agents.test_service import Beside
 from tests.unit.controller.world import newest

@@ -20,8 +20,8 @@ from controller.cli.doctor.agents import AgentsSeen, look_at_agents
 from controller.cli.doctor.host import FileFacts, RealHost, UserFacts
 from controller.cli.doctor.look import ask_policy, checks, look
 from controller.cli.doctor.rules import WATCHDOG_TIMER, Finding, Level, PolicySeen, Seen, SlurmSeen, findings
-from controller.slurm import installed_files as integration
 from controller.slurm.client import SlurmFacts, SlurmNode, SlurmPartition
+from controller.slurm.configuration import installed_files
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm
 from policies.api import PolicySpec
 from tests.unit.controller.measured import measured_world
@@ -30,7 +30,7 @@ NOW = 1_700_000_000
 SLURM = UserFacts("slurm", 64030, frozenset({64030}))
 ETC = Path("/etc/slurm")
 SHIPPED = Path(__file__).parents[5] / "slurm" / "plugin"
-LUA, HOOK = SHIPPED / "job_submit.lua", SHIPPED / "hooks" / integration.EVENT_HOOK
+LUA, HOOK = SHIPPED / "job_submit.lua", SHIPPED / "hooks" / installed_files.EVENT_HOOK
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Installation:
     def __init__(self) -> None:
         self.settings = ControllerSettings(partitions=("gpu",))
         self.host = FakeHost()
-        hook = ETC / "headway" / integration.EVENT_HOOK
+        hook = ETC / "headway" / installed_files.EVENT_HOOK
         self.host.put(ETC / "job_submit.lua", "file", 0o644, LUA.read_text())
         self.host.put(hook, "file", 0o755, HOOK.read_text())
         self.host.put(self.settings.runtime_dir, "folder", 0o755)
@@ -158,7 +158,7 @@ def mode(path: Path, kind: str, bits: int) -> Callable[[Installation], None]:
 
 
 RUN, STATE = Path("/run/headway"), Path("/var/lib/headway")
-HOOK_PATH = ETC / "headway" / integration.EVENT_HOOK
+HOOK_PATH = ETC / "headway" / installed_files.EVENT_HOOK
 FOREIGN = UserFacts("slurm", 999, frozenset({999}))
 
 
@@ -171,7 +171,7 @@ FOREIGN = UserFacts("slurm", 999, frozenset({999}))
         (lambda h: h.script(ETC / "job_submit.lua", lambda _: "-- site\n"), "job-submit-lua", Level.ERROR),
         (
             lambda h: h.script(
-                ETC / "job_submit.lua", lambda t: t.replace(f"version {integration.VERSION}", "version 0")
+                ETC / "job_submit.lua", lambda t: t.replace(f"version {installed_files.VERSION}", "version 0")
             ),
             "job-submit-lua",
             Level.ERROR,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controller.base.errors import ConfigurationError, SlurmReplyError
 from controller.slurm.client import SlurmFacts
-from controller.slurm.conf import read_slurm_conf
+from controller.slurm.configuration.conf import read_slurm_conf
 
 if TYPE_CHECKING:
     from simulator.cluster.topology.slurm import Switch
