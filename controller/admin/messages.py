@@ -1,4 +1,4 @@
-"""Messages of the Admin service from what the controller knows. Pure functions."""
+"""Messages of the Admin service, made of the controller's state. Pure functions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from controller.contention.measurement import Measurement
 
 SKEW_S = 1.0
-"""A node's clock that differs by more is told of. What is measured is set right by it, but for the time of dialling."""
+"""A difference of a node's clock that is reported, in seconds. Measurements are corrected by it."""
 
 
 def policy_info(decider: AskedDecider) -> admin_pb2.PolicyInfo:
-    """Who decides."""
+    """Return which policy decides, and how it is reached."""
     spec = decider.spec
     return admin_pb2.PolicyInfo(
         name="" if spec is None else spec.name,
@@ -38,7 +38,7 @@ def policy_info(decider: AskedDecider) -> admin_pb2.PolicyInfo:
 
 
 def status(controller: Asked, version: str) -> admin_pb2.Status:
-    """How controller and policy are; `cluster` has the rest."""
+    """Return the state of the controller and its policy; `cluster` adds jobs and nodes."""
     health, facts, counts = controller.health, controller.facts, controller.decider.counts
     now_s = controller.clock.now()
     lease = read_lease(controller.settings.lease_path)
@@ -66,7 +66,7 @@ def status(controller: Asked, version: str) -> admin_pb2.Status:
 
 
 def agents_status(measuring: Measurement | None, names: Iterable[str]) -> admin_pb2.AgentsStatus:
-    """Who of those nodes reports."""
+    """Return which of those nodes have a connected agent."""
     if measuring is None:
         return admin_pb2.AgentsStatus()
     agents = measuring.agents
@@ -86,7 +86,7 @@ def agents_status(measuring: Measurement | None, names: Iterable[str]) -> admin_
 
 
 def cluster(view: CycleView) -> admin_pb2.Status:
-    """The part of a status that tells of jobs and nodes."""
+    """Return the part of a status about jobs and nodes."""
     message = admin_pb2.Status()
     for _, found in view.jobs():
         match found.role:
@@ -115,7 +115,7 @@ def cluster(view: CycleView) -> admin_pb2.Status:
 
 
 def queue_entries(view: CycleView, now_s: float) -> Iterator[admin_pb2.QueueEntry]:
-    """Every managed job that has not ended: waiting ones in the policy's order, the others by time of submission."""
+    """Yield every managed job that has not ended: waiting jobs in the policy's order, the others by time of submission."""
     last = len(view.rows) + 1
     lines: list[tuple[tuple[float, ...], SlurmJob, Standing]] = []
     for job, found in view.jobs():
@@ -144,7 +144,7 @@ def _entry(view: CycleView, job: SlurmJob, shown: Standing, now_s: float) -> adm
 
 
 def decision_records(placed: Iterable[PlacedEntry]) -> list[admin_pb2.DecisionRecord]:
-    """What was decided for a job, in the journal's order."""
+    """Return the decisions on a job, in the journal's order."""
     return [
         admin_pb2.DecisionRecord(
             time_s=entry.decision.time_s,
@@ -159,7 +159,7 @@ def decision_records(placed: Iterable[PlacedEntry]) -> list[admin_pb2.DecisionRe
 
 
 def explanation(found: Explained, decisions: list[admin_pb2.DecisionRecord], caution: str) -> admin_pb2.Explanation:
-    """The answer to Why."""
+    """Return the answer to the call Why."""
     return admin_pb2.Explanation(
         job_id=found.job_id,
         state=found.state,

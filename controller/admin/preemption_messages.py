@@ -1,4 +1,4 @@
-"""What the Admin service is asked and tells about preemptions."""
+"""Messages of the Admin service about preemptions, and the checks of an operator's request for one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from policies.placement.requests import Requests
 from protos.headway.v1 import admin_pb2
 
 MOST = 1000
-"""In one answer."""
+"""Maximum number of preemptions in one answer."""
 _OF_LATE_S = 3600.0
-"""For so long the end of a preemption is told by `why`."""
+"""`headway why` mentions a preemption until this long after its end, in seconds."""
 LONGEST_S = 3570.0
-"""Ranks that saved wait for the last one, and then for Slurm: agents and ranks take orders for an hour at most."""
+"""Longest time to save, in seconds: agents and ranks keep an order for an hour at most, including the wait for the last rank."""
 
 
 def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:
-    """One, in full."""
+    """Return one preemption with all its fields."""
     elsewhere = preemption.elsewhere
     return admin_pb2.PreemptionRecord(
         number=preemption.number,
@@ -55,12 +55,12 @@ def preemption_record(preemption: Preemption) -> admin_pb2.PreemptionRecord:
 
 
 def preemption_list(found: Iterable[Preemption]) -> admin_pb2.PreemptionList:
-    """Several, in the order given."""
+    """Return several preemptions, in the given order."""
     return admin_pb2.PreemptionList(preemptions=[preemption_record(one) for one in found])
 
 
 def preemption_text(preempting: Preempting, job: SlurmJob | None, now_s: float) -> tuple[str, dict[str, str]]:
-    """What `why` says of a job's newest preemption, if that is under way or of late: a sentence, and the numbers."""
+    """Return a sentence and numbers about a job's newest preemption, when it is open or ended recently; else empty."""
     if job is None:
         return "", {}
     row = next(iter(preempting.recent(job, 1)), None)
@@ -74,11 +74,11 @@ def preemption_text(preempting: Preempting, job: SlurmJob | None, now_s: float) 
 
 
 class InvalidPreemptionError(ValueError):
-    """What an operator wishes makes no sense; the text says what."""
+    """An operator's request makes no sense; the text says why."""
 
 
 def constraint_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Collection[str]) -> RelocationConstraint:
-    """Where an operator wants the job. `nodes`: those that Headway manages. Raises WrongWishError."""
+    """Return where an operator wants the job. `nodes` are the nodes that Headway manages. Raises InvalidPreemptionError."""
     avoid, only = set(request.avoid), set(request.only)
     here = {share.node for share in job.allocated}
     if request.away:
@@ -86,14 +86,14 @@ def constraint_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Colle
     if unknown := sorted((avoid | only) - set(nodes) - here):
         raise InvalidPreemptionError(f"no managed node is called {', '.join(unknown)} (`headway status` lists them)")
     if both := sorted(avoid & only):
-        raise InvalidPreemptionError(f"{', '.join(both)}: not both to be run on and to be kept off")
+        raise InvalidPreemptionError(f"{', '.join(both)}: a node cannot be both required and avoided")
     if request.HasField("gpus") and request.gpus < 1:
         raise InvalidPreemptionError("a job needs one GPU at least")
     return RelocationConstraint(frozenset(avoid), frozenset(only), request.gpus if request.HasField("gpus") else None)
 
 
 def check_size(elsewhere: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
-    """Whether the job can have that many GPUs on this cluster. Raises ResizeError."""
+    """Raise ResizeError when the job cannot have that many GPUs on this cluster."""
     if elsewhere.gpus is None:
         return
     resized(
@@ -106,7 +106,7 @@ def check_size(elsewhere: RelocationConstraint, view: CycleView, job: SlurmJob) 
 
 
 def check_place(elsewhere: RelocationConstraint, view: CycleView, job: SlurmJob) -> None:
-    """Whether the job would fit where it is to go, were those nodes empty. Raises WrongWishError."""
+    """Raise InvalidPreemptionError when the job would not fit on the nodes that are left for it, even if they were empty."""
     row = view.rows.get(job.key)
     if row is None or elsewhere.gpus is not None or not (elsewhere.avoid or elsewhere.only):
         return
@@ -122,14 +122,16 @@ def check_place(elsewhere: RelocationConstraint, view: CycleView, job: SlurmJob)
     sets = np.vstack([state.node_sets.reshape(-1, len(nodes)), nodes])
     if not Requests(replace(state, node_sets=sets, jobs=replace(state.jobs, node_set=node_set))).of(row).parts:
         raise InvalidPreemptionError(
-            f"job {job.key.job_id} does not fit on the nodes that are left for it, even if nobody else were there; name others"
+            f"job {job.key.job_id} does not fit on the nodes that are left for it, even if they were empty; name other nodes"
         )
 
 
 def save_limit_of(request: admin_pb2.PreemptRequest) -> float | None:
-    """Seconds to save in; None: as the settings say. Raises WrongWishError."""
+    """Return the seconds to save in; None: as the settings say. Raises InvalidPreemptionError."""
     if not request.HasField("within_s"):
         return None
     if not 1 <= request.within_s <= LONGEST_S:
-        raise InvalidPreemptionError(f"{request.within_s:g} s to save in: give 1 to {LONGEST_S:g}")
+        raise InvalidPreemptionError(
+            f"{request.within_s:g} s is not a possible time to save in: give 1 to {LONGEST_S:g}"
+        )
     return request.within_s

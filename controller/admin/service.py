@@ -1,4 +1,4 @@
-"""The calls of the Admin service: what operators and users ask the controller. `serve` says over which sockets they come."""
+"""The calls of the Admin service: what operators and users ask the controller. `serve` has the sockets over which they come."""
 
 # ruff: noqa: ARG002, N802 - gRPC gives the methods their names and arguments
 
@@ -64,19 +64,19 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self._everybody = everybody
 
     async def GetStatus(self, request: admin_pb2.GetStatusRequest, context: _Context) -> admin_pb2.Status:
-        """How controller, policy and cluster are; of single jobs only where everybody may ask about them."""
+        """Return the state of controller, policy and cluster; advice on single jobs only where users may ask about jobs."""
         message = self._viewer.status()
         if self._everybody and self._private():
             del message.advice[:]
         return message
 
     async def GetQueue(self, request: admin_pb2.GetQueueRequest, context: _Context) -> admin_pb2.Queue:
-        """Every managed job that has not ended."""
+        """Return every managed job that has not ended."""
         await self._check_private(context)
         return await self._viewer.queue(await self._view(context))
 
     async def Why(self, request: admin_pb2.WhyRequest, context: _Context) -> admin_pb2.Explanation:
-        """One job explained."""
+        """Explain one job."""
         await self._check_private(context)
         job_id = request.job_id
         await _check_id(context, job_id)
@@ -98,7 +98,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return answer
 
     async def GetPolicy(self, request: admin_pb2.GetPolicyRequest, context: _Context) -> admin_pb2.PolicyInfo:
-        """The policy that decides; its server is asked if another process may have taken its place."""
+        """Return the policy that decides. Its server is asked first, as another process may have replaced it."""
         await self._controller.decider.greet()
         return policy_info(self._controller.decider)
 
@@ -119,7 +119,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return policy_info(self._controller.decider)
 
     async def Preempt(self, request: admin_pb2.PreemptRequest, context: _Context) -> admin_pb2.PreemptionRecord:
-        """Have a job save, and stop it."""
+        """Make a job save, then stop it."""
         if not self._may_change:
             await _abort(
                 context,
@@ -149,7 +149,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def ListPreemptions(
         self, request: admin_pb2.ListPreemptionsRequest, context: _Context
     ) -> admin_pb2.PreemptionList:
-        """Those of the present and the past."""
+        """Return open and past preemptions."""
         await self._check_private(context)
         preempting = self._controller.preempting
         if request.number:
@@ -158,13 +158,13 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return preemption_list(preempting.newest(min(request.limit or MOST, MOST)))
 
     async def ListProfiles(self, request: admin_pb2.ListProfilesRequest, context: _Context) -> admin_pb2.ProfileList:
-        """What was measured, by kind of job."""
+        """Return what was measured, by kind of job."""
         measuring = await self._measuring(context)
         known, running = measuring.known, self._viewer.running(measuring.known)
         return await _read(context, measuring, lambda store: profile_list(store, known, running, request.limit))
 
     async def GetProfile(self, request: admin_pb2.GetProfileRequest, context: _Context) -> admin_pb2.JobMeasurements:
-        """What was measured of one job."""
+        """Return what was measured of one job."""
         measuring = await self._measuring(context)
         await _check_id(context, request.job_id)
         view, job_id = await self._view(context), request.job_id
@@ -187,8 +187,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             await _abort(
                 context,
                 grpc.StatusCode.NOT_FOUND,
-                f"nothing was measured of job {job_id}: no node's agent has seen it train, or that was too long ago (of a task of "
-                "an array that Slurm has forgotten, give the number that it knew as SLURM_JOB_ID)",
+                f"nothing was measured of job {job_id}: no node agent has seen it train, or that was too long ago (for an array "
+                "task that Slurm has forgotten, give its SLURM_JOB_ID)",
             )
         present = [each for run, each in self._viewer.running(measuring.known).items() if run.job_id == raw_id]
         if present:
@@ -198,7 +198,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def ExportProfiles(
         self, request: admin_pb2.ExportProfilesRequest, context: _Context
     ) -> AsyncIterator[admin_pb2.SlowdownRows]:
-        """Everything, as rows to fit from."""
+        """Yield all measurements as rows for fitting."""
         from controller.profiles.fit_rows import (
             rows,  # only here: the rows are the simulator's, which no other answer needs
         )
@@ -212,37 +212,41 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             yield piece
 
     async def _measuring(self, context: _Context) -> Measurement:
-        """Only for those who may see everybody's."""
+        """Return the measurement. Refuses callers that may not see other users' jobs, and controllers without agents."""
         if not self._may_change:
             await _abort(
                 context,
                 grpc.StatusCode.PERMISSION_DENIED,
-                f"only root and the controller's user may see what was measured of everybody's jobs, through {ADMIN_SOCKET}; "
-                "`headway why JOBID` tells of a job that runs",
+                f"only root and the controller's user may see the measurements of all users' jobs, through {ADMIN_SOCKET}; "
+                "`headway why JOBID` explains a single running job",
             )
         measuring = self._controller.measuring
         if measuring is None:
             await _abort(
                 context,
                 grpc.StatusCode.FAILED_PRECONDITION,
-                "no agents are served, so nothing is measured; set agents_address in controller.toml, and run headway-agent on the "
-                "nodes",
+                "no node agents report to this controller, so nothing is measured; set agents_address in controller.toml, and run "
+                "headway-agent on the nodes",
             )
         return measuring
 
     async def WatchEvents(
         self, request: admin_pb2.WatchEventsRequest, context: _Context
     ) -> AsyncIterator[admin_pb2.Event]:
-        """Events from now on."""
+        """Yield events from now on."""
         await self._check_private(context)
         watchers, uid = self._viewer.watchers, uid_of(context.peer())
         if not self._may_change and (watchers.total() >= _MAX_WATCHERS or watchers[uid] >= _MAX_WATCHERS_A_USER):
             most = f"{_MAX_WATCHERS_A_USER} calls of one user, {_MAX_WATCHERS} of all"
-            await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"too many watch already ({most}); end one first")
+            await _abort(
+                context,
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"too many callers watch events already ({most}); end one of them first",
+            )
         watchers[uid] += 1
         try:
             with self._controller.events.listen() as events:
-                # The caller knows from the headers that it is listening, however long nothing happens.
+                # The headers tell the caller that it is listening, however long no event comes.
                 await cast("grpc.aio.ServicerContext[Any, Any]", context).send_initial_metadata(())
                 while True:
                     event = await events.get()
@@ -263,7 +267,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         await _abort(context, grpc.StatusCode.UNAVAILABLE, text)
 
     async def _check_private(self, context: _Context) -> None:
-        """Where Slurm hides jobs from other users, a socket that everybody can open hides them too."""
+        """Refuse the call when Slurm hides jobs from other users and every user can open this socket."""
         if not self._everybody:
             return
         facts = self._controller.facts
@@ -278,7 +282,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             )
 
     def _private(self) -> bool:
-        """Whether Slurm hides jobs from other users, as far as is known."""
+        """Return whether Slurm hides jobs from other users; True while it is not known."""
         facts = self._controller.facts
         said = "jobs" if facts is None else facts.settings.get("PrivateData", "")
         return bool({"jobs", "all"} & set(said.lower().split(",")))
@@ -292,7 +296,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return Past(given_to_slurm=next(released, ""))
 
     def _as_of(self) -> str:
-        """A word of caution while slurmctld does not answer."""
+        """Return a warning for while slurmctld does not answer; empty when it does."""
         controller = self._controller
         if not controller.health.slurm_away:
             return ""

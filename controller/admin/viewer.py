@@ -20,20 +20,20 @@ _LINES_AT_ONCE = 100
 class Viewer:
     """The controller as both sockets see it.
 
-    Invariant: what takes time is made once per cycle, however many ask for it, and never keeps the event loop for long.
+    Invariant: what takes time is computed once per cycle for all callers, and never blocks the event loop for long.
     """
 
     def __init__(self, controller: Asked) -> None:
         self.controller = controller
         self.watchers: Counter[int | None] = Counter()
-        """Calls of WatchEvents by uid; None: through admin.sock."""
+        """Number of WatchEvents calls by uid; None: through admin.sock."""
         self._view: CycleView | None = None
         self._cluster = admin_pb2.Status()
         self._queue: tuple[CycleView, admin_pb2.Queue] | None = None
         self._making = asyncio.Lock()
 
     def view(self) -> CycleView | None:
-        """The last good cycle; None before the first."""
+        """Return the view of the last good cycle; None before the first."""
         last = self.controller.last
         if last is not None and (self._view is None or self._view.result is not last):
             self._view = CycleView(last, self.controller.ledger, self.controller.settings.partitions)
@@ -41,7 +41,7 @@ class Viewer:
         return self._view
 
     def status(self) -> admin_pb2.Status:
-        """How everything is; without jobs and nodes before the first cycle."""
+        """Return the status; without jobs and nodes before the first cycle."""
         self.view()
         message = status(self.controller, version("headway-scheduler"))
         message.MergeFrom(self._cluster)
@@ -50,14 +50,14 @@ class Viewer:
         return message
 
     def running(self, known: Known) -> Running:
-        """What is told of the jobs of which something is known."""
+        """Return the messages of the runs of which a throughput is known."""
         view = self.view()
         if view is None:
             return {}
         return {run: now(view.called(run.job_id), found, view.beside(found)) for run, found in known.items()}
 
     async def queue(self, view: CycleView) -> admin_pb2.Queue:
-        """The listing, made a hundred lines at a time: ten thousand at once take longer than a decision may wait."""
+        """Return the queue. It is made a hundred lines at a time: ten thousand at once would delay decisions."""
         async with self._making:
             if self._queue is None or self._queue[0] is not view:
                 message = admin_pb2.Queue()

@@ -1,4 +1,4 @@
-"""Commands to agents that are said again until they are answered: a stream may break, and an agent may start anew."""
+"""Commands to agents, repeated until they are answered: a stream can break, and an agent can restart."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from protos.headway.v1 import agent_pb2
 
 
 class CommandSender(Protocol):
-    """The way to agents: controller.agents.server.AgentsServer."""
+    """Sends commands to agents: controller.agents.server.AgentsServer."""
 
     def send_command(self, node: str, command: agent_pb2.AgentCommand) -> bool:
-        """Send a command; False: the node is not connected, or too many commands wait."""
+        """Send a command. Returns False when the node is not connected, or too many commands wait."""
 
 
 class PendingCommand:
-    """One command to the agents of some nodes. Invariant: of each node the first answer counts."""
+    """One command to the agents of some nodes. Invariant: the first answer of each node counts."""
 
     def __init__(
         self, id_: str, nodes: Iterable[str], make: Callable[[], agent_pb2.AgentCommand], until: float
     ) -> None:
-        """`make` gives the command as it is to be said now; it is given up at `until`."""
+        """`make` gives the command in its present form; after the time `until` it is no longer sent."""
         self.id = id_
         self.nodes = frozenset(nodes)
         self.answers: dict[str, agent_pb2.CommandAnswer] = {}
         self.delivered: set[str] = set()
-        """Nodes to whose present stream it was given."""
+        """Nodes to whose present stream it was sent."""
         self.reconnected: set[str] = set()
-        """Nodes whose stream began after the command was first given: perhaps a new run of the agent."""
+        """Nodes whose stream began after the command was first sent: the agent may have restarted."""
         self.until = until
         self._make = make
 
@@ -38,7 +38,7 @@ class PendingCommand:
         return self.nodes - self.answers.keys()
 
     def send(self, sender: CommandSender) -> None:
-        """To those who have neither heard nor answered it."""
+        """Send the command to the nodes that have neither received nor answered it."""
         for node in self.open - self.delivered:
             if sender.send_command(node, self._command()):
                 self.delivered.add(node)
@@ -50,24 +50,24 @@ class PendingCommand:
 
 
 class AgentCommands:
-    """Invariant: a command goes to every stream of a node that it is for, until that node has answered or it is given up."""
+    """Invariant: a command is sent on every new stream of its nodes, until the node has answered or its time is over."""
 
     def __init__(self, sender: CommandSender) -> None:
         self._sender = sender
         self._open: dict[str, PendingCommand] = {}
 
     def send(self, pending: PendingCommand) -> PendingCommand:
-        """Say it, and keep saying it."""
+        """Send a command now and on every new stream."""
         self._open[pending.id] = pending
         pending.send(self._sender)
         return pending
 
     def drop(self, pending: PendingCommand) -> None:
-        """Answers no longer matter."""
+        """Stop sending a command; its answers no longer matter."""
         self._open.pop(pending.id, None)
 
     def on_connected(self, node: str) -> None:
-        """A stream of that node has begun: what was said on the one before may be lost."""
+        """Handle a new stream of that node: what was sent on the stream before may be lost."""
         for pending in self._open.values():
             if node in pending.open:
                 pending.reconnected.add(node)
@@ -75,7 +75,7 @@ class AgentCommands:
                 pending.send(self._sender)
 
     def on_answer(self, node: str, answer: agent_pb2.CommandAnswer) -> bool:
-        """Whether somebody waited for it."""
+        """Record an answer. Returns False when no command waits for it."""
         pending = self._open.get(answer.id)
         if pending is None or node not in pending.open:
             return False
@@ -85,7 +85,7 @@ class AgentCommands:
         return True
 
     def repeat(self, now: float) -> None:
-        """Say again what could not be said, and give up what is too late."""
+        """Send again what could not be sent, and drop commands whose time is over."""
         for pending in list(self._open.values()):
             if now >= pending.until:
                 del self._open[pending.id]

@@ -182,7 +182,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
             if error.code is not grpc.StatusCode.OK:
                 self._refusals.note(context.peer(), error)
                 await context.abort(error.code, str(error))
-        except grpc.aio.BaseError as error:  # the connection broke while something was written
+        except grpc.aio.BaseError as error:  # the connection broke during a write
             log.info("agent_cut_off", peer=context.peer(), reason=str(error))
 
     async def _serve(self, context: Context) -> None:
@@ -193,7 +193,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         bucket = Bucket(self._settings.rate_per_s, self._settings.burst)
         stream = AgentStream(admitted, context, offset_s, bucket)
         self._table.enter(stream, hello)
-        try:  # from here on the node counts as connected, whatever comes
+        try:  # from here on the node counts as connected until `leave`
             for greet in self.greeters:
                 greet(stream.node)
             await self._storage.note_node(hello)

@@ -1,4 +1,4 @@
-"""Slurm's tree of switches, asked for once beside the controller: policies are told racks, the store of profiles who is near."""
+"""Reads Slurm's tree of switches once: policies receive the racks, the store of profiles the links that jobs share."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ async def load_topology(
     facts: Callable[[], Awaitable[SlurmFacts]],
     tasks: Tasks | None = None,
 ) -> AsyncIterator[None]:
-    """Within, as soon as Slurm answers. What it reads wrong, or cannot be read here, leaves all nodes in one rack, and jobs
-    neighbours by their nodes alone.
+    """Read the topology as soon as Slurm answers, and give it to the controller and the store, within the context.
+
+    Without a readable topology all nodes are in one rack, and only jobs on common nodes are neighbours.
     """
     async with (tasks or Tasks()).running("switches", lambda: _learn(controller, agents, facts), may_end=True):
         yield

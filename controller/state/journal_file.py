@@ -144,7 +144,7 @@ class JournalFile:
         self._renewed_s = [at for at in self._renewed_s if now - at < _RENEWALS_WITHIN_S]
         if len(self._renewed_s) >= _MOST_RENEWALS:
             raise JournalError(
-                f"{self.path}: damaged again and again ({why}); is the disk well? Jobs pass Headway by until it is mended"
+                f"{self.path}: damaged again and again ({why}); check the disk. Until then Slurm schedules without Headway"
             )
         self._renewed_s.append(now)
         self._end()

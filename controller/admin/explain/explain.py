@@ -30,7 +30,7 @@ _THROTTLED = "JobArrayTaskLimit"
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """The answer to `headway why`. `facts` has the numbers by name, all as text; units are in the names."""
+    """Answer of `headway why`. `facts` has the numbers by name, all as text; the names have the units."""
 
     job_id: str
     state: str
@@ -45,16 +45,16 @@ class Past:
     """What the journal remembers of a job."""
 
     run: RunRecord | None = None
-    """How it ended."""
+    """How the job ended; None when the journal does not know."""
     given_to_slurm: str = ""
-    """Why it was given to Slurm to place, when it was."""
+    """Why the job was given to Slurm to place; empty when it was not."""
 
 
 NOTHING_PAST = Past()
 
 
 def explain(view: CycleView, job_id: str, now_s: float, past: Past = NOTHING_PAST) -> Explained | None:
-    """Explain one job, one array task, or all tasks of an array; None when nothing is known of that id."""
+    """Explain a job, an array task, or a whole array. Returns None when nothing is known of that id."""
     job = view.find(job_id)
     if job is not None:
         return _of_job(view, job, now_s, past)
@@ -82,7 +82,7 @@ def of_past_run(run: RunRecord, now_s: float) -> Explained:
 
 
 def state_word(role: Role) -> str:
-    """A role as the Admin service names it."""
+    """Return a role as the Admin service names it."""
     match role:
         case Role.FOREIGN:
             return "unmanaged"
@@ -107,7 +107,7 @@ def brief(view: CycleView, job: SlurmJob, found: Standing, now_s: float) -> str:
         case Role.ADOPT:
             return f"{_NOT_HELD_YET}{_slurm_says(job)}"
         case _:
-            return f"{'no nodes can carry it out' if job.is_impossible else 'Slurm places it'}{_slurm_says(job)}"
+            return f"{'no nodes can run it' if job.is_impossible else 'Slurm places it'}{_slurm_says(job)}"
 
 
 # --- one job
@@ -149,7 +149,7 @@ def _waiting(view: CycleView, job: SlurmJob, facts: dict[str, str]) -> str:
     if refusal is not None and (away := _kept_off(refusal, view.state.time_s)):
         sentence = f"{sentence} It was refused {count(refusal.count, 'time')}{away}."
     said = "" if view.result.decided is None else view.result.decided.plan.reasons.get(row, "")
-    return f"{sentence} It says of this job: {said}." if said else sentence
+    return f"{sentence} The policy says of this job: {said}." if said else sentence
 
 
 def _starting(view: CycleView, job: SlurmJob, now_s: float) -> str:
@@ -180,8 +180,9 @@ def _running(view: CycleView, job: SlurmJob, now_s: float) -> str:
 
 def _impossible(job: SlurmJob, because: str) -> str:
     return (
-        f"Slurm has put it on hold, as no nodes can ever carry it out as it asks (Slurm: {job.state}, {job.reason}){because}. "
-        f"To mend it: `scancel {job.key.job_id}`, and submit it with a request that fits the nodes."
+        "Slurm has put it on hold, because no nodes can ever run it with its present request "
+        f"(Slurm: {job.state}, {job.reason}){because}. "
+        f"What to do: `scancel {job.key.job_id}`, and submit it with a request that fits the nodes."
     )
 
 
@@ -194,7 +195,7 @@ def _running_brief(view: CycleView, job: SlurmJob) -> str:
 
 
 def _is_requeued(view: CycleView, job: SlurmJob) -> bool:
-    """Whether Slurm has put the job back into the queue while the run that Headway placed is still ending."""
+    """Return whether Slurm has requeued the job while the run that Headway placed is still ending."""
     pin = view.ledger.pins.get(job.key)
     return pin is not None and pin.restarts < job.restarts
 
@@ -235,7 +236,7 @@ def _withheld(view: CycleView, job: SlurmJob, found: Standing, now_s: float) -> 
 
 
 def _kept_off(refusal: Refusal, now_s: float) -> str:
-    """Nodes that the job is not placed on for now: ", and it is kept off n1 for another 9 min"; empty when there are none."""
+    """Return the nodes that the job may not use for now: ", and it is kept off n1 for another 9 min"; empty when there are none."""
     away = sorted(refusal.unfit_nodes(now_s))
     if not away:
         return ""
@@ -328,7 +329,7 @@ def _of_array(view: CycleView, array_id: str, tasks: list[SlurmJob], now_s: floa
 
 
 def _next_task(view: CycleView, tasks: list[SlurmJob]) -> SlurmJob | None:
-    """The waiting task that stands first in line, or else the first that is not to be placed yet."""
+    """Return the waiting task that is first in the order, or else the first task that may not be placed yet."""
     waiting = [job for job in tasks if view.standing(job).role is Role.WAITING]
     if waiting:
         return min(waiting, key=lambda job: view.line.get(view.rows[job.key], math.inf))

@@ -1,4 +1,4 @@
-"""What a waiting job needs, what there is, and who comes before it: in words, and in numbers. Pure functions of a `CycleView`."""
+"""What a waiting job needs, what is free, and which jobs come before it: text and numbers. Pure functions of a `CycleView`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controller.state.decided_by import DecidedBy
 from policies.model import EstimateSource, Split
 
 _ORDERED_BY = {
-    "fifo": "by time of submission, and nobody passes the first",
+    "fifo": "by time of submission, and no job passes the first",
     "fifo-skip": "by time of submission, and lets jobs that fit pass those that do not",
     "sjf": "by expected run time, shortest first",
     "srtf": "by remaining time, shortest first",
@@ -20,7 +20,7 @@ _ORDERED_BY = {
     "tiresias": "by GPU time used so far, in classes",
     "fewest-gpus": "by number of GPUs, fewest first",
 }
-"""What users should know of the built-in policies' orders; other policies are only named."""
+"""How the built-in policies order jobs, in words for users; other policies are only named."""
 _SOURCES = {
     EstimateSource.UNKNOWN: "unknown",
     EstimateSource.TIME_LIMIT: "time limit",
@@ -30,7 +30,7 @@ _SOURCES = {
 
 
 def policy_text(policy: str) -> str:
-    """ "policy srtf", or "the fallback policy fifo-skip"."""
+    """Return "policy srtf", or "the fallback policy fifo-skip"."""
     by = DecidedBy.parse(policy)
     return f"the fallback policy {by.policy}" if by.fallback else f"policy {by.policy}"
 
@@ -47,8 +47,8 @@ def shape_text(view: CycleView, row: int) -> str:
     alone = bool(jobs.exclusive[row])
     split = Split(int(jobs.split[row]))
     if least == most == 1:
-        return f"{count(total, 'GPU')} on one node{', with nobody else on it' if alone else ''}"
-    others = ", with nobody else on them" if alone else ""
+        return f"{count(total, 'GPU')} on one node{', with no other job on it' if alone else ''}"
+    others = ", with no other job on them" if alone else ""
     if split is Split.FIXED:
         return f"{count(total // least, 'GPU')} on each of {least} nodes{others}"
     parts = " in equal parts" if split is Split.EVEN else ""
@@ -64,7 +64,7 @@ def _node_range(least: int, most: int, total: int) -> str:
 
 
 def fit_text(view: CycleView, row: int) -> str:
-    """What stands in its way, or that nothing does."""
+    """Return what keeps the job from starting, or that nothing does."""
     silent = view.ledger.kept_off.get(view.result.observation.rows[row].key)
     words = _fit_text(view, row)
     return f"{words}; {kept_off_words(silent)}" if silent else words
@@ -77,21 +77,21 @@ def _fit_text(view: CycleView, row: int) -> str:
     if fit.fits:
         return f"there is room for it now ({_some_nodes(fit)})"
     if fit.short_of:
-        return f"enough GPUs are free, but not the {fit.short_of} that it wants beside them"
+        return f"enough GPUs are free, but not the {fit.short_of} that it needs with them"
     if fit.fits_spread:
         return f"it would fit now only on more nodes than it needs ({fit.needs_nodes})"
     return _not_enough(fit)
 
 
 def _never(fit: Fit) -> str:
-    """It would not start on empty nodes either."""
+    """Return why the job would not start even on empty nodes."""
     if fit.nodes_allowed == 0:
         return "no node fits what it asks for (partition, features, GPU type, reservation, node list)"
     if fit.nodes_available == 0:
         one = fit.nodes_allowed == 1
         which = "the only node that it may use is" if one else f"all {fit.nodes_allowed} nodes that it may use are"
         return f"{which} down or drained"
-    return "that fits in no way on the nodes that it may use and that are up, even when they are empty"
+    return "it does not fit on the nodes that it may use and that are up, even if they are empty"
 
 
 def _not_enough(fit: Fit) -> str:
@@ -103,7 +103,7 @@ def _not_enough(fit: Fit) -> str:
     share = fit.parts[0][0]
     if len(fit.parts) == 1:
         have = {0: "none has", 1: "one has"}.get(fit.share_nodes, f"{fit.share_nodes} have")
-        return f"of {_usable(fit)}, {have} {share} free for it, and {fit.needs_nodes} would have to"
+        return f"of {_usable(fit)}, {have} {share} free for it, and {fit.needs_nodes} such nodes are needed"
     return f"{count(fit.free_total, 'GPU')} are free for it on {_usable(fit)}"
 
 
@@ -118,7 +118,7 @@ def _some_nodes(fit: Fit) -> str:
 
 
 def order_text(view: CycleView, row: int) -> str:
-    """Its place in line, and by what rule."""
+    """Return the job's position in the policy's order, and the rule of that order."""
     policy = view.policy
     if not policy:
         return "No decision has been made on it yet."
@@ -136,7 +136,7 @@ def order_text(view: CycleView, row: int) -> str:
 
 
 def waiting_facts(view: CycleView, row: int) -> dict[str, str]:
-    """The numbers, all as text; units are in the names."""
+    """Return the numbers, all as text; the names have the units."""
     jobs, fit = view.state.jobs, view.free_capacity.fit(row)
     facts = {
         "shape": shape_text(view, row),

@@ -17,7 +17,7 @@ _SENSITIVITIES = (0.9, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
 class AgentMetrics(Collector):
-    """Who reports, and how much running jobs are in each other's way. Labels are gRPC's codes, and sources of ideals."""
+    """Metrics of the agents' streams and of contention. Labels are gRPC's status codes and the sources of ideal speeds."""
 
     def __init__(self, measuring: Measurement, registry: CollectorRegistry) -> None:
         self._measuring = measuring
@@ -35,7 +35,7 @@ class AgentMetrics(Collector):
             self._sensitivity.labels(found.source).observe(found.value)
 
     def collect(self) -> Iterable[Metric]:
-        """As of the scrape."""
+        """Return the values at the time of the scrape."""
         agents = self._measuring.agents
         yield gauge("headway_agents_connected", "Node agents whose stream is open", self._measuring.connected)
         yield counter("headway_agent_reports", "Reports of agents that were stored", agents.reports)

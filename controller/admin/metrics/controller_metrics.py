@@ -94,7 +94,7 @@ class Measured(Protocol):
 
 
 class ControllerMetrics(Collector):
-    """Counts decisions as cycles end, and reads everything else from the controller when it is scraped."""
+    """Counts decisions at the end of each cycle, and reads everything else from the controller at each scrape."""
 
     def __init__(self, controller: Measured, registry: CollectorRegistry) -> None:
         self._controller = controller
@@ -111,7 +111,7 @@ class ControllerMetrics(Collector):
         registry.register(self)
 
     def on_cycle(self, result: CycleResult) -> None:
-        """Take in one good cycle."""
+        """Count one good cycle."""
         decided = result.decided
         if decided is None:
             if len(result.observation.state.pending):
@@ -123,7 +123,7 @@ class ControllerMetrics(Collector):
         self._started.inc(len(decided.plan.starts))
 
     def collect(self) -> Iterable[Metric]:
-        """Everything that is read at the time of the scrape. Runs in the exporter's thread, and changes nothing."""
+        """Return the values at the time of the scrape. Runs in the exporter's thread, and changes nothing."""
         yield from self._of_decider()
         yield from self._of_health()
         if self._controller.last is not None:

@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 def make_registry(controller: Measured) -> CollectorRegistry:
-    """A registry of our own with all metrics of that controller; it follows the controller's cycles from now on."""
+    """Return a registry with all metrics of that controller; it follows the controller's cycles from now on."""
     registry = CollectorRegistry(auto_describe=False)
     metrics = ControllerMetrics(controller, registry)
     controller.listeners.append(metrics.on_cycle)
@@ -61,7 +61,7 @@ def serve_metrics(controller: Measured, address: str) -> Iterator[int]:
 
 
 def parse_metrics_address(address: str) -> tuple[str, int]:
-    """(IP address, port). Loopback, or an IP address that is written out. Raises ConfigurationError with the mend."""
+    """Return (IP address, port). Raises ConfigurationError, also for a host name: addresses beyond loopback must be written out."""
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:

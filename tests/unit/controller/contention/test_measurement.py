@@ -137,7 +137,7 @@ async def test_tasks_of_arrays_are_found_by_slurm_s_own_number(folder: Path, mon
             await world.turn()
             told = await admin.GetProfile(pb.GetProfileRequest(job_id=name))
             assert (told.job_id, told.now.job_id, told.now.sensitivity) == (name, name, pytest.approx(1.0))
-            assert "as fast as alone, with nobody near" in (await admin.Why(pb.WhyRequest(job_id=name))).sentence
+            assert "as fast as alone, with no job beside it" in (await admin.Why(pb.WhyRequest(job_id=name))).sentence
 
 
 async def test_the_command_line_tells_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ async def test_the_command_line_tells_the_same(folder: Path, monkeypatch: pytest
         config.write_text(f'partitions = ["dl"]\nruntime_dir = "{folder}"\n')
         where = ("--config", str(config))
         status = await headway("status", *where)
-        assert "agents      2 of 4 nodes connected; silent: n3 (not heard of), n4 (not heard of)" in status.out
+        assert "agents      2 of 4 nodes connected; silent: n3 (never connected), n4 (never connected)" in status.out
         agents = (await headway("status", "--json", *where)).json["agents"]
         assert (agents["connected"], agents["nodes"]) == (2, 4)
         assert agents["silent"] == [{"name": "n3", "since_s": 0.0}, {"name": "n4", "since_s": 0.0}]

@@ -155,7 +155,7 @@ async def test_what_cannot_be_done_is_said_of_the_job(tmp_path: Path) -> None:
     assert shared.judging.stays == {RunKey(2, 0): shared.begun.refuse}
     job = (await shared.world.client.read([second]))[second]
     said = with_advice(Explained("2", "running", "Runs."), shared.judging, job)
-    assert said.sentence == f"Runs. It is in need of another place, but gets none now: {shared.begun.refuse}."
+    assert said.sentence == f"Runs. It should be moved, but cannot be moved now: {shared.begun.refuse}."
     assert said.facts["advice_why_not"] == shared.begun.refuse
 
 

@@ -332,7 +332,7 @@ async def test_a_user_who_may_not_look_is_not_told_that_the_policy_is_away() -> 
 def test_what_may_not_be_looked_at_is_no_claim_about_the_fallback(house: Installation) -> None:
     house.see(policy=PolicySeen(may_look=False))
     (finding,) = (found for found in house.findings() if found.check == "policy")
-    assert "not allowed to look" in finding.what
+    assert "the policy server was not checked" in finding.what
     assert "decides" not in finding.what
 
 
@@ -398,15 +398,17 @@ def test_nodes_without_an_agent_are_named() -> None:
     silent = tuple((f"n{at}", NOW - 59.0 if at == 1 else 0.0) for at in range(1, 12))
     ((check, level, what),) = agents(AgentsSeen(silent=silent, nodes=20))
     assert (check, level) == ("agents", Level.WARNING)
-    assert what.startswith("11 nodes of 20 without an agent: n1 (for 60 s), n2 (not heard of), ")
-    assert what.endswith("n8 (not heard of) and 3 more: nothing is measured there")
+    assert what.startswith("11 nodes of 20 have no agent: n1 (for 60 s), n2 (never connected), ")
+    assert what.endswith("n8 (never connected) and 3 more; nothing is measured there")
 
 
 def test_clocks_that_differ_are_named_and_from_when_on_it_hurts() -> None:
     ok, clocks = agents(AgentsSeen(skewed=(("n1", 3.0), ("n2", -2.5)), nodes=2))
     assert ok[1] is Level.OK
     assert clocks == ("agents-clocks", Level.WARNING, "clocks differ from this machine's: n1 -3.0 s, n2 +2.5 s")
-    assert agents(AgentsSeen(skewed=(("n1", 40.0),), nodes=1))[1][2].endswith("from 60 s on their agents are refused")
+    assert agents(AgentsSeen(skewed=(("n1", 40.0),), nodes=1))[1][2].endswith(
+        "agents whose clock differs by 60 s are refused"
+    )
 
 
 def test_a_machine_without_munge_and_a_controller_that_serves_no_agents() -> None:
