@@ -1,8 +1,8 @@
 """Check that a stream comes from the node whose name it gives, by the addresses that Slurm knows.
 
-Root on any node can make a valid credential and give any node's name. `automatic` refuses a caller with the address of another node.
-It accepts an address of no node, because nodes have several interfaces and some sites translate addresses. `required` accepts
-only the node's own address.
+Root on any node can make a valid credential and give any node's name. `automatic` refuses a caller with the address of another
+node. It accepts an address of no node, because nodes have several interfaces and some sites translate addresses. `required`
+accepts only the node's own address.
 """
 
 from __future__ import annotations

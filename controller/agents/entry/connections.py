@@ -1,7 +1,7 @@
 """Connections to the agents' port that carry no agent: no machine can use up the connections of the others.
 
-gRPC limits the connections of all machines together, and counts calls only once they are made. So the process looks at its own
-open connections: of a machine that has more of them without an agent than its share, the oldest are cut off.
+gRPC limits the connections of all machines together, and counts calls only after they begin. So the process examines its own
+open connections. When a machine has too many of them without an agent, it closes the oldest.
 """
 
 from __future__ import annotations
