@@ -72,7 +72,7 @@ THROUGHPUTS = (
 RATES = "SELECT job_id, steps_per_s FROM observation"
 BUSY = "SELECT job_id, busy_s FROM profile"
 OF_KIND = "uid = ? AND script = ? AND signature = ? AND gpus = ? AND nodes = ? AND batch_size IS ? AND gpu_model = ?"
-"""Of jobs of one kind and shape; see `kind`."""
+"""Condition for rows of one kind of job and shape; `kind` gives the values."""
 THIN = (
     "DELETE FROM observation WHERE (start_s, job_id, restart) IN (SELECT start_s, job_id, restart FROM ("
     " SELECT start_s, job_id, restart, ROW_NUMBER() OVER (PARTITION BY job_id, restart, alone ORDER BY start_s) AS place"
@@ -80,7 +80,7 @@ THIN = (
     "  (SELECT DISTINCT job_id FROM observation WHERE start_s >= :since AND start_s < :until)"
     ") WHERE start_s >= :since AND place > :first AND CAST(round(start_s / :window) AS INTEGER) % :one_in != 0)"
 )
-"""Of the windows between two times, drop all but the first of a run, alone and with neighbours, and one in so many."""
+"""Delete the windows between two times, except the first of each run, alone and with neighbours, and one in every `one_in`."""
 PROFILES = (
     "SELECT time_s, node, job_id, restart, uid, script, signature, batch_size, param_bytes, world_size, steps, step_s, compute_s,"
     " exposed_s, hidden_s, kinds, gpus, nodes, gpu_model, busy_s FROM profile"
@@ -90,22 +90,22 @@ FILE_ANEW = (
     "UPDATE profile SET restart = ? WHERE job_id = ? AND time_s >= ? AND restart != ?",
 )
 RUN_THEN = "SELECT restart FROM run WHERE job_id = ? AND start_s <= ? ORDER BY start_s DESC LIMIT 1"
-"""Which run a job was at."""
+"""Run of a job at a given time."""
 
 
 def kind(trained: Trained, shape: RunShape) -> tuple[Any, ...]:
-    """The values of OF_KIND."""
+    """Return the values of OF_KIND."""
     of_model = trained.uid, trained.script, trained.signature
     return *of_model, shape.gpus, shape.nodes, trained.batch_size, shape.gpu_model
 
 
 def sample(row: tuple[Any, ...]) -> Sample:
-    """A row of SIGHTS."""
+    """Decode a row of SAMPLES."""
     return Sample(row[0], row[1], row[2], row[3], Trained(*row[4:8]), *row[8:])
 
 
 def insert_sample(db: sqlite3.Connection, item: Sample) -> None:
-    """Its inverse."""
+    """Insert a sample."""
     trained = item.trained
     _insert(
         db, "sight",
@@ -118,14 +118,14 @@ def insert_sample(db: sqlite3.Connection, item: Sample) -> None:
 
 
 def _insert(db: sqlite3.Connection, table: str, **values: Any) -> None:
-    """By name: in a file that was migrated, columns stand in another order."""
+    """Insert a row by column names: in a migrated file the columns have another order."""
     places = ", ".join("?" * len(values))
     statement = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({places})"  # noqa: S608 - the names are ours
     db.execute(statement, tuple(values.values()))
 
 
 def throughput(row: tuple[Any, ...]) -> Throughput:
-    """A row of OBSERVATIONS."""
+    """Decode a row of THROUGHPUTS."""
     return Throughput(
         start_s=row[0],
         run=RunKey(row[1], row[2]),
@@ -149,7 +149,7 @@ def _neighbour(
 
 
 def insert_throughput(db: sqlite3.Connection, item: Throughput) -> None:
-    """Its inverse. Profiles of that run learn the shape of the whole job."""
+    """Insert a throughput, and give the run's profiles the shape of the whole job."""
     run, trained, shape = item.run, item.trained, item.shape
     near = [
         (
@@ -174,7 +174,7 @@ def insert_throughput(db: sqlite3.Connection, item: Throughput) -> None:
 
 
 def insert_run(db: sqlite3.Connection, told: SlurmRun) -> None:
-    """A run as Slurm tells of it: what was filed by the job's own word from its beginning on is filed anew."""
+    """Insert a run as Slurm knows it, and correct rows since its beginning that have the job's own claim."""
     job_id, restart = told.run.job_id, told.run.restart
     db.execute("INSERT OR REPLACE INTO run VALUES (?, ?, ?)", (job_id, restart, told.start_s))
     for statement in FILE_ANEW:
@@ -182,7 +182,7 @@ def insert_run(db: sqlite3.Connection, told: SlurmRun) -> None:
 
 
 def runs_of(db: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, list[SlurmRun]]:
-    """What Slurm has told of the runs of those jobs."""
+    """Return the runs of those jobs as Slurm knows them."""
     found: dict[int, list[SlurmRun]] = {}
     for job_id in set(job_ids):
         rows = db.execute("SELECT restart, start_s FROM run WHERE job_id = ?", (job_id,))
@@ -191,7 +191,7 @@ def runs_of(db: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, list[Sl
 
 
 def profile(row: tuple[Any, ...]) -> ProfileRow:
-    """A row of PROFILES."""
+    """Decode a row of PROFILES."""
     return ProfileRow(
         time_s=row[0],
         node=row[1],
@@ -211,7 +211,7 @@ def profile(row: tuple[Any, ...]) -> ProfileRow:
 
 
 def insert_profile(db: sqlite3.Connection, item: ProfileRow) -> None:
-    """Its inverse. The run is the one that Slurm has told of, if it has; the shape that of its observations, if there are any."""
+    """Insert a profile with Slurm's run, if known, and the shape of the run's throughputs, if there are any."""
     job_id, trained = item.run.job_id, item.trained
     then = db.execute(RUN_THEN, (job_id, item.time_s)).fetchone()
     restart = item.run.restart if then is None else then[0]

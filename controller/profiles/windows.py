@@ -1,8 +1,8 @@
-"""From what single nodes saw of jobs to throughputs of whole jobs, window by window, with who was near. Pure.
+"""Computes throughputs of whole jobs, window by window, from the samples of single nodes, with the neighbours of each job. Pure.
 
-A job's agents each tell how many steps its slowest rank there has made, and when the last of them ended. Two such sights
-in one window give an exact rate, whatever was lost between them. Under data parallelism all ranks go at one pace, so the job's
-rate is that of its slowest node.
+Each agent of a job reports how many steps the slowest rank on its node has made, and when the last one ended. Two such samples in
+one window give an exact rate, even if samples between them were lost. Under data parallelism all ranks step together, so the
+job's rate is that of its slowest node.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from nodeagent.wire.bounds import MAX_STEPS_PER_S
 
 NS = 1e-9
 COVERED = 0.8
-"""A job counts as there for the whole of a window when it was seen over this share of it."""
+"""A job must be seen over this share of a window to count as present for the whole window."""
 _CLOCKS_S = 5.0
-"""Slurm's clock and what is known of a node's differ by less; a requeued job is away for longer."""
+"""Maximum difference between Slurm's clock and a node's, in seconds; a requeued job is away for longer."""
 
 Links = Callable[[Collection[str]], Collection[str]]
-"""The links and hosts that a job on these nodes uses: jobs that have one in common are neighbours."""
+"""Returns the links and hosts that a job on these nodes uses; jobs with a common one are neighbours."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,70 +34,70 @@ class RunKey:
 
 @dataclass(frozen=True, slots=True)
 class SlurmRun:
-    """A run that Slurm told of."""
+    """A run as Slurm knows it."""
 
     run: RunKey
     start_s: float
-    """By Slurm's clock, in whole seconds."""
+    """Start of the run on Slurm's clock, in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a run trains: the key of profiles, with the shape besides."""
+    """What a run trains; together with the shape, the key of profiles."""
 
     uid: int
     script: str
     signature: str
-    """Of the model; empty when not known."""
+    """Signature of the model; empty when not known."""
     batch_size: int | None = None
-    """Examples of a rank and step; None: not known."""
+    """Examples per rank and step; None when not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One job as one node saw it at one moment. Times on the controller's clock, but for those in `_ns`."""
+    """One job as one node saw it at one moment. Times are on the controller's clock, except those in `_ns`."""
 
     time_s: float
     node: str
     job_id: int
     claimed_restart: int
-    """Which run this is, as the job says, which may inherit it, or lie: of use only where Slurm has told of no run."""
+    """Restart count that the job claims. It may be inherited or false, so it counts only when Slurm has named no run."""
     trained: Trained
     num_ranks: int
-    """Ranks that have stepped there."""
+    """Number of ranks on that node that have made a step."""
     world_size: int | None
     gpus: int | None
-    """GPUs that it holds there; None: not known."""
+    """Number of GPUs that the job holds there; None when not known."""
     idle_gpus: int | None
     sockets: int | None
-    """NUMA nodes that its GPUs there are spread over; None: not known."""
+    """Number of NUMA nodes of its GPUs there; None when not known."""
     steps: int | None
     last_step_ns: int | None
-    """CLOCK_MONOTONIC of the node."""
+    """End of the last step on the node's CLOCK_MONOTONIC."""
     monotonic_ns: int
-    """The moment of the sight on that clock."""
+    """Time of the sample on that clock."""
     first_seen_ns: int | None = None
-    """When the agent first saw what it counts these steps of."""
+    """Time at which the agent first saw the program that makes these steps, on that clock."""
     gpu_model: str = ""
-    """Of the GPUs that it holds there; empty: none, or not known."""
+    """Model of the GPUs that the job holds there; empty: none, or not known."""
     several: bool = False
-    """Two processes there are of one rank: more than one program trains."""
+    """True when two processes there have the same rank, so that more than one program trains."""
 
     @property
     def first_seen_s(self) -> float:
-        """On the controller's clock."""
+        """Time at which the agent first saw the program, on the controller's clock."""
         seen_ns = self.monotonic_ns if self.first_seen_ns is None else self.first_seen_ns
         return self.time_s - (self.monotonic_ns - seen_ns) * NS
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RunShape:
-    """GPUs (where they are not known: ranks) on so many nodes."""
+    """Number of GPUs (ranks, when GPUs are not known) and nodes of a run."""
 
     gpus: int
     nodes: int
     gpu_model: str = ""
-    """As the driver calls it; of different ones all, joined by " + "; empty: not known, or it trains on CPUs."""
+    """GPU model in the driver's words; several are joined by " + "; empty: not known, or the job trains on CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,14 @@ class Neighbour:
 
     run: RunKey
     trained: Trained | None
-    """None: known to be there, but it reports nothing."""
+    """None: the job is there, but reports nothing."""
     shape: RunShape | None
     steps_per_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What one run achieved in one window. Invariant: the whole job was seen, and it and all neighbours were there throughout."""
+    """Throughput of one run in one window. Invariant: the whole job and all its neighbours were present for the whole window."""
 
     start_s: float
     run: RunKey
@@ -124,35 +124,35 @@ class Throughput:
     steps_per_s: float
     idle_gpus: int
     sockets: int | None
-    """On one node: NUMA nodes that its GPUs are spread over; None on several, or where not known."""
+    """Number of NUMA nodes of its GPUs, for a job on one node; None on several nodes, or when not known."""
     neighbours: tuple[Neighbour, ...]
 
     @property
     def alone(self) -> bool:
-        """Whether nothing shared its links and hosts."""
+        """True when no other job shared its links and hosts."""
         return not self.neighbours
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One job in one window, over all nodes."""
+    """One job in one window, on all its nodes."""
 
     run: RunKey
     trained: Trained
     nodes: tuple[str, ...]
     shape: RunShape | None
-    """None: not all of it was seen, or it is not known of which run."""
+    """None: a part of the job was not seen, or its run is not known."""
     covered: bool
-    """On all of its nodes, for the whole window, by one run."""
+    """True when one run was on all its nodes for the whole window."""
     steps: int
     steps_per_s: float | None
-    """None: not known, or of more than one training."""
+    """None: not known, or from more than one program."""
     idle_gpus: int
     sockets: int | None
 
 
 def own_nodes(nodes: Collection[str]) -> Collection[str]:
-    """The links of a cluster whose switch is never the bottleneck: the nodes themselves, each with its NIC and host."""
+    """Return the nodes themselves: the links of a cluster whose switch is never the bottleneck."""
     return nodes
 
 
@@ -164,11 +164,11 @@ def window_throughputs(
     links: Links = own_nodes,
     runs: Mapping[int, Sequence[SlurmRun]] = MappingProxyType({}),
 ) -> list[Throughput]:
-    """What jobs achieved from `start_s` on. `present`: numeric ids of jobs known to be on a node, whether they report or not;
-    `runs`: those that Slurm told of, by job.
+    """Return the throughputs of jobs in the window that begins at `start_s`.
 
-    Left out are jobs of which a node is missing, those that made no two steps, those that went from one training to another, and
-    windows in which the job or a neighbour came or went: what they would tell is a mixture.
+    `present`: numbers of jobs known to be on each node, whether they report or not; `runs`: runs that Slurm knows, by job. A job is
+    left out when one of its nodes is missing, when it made fewer than two steps, when it changed its program, or when it or a
+    neighbour came or went in the window: its throughput would be a mixture.
     """
     by_job: dict[int, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
@@ -199,7 +199,7 @@ def window_throughputs(
 
 
 def _silent(present: Mapping[str, Collection[int]], seen: Sequence[_Seen]) -> dict[int, list[str]]:
-    """Nodes by the id of jobs that are there and report nothing."""
+    """Return the nodes of each job that is there and reports nothing."""
     speaking = {item.run.job_id for item in seen}
     silent: dict[int, list[str]] = defaultdict(list)
     for node, jobs in sorted(present.items()):
@@ -209,16 +209,16 @@ def _silent(present: Mapping[str, Collection[int]], seen: Sequence[_Seen]) -> di
 
 
 def _run_of(sample: Sample, runs: Sequence[SlurmRun]) -> SlurmRun | None:
-    """The last that had begun when the agent first saw it; None: one before all of these.
+    """Return the last run that had begun when the agent first saw the program; None: a run before all of these.
 
-    When, not what the job says: a job that is submitted by a requeued one inherits its count of restarts.
+    The time decides, not the claim: a job that is submitted by a requeued job inherits its restart count.
     """
     begun = [run for run in runs if run.run.restart == 0 or run.start_s <= sample.first_seen_s + _CLOCKS_S]
     return max(begun, key=lambda run: run.start_s, default=None)
 
 
 def _is_left_over(sample: Sample, runs: Sequence[SlurmRun]) -> bool:
-    """Whether it is of a run before the one that there was by then: a node that it has left may remember it for a while."""
+    """Return whether the sample belongs to an earlier run: a node that the job has left may report it for a while."""
     its = _run_of(sample, runs)
     return any(run.start_s <= sample.time_s and (its is None or run.start_s > its.start_s) for run in runs)
 
@@ -244,7 +244,7 @@ def _seen(by_node: Mapping[str, Sequence[Sample]], runs: Sequence[SlurmRun], len
 
 
 def _covered(samples: Sequence[Sample], length_s: float) -> bool:
-    """Whether the sights of a node span the window: with n of them the first and last are (n-1)/n of it apart at most."""
+    """Return whether a node's samples span the window: with n samples, first and last are at most (n-1)/n of it apart."""
     if len(samples) < 2:
         return False
     span_s = samples[-1].time_s - samples[0].time_s
@@ -252,7 +252,7 @@ def _covered(samples: Sequence[Sample], length_s: float) -> bool:
 
 
 def _rate(samples: Sequence[Sample], start_s: float) -> tuple[int, float] | None:
-    """Steps and steps/s between the first and the last step that are known to have ended in the window; of one training."""
+    """Return steps and steps/s between the first and the last step that ended in the window; None for more than one program."""
     if len({(sample.claimed_restart, sample.first_seen_ns) for sample in samples}) > 1 or _is_mixture(samples):
         return None
     ended = [
@@ -272,7 +272,7 @@ def _rate(samples: Sequence[Sample], start_s: float) -> tuple[int, float] | None
 
 
 def _is_mixture(samples: Sequence[Sample]) -> bool:
-    """Whether a node saw more than one training. (Nodes may differ: of a pipeline each has its part of the model.)"""
+    """Return whether a node saw more than one program. (Nodes of a pipeline may differ: each has a part of the model.)"""
     told = [sample.trained for sample in samples]
     known = (
         {one.script for one in told if one.script},
@@ -283,13 +283,13 @@ def _is_mixture(samples: Sequence[Sample]) -> bool:
 
 
 def _trained(newest: Sequence[Sample]) -> Trained:
-    """What most of its nodes that know the model say."""
+    """Return what most of the nodes that know the model report."""
     known = [sample.trained for sample in newest if sample.trained.signature] or [sample.trained for sample in newest]
     return max(known, key=known.count)
 
 
 def _shape(newest: Sequence[Sample]) -> RunShape | None:
-    """GPUs and nodes; None where a part of the job was not seen, or it is not known how large it is."""
+    """Return GPUs and nodes; None when a part of the job was not seen, or its size is not known."""
     ranks = sum(sample.num_ranks for sample in newest)
     sizes = {sample.world_size for sample in newest if sample.world_size is not None}
     if ranks == 0 or (sizes and sizes != {ranks}):

@@ -183,7 +183,9 @@ class JournalFile:
             self._lock = self._locked()
         try:
             if self._lock is not None and self._finish_replacing():
-                self._notice("the replacement of the journal, begun at an earlier start, was completed; see the files beside it")
+                self._notice(
+                    "the replacement of the journal, begun at an earlier start, was completed; see the files beside it"
+                )
         except (OSError, sqlite3.Error) as error:
             raise _unusable(self.path, error) from error
         try:

@@ -218,7 +218,8 @@ def test_without_room_all_stay() -> None:
     found = judge(case((*PAIR, training(3, "n3 n4")), PACES), BOTH)
     assert found.advice == ()
     assert found.stays[TWO] == (
-        "job 2 has no free place now where it would disturb no other job; job 1 has no free place now where it would disturb no other job"
+        "job 2 has no free place now where it would disturb no other job; "
+        "job 1 has no free place now where it would disturb no other job"
     )
 
 
