@@ -1,4 +1,4 @@
-"""What the controller asks of Slurm: the only seam between Headway and a cluster.
+"""The controller's interface to Slurm: the only seam between Headway and a cluster.
 
 Three clients keep this protocol: the command line (default), pyslurm, and the embedded emulation. Slurm stays the
 authority: it starts jobs, enforces limits and accounts. Every verb takes several jobs, because a cluster submits several
@@ -49,13 +49,13 @@ class Phase(Enum):
 
     @property
     def holds_nodes(self) -> bool:
-        """Whether a job in this phase keeps its GPUs from others."""
+        """Return whether a job in this phase keeps its GPUs from others."""
         return self in {Phase.CONFIGURING, Phase.RUNNING, Phase.COMPLETING, Phase.SUSPENDED}
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """What a job asks for, in Slurm's own terms. Exactly one of the three GPU counts is set for a job with GPUs.
+    """Resources that a job asks for, in Slurm's terms. Exactly one of the three GPU counts is set for a job with GPUs.
 
     GPUs by type ("gpu:a100:4") count as GPUs; `gpu_type` keeps the type so that it can be asked for again.
     """
@@ -84,7 +84,7 @@ class ResourceRequest:
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """What a job holds of one node."""
+    """Resources that a job holds on one node."""
 
     node: str
     gpus: int
@@ -106,7 +106,7 @@ class SlurmJob:
     state: str
     """Slurm's own word: PENDING, RUNNING, NODE_FAIL, ..."""
     reason: str
-    """Why it is pending, in Slurm's word: JobHeldUser, Dependency, ReqNodeNotAvail, ..."""
+    """Slurm's reason for a pending job: JobHeldUser, Dependency, ReqNodeNotAvail, ..."""
     held: bool
     """Priority 0: it does not start until somebody releases it."""
     admin_comment: str
@@ -145,12 +145,12 @@ class SlurmJob:
 
     @property
     def has_pin_mark(self) -> bool:
-        """Whether Headway placed and released it, and has not seen it start yet."""
+        """True when Headway has placed and released the job, and has not seen it start yet."""
         return PIN_MARK in self.admin_comment and PIN_MARK in self.admin_comment.split()
 
     @property
     def is_impossible(self) -> bool:
-        """Whether Slurm has put it on hold because no nodes can carry it out as it asks, or as Headway asks for it."""
+        """True when Slurm has put the job on hold because no nodes can run it with its own request, or with Headway's."""
         return self.held and self.phase is Phase.PENDING and self.reason.startswith(IMPOSSIBLE)
 
 
@@ -216,14 +216,14 @@ class Pin:
     nodes: tuple[str, ...]
     gpus_per_node: int | None
     original: ResourceRequest
-    """What the user asked for, before Headway changed anything; or the same in another size."""
+    """The user's own request from before Headway changed anything; or the same request in another size."""
     resized: bool = False
     """It is in another size: tasks, CPUs and memory change with the GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a verb failed for one job."""
+    """Failure of a verb for one job."""
 
     message: str
     gone: bool = False
@@ -238,7 +238,7 @@ Failures = Mapping[JobKey, Failure]
 
 @dataclass(frozen=True, slots=True)
 class SlurmFacts:
-    """What does not change while slurmctld runs."""
+    """Facts that do not change while slurmctld runs."""
 
     version: tuple[int, int, int]
     cluster_name: str
@@ -296,4 +296,4 @@ class SlurmClient(Protocol):
         """Stop running jobs and put them back into the queue, held and marked. Ended jobs are failures, never restarted."""
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
-        """Not before this time (seconds since the Unix epoch); None = now."""
+        """Set the earliest start (Unix time); None: now."""

@@ -104,7 +104,7 @@ class PySlurmClient(Verbs):
         return complaints.get(order.raw_id, "")
 
     async def send_signal(self, job: SlurmJob, signal: str) -> str | None:
-        """By command line: pyslurm takes an error of some earlier call for the signal's."""
+        """Send a signal by command line: pyslurm can report an earlier call's error as the signal's."""
         return await self._command_line.send_signal(job, signal)
 
     async def requeue(self, job: SlurmJob) -> Requeue:

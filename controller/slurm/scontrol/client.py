@@ -218,7 +218,7 @@ class CommandLineClient(Verbs):
 
 
 def _by_question(ids: Sequence[str]) -> dict[str, list[str]]:
-    """What to ask for → the ids that it tells of: each by itself, but many tasks of an array by their array."""
+    """Return what to query, with the ids that each query covers: single jobs by themselves, many tasks of an array by the array."""
     arrays: dict[str, list[str]] = {}
     for job_id in ids:
         arrays.setdefault(job_id.partition("_")[0], []).append(job_id)

@@ -52,7 +52,7 @@ class ProcessRunner:
     """Runs real processes, each in a session of its own.
 
     Invariant: when `run` returns or raises, the program and every child that stayed in its session are dead. The caller's
-    environment does not reach the program: SLURM_* and squeue's format variables of whoever started the controller would
+    environment does not reach the program: SLURM_* and squeue's format variables of the user that started the controller would
     change what it prints.
     """
 

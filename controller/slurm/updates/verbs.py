@@ -88,7 +88,7 @@ class Verbs(ABC):
 
     @abstractmethod
     def _reads_all(self, keys: Sequence[JobKey]) -> bool:
-        """Whether reading all jobs is cheaper than reading these."""
+        """Return whether reading all jobs is cheaper than reading these."""
 
     # ---- reading
 
@@ -139,7 +139,7 @@ class Verbs(ABC):
         return await self._change(list(originals), lambda found: changes.unpin_step(found, originals[found.job.key]))
 
     async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
-        """Not before this time (seconds since the Unix epoch); None = now."""
+        """Set the earliest start (Unix time); None: now."""
         now_s = self._now()
         return await self._change(keys, lambda found: changes.begin_step(found.job, begin_time_s, now_s))
 
@@ -168,7 +168,7 @@ class Verbs(ABC):
     async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
         """Stop running jobs and put them back into the queue, held and marked. Ended jobs are failures, never restarted.
 
-        The mark comes first, so that no moment exists in which a job is held that nobody knows of. Slurm also requeues jobs
+        The mark comes first, so that a job is never held without a mark. Slurm also requeues jobs
         that have just ended; it shows such a one as pending at once, where a job that was stopped is completing first. One
         that had ended is left held without our mark, for its owner or the operator to decide: to restart it by itself, or to
         cancel it, could each destroy something.
