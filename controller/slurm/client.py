@@ -32,13 +32,13 @@ class JobKey(NamedTuple):
     """
 
     job_id: str
-    """"123", or "123_4" for an array task: what users see and what every Slurm command takes."""
+    """Id that users see and that every Slurm command takes: "123", or "123_4" for an array task."""
     submit_time_s: int
     """Seconds since the Unix epoch."""
 
 
 class Phase(Enum):
-    """Slurm's job states, as far as Headway tells them apart."""
+    """Slurm's job states, as far as Headway distinguishes them."""
 
     PENDING = "pending"
     CONFIGURING = "configuring"
@@ -62,10 +62,10 @@ class ResourceRequest:
 
     min_nodes: int
     max_nodes: int
-    """0: Slurm may choose any number from min_nodes up (the user gave none)."""
+    """0: the user gave no maximum, so Slurm may choose any number from min_nodes up."""
     num_tasks: int
     num_cpus: int
-    """Minimum of CPUs, all nodes together."""
+    """Minimum number of CPUs on all nodes together."""
     gpus_per_node: int | None = None
     gpus_per_job: int | None = None
     gpus_per_task: int | None = None
@@ -75,11 +75,11 @@ class ResourceRequest:
     required_nodes: tuple[str, ...] = ()
     excluded_nodes: tuple[str, ...] = ()
     tasks_per_node: int | None = None
-    """--ntasks-per-node; None: the user gave none."""
+    """Value of --ntasks-per-node; None: the user gave none."""
     cpus_per_task: int | None = None
     """None: not known, and never changed."""
     gpus_fixed: bool = False
-    """GPUs of several types, beside other generic resources, or counted in two ways: their number cannot be written anew."""
+    """GPUs of several types, or beside other generic resources, or counted in two ways: their number cannot be rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class NodeShare:
     node: str
     gpus: int
     gpu_mask: int
-    """Bit k: GPU k; 0 = which ones is not known."""
+    """Bit k is set for GPU k; 0: the GPUs are not known."""
     cpus: int
     memory_mib: int
 
@@ -104,11 +104,11 @@ class SlurmJob:
     partition: str
     phase: Phase
     state: str
-    """Slurm's own word: PENDING, RUNNING, NODE_FAIL, ..."""
+    """Slurm's state: PENDING, RUNNING, NODE_FAIL, ..."""
     reason: str
     """Slurm's reason for a pending job: JobHeldUser, Dependency, ReqNodeNotAvail, ..."""
     held: bool
-    """Priority 0: it does not start until somebody releases it."""
+    """Priority 0: the job does not start until it is released."""
     admin_comment: str
     comment: str
     request: ResourceRequest
@@ -140,7 +140,7 @@ class SlurmJob:
 
     @property
     def marks(self) -> frozenset[str]:
-        """Headway's tokens in the admin comment."""
+        """Return Headway's tokens in the admin comment."""
         return frozenset(self.admin_comment.split()) & {HOLD_MARK, USER_HOLD_MARK}
 
     @property
@@ -156,13 +156,13 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """One node as Slurm tells of it."""
+    """One node as Slurm shows it."""
 
     name: str
     state: str
-    """Slurm's own words, joined by "+": IDLE, MIXED+DRAIN, DOWN*, ..."""
+    """Slurm's states, joined by "+": IDLE, MIXED+DRAIN, DOWN*, ..."""
     available: bool
-    """May start jobs now, as far as its state goes."""
+    """True when its state lets it start jobs now."""
     gpus: int
     gpu_type: str
     cpus: int
@@ -176,7 +176,7 @@ class SlurmNode:
 
 @dataclass(frozen=True, slots=True)
 class SlurmReservation:
-    """A reservation that is, or will be, active. Times in seconds since the Unix epoch."""
+    """A reservation that is or will be active. Times are Unix times."""
 
     name: str
     nodes: frozenset[str]
@@ -196,7 +196,7 @@ class SlurmPartition:
 
 @dataclass(frozen=True, slots=True)
 class SlurmSnapshot:
-    """Queue and cluster at one time. Ended jobs stay in it as long as slurmctld remembers them (MinJobAge)."""
+    """Queue and cluster at one time. It keeps ended jobs as long as slurmctld does (MinJobAge)."""
 
     time_s: float
     jobs: tuple[SlurmJob, ...]
@@ -218,7 +218,7 @@ class Pin:
     original: ResourceRequest
     """The user's own request from before Headway changed anything; or the same request in another size."""
     resized: bool = False
-    """It is in another size: tasks, CPUs and memory change with the GPUs."""
+    """True when the request is in another size: tasks, CPUs and memory change with the GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +227,9 @@ class Failure:
 
     message: str
     gone: bool = False
-    """The job is no longer there, or another job has its id: nothing is left to do for it."""
+    """True when the job is gone, or another job has its id: nothing is left to do for it."""
     unavailable: bool = False
-    """slurmctld did not answer: whether the change happened is not known until the job is read again."""
+    """True when slurmctld did not answer: whether the change happened is not known until the job is read again."""
 
 
 Failures = Mapping[JobKey, Failure]
@@ -243,9 +243,9 @@ class SlurmFacts:
     version: tuple[int, int, int]
     cluster_name: str
     client: str
-    """command-line, pyslurm or embedded."""
+    """Name of the client: command-line, pyslurm or embedded."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """slurm.conf as `scontrol show config` tells it, as far as the client can."""
+    """Settings in slurm.conf, as far as the client can read them."""
 
 
 @runtime_checkable
@@ -257,7 +257,7 @@ class SlurmClient(Protocol):
     """
 
     async def facts(self) -> SlurmFacts:
-        """Version, cluster name and settings."""
+        """Return version, cluster name and settings."""
 
     async def snapshot(self) -> SlurmSnapshot:
         """Read everything: the one bulk query."""
@@ -272,10 +272,10 @@ class SlurmClient(Protocol):
         """
 
     async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
-        """Take a token of ours out of the admin comment, and put another one in; everything else in it stays."""
+        """Remove one of our tokens from the admin comment, and add another one; the rest of it stays."""
 
     async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
-        """Add a token of ours to the admin comment; everything else in it stays."""
+        """Add one of our tokens to the admin comment; the rest of it stays."""
 
     async def pin(self, pins: Sequence[Pin]) -> Failures:
         """Bind held jobs to nodes, and let them start as soon as they are released (begin time = now).
@@ -287,7 +287,7 @@ class SlurmClient(Protocol):
         """Give held jobs their own request back."""
 
     async def release(self, keys: Sequence[JobKey]) -> Failures:
-        """Take the hold off: Slurm may start the jobs from now on."""
+        """Release the jobs: Slurm may start them from now on."""
 
     async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
         """Send a signal to batch shell and tasks."""

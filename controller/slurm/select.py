@@ -67,7 +67,7 @@ async def _unfit(settings: ControllerSettings, command_line: CommandLineClient) 
 
 
 def command_line_client(settings: ControllerSettings) -> CommandLineClient:
-    """The command-line client over real processes."""
+    """Return the command-line client over real processes."""
     clock = Clockface.secret()
     return CommandLineClient(
         ProcessRunner(

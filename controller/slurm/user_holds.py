@@ -37,10 +37,10 @@ Holds = Mapping[str, float]
 
 
 class HoldFolder:
-    """The folder of these files. Nothing in it is opened: a file's name and its time are all that counts."""
+    """The folder of these files. No file is opened: only its name and its time count."""
 
     def __init__(self, path: Path) -> None:
-        """The folder need not be there yet: then there are no holds."""
+        """The folder may be missing; then there are no holds."""
         self._path = path
         self._problem = ""
 
@@ -69,7 +69,7 @@ class HoldFolder:
             return False
 
     def completed(self) -> None:
-        """Jobs that had been changing hands while the folder was made are seen to: from now on it is complete."""
+        """Note that the jobs which were changing hands when the folder was made have been handled: the folder is complete now."""
         with suppress(OSError):  # tried again
             (self._path / _NEW).unlink(missing_ok=True)
 
@@ -79,7 +79,7 @@ class HoldFolder:
         return max(0, MOST_HOLDS - len(self.read()))
 
     def read(self) -> Holds:
-        """The holds that are written down now. A folder that cannot be read is logged, and has none."""
+        """Return the recorded holds; none, and a log line, when the folder cannot be read."""
         found: dict[str, float] = {}
         try:
             with os.scandir(self._path) as entries:
@@ -96,7 +96,7 @@ class HoldFolder:
         return found
 
     def write(self, job_id: str, time_s: float) -> None:
-        """Write a hold down, as job_submit.lua does. Raises OSError."""
+        """Record a hold, as job_submit.lua does. Raises OSError."""
         path = self._path / job_id
         path.touch()
         os.utime(path, (time_s, time_s))
@@ -123,7 +123,10 @@ def _names(job: SlurmJob) -> tuple[str, ...]:
 
 
 def _oldest(job: SlurmJob) -> float:
-    """Holds before that time were for another job with the same id. (A requeue gives a job a new submit time.)"""
+    """Return the earliest time of a hold for this job. Earlier holds were for another job with the same id.
+
+    A requeue gives a job a new submit time, so a requeued job has no such limit.
+    """
     return job.key.submit_time_s - _CLOCK_S if job.restarts == 0 else 0.0
 
 
@@ -181,7 +184,7 @@ class Holder(Protocol):
         """Add a mark."""
 
     async def unmark(self, keys: Sequence[JobKey], mark: str) -> Failures:
-        """Take a mark away."""
+        """Remove a mark."""
 
 
 async def hand_over(holder: Holder, folder: HoldFolder, jobs: Collection[SlurmJob]) -> set[JobKey]:
