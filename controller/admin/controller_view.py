@@ -7,8 +7,8 @@ from typing import Protocol
 from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
-from controller.contention.measurement import Measuring
-from controller.contention.service import Judging
+from controller.contention.measurement import Measurement
+from controller.contention.service import ContentionService
 from controller.cycle.cycle import CycleResult
 from controller.cycle.decide import DeciderCounts
 from controller.cycle.health import Health
@@ -108,11 +108,11 @@ class Asked(Protocol):
         """The last good cycle; None before the first."""
 
     @property
-    def measuring(self) -> Measuring | None:
+    def measuring(self) -> Measurement | None:
         """What agents report; None where they are not served."""
 
     @property
-    def judging(self) -> Judging | None:
+    def judging(self) -> ContentionService | None:
         """What the contention threshold says; None: nothing is judged."""
 
     @property

@@ -1,4 +1,4 @@
-"""Asking the controller, from a command line: which socket, one call, and what its failures mean."""
+"""The command line's end of the Admin service: choose the socket, make one call, explain a failure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from controller.admin.protocol import ADMIN_SOCKET, NOT_READY, STATUS_SOCKET
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc
 
 REFUSED, USAGE, UNREACHABLE = 1, 2, 3
 
 _DEFAULT_CONFIG = Path("/etc/headway/controller.toml")
 _DEFAULT_FOLDER = Path("/run/headway")
-_ADMIN, _STATUS = "admin.sock", "status.sock"
 _DEADLINE_S = 5.0
 _SWAP_DEADLINE_S = 60.0
 _CONNECT_S = 2.0
@@ -26,11 +26,11 @@ _STORE_DEADLINE_S = 60.0
 _EXPORT_DEADLINE_S = 600.0
 _MEND = (
     "is it running? (`systemctl status headway-controller`; `headway doctor` looks further). Jobs are not affected: while the "
-    "controller is away, Slurm schedules by itself"
+    "controller is away, Slurm schedules without Headway"
 )
 _HUNG = (
-    "it hangs, or is very busy; its log says more (`journalctl -u headway-controller`). Jobs are not affected: when it does not "
-    "come back, Slurm schedules by itself"
+    "it hangs, or is very busy; its log says more (`journalctl -u headway-controller`). Jobs are not affected: if it does not "
+    "recover, Slurm schedules without Headway"
 )
 _EXIT_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: USAGE,
@@ -38,14 +38,12 @@ _EXIT_CODES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: UNREACHABLE,
     grpc.StatusCode.CANCELLED: UNREACHABLE,
 }
-_TOLD = "nothing to tell yet"
-"""How the service begins when it is there, and Slurm has not been read."""
 
 T = TypeVar("T")
 
 
 class AskError(Exception):
-    """The controller gave no answer, or refused; the text has the mend, `exit_code` is that of the program."""
+    """The controller gave no answer, or refused. The text says what to do; `exit_code` is the program's."""
 
     def __init__(self, text: str, exit_code: int) -> None:
         super().__init__(text)
@@ -53,21 +51,20 @@ class AskError(Exception):
 
 
 def sockets(folder: Path) -> tuple[Path, Path]:
-    """The sockets of a controller in that folder: the one with every call, and the one that most users may open."""
-    return folder / _ADMIN, folder / _STATUS
+    """Return the sockets in that folder: the one for every call, and the one that most users may open."""
+    return folder / ADMIN_SOCKET, folder / STATUS_SOCKET
 
 
 def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Path:
-    """The socket to ask at. Reading takes the first of the two that the caller may open; a change needs admin.sock, and so does
-    what was measured of everybody's jobs.
+    """Return the socket to use: for reading the first of the two that the caller may open, for changes admin.sock.
 
-    Raises AskError when none can be opened.
+    Measurements of all users' jobs need admin.sock too. Raises AskError when none can be opened.
     """
     if given is not None:
         candidates = [given]
     else:
         folder = _runtime_dir(config)
-        candidates = [folder / _ADMIN] if change else [folder / _ADMIN, folder / _STATUS]
+        candidates = [folder / ADMIN_SOCKET] if change else [folder / ADMIN_SOCKET, folder / STATUS_SOCKET]
     problems: list[tuple[Path, OSError]] = []
     for path in candidates:
         try:
@@ -76,7 +73,7 @@ def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Pat
             problems.append((path, refused))
         else:
             return path
-    # admin.sock is closed to most users: what the last one says is what matters.
+    # Most users may not open admin.sock, so the problem of the last socket is the one to report.
     path, problem = problems[-1]
     if isinstance(problem, PermissionError):
         who = "root and the controller's user" if change else "root, the controller's user and the group of admin_group"
@@ -85,14 +82,14 @@ def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Pat
 
 
 def _probe(path: Path) -> None:
-    """Connect and hang up: tells at once, and precisely, what gRPC would tell after its time limit."""
+    """Connect and close: this reports a problem at once and precisely, gRPC only after its time limit."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_CONNECT_S)
         probe.connect(str(path))
 
 
 def _runtime_dir(config: Path | None) -> Path:
-    """Only this key matters here; whether the rest of the file is right is for the controller (and `doctor`) to say."""
+    """Return the runtime folder. The rest of the file is not checked: that is for the controller and `headway doctor`."""
     path = _DEFAULT_CONFIG if config is None else config
     try:
         values = tomllib.loads(path.read_text())
@@ -128,19 +125,19 @@ class AdminClient:
         self._channel.close()
 
     def status(self) -> admin_pb2.Status:
-        """How controller, policy and cluster are."""
+        """Return the state of controller, policy and cluster."""
         return self._ask(self._stub.GetStatus, admin_pb2.GetStatusRequest())
 
     def queue(self) -> admin_pb2.Queue:
-        """Every managed job that has not ended."""
+        """Return every managed job that has not ended."""
         return self._ask(self._stub.GetQueue, admin_pb2.GetQueueRequest())
 
     def why(self, job_id: str) -> admin_pb2.Explanation:
-        """One job explained."""
+        """Explain one job."""
         return self._ask(self._stub.Why, admin_pb2.WhyRequest(job_id=job_id))
 
     def policy(self) -> admin_pb2.PolicyInfo:
-        """Who decides."""
+        """Return which policy decides."""
         return self._ask(self._stub.GetPolicy, admin_pb2.GetPolicyRequest())
 
     def use_policy(self, address: str) -> admin_pb2.PolicyInfo:
@@ -148,24 +145,24 @@ class AdminClient:
         return self._ask(self._stub.UsePolicy, admin_pb2.UsePolicyRequest(address=address), _SWAP_DEADLINE_S)
 
     def preempt(self, request: admin_pb2.PreemptRequest) -> admin_pb2.PreemptionRecord:
-        """Have a job save, and stop it."""
+        """Make a job save, then stop it."""
         return self._ask(self._stub.Preempt, request)
 
     def preemptions(self, limit: int = 0, number: int = 0) -> admin_pb2.PreemptionList:
-        """The newest, at most so many (0: as many as the controller tells); or the one of that number."""
+        """Return the newest preemptions, at most `limit` (0: the controller's maximum), or the one of that number."""
         return self._ask(self._stub.ListPreemptions, admin_pb2.ListPreemptionsRequest(limit=limit, number=number))
 
     def profiles(self, limit: int) -> admin_pb2.ProfileList:
-        """What was measured, by kind of job; of at most so many kinds (0: as many as the controller tells)."""
+        """Return what was measured, by kind of job; at most `limit` kinds (0: the controller's maximum)."""
         return self._ask(self._stub.ListProfiles, admin_pb2.ListProfilesRequest(limit=limit), _STORE_DEADLINE_S)
 
     def profile(self, job_id: str, limit: int) -> admin_pb2.JobMeasurements:
-        """What was measured of one job, in at most so many windows."""
+        """Return what was measured of one job, in at most `limit` windows."""
         request = admin_pb2.GetProfileRequest(job_id=job_id, limit=limit)
         return self._ask(self._stub.GetProfile, request, _STORE_DEADLINE_S)
 
     def export_profiles(self, since_s: float, racks: Mapping[str, str]) -> admin_pb2.SlowdownRows:
-        """Everything measured since then, as rows to fit from."""
+        """Return everything measured since then, as rows for fitting."""
         request = admin_pb2.ExportProfilesRequest(since_s=since_s, racks=racks)
         found = admin_pb2.SlowdownRows()
         try:
@@ -176,7 +173,7 @@ class AdminClient:
         return found
 
     def events(self) -> Iterator[admin_pb2.Event]:
-        """What happens, from now on, until the controller ends."""
+        """Yield events as they happen, until the controller ends."""
         try:
             yield from self._stub.WatchEvents(admin_pb2.WatchEventsRequest())
         except grpc.RpcError as error:
@@ -190,13 +187,18 @@ class AdminClient:
             raise self._failure(error) from error
 
     def _failure(self, error: Any) -> AskError:
-        """What a grpc.RpcError means. gRPC raises the failed call itself, which has a code and details; its types do not say so."""
+        """Return the meaning of a grpc.RpcError: gRPC raises the call itself, which has a code and details that its type lacks."""
         code, details = error.code(), error.details() or "no reason given"
         exit_code = _EXIT_CODES.get(code, REFUSED)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return AskError(
                 f"the controller at {self._path} takes calls, but does not answer in time; {_MEND}", exit_code
             )
-        if exit_code == UNREACHABLE and not details.startswith(_TOLD):
+        if exit_code == UNREACHABLE and not _is_not_ready(error):
             return AskError(f"no controller answers at {self._path} ({details}); {_MEND}", exit_code)
         return AskError(details, exit_code)
+
+
+def _is_not_ready(error: Any) -> bool:
+    """Return whether the controller itself has answered that it has not read Slurm yet."""
+    return any(key == NOT_READY for key, _ in error.trailing_metadata() or ())

@@ -25,7 +25,7 @@ from controller.preempt.manager import Preempting
 from controller.profiles.current import run_of
 from controller.profiles.windows import RunKey
 from controller.slurm.client import JobKey, Phase, SlurmJob
-from controller.state.preemption import Cause, Elsewhere, Preemption
+from controller.state.preemption import Cause, Preemption, RelocationConstraint
 
 _MOST_WORDS = 300
 
@@ -133,7 +133,7 @@ class PolicyStops:
         because = f": {stop.reason}" if stop.reason else ""
         why = f"{policy} wants it {'to wait' if stop.placement is None else 'elsewhere'}{because}"
         try:
-            self._preempting.begin(job, Cause.POLICY, why[:_MOST_WORDS], Elsewhere(only=only))
+            self._preempting.begin(job, Cause.POLICY, why[:_MOST_WORDS], RelocationConstraint(only=only))
         except PreemptionRefusedError as error:
             return str(error).removeprefix(f"job {job.key.job_id} ")
         return ""

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import structlog
 
-from controller.admin.metrics import MeteredClient, serve_metrics
-from controller.admin.service import serve_admin
+from controller.admin.metrics.exporter import serve_metrics
+from controller.admin.metrics.metered_client import MeteredClient
+from controller.admin.serve import serve_admin
 from controller.agents.service import serve_agents
-from controller.agents.topology import learn_switches
+from controller.agents.topology import load_topology
 from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError, HeadwayError
@@ -68,7 +69,7 @@ async def run_controller(path: Path) -> None:
         agents = await stack.enter_async_context(
             serve_agents(settings, lambda: controller.newest_snapshot, controller.tasks)
         )
-        await stack.enter_async_context(learn_switches(controller, agents, client.facts, controller.tasks))
+        await stack.enter_async_context(load_topology(controller, agents, client.facts, controller.tasks))
         await stack.enter_async_context(measure(controller, agents, settings.agents_window_s, controller.tasks))
         await stack.enter_async_context(drive_preemptions(controller.preempting, agents, controller.tasks))
         await stack.enter_async_context(

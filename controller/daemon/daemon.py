@@ -43,8 +43,8 @@ from policies.serving.runtime.sdnotify import Notifier
 from policies.serving.runtime.supervise import Tasks, cancelled_by_others
 
 if TYPE_CHECKING:
-    from controller.contention.measurement import Measuring
-    from controller.contention.service import Judging
+    from controller.contention.measurement import Measurement
+    from controller.contention.service import ContentionService
 
 log = structlog.get_logger(__name__)
 
@@ -85,16 +85,16 @@ class Controller:
         self.clock = clock
         self.ledger: Ledger = journal.load_ledger()
         self.events = EventLog(clock)
-        journal.tell(lambda text: self.events.add("error", "", text))
+        journal.notify(lambda text: self.events.add("error", "", text))
         self.health = Health(started_s=clock.now(), begun_at_s=clock.monotonic())
         self.facts: SlurmFacts | None = None
         self._facts_s = -math.inf
         """When Slurm's settings were last read, on the monotonic clock."""
         self.last: CycleResult | None = None
         self.listeners: list[CycleListener] = []
-        self.measuring: Measuring | None = None
+        self.measuring: Measurement | None = None
         """Where agents are served: what they report."""
-        self.judging: Judging | None = None
+        self.judging: ContentionService | None = None
         """There too: what the contention threshold says."""
         self._connect = connect
         self.preempting = Preempting(settings, journal, self.ledger, self.events, clock)

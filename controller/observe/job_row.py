@@ -17,7 +17,7 @@ from controller.observe.role import WAITING, Standing, in_scope, lasting_standin
 from controller.observe.shape import Shape, shape_of
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
-from controller.state.preemption import Elsewhere
+from controller.state.preemption import RelocationConstraint
 from policies.model import EstimateSource, Split
 
 NO_NODES: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ def job_row(
     ledger: Ledger,
     nodes: Nodes,
     partitions: frozenset[str],
-    sent_to: Mapping[JobKey, Elsewhere],
+    sent_to: Mapping[JobKey, RelocationConstraint],
     unfit: frozenset[str] = NO_NODES,
 ) -> JobRow:
     """Work it out. The request that counts is the user's own, in the size that the job has now, not what Headway made of it.
@@ -161,7 +161,7 @@ def _nodes_of_running(job: SlurmJob, shape: Shape, nodes: Nodes) -> int:
     return _nodes_for(job, shape, nodes)[0]
 
 
-def _nodes_sent_to(job: SlurmJob, shape: Shape, nodes: Nodes, sent: Elsewhere, otherwise: int) -> int:
+def _nodes_sent_to(job: SlurmJob, shape: Shape, nodes: Nodes, sent: RelocationConstraint, otherwise: int) -> int:
     """Row of its node set where it is sent; of several partitions, none of which can hold it there, the first is left as it is."""
     room = nodes.room(*_per_gpu(job, job.request, shape))
     try:
@@ -171,7 +171,7 @@ def _nodes_sent_to(job: SlurmJob, shape: Shape, nodes: Nodes, sent: Elsewhere, o
 
 
 def _nodes_besides(
-    job: SlurmJob, shape: Shape, nodes: Nodes, sent: Elsewhere, unfit: frozenset[str], otherwise: int
+    job: SlurmJob, shape: Shape, nodes: Nodes, sent: RelocationConstraint, unfit: frozenset[str], otherwise: int
 ) -> int:
     """Row of its node set without those nodes; with them, where the others cannot hold it even when they are empty."""
     found = _nodes_sent_to(job, shape, nodes, replace(sent, avoid=sent.avoid | unfit), otherwise)

@@ -25,7 +25,7 @@ from controller.profiles.racks import ONE_RACK
 from controller.profiles.windows import RunKey
 from controller.slurm.client import JobKey, NodeShare, SlurmJob, SlurmNode, SlurmSnapshot
 from controller.state.ledger import Ledger
-from controller.state.preemption import Elsewhere
+from controller.state.preemption import RelocationConstraint
 from policies.model import ClusterState
 
 _RESERVATIONS_HOLD_S = 30.0
@@ -79,7 +79,7 @@ class Observer:
 
         A row keeps its job alive, so that no other job gets that identity while the row is here.
         """
-        self._sent: dict[JobKey, Elsewhere] = {}
+        self._sent: dict[JobKey, RelocationConstraint] = {}
         """What the rows know of where jobs are sent."""
         self._unfit: dict[JobKey, frozenset[str]] = {}
         """And of the nodes that jobs are kept off, because Slurm did not start them there."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from controller.agents.commands import AgentCommands, Asking
+from controller.agents.commands import AgentCommands, PendingCommand
 from controller.base.backoff import Backoff
 from controller.preempt.checkpoint_quorum import may_pass, problem, saved_step
-from controller.state.preemption import Preemption, Stage, Way
+from controller.state.preemption import Preemption, PreemptionMethod, Stage
 from protos.headway.v1 import agent_pb2
 
 _STOP_BEFORE_S = 5.0
@@ -44,7 +44,7 @@ class Drive:
     """By then it has to have saved."""
     seen: bool = False
     """Slurm has shown the job since the controller started."""
-    asking: Asking | None = None
+    asking: PendingCommand | None = None
     ask_at: float = 0.0
     still_until: float = math.inf
     """Until then the ranks stand still for certain, a margin taken off."""
@@ -69,7 +69,7 @@ class Drive:
 
         # Ranks that stand still since they were asked before do so no longer for that.
         self.still_until = min(self.still_until, now + still_s - _STOP_BEFORE_S)
-        self.asking = commands.ask(Asking(save_id(row), row.nodes, make, deadline))
+        self.asking = commands.send(PendingCommand(save_id(row), row.nodes, make, deadline))
 
     def forget(self, commands: AgentCommands | None) -> None:
         """Answers to what was asked last no longer matter."""
@@ -83,7 +83,7 @@ class Drive:
             commands.drop(self.asking)
         for attempt in range(self.row.attempt, max(self.row.attempt - _ATTEMPTS_NAMED, 0), -1):
             asked = replace(self.row, attempt=attempt)
-            commands.ask(Asking(f"{save_id(asked)}.go", asked.nodes, partial(_go_on, asked), until))
+            commands.send(PendingCommand(f"{save_id(asked)}.go", asked.nodes, partial(_go_on, asked), until))
 
     def outcome(self) -> Outcome:
         """What the agents answered, put together."""
@@ -97,7 +97,7 @@ class Drive:
         refusing = {node: answer for node, answer in asking.answers.items() if not answer.accepted}
         # Who was cut off may have lost sight of its ranks, and they of it.
         again = bool(refusing) and all(
-            node in asking.came_back and may_pass(answer) for node, answer in refusing.items()
+            node in asking.reconnected and may_pass(answer) for node, answer in refusing.items()
         )
         return Outcome(problem=found, again=again)
 
@@ -108,13 +108,13 @@ class Drive:
     def to_stop(self, now: float) -> bool:
         """All ranks have saved and stand still, or it is stopped as it is."""
         row = self.row
-        forced = row.force and row.stage is Stage.ASKED and (row.way is Way.NONE or now >= self.deadline)
+        forced = row.force and row.stage is Stage.ASKED and (row.way is PreemptionMethod.NONE or now >= self.deadline)
         return (row.stage is Stage.SAVED and now < self.still_until) or forced
 
     @property
     def to_signal(self) -> bool:
         """It has to be told to requeue itself. That is done once: what a second signal does, nobody knows."""
-        return self.row.stage is Stage.ASKED and self.row.way is Way.SIGNAL and self.row.attempt == 0
+        return self.row.stage is Stage.ASKED and self.row.way is PreemptionMethod.SIGNAL and self.row.attempt == 0
 
     def tried(self, failure: str, now: float) -> None:
         """Slurm did not answer: it is asked again, ever less often."""
@@ -125,12 +125,12 @@ class Drive:
     def late_words(self) -> str:
         """What has not happened by the deadline."""
         within = f"within {self.row.within_s:g} s"
-        if self.row.way is Way.SIGNAL:
+        if self.row.way is PreemptionMethod.SIGNAL:
             unsure = f" ({self.failure})" if self.failure else ""
             return f"it did not requeue itself {within} of USR1{unsure}"
         if self.asking is None:
             return f"it did not save {within}: {self.failure or 'its agents could not be asked'}"
-        unheard = sorted(self.asking.open - self.asking.said)
+        unheard = sorted(self.asking.open - self.asking.delivered)
         if unheard:
             return f"it did not save {within}: the agents of {', '.join(unheard)} are not connected"
         missing = sorted(self.asking.open)

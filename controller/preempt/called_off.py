@@ -6,7 +6,7 @@ from controller.agents.commands import AgentCommands
 from controller.base.clock import Clock
 from controller.preempt.attempt import Drive
 from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmSnapshot
-from controller.state.preemption import Preemption, Stage, Way
+from controller.state.preemption import Preemption, PreemptionMethod, Stage
 from controller.state.preemption_table import PreemptionTable
 
 _ASKED_BEFORE_S = 7200.0
@@ -40,7 +40,7 @@ class CalledOff:
         """To those that may stand still yet: what was said when it was called off may not have got through. `now`: monotonic."""
         now_s = self._clock.now()
         for row in self._lately(still_s):
-            if row.attempt and row.way is Way.CHECKPOINT:
+            if row.attempt and row.way is PreemptionMethod.CHECKPOINT:
                 left = still_s - max(now_s - (row.ended_s or now_s), 0.0)
                 Drive(row, deadline=now).go_on(commands, now + left)
 

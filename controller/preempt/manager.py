@@ -16,8 +16,8 @@ from typing import Protocol
 
 import structlog
 
-from controller.agents.commands import AgentCommands, Line
-from controller.agents.server import NodeStatus
+from controller.agents.commands import AgentCommands, CommandSender
+from controller.agents.node_table import NodeStatus
 from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.errors import JournalError, PreemptionRefusedError
@@ -33,7 +33,16 @@ from controller.profiles.windows import RunKey
 from controller.slurm.client import Failure, JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
-from controller.state.preemption import Cause, Elsewhere, Preemption, Stage, Way, after_look, left_s, moved
+from controller.state.preemption import (
+    Cause,
+    Preemption,
+    PreemptionMethod,
+    RelocationConstraint,
+    Stage,
+    after_look,
+    left_s,
+    moved,
+)
 from protos.headway.v1 import agent_pb2
 
 log = structlog.get_logger(__name__)
@@ -48,13 +57,13 @@ STILL_AT_LEAST_S = 30.0
 """Ranks stand still for so long beyond the deadline at least: Slurm has to be told, and may be slow."""
 _PLACED_SOON_S = 15.0
 """So long after the stop the queue is read as often as may be: its processes end, Slurm lets it settle, and it is placed."""
-_NOWHERE = Elsewhere()
+_NOWHERE = RelocationConstraint()
 
 Listener = Callable[[Preemption], None]
 """Told of every change of a stage, in the event loop: it must not wait, and must not raise."""
 
 
-class Agents(Line, Protocol):
+class Agents(CommandSender, Protocol):
     """What is asked of the server of agents."""
 
     @property
@@ -112,7 +121,7 @@ class Preempting:
     def comeback(self, job: SlurmJob) -> Comeback:
         """Whether this job may be preempted now, and how it comes back. Cheap: may be asked of every job in every cycle."""
         if not in_scope(job, frozenset(self.settings.partitions)):
-            return Comeback(Way.NONE, "is not among the jobs that Headway schedules", final=True)
+            return Comeback(PreemptionMethod.NONE, "is not among the jobs that Headway schedules", final=True)
         drive = self._drives.get(job.raw_id) if job.raw_id is not None else None
         row = None if drive is None else drive.row
         return comeback(job, self._told_of(job), self._connected(job), row, self.told.watching)
@@ -122,7 +131,7 @@ class Preempting:
         job: SlurmJob,
         cause: Cause,
         why: str,
-        elsewhere: Elsewhere = _NOWHERE,
+        elsewhere: RelocationConstraint = _NOWHERE,
         *,
         force: bool = False,
         within_s: float | None = None,
@@ -156,7 +165,7 @@ class Preempting:
             within_s=self.settings.preemption_within_s if within_s is None else within_s,
             stage=Stage.ASKED,
             asked_s=self._clock.now(),
-            problem=forced_words(found, newest_step(self._told_of(job))) if found.way is Way.NONE else "",
+            problem=forced_words(found, newest_step(self._told_of(job))) if found.way is PreemptionMethod.NONE else "",
         )
         drive = Drive(self._table.add(row), deadline=self._monotonic() + row.within_s, seen=True)
         self._drives[job.raw_id] = drive
@@ -293,7 +302,7 @@ class Preempting:
 
     def _asked(self, drive: Drive, now: float) -> None:
         """Ask the ranks where that is its way; take in what they answered; and mind the deadline."""
-        if drive.row.way is Way.CHECKPOINT and self._commands is not None:
+        if drive.row.way is PreemptionMethod.CHECKPOINT and self._commands is not None:
             if drive.asking is None and drive.ask_at <= now < drive.deadline:
                 self._ask(drive, self._commands, now)
             outcome = drive.outcome()
@@ -334,7 +343,7 @@ class Preempting:
     def _call_off(self, drive: Drive, problem: str) -> None:
         self._change(drive, moved(drive.row, Stage.CALLED_OFF, self._clock.now(), problem))
         self.called_off.add(drive.row)
-        if self._commands is not None and drive.row.attempt and drive.row.way is Way.CHECKPOINT:
+        if self._commands is not None and drive.row.attempt and drive.row.way is PreemptionMethod.CHECKPOINT:
             drive.go_on(self._commands, self._monotonic() + self.settings.preemption_still_s)
 
     # --- the cycle
@@ -445,7 +454,7 @@ class Preempting:
     def _moves(self, row: Preemption) -> bool:
         if row.stage is Stage.STOPPED and row.stopped_s is not None:
             return abs(self._clock.now() - row.stopped_s) < _PLACED_SOON_S
-        return row.stage is Stage.SAVED or (row.stage is Stage.ASKED and row.way is Way.SIGNAL)
+        return row.stage is Stage.SAVED or (row.stage is Stage.ASKED and row.way is PreemptionMethod.SIGNAL)
 
     # --- rows
 

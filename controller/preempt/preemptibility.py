@@ -14,7 +14,7 @@ from itertools import chain, filterfalse, islice
 from controller.observe.user_options import read_wishes
 from controller.preempt.job_reports import NodeTold
 from controller.slurm.client import Phase, SlurmJob
-from controller.state.preemption import Preemption, Stage, Way
+from controller.state.preemption import Preemption, PreemptionMethod, Stage
 
 _NAMED = 5
 """Nodes or ranks that are named in a sentence."""
@@ -30,7 +30,7 @@ _NOT_RUNNING = {
 class Comeback:
     """The answer."""
 
-    way: Way
+    way: PreemptionMethod
     """How it would come back; NONE: it cannot."""
     why_not: str = ""
     """Why it is not to be preempted, in words that go behind "job 12 "; empty: it may be."""
@@ -54,18 +54,18 @@ def comeback(
     whose agents tell what signals do to jobs."""
     final = _never(job, under_way)
     if final:
-        return Comeback(Way.NONE, final, final=True)
+        return Comeback(PreemptionMethod.NONE, final, final=True)
     nodes = [share.node for share in job.allocated]
     silent = [node for node in nodes if node not in connected]
     lacking = _lacking_ranks(told)
     if not lacking and not silent:
-        return Comeback(Way.CHECKPOINT)
+        return Comeback(PreemptionMethod.CHECKPOINT)
     if read_wishes(job.comment).preemptible:
         unheeded = _unheeded(told, nodes, connected, watching)
-        return Comeback(Way.NONE, unheeded) if unheeded else Comeback(Way.SIGNAL)
+        return Comeback(PreemptionMethod.NONE, unheeded) if unheeded else Comeback(PreemptionMethod.SIGNAL)
     if not lacking:
-        return Comeback(Way.CHECKPOINT, f"could save, but {_agents(silent)} not connected")
-    return Comeback(Way.NONE, _no_way(told, silent, lacking))
+        return Comeback(PreemptionMethod.CHECKPOINT, f"could save, but {_agents(silent)} not connected")
+    return Comeback(PreemptionMethod.NONE, _no_way(told, silent, lacking))
 
 
 def _never(job: SlurmJob, under_way: Preemption | None) -> str:

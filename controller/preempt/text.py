@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.base.text import count, duration
 from controller.preempt.preemptibility import Comeback
-from controller.state.preemption import Cause, Elsewhere, Preemption, Stage, Way
+from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 
 _BY = {Cause.OPERATOR: "an operator", Cause.THRESHOLD: "the contention threshold", Cause.POLICY: "the policy"}
 
@@ -79,7 +79,7 @@ def at_step(preemption: Preemption) -> str:
     return "" if preemption.step is None else f" at step {preemption.step}"
 
 
-def elsewhere_words(elsewhere: Elsewhere) -> str:
+def elsewhere_words(elsewhere: RelocationConstraint) -> str:
     """ " on n1,n2 with 4 GPUs"; empty where nothing was wished for."""
     only = f" on {','.join(sorted(elsewhere.only))}" if elsewhere.only else ""
     avoid = f" off {','.join(sorted(elsewhere.avoid))}" if elsewhere.avoid else ""
@@ -87,9 +87,9 @@ def elsewhere_words(elsewhere: Elsewhere) -> str:
 
 
 def _asked(preemption: Preemption) -> str:
-    if preemption.way is Way.CHECKPOINT:
+    if preemption.way is PreemptionMethod.CHECKPOINT:
         return f"asked to save within {preemption.within_s:g} s"
-    if preemption.way is Way.SIGNAL:
+    if preemption.way is PreemptionMethod.SIGNAL:
         return f"sent USR1, to requeue itself within {preemption.within_s:g} s"
     return "about to be stopped by force"
 

@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 import typer.main
 
-from controller.admin.metrics import MeteredClient, make_registry
-from controller.agents.server import NodeStatus
+from controller.admin.metrics.exporter import make_registry
+from controller.admin.metrics.metered_client import MeteredClient
+from controller.agents.node_table import NodeStatus
 from controller.base.config import load_settings
 from controller.base.lease import Lease, write_lease
-from controller.contention.measurement import Measuring
+from controller.contention.measurement import Measurement
 from controller.cycle.plan import Plan, make_plan
 from controller.daemon import config_docs
 from controller.slurm.embedded.loading import load_cluster
@@ -261,7 +262,7 @@ class NoAgents:
 async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) -> None:
     # Given a controller with every metric
     world = world_in(tmp_path)
-    world.measuring = Measuring(NoAgents(), tmp_path / "profiles.sqlite", window_s=30.0)
+    world.measuring = Measurement(NoAgents(), tmp_path / "profiles.sqlite", window_s=30.0)
     await world.turn()
     write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
     world.client = MeteredClient(world.slurm.client, world.clock)

@@ -13,17 +13,17 @@ from controller.observe.observer import Observer
 from controller.preempt.preemptibility import Comeback
 from controller.profiles.current import Contention, Known
 from controller.profiles.sensitivity import Ideal, IdealSource, Sensitivity
-from controller.profiles.windows import Links, Neighbour, Observation, RunKey, Shape, Trained, own_nodes
+from controller.profiles.windows import Links, Neighbour, RunKey, RunShape, Throughput, Trained, own_nodes
 from controller.slurm.client import SlurmJob
 from controller.state.ledger import Ledger
-from controller.state.preemption import Cause, Elsewhere, Preemption, Stage, Way
+from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from tests.unit.controller.build import NOW_S, running, snapshot
 
 DL = frozenset({"dl"})
 WINDOW_S = 30.0
 LONG_AGO_S = NOW_S - 3000
 TRAINED = Trained(1000, "train.py", "ab" * 32)
-ALWAYS = Comeback(Way.CHECKPOINT)
+ALWAYS = Comeback(PreemptionMethod.CHECKPOINT)
 
 
 def settings(**changes: Any) -> ControllerSettings:
@@ -47,10 +47,10 @@ def pace(
     nodes: tuple[str, ...] = ("n1", "n2"),
 ) -> Contention:
     """What is known of a run: its CS, and who was near."""
-    window = Observation(
-        start_s=start_s, run=RunKey(number, restart), trained=TRAINED, shape=Shape(4, len(nodes)), nodes=nodes, steps=90,
+    window = Throughput(
+        start_s=start_s, run=RunKey(number, restart), trained=TRAINED, shape=RunShape(4, len(nodes)), nodes=nodes, steps=90,
         steps_per_s=3.0, idle_gpus=0, sockets=None,
-        neighbours=tuple(Neighbour(RunKey(other, 0), TRAINED, Shape(4, 2), 3.0) for other in beside),
+        neighbours=tuple(Neighbour(RunKey(other, 0), TRAINED, RunShape(4, 2), 3.0) for other in beside),
     )  # fmt: skip
     return Contention(window, Sensitivity(value, 3.0, Ideal(3.0 * value, IdealSource.STORE, confidence, 3)))
 
@@ -64,7 +64,8 @@ def preemption(number: int, raw_id: int, asked_s: float, stage: Stage = Stage.RE
     """One of the past, that went through in ten seconds."""
     base = Preemption(
         number=number, job_id=str(raw_id), raw_id=raw_id, restarts=0, submit_time_s=0, cause=Cause.THRESHOLD,
-        why="", way=Way.CHECKPOINT, force=False, nodes=("n1",), elsewhere=Elsewhere(), within_s=60.0, stage=stage, asked_s=asked_s,
+        why="", way=PreemptionMethod.CHECKPOINT, force=False, nodes=("n1",),
+        elsewhere=RelocationConstraint(), within_s=60.0, stage=stage, asked_s=asked_s,
         ended_s=asked_s + 10 if stage.ended else None,
     )  # fmt: skip
     return replace(base, **changes)

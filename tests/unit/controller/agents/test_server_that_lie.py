@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.state.preemption import Way
+from controller.state.preemption import PreemptionMethod
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.admin.test_service import asking
 from tests.unit.controller.preempted import Ranks, preempted_world
@@ -30,7 +30,7 @@ async def test_a_world_size_of_two_billion_reaches_nobody_who_counts(folder: Pat
         assert cluster.server.left_out == {"bounds": 1}
         why = await admin.Why(pb.WhyRequest(job_id=job.key.job_id))
         assert why.facts["preemptible"]
-        assert cluster.world.preempting.comeback(job).way is Way.CHECKPOINT
+        assert cluster.world.preempting.comeback(job).way is PreemptionMethod.CHECKPOINT
         # and the agent is still heard
         await cluster.train(job.key)
         assert cluster.server.nodes["n1"].connected

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.admin.service import serve_admin
+from controller.admin.serve import serve_admin
 from controller.cli.render.status import plain
 from policies.api import load_policy
 from protos.headway.v1 import admin_pb2 as pb
@@ -102,7 +102,7 @@ async def test_status_shows_nodes_policy_and_jobs_without_colour_where_nobody_lo
     assert "jobs        1 waiting, 0 starting, 1 running, 1 ineligible, 0 given to Slurm" in ran.out
     assert "n4     8/8  ██████████  " in ran.out
     assert "the fallback fifo; " in ran.out
-    assert "lease       none: Slurm schedules by itself" in ran.out
+    assert "lease       none: Slurm schedules without Headway" in ran.out
     assert "nobody listens" in ran.out
     assert "\x1b" not in ran.out
 
@@ -268,8 +268,18 @@ async def test_a_controller_that_is_not_there(folder):
         ran = await headway(*arguments, "--config", str(config))
         assert ran.code == 3
         assert ran.err.startswith("headway: no controller answers at ")
-        assert "Slurm schedules by itself" in ran.err
+        assert "Slurm schedules without Headway" in ran.err
         assert ran.out == ""
+
+
+async def test_a_controller_that_has_not_read_slurm_yet_is_not_taken_for_one_that_is_away(folder):
+    world = world_in(folder)
+    world.health.last_error = "slurmctld did not answer"
+    async with serve_admin(world, folder, ""):
+        ran = await headway("queue", "--socket", str(folder / "status.sock"))
+    assert ran.code == 3
+    assert ran.err.startswith("headway: the controller is running, but has not read the cluster yet: slurmctld did not")
+    assert "no controller answers" not in ran.err
 
 
 async def test_a_controller_that_hangs(folder):

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from controller.admin.explain.advice_text import advice_messages, advised
+from controller.admin.explain.advice_text import advice_messages, with_advice
 from controller.admin.explain.explain import Explained
 from controller.base.errors import PreemptionRefusedError
-from controller.contention.service import Judging, judge_contention
+from controller.contention.service import ContentionService, judge_contention
 from controller.cycle.plan import Plan
 from controller.preempt.preemptibility import Comeback
 from controller.profiles.windows import RunKey
 from controller.slurm.client import JobKey, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, NodeDescription
-from controller.state.preemption import Cause, Elsewhere, Preemption, Stage
+from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from policies.model import ClusterState
 from tests.unit.controller.asked import AskedWorld
 from tests.unit.controller.cycle.test_decide import FakeEndpoint
@@ -32,7 +32,7 @@ class Begun:
     """Stands for `Preempting`: writes down what it is asked."""
 
     refuse: str = ""
-    asked: list[tuple[str, Cause, str, Elsewhere]] = field(default_factory=list)
+    asked: list[tuple[str, Cause, str, RelocationConstraint]] = field(default_factory=list)
     rows: list[Preemption] = field(default_factory=list)
 
     @property
@@ -48,7 +48,7 @@ class Begun:
     def silent(self, snapshot: SlurmSnapshot) -> frozenset[str]:
         return frozenset()
 
-    def begin(self, job: SlurmJob, cause: Cause, why: str, elsewhere: Elsewhere) -> None:
+    def begin(self, job: SlurmJob, cause: Cause, why: str, elsewhere: RelocationConstraint) -> None:
         if self.refuse:
             raise PreemptionRefusedError(self.refuse)
         self.asked.append((job.key.job_id, cause, why, elsewhere))
@@ -68,7 +68,7 @@ class Shared:
         }
         self.world = AskedWorld(folder, endpoint=FakeEndpoint(away=True), settings_changes=settings, **changes)
         self.begun = self.world.preempting = Begun()  # type: ignore[assignment]
-        self.judging = Judging(self.world, WINDOW_S)  # type: ignore[arg-type]
+        self.judging = ContentionService(self.world, WINDOW_S)  # type: ignore[arg-type]
 
     async def start(self) -> tuple[JobKey, JobKey]:
         first, second = (self.world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2) for _ in range(2))
@@ -128,7 +128,7 @@ async def test_advice_is_told_once_and_goes_when_it_no_longer_holds(tmp_path: Pa
     # and why and status say it
     (message,) = advice_messages(shared.judging)
     assert (message.job_id, list(message.nodes), list(message.avoid)) == ("2", ["n3", "n4"], ["n1", "n2"])
-    said = advised(Explained("2", "running", "Runs.", {"user": "ann"}), shared.judging, standing.advice.job)
+    said = with_advice(Explained("2", "running", "Runs.", {"user": "ann"}), shared.judging, standing.advice.job)
     assert said.sentence.startswith("Runs. It should be moved to n3,n4: it makes")
     assert said.sentence.endswith("n3,n4 are free.")
     assert (said.facts["user"], said.facts["advice"], said.facts["advice_nodes"]) == ("ann", "move", "n3,n4")
@@ -154,8 +154,8 @@ async def test_what_cannot_be_done_is_said_of_the_job(tmp_path: Path) -> None:
     await shared.pass_windows(2)
     assert shared.judging.stays == {RunKey(2, 0): shared.begun.refuse}
     job = (await shared.world.client.read([second]))[second]
-    said = advised(Explained("2", "running", "Runs."), shared.judging, job)
-    assert said.sentence == f"Runs. It is in need of another place, but gets none now: {shared.begun.refuse}."
+    said = with_advice(Explained("2", "running", "Runs."), shared.judging, job)
+    assert said.sentence == f"Runs. It should be moved, but cannot be moved now: {shared.begun.refuse}."
     assert said.facts["advice_why_not"] == shared.begun.refuse
 
 
@@ -199,11 +199,11 @@ async def test_a_bug_leaves_no_advice_of_the_past(tmp_path: Path, monkeypatch: p
     assert shared.world.listeners == []
 
 
-async def nothing(judging: Judging) -> bool:
+async def nothing(judging: ContentionService) -> bool:
     return not judging.advice
 
 
-async def something(judging: Judging) -> bool:
+async def something(judging: ContentionService) -> bool:
     return bool(judging.advice)
 
 

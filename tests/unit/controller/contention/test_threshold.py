@@ -16,7 +16,7 @@ from controller.preempt.preemptibility import Comeback
 from controller.profiles.current import FRESH_WINDOWS, Contention
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
-from controller.state.preemption import Stage, Way
+from controller.state.preemption import PreemptionMethod, Stage
 from tests.unit.controller.build import NOW_S, job, node, request
 from tests.unit.controller.slowed import ALWAYS, WINDOW_S, case, known, pace, preemption, settings, training
 
@@ -152,24 +152,24 @@ def test_who_was_advised_before_is_chosen_again_while_that_holds() -> None:
 
 def test_who_says_when_it_has_saved_goes_before_who_is_signalled() -> None:
     def ways(candidate: SlurmJob) -> Comeback:
-        return Comeback(Way.SIGNAL) if candidate.raw_id == 2 else ALWAYS
+        return Comeback(PreemptionMethod.SIGNAL) if candidate.raw_id == 2 else ALWAYS
 
     assert moved(judge(case(PAIR, PACES, comeback=ways), BOTH)) == ["1"]
 
 
 def test_who_cannot_come_back_stays_and_the_other_moves() -> None:
     def never(candidate: SlurmJob) -> Comeback:
-        return Comeback(Way.NONE, "cannot come back") if candidate.raw_id == 2 else ALWAYS
+        return Comeback(PreemptionMethod.NONE, "cannot come back") if candidate.raw_id == 2 else ALWAYS
 
     assert moved(judge(case(PAIR, PACES, comeback=never), BOTH)) == ["1"]
-    found = judge(case(PAIR, PACES, comeback=lambda _: Comeback(Way.NONE, "cannot come back")), BOTH)
+    found = judge(case(PAIR, PACES, comeback=lambda _: Comeback(PreemptionMethod.NONE, "cannot come back")), BOTH)
     words = "job 2 cannot come back; job 1 cannot come back"
     assert found == Judgement((), {TWO: words, ONE: words})
 
 
 def test_a_job_that_is_hardly_disturbed_is_not_moved_for_another_s_sake() -> None:
     def never(candidate: SlurmJob) -> Comeback:
-        return Comeback(Way.NONE, "cannot come back") if candidate.raw_id == 2 else ALWAYS
+        return Comeback(PreemptionMethod.NONE, "cannot come back") if candidate.raw_id == 2 else ALWAYS
 
     paces = known(pace(1, 1.19, 2), pace(2, 2.1, 1))
     assert judge(case(PAIR, paces, comeback=never), {TWO: LONG}) == Judgement((), {TWO: "job 2 cannot come back"})
@@ -202,7 +202,7 @@ def test_two_circles_do_not_get_the_same_place() -> None:
     # the one that is in need of it most comes first
     found = judge(case(four, paces, nodes=6), slow)
     assert [(advice.job.key.job_id, advice.place.nodes) for advice in found.advice] == [("3", ("n5", "n6"))]
-    assert "job 2 has no room now" in found.stays[TWO]
+    assert "job 2 has no free place now" in found.stays[TWO]
     found = judge(case(four, paces, nodes=8), slow)
     assert [(advice.job.key.job_id, advice.place.nodes) for advice in found.advice] == [
         ("3", ("n5", "n6")),
@@ -218,7 +218,8 @@ def test_without_room_all_stay() -> None:
     found = judge(case((*PAIR, training(3, "n3 n4")), PACES), BOTH)
     assert found.advice == ()
     assert found.stays[TWO] == (
-        "job 2 has no room now where it would be in nobody's way; job 1 has no room now where it would be in nobody's way"
+        "job 2 has no free place now where it would disturb no other job; "
+        "job 1 has no free place now where it would disturb no other job"
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from controller.base.errors import PreemptionRefusedError
-from controller.contention.service import Judging
+from controller.contention.service import ContentionService
 from controller.slurm.client import Phase
 from controller.slurm.embedded import sbatch_request
-from controller.state.preemption import Cause, Elsewhere, Stage
+from controller.state.preemption import Cause, RelocationConstraint, Stage
 from policies.api import Decision, PolicySpec
 from policies.model import JobState, Placement
 from policies.selection import held_placements
@@ -143,7 +143,7 @@ async def test_a_policy_may_move_a_job(tmp_path):
     await world.go_on(5)
     assert signals(world, key) == ["USR1"]
     assert world.nodes(key) == {"n1": 8}
-    assert world.preempting.open[int(key.job_id)].elsewhere == Elsewhere(only=frozenset({"n4"}))
+    assert world.preempting.open[int(key.job_id)].elsewhere == RelocationConstraint(only=frozenset({"n4"}))
     world.cycle._decider._fallback = world_of(tmp_path / "then", "fifo-skip").decider._fallback
     world.slurm.requeue(key.job_id)
     await world.go_on(15)
@@ -183,7 +183,7 @@ async def test_a_job_keeps_off_the_nodes_that_it_is_to_avoid(tmp_path):
     key = world.sbatch(5000.0, gpus_per_node=8, **COMES_BACK)
     await world.go_on(3)
     (before,) = world.nodes(key)
-    key = await stopped(world, key, Elsewhere(avoid=frozenset({before})))
+    key = await stopped(world, key, RelocationConstraint(avoid=frozenset({before})))
     (after,) = world.nodes(key)
     assert after != before
     assert world.ledger.elsewhere == {}
@@ -193,7 +193,7 @@ async def test_a_job_that_nothing_else_can_hold_goes_back_and_says_so(tmp_path):
     # given a job that needs every node
     world = world_of(tmp_path, "fifo-skip")
     key = await long_one(world)
-    key = await stopped(world, key, Elsewhere(avoid=frozenset({"n1"})))
+    key = await stopped(world, key, RelocationConstraint(avoid=frozenset({"n1"})))
     assert world.phase(key) is Phase.RUNNING
     assert len(world.nodes(key)) == 4
     told = [event.text for event in world.events.recent(key.job_id) if "may go anywhere" in event.text]
@@ -206,7 +206,7 @@ async def test_a_job_waits_for_room_where_it_is_sent(tmp_path):
     blocker = world.sbatch(60.0, gpus_per_node=8)
     await world.go_on(3)
     (taken,) = world.nodes(blocker)
-    key = await stopped(world, key, Elsewhere(only=frozenset({taken})))
+    key = await stopped(world, key, RelocationConstraint(only=frozenset({taken})))
     assert world.phase(key) is Phase.PENDING
     assert world.slurm.job(key.job_id).held
     await world.go_on(90)
@@ -219,7 +219,7 @@ async def test_a_job_that_is_sent_to_a_node_that_goes_down_may_go_anywhere(tmp_p
     blocker = world.sbatch(600.0, gpus_per_node=8)
     await world.go_on(3)
     (taken,) = world.nodes(blocker)
-    key = await stopped(world, key, Elsewhere(only=frozenset({taken})))
+    key = await stopped(world, key, RelocationConstraint(only=frozenset({taken})))
     world.slurm.node_drain(taken)
     await world.go_on(10)
     assert world.phase(key) is Phase.RUNNING
@@ -242,7 +242,7 @@ async def test_a_resized_job_runs_in_its_new_size_until_it_is_resized_again(tmp_
     await world.go_on(3)
     own = sorted(world.nodes(key).values())
     # when it is given another size
-    key = await stopped(world, key, Elsewhere(gpus=gpus))
+    key = await stopped(world, key, RelocationConstraint(gpus=gpus))
     assert sorted(world.nodes(key).values()) == held
     assert world.slurm.job(key.job_id).request.num_tasks == tasks
     # then policies see it in that
@@ -257,7 +257,7 @@ async def test_a_resized_job_runs_in_its_new_size_until_it_is_resized_again(tmp_
     # and the way back is its own
     await world.go_on(1)
     key = next(iter(world.ledger.elsewhere))
-    await stopped(world, key, Elsewhere(gpus=sum(own)))
+    await stopped(world, key, RelocationConstraint(gpus=sum(own)))
     assert sorted(world.nodes(key).values()) == own
     assert world.slurm.job(key.job_id).request.num_tasks == max(asked.num_tasks, len(own))
     if asked.memory_mib_per_node:
@@ -282,12 +282,12 @@ async def test_whom_no_operator_has_sent_does_not_wait_for_nodes_that_others_hol
     blocker = world.sbatch(1e6, gpus_per_node=8, time_limit_s=2e6)
     await world.go_on(3)
     (taken,) = world.nodes(blocker)
-    world.preempting.begin(world.cycle._keeper.jobs[key], cause, "so", Elsewhere(only=frozenset({taken})))
+    world.preempting.begin(world.cycle._keeper.jobs[key], cause, "so", RelocationConstraint(only=frozenset({taken})))
     await world.go_on(2)
     world.slurm.requeue(key.job_id)
     await world.go_on(100)
     assert world.phase(key) is Phase.PENDING
     world.settings = world.settings.model_copy(update={"preemption": "off"})
-    await Judging(world, 30.0).look(await world.turn())
+    await ContentionService(world, 30.0).look(await world.turn())
     await world.go_on(5)
     assert (world.phase(key) is Phase.PENDING) == waits

@@ -8,7 +8,7 @@ from controller.base.errors import PreemptionRefusedError
 from controller.cycle.policy_stops import PolicyStops
 from controller.preempt.preemptibility import Comeback
 from controller.slurm.client import Phase
-from controller.state.preemption import Cause, Stage, Way
+from controller.state.preemption import Cause, PreemptionMethod, Stage
 from policies.api import Decision, PolicySpec
 from policies.model import Placement
 from policies.selection import held_placements
@@ -259,7 +259,7 @@ def cannot_come_back(world, monkeypatch):
     monkeypatch.setattr(
         world.preempting,
         "comeback",
-        lambda job: Comeback(Way.NONE, "cannot come back") if job.key.job_id == "3" else was(job),
+        lambda job: Comeback(PreemptionMethod.NONE, "cannot come back") if job.key.job_id == "3" else was(job),
     )
 
 

@@ -13,7 +13,7 @@ from controller.observe.user_options import Wishes
 from controller.slurm.client import ResourceRequest
 from controller.slurm.embedded import sbatch_request
 from controller.state.ledger import Ledger
-from controller.state.preemption import Elsewhere
+from controller.state.preemption import RelocationConstraint
 from tests.unit.controller.build import job
 
 NODE_GPUS, ALL_GPUS = 8, 64
@@ -160,16 +160,16 @@ def test_a_job_in_another_size_is_asked_for_in_it_and_always_from_the_users_firs
     pinned = job("1", request=asked(gpus_per_node=2, nodes=1, ntasks_per_node=2))
     ledger = Ledger(originals={pinned.key: first})
     assert request_now(pinned, ledger) == first
-    ledger.send(pinned.key, Elsewhere(gpus=8))
+    ledger.send(pinned.key, RelocationConstraint(gpus=8))
     assert request_now(pinned, ledger) == asked(gpus_per_node=2, nodes=4, ntasks_per_node=2)
-    ledger.send(pinned.key, Elsewhere(gpus=4))
+    ledger.send(pinned.key, RelocationConstraint(gpus=4))
     assert request_now(pinned, ledger) == first
 
 
 def test_a_size_that_is_none_leaves_the_request_as_it_is():
     one = job("1", request=asked(gpus_per_node=2, nodes=2))
     ledger = Ledger()
-    ledger.send(one.key, Elsewhere(gpus=3))
+    ledger.send(one.key, RelocationConstraint(gpus=3))
     assert request_now(one, ledger) == one.request
 
 

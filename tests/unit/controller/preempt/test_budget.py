@@ -10,7 +10,7 @@ from controller.preempt.budget import HOUR_S, Allowance, may_be_preempted, mode_
 from controller.preempt.preemptibility import Comeback
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
-from controller.state.preemption import Cause, Preemption, Stage, Way
+from controller.state.preemption import Cause, Preemption, PreemptionMethod, Stage
 from tests.unit.controller.build import NOW_S, job
 from tests.unit.controller.slowed import ALWAYS, preemption, settings, training
 
@@ -48,7 +48,7 @@ def test_a_job_that_has_run_long_enough_and_was_left_alone_may_be_stopped() -> N
     assert allowance().refusal(JOB) == ""
     assert allowance().may_be_preempted(JOB, always)
     assert not allowance(preemption="advise").may_be_preempted(JOB, always)
-    assert not allowance().may_be_preempted(JOB, lambda _: Comeback(Way.NONE, "cannot come back"))
+    assert not allowance().may_be_preempted(JOB, lambda _: Comeback(PreemptionMethod.NONE, "cannot come back"))
 
 
 def test_the_runs_that_policies_may_stop() -> None:

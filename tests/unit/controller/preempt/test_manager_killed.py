@@ -13,7 +13,7 @@ import pytest
 
 import controller.state.journal_file
 from controller.slurm.client import JobKey, Phase
-from controller.state.preemption import Cause, Elsewhere, Preemption, Stage
+from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.asked import AskedWorld, world_in
 from tests.unit.controller.preempted import NS
@@ -81,7 +81,7 @@ class Fleet:
         self._asked: dict[str, set[str]] = {}
         self._answers: list[tuple[str, agent_pb2.AgentReport]] = []
 
-    def tell(self, node: str, command: agent_pb2.AgentCommand) -> bool:
+    def send_command(self, node: str, command: agent_pb2.AgentCommand) -> bool:
         self._knife(f"telling {node}")
         if command.WhichOneof("what") == "go_on":
             self.standing_at = None
@@ -201,7 +201,7 @@ class Story:
             return
         (job,) = (job for job in last.observation.snapshot.jobs if job.key.job_id == "1")
         if self.world.preempting.comeback(job).may:
-            self.world.preempting.begin(job, Cause.OPERATOR, "by hand", Elsewhere(avoid=frozenset({"n1"})))
+            self.world.preempting.begin(job, Cause.OPERATOR, "by hand", RelocationConstraint(avoid=frozenset({"n1"})))
 
     async def _second(self) -> None:
         if not self.signal:

@@ -15,7 +15,7 @@ import pytest
 from controller.base.errors import JournalError, PreemptionRefusedError
 from controller.preempt.service import drive_preemptions
 from controller.slurm.client import HOLD_MARK, Phase, SlurmJob
-from controller.state.preemption import Cause, Elsewhere, Preemption, Stage
+from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from tests.unit.controller.preempted import Preempted, preempted_world, silent
 from tests.unit.policies.processes import eventually
 
@@ -123,7 +123,7 @@ async def test_what_happened_while_nobody_looked_is_seen(folder: Path) -> None:
         stopped = await cluster.running(gpus_per_node=4, nodes=1)
         ended = await cluster.running(gpus_per_node=4, nodes=1)
         for job in (stopped, ended):
-            begin(cluster, job, elsewhere=Elsewhere(avoid=frozenset({"n1"})))
+            begin(cluster, job, elsewhere=RelocationConstraint(avoid=frozenset({"n1"})))
         await cluster.comes_to(Stage.SAVED, 1)
         await cluster.comes_to(Stage.SAVED, 2)
         world.slurm.requeue(stopped.key.job_id, held=True)

@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.admin.metrics import make_registry
+from controller.admin.metrics.exporter import make_registry
 from controller.preempt.manager import UNWATCHED_S
 from controller.slurm.client import Phase, SlurmJob
-from controller.state.preemption import Cause, Elsewhere, Stage, Way
+from controller.state.preemption import Cause, PreemptionMethod, RelocationConstraint, Stage
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.admin.test_service import asking, refused, served
 from tests.unit.controller.asked import AskedWorld, world_in
@@ -62,7 +62,7 @@ def row_of(world: AskedWorld, number: int = 1) -> Any:
 async def test_a_job_that_says_so_is_signalled_once_and_requeues_itself(world: AskedWorld) -> None:
     job = await declared(world)
     row = world.preempting.begin(job, Cause.OPERATOR, "by hand")
-    assert (row.way, row.stage) == (Way.SIGNAL, Stage.ASKED)
+    assert (row.way, row.stage) == (PreemptionMethod.SIGNAL, Stage.ASKED)
     await world.go_on(5)
     assert world.slurm.job(job.key.job_id).signals == ["USR1"]
     steps = [step for step in world.journal.intents_of(job.key) if step.verb == "signal"]
@@ -214,7 +214,7 @@ async def test_a_moved_job_runs_elsewhere_and_may_come_back_later(folder: Path) 
         small = await headway("move", job.key.job_id, "--to", "n1", *where)
         assert (small.code, "does not fit on the nodes that are left for it" in small.err) == (2, True)
         both = await headway("move", job.key.job_id, "--to", "n1", "--off", "n1,n2", *where)
-        assert (both.code, "n1: not both" in both.err) == (2, True)
+        assert (both.code, "n1: a node cannot be both required and avoided" in both.err) == (2, True)
 
 
 async def test_a_resized_job_comes_back_with_its_new_size(folder: Path) -> None:
@@ -261,7 +261,9 @@ async def test_status_why_and_prometheus_tell_of_it(folder: Path) -> None:
         world = cluster.world
         registry = make_registry(world)
         job = await cluster.running()
-        world.preempting.begin(job, Cause.THRESHOLD, "twice as slow as alone", Elsewhere(avoid=frozenset({"n1"})))
+        world.preempting.begin(
+            job, Cause.THRESHOLD, "twice as slow as alone", RelocationConstraint(avoid=frozenset({"n1"}))
+        )
         await cluster.comes_to(Stage.SAVED)
         assert (await status.GetStatus(pb.GetStatusRequest())).preemptions_open == 1
         why = await status.Why(pb.WhyRequest(job_id=job.key.job_id))

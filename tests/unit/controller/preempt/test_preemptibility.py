@@ -14,7 +14,7 @@ from controller.preempt.job_reports import NodeTold, Told, Usr1, newest_step
 from controller.preempt.preemptibility import comeback
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
-from controller.state.preemption import Cause, Elsewhere, Preemption, Stage, Way
+from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from nodeagent.jobsocket.registry import JobRegistry
 from nodeagent.saves.coordinator import SaveAnswer, SaveCoordinator, SaveRequest
 from nodeagent.uplink.encode import answer_message, reason_message
@@ -39,7 +39,7 @@ def told(
 
 def test_a_job_whose_ranks_all_save_is_asked() -> None:
     found = comeback(running(), told(), NODES, None)
-    assert (found.way, found.may) == (Way.CHECKPOINT, True)
+    assert (found.way, found.may) == (PreemptionMethod.CHECKPOINT, True)
 
 
 @pytest.mark.parametrize(
@@ -56,19 +56,22 @@ def test_a_job_whose_ranks_all_save_is_asked() -> None:
 )
 def test_one_rank_that_does_not_save_is_one_too_many(known: dict[str, NodeTold], why: str) -> None:
     found = comeback(running(), known, NODES, None)
-    assert (found.way, found.final) == (Way.NONE, False)
+    assert (found.way, found.final) == (PreemptionMethod.NONE, False)
     assert why in found.why_not
     # who says that it comes back by itself is signalled
     declared = comeback(running(comment="headway=preemptible"), known, NODES, None)
-    assert (declared.way, declared.may) == (Way.SIGNAL, True)
+    assert (declared.way, declared.may) == (PreemptionMethod.SIGNAL, True)
 
 
 def test_an_agent_that_is_not_there_cannot_be_asked() -> None:
     found = comeback(running(), told(), {"n1"}, None)
-    assert (found.way, found.why_not) == (Way.CHECKPOINT, "could save, but the agent of n2 is not connected")
+    assert (found.way, found.why_not) == (
+        PreemptionMethod.CHECKPOINT,
+        "could save, but the agent of n2 is not connected",
+    )
     found = comeback(running(), told(), set(), None)
     assert found.why_not == "could save, but the agents of n1, n2 are not connected"
-    assert comeback(running(comment="headway=preemptible"), told(), set(), None).way is Way.SIGNAL
+    assert comeback(running(comment="headway=preemptible"), told(), set(), None).way is PreemptionMethod.SIGNAL
 
 
 HEEDS, ENDS, LETS_IT_PASS = Usr1(1, 0), Usr1(1, 1), Usr1(0, 0)
@@ -94,19 +97,23 @@ def test_the_signal_is_sent_only_to_who_survives_it(
 ) -> None:
     known = {node: NodeTold((), None, (), None, None, None, found) for node, found in usr1.items()}
     found = comeback(running(comment="headway=preemptible"), known, connected, None, watching=NODES)
-    assert (found.way, found.may) == (Way.NONE, False) if why else (Way.SIGNAL, True)
+    assert (found.way, found.may) == (PreemptionMethod.NONE, False) if why else (PreemptionMethod.SIGNAL, True)
     assert found.why_not.startswith(why)
     assert not found.final
 
 
 def test_nobody_waits_for_agents_that_never_tell_of_signals() -> None:
-    assert comeback(running(comment="headway=preemptible"), {}, NODES, None, watching={"n1"}).way is Way.SIGNAL
+    assert (
+        comeback(running(comment="headway=preemptible"), {}, NODES, None, watching={"n1"}).way
+        is PreemptionMethod.SIGNAL
+    )
 
 
 @pytest.mark.parametrize("stage", list(Stage))
 def test_what_runs_again_may_be_preempted_again(stage: Stage) -> None:
     row = Preemption(
-        1, "5", 5, 0, 0, Cause.POLICY, "", Way.CHECKPOINT, force=False, nodes=("n1",), elsewhere=Elsewhere(), within_s=60.0,
+        1, "5", 5, 0, 0, Cause.POLICY, "", PreemptionMethod.CHECKPOINT, force=False, nodes=("n1",),
+        elsewhere=RelocationConstraint(), within_s=60.0,
         stage=stage, asked_s=0.0,
     )  # fmt: skip
     found = comeback(running(), told(), NODES, row)

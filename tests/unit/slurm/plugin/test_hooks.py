@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from controller.base.lease import Lease, wake_room, write_lease
-from controller.slurm import installed_files as integration
+from controller.slurm.configuration import installed_files
 
 SHIPPED = Path(__file__).parents[4] / "slurm" / "plugin"
 HOOKS = SHIPPED / "hooks"
 
 
 def test_every_shipped_script_carries_the_version_that_doctor_looks_for() -> None:
-    for name in ("job_submit.lua", f"hooks/{integration.EVENT_HOOK}", f"hooks/{integration.TASK_PROLOG}"):
-        assert integration.script_version((SHIPPED / name).read_text()) == integration.VERSION, name
+    for name in ("job_submit.lua", f"hooks/{installed_files.EVENT_HOOK}", f"hooks/{installed_files.TASK_PROLOG}"):
+        assert installed_files.script_version((SHIPPED / name).read_text()) == installed_files.VERSION, name
 
 
-@pytest.mark.parametrize("name", [integration.EVENT_HOOK, integration.TASK_PROLOG])
+@pytest.mark.parametrize("name", [installed_files.EVENT_HOOK, installed_files.TASK_PROLOG])
 def test_hooks_are_executable(name: str) -> None:
     assert os.access(HOOKS / name, os.X_OK)
 
@@ -33,9 +33,9 @@ class Slurmctld:
 
     def __init__(self, folder: Path) -> None:
         self.runtime_dir = folder
-        self.script = folder / integration.EVENT_HOOK
-        text = (HOOKS / integration.EVENT_HOOK).read_text()
-        self.script.write_text(integration.with_runtime_dir(text, folder))
+        self.script = folder / installed_files.EVENT_HOOK
+        text = (HOOKS / installed_files.EVENT_HOOK).read_text()
+        self.script.write_text(installed_files.with_runtime_dir(text, folder))
         self.script.chmod(0o755)
 
     def beat(self, age_s: float = 0) -> None:

@@ -5,16 +5,16 @@ import re
 import pytest
 
 from controller.admin.explain.explain import Past, brief, explain
-from controller.admin.explain.waiting import policy_words
+from controller.admin.explain.waiting import policy_text
 from controller.base.text import count, duration
-from controller.observe.role import Role
+from controller.observe.role import Role, Standing
 from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, NodeShare, Phase
 from controller.state.journal import RunRecord
 from controller.state.ledger import Estimate, Ledger, PinRecord, Refusal, Served
 from tests.unit.controller.build import NOW_S, job, node, request, running
 from tests.unit.controller.scenes import scene, some, undecided
 
-FIFO = "policy fifo orders by time of submission, and nobody passes the first"
+FIFO = "policy fifo orders by time of submission, and no job passes the first"
 FULL = {"n1": 8, "n2": 8, "n3": 8, "n4": 8}
 
 
@@ -52,13 +52,13 @@ def held(number, where, **changes):
         (
             {"n1": 8, "n2": 8, "n3": 4, "n4": 5},
             wants(gpus_per_node=4, min_nodes=2, max_nodes=2),
-            "Needs 4 GPUs on each of 2 nodes; of the 4 nodes that it may use, one has 4 free for it, and 2 would have to.",
+            "Needs 4 GPUs on each of 2 nodes; of the 4 nodes that it may use, one has 4 free for it, and 2 such nodes are needed.",
         ),
         (
             {"n1": 7, "n2": 7, "n3": 7, "n4": 7},
             wants(gpus_per_job=16),
             "Needs 16 GPUs in equal parts on 2 to 4 nodes; of the 4 nodes that it may use, none has 8 free for it, "
-            "and 2 would have to.",
+            "and 2 such nodes are needed.",
         ),
         (
             {"n1": 4, "n2": 4, "n3": 4, "n4": 4},
@@ -103,7 +103,7 @@ def test_a_policy_that_is_not_ours_is_named_and_heard():
     found = explain(scene(held(1, {"n1": 8}), job("9", request=wants(gpus_per_node=8)), by="mine", nodes=1), "9", NOW_S)
     assert "; policy mine decides the order." in found.sentence
     assert found.sentence.endswith(
-        "It says of this job: first in the queue; waits until it fits, and nobody passes it."
+        "The policy says of this job: first in the queue; waits until it fits, and nobody passes it."
     )
 
 
@@ -122,11 +122,11 @@ def test_room_that_is_there_is_not_denied():
 
 def test_what_is_short_beside_gpus_is_named():
     full_of_cpus = held(1, {"n1": 1}, request=wants(gpus_per_node=1, num_cpus=60))
-    assert "enough GPUs are free, but not the CPUs that it wants beside them" in waits(
+    assert "enough GPUs are free, but not the CPUs that it needs with them" in waits(
         full_of_cpus, nodes=1, request=wants(gpus_per_node=4, num_cpus=8)
     )
     full_of_memory = held(1, {"n1": 1}, request=wants(gpus_per_node=1, memory_mib_per_node=255_000))
-    assert "but not the memory that it wants beside them" in waits(
+    assert "but not the memory that it needs with them" in waits(
         full_of_memory, nodes=1, request=wants(gpus_per_node=4, memory_mib_per_node=8000)
     )
 
@@ -134,7 +134,7 @@ def test_what_is_short_beside_gpus_is_named():
 def test_an_exclusive_job_needs_empty_nodes():
     sentence = waits(held(1, {"n1": 1}), nodes=1, exclusive=True, request=wants(gpus_per_node=8))
     assert sentence.startswith(
-        "Needs 8 GPUs on one node, with nobody else on it; nothing is free for it on the only node"
+        "Needs 8 GPUs on one node, with no other job on it; nothing is free for it on the only node"
     )
 
 
@@ -150,7 +150,7 @@ def test_an_exclusive_job_needs_empty_nodes():
         (
             (node("n1", gpus=4), node("n2", available=False)),
             {"request": wants(gpus_per_node=8)},
-            "that fits in no way on the nodes that it may use and that are up, even when they are empty",
+            "it does not fit on the nodes that it may use and that are up, even if they are empty",
         ),
     ],
 )
@@ -230,7 +230,8 @@ def test_a_job_that_this_very_cycle_could_not_pin_is_held_back():
 
 def test_a_job_that_was_not_even_tried_is_told_whose_refusal_stands_for_it():
     shot = scene(job("9"))
-    refusal = Refusal("Slurm refuses it: AssocGrpGRES", NOW_S, NOW_S + 10, 1, like="8")
+    why = "Slurm refuses it: AssocGrpGRES"
+    refusal = Refusal(why, NOW_S, NOW_S + 10, 1, like="8", slurm_reason="AssocGrpGRES")
     shot.ledger.refusals[JobKey("9", 999_000)] = refusal
     assert explain(shot, "9", NOW_S + 4).sentence == (
         "Not to be placed yet: Slurm would refuse it as it refused job 8 (AssocGrpGRES); next try in 6 s."
@@ -271,9 +272,9 @@ def test_a_requeued_job_whose_run_is_still_ending_was_not_placed_by_slurm():
     ending = held(9, {"n1": 8}, restarts=1, phase=Phase.COMPLETING)
     shot = scene(ending, ledger=ledger)
     assert explain(shot, "9", NOW_S).sentence == "Ending: it still holds n1:8; then it is placed again."
-    assert brief(shot, ending, Role.RUNNING, "", NOW_S) == "its run is ending; then it is placed again"
+    assert brief(shot, ending, Standing(Role.RUNNING), NOW_S) == "its run is ending; then it is placed again"
     over = held(9, {"n1": 8}, phase=Phase.COMPLETING)
-    assert brief(scene(over, ledger=ledger), over, Role.RUNNING, "", NOW_S) == "its run is ending"
+    assert brief(scene(over, ledger=ledger), over, Standing(Role.RUNNING), NOW_S) == "its run is ending"
 
 
 def test_a_job_that_is_about_to_be_held_is_not_said_to_be_placed_by_slurm():
@@ -281,7 +282,7 @@ def test_a_job_that_is_about_to_be_held_is_not_said_to_be_placed_by_slurm():
     entry = shot.find("9")
     assert entry is not None
     assert shot.standing(entry).role is Role.ADOPT
-    told = brief(shot, entry, Role.ADOPT, "", NOW_S)
+    told = brief(shot, entry, Standing(Role.ADOPT), NOW_S)
     assert told.startswith("is in Slurm's queue and not held yet; Headway takes it into its own queue next")
     assert told.endswith("(Slurm: PENDING, BeginTime)")
     assert explain(shot, "9", NOW_S).sentence == f"I{told[1:]}."
@@ -289,7 +290,8 @@ def test_a_job_that_is_about_to_be_held_is_not_said_to_be_placed_by_slurm():
 
 def test_a_task_of_a_throttled_array_waits_for_its_siblings():
     shot = scene(job("9"))
-    shot.ledger.refusals[JobKey("9", 999_000)] = Refusal("Slurm refuses it: JobArrayTaskLimit", NOW_S, NOW_S + 10, 2)
+    why, said = "Slurm refuses it: JobArrayTaskLimit", "JobArrayTaskLimit"
+    shot.ledger.refusals[JobKey("9", 999_000)] = Refusal(why, NOW_S, NOW_S + 10, 2, slurm_reason=said)
     assert explain(shot, "9", NOW_S + 4).sentence == (
         "Not to be placed yet: as many tasks of its array run as its user allows at once (Slurm: JobArrayTaskLimit); "
         "next try in 6 s."
@@ -346,7 +348,7 @@ def test_a_run_that_ends_because_of_a_requeue_was_placed_by_nobody_else():
     ending = held(9, {"n1": 8}, phase=Phase.COMPLETING, restarts=1)
     shot = scene(ending, ledger=Ledger(pins={ending.key: placed(restarts=0)}))
 
-    assert brief(shot, ending, shot.standing(ending).role, "", NOW_S) == "its run is ending; then it is placed again"
+    assert brief(shot, ending, shot.standing(ending), NOW_S) == "its run is ending; then it is placed again"
 
 
 def test_a_job_given_to_slurm_is_told_why():
@@ -437,7 +439,7 @@ def test_an_array_is_told_as_a_whole_with_the_task_that_comes_next():
 def test_every_line_of_the_queue_says_why():
     held_back = job("8", dependency="afterok:3")
     shot = scene(held(1, {"n1": 8}), job("9", request=wants(gpus_per_node=8)), held_back, nodes=1)
-    lines = {entry.key.job_id: brief(shot, entry, found.role, found.why, NOW_S) for entry, found in shot.jobs()}
+    lines = {entry.key.job_id: brief(shot, entry, found, NOW_S) for entry, found in shot.jobs()}
     assert lines["1"] == "placed by Slurm itself"
     assert lines["9"].startswith("needs 8 GPUs on one node; nothing is free")
     assert lines["8"]
@@ -470,7 +472,7 @@ def test_durations(seconds, told):
 
 def test_counts_and_policies():
     assert (count(1, "job"), count(2, "job")) == ("1 job", "2 jobs")
-    assert policy_words("fallback:fifo") == "the fallback policy fifo"
+    assert policy_text("fallback:fifo") == "the fallback policy fifo"
 
 
 @pytest.mark.parametrize(
@@ -511,6 +513,6 @@ def test_what_slurm_calls_impossible_is_told_without_advice_that_changes_nothing
     found = explain(scene(job("9", reason="BadConstraints", admin_comment="")), "9", NOW_S)
     assert found.state == "yielded"
     assert found.sentence == (
-        "Slurm has put it on hold, as no nodes can ever carry it out as it asks (Slurm: PENDING, BadConstraints). "
-        "To mend it: `scancel 9`, and submit it with a request that fits the nodes."
+        "Slurm has put it on hold, because no nodes can ever run it with its present request (Slurm: PENDING, BadConstraints). "
+        "What to do: `scancel 9`, and submit it with a request that fits the nodes."
     )

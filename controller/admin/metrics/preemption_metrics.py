@@ -1,0 +1,67 @@
+"""Prometheus metrics of preemptions: how many, how they ended, and how long each part of them took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from controller.preempt.manager import Preempting
+from controller.state.preemption import Cause, Preemption, Stage
+
+_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, 60.0, 120.0, 300.0, 900.0)
+_ENDS = (Stage.RESUMED, Stage.STARTED, Stage.CALLED_OFF, Stage.OVER)
+
+
+class PreemptionMetrics(Collector):
+    """Counts preemptions as they end. Labels are bounded: causes, ends, and the parts of a preemption."""
+
+    def __init__(self, preempting: Preempting, registry: CollectorRegistry) -> None:
+        self._preempting = preempting
+        self._ended = Counter(
+            "headway_preemptions", "Preemptions that have ended, by who wanted them and how they ended", ["cause", "end"],
+            registry=registry,
+        )  # fmt: skip
+        self._seconds = Histogram(
+            "headway_preemption_seconds",
+            "Time from the asking to the save, from there to the stop, to the next start, to its first step; and of the whole",
+            ["part"], registry=registry, buckets=_SECONDS,
+        )  # fmt: skip
+        for cause in Cause:
+            for end in _ENDS:
+                self._ended.labels(cause.value, _label(end))
+        preempting.listeners.append(self._on_change)
+        registry.register(self)
+
+    def _on_change(self, row: Preemption) -> None:
+        if row.open:
+            return
+        self._ended.labels(row.cause.value, _label(row.stage)).inc()
+        for part, seconds in parts(row):
+            self._seconds.labels(part).observe(seconds)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the values at the time of the scrape."""
+        rows = list(self._preempting.open.values())
+        yield GaugeMetricFamily("headway_preemptions_open", "Preemptions that are under way", value=float(len(rows)))
+
+
+def parts(row: Preemption) -> Iterator[tuple[str, float]]:
+    """Yield how long each finished part took, in seconds; never below 0, even when a clock was set back."""
+    ways = (
+        ("save", row.asked_s, row.saved_s),
+        ("stop", row.saved_s if row.saved_s is not None else row.asked_s, row.stopped_s),
+        ("place", row.stopped_s, row.started_s),
+        ("resume", row.started_s, row.resumed_s),
+        ("whole", row.asked_s, row.resumed_s),
+    )
+    for part, begin_s, end_s in ways:
+        if begin_s is not None and end_s is not None:
+            yield part, max(end_s - begin_s, 0.0)
+
+
+def _label(stage: Stage) -> str:
+    return stage.value.replace(" ", "_")

@@ -1,0 +1,69 @@
+"""The controller as the sockets of the Admin service see it: answers that are prepared once for every caller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from importlib.metadata import version
+
+from controller.admin.controller_view import Asked
+from controller.admin.explain.advice_text import advice_messages
+from controller.admin.explain.cycle_view import CycleView
+from controller.admin.messages import agents_status, cluster, queue_entries, status
+from controller.admin.profile_messages import Running, now
+from controller.profiles.current import Known
+from protos.headway.v1 import admin_pb2
+
+_LINES_AT_ONCE = 100
+
+
+class Viewer:
+    """The controller as both sockets see it.
+
+    Invariant: what takes time is computed once per cycle for all callers, and never blocks the event loop for long.
+    """
+
+    def __init__(self, controller: Asked) -> None:
+        self.controller = controller
+        self.watchers: Counter[int | None] = Counter()
+        """Number of WatchEvents calls by uid; None: through admin.sock."""
+        self._view: CycleView | None = None
+        self._cluster = admin_pb2.Status()
+        self._queue: tuple[CycleView, admin_pb2.Queue] | None = None
+        self._making = asyncio.Lock()
+
+    def view(self) -> CycleView | None:
+        """Return the view of the last good cycle; None before the first."""
+        last = self.controller.last
+        if last is not None and (self._view is None or self._view.result is not last):
+            self._view = CycleView(last, self.controller.ledger, self.controller.settings.partitions)
+            self._cluster = cluster(self._view)
+        return self._view
+
+    def status(self) -> admin_pb2.Status:
+        """Return the status; without jobs and nodes before the first cycle."""
+        self.view()
+        message = status(self.controller, version("headway-scheduler"))
+        message.MergeFrom(self._cluster)
+        message.advice.extend(advice_messages(self.controller.judging))
+        message.agents.CopyFrom(agents_status(self.controller.measuring, [node.name for node in self._cluster.nodes]))
+        return message
+
+    def running(self, known: Known) -> Running:
+        """Return the messages of the runs of which a throughput is known."""
+        view = self.view()
+        if view is None:
+            return {}
+        return {run: now(view.called(run.job_id), found, view.beside(found)) for run, found in known.items()}
+
+    async def queue(self, view: CycleView) -> admin_pb2.Queue:
+        """Return the queue. It is made a hundred lines at a time: ten thousand at once would delay decisions."""
+        async with self._making:
+            if self._queue is None or self._queue[0] is not view:
+                message = admin_pb2.Queue()
+                for number, entry in enumerate(queue_entries(view, self.controller.clock.now()), start=1):
+                    message.entries.append(entry)
+                    if number % _LINES_AT_ONCE == 0:
+                        await asyncio.sleep(0)
+                self._queue = view, message
+            return self._queue[1]

@@ -1,0 +1,352 @@
+"""Changes that bring a job to a wanted state: pure functions from the job as read to scontrol's words.
+
+Every function compares the job as it is with the job as it is to be. Nothing to change means done; so the same function
+decides what to send, and afterwards whether it took effect, and repeating it does no harm.
+
+What Slurm 22.05 does with an update, measured:
+
+- `NumNodes=k-k` raises tasks and CPUs to what k nodes need, and lowers tasks again with the nodes while the user gave no
+  number of tasks. So NumTasks is sent only to restore a number that the user gave, and in an update of its own.
+- CPUs are raised with the nodes, never lowered: NumCPUs must be put back together with the nodes. A job that keeps more CPUs
+  than its tasks need ends up in BadConstraints.
+- An upper bound of nodes can be raised but not taken away, and "2" is refused where "2-2" is not: a job whose user gave none
+  gets a bound no cluster reaches. It may then start on the least number of nodes where Slurm would first have tried more.
+- A job in another size gets its tasks and CPUs after its nodes, in an update of their own: with `NumNodes` Slurm would work them
+  out itself. More tasks without `NumCPUs` start on too few CPUs. `CPUsPerTask` needs `MinCPUsNode` beside it, or the job is
+  given as many CPUs on a node as before; SLURM_CPUS_PER_TASK of its next run follows.
+- `TresPerJob=` with nothing takes --gpus away, and --gpus-per-node must name the type again if the user gave one. A request
+  that mixes several types, or GPUs with other generic resources, is never rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.slurm.client import PIN_MARK, Failure, JobKey, Phase, Pin, ResourceRequest, SlurmJob
+from controller.slurm.hostlist import NODE_NAME
+from controller.slurm.records import MANY_NODES, JobRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Words of one scontrol command about one job."""
+
+    words: tuple[str, ...]
+
+
+HELD_BY_ADMIN = "JobHeldAdmin"
+"""Slurm's reason of a held job that only root, operators and SlurmUser may release."""
+
+Step = Command | Failure | None
+"""What to do next for a job: a command; nothing, because it cannot be done; or nothing, because it is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A job as read back, with what its record says of itself."""
+
+    job: SlurmJob
+    record: JobRecord
+    told: bool = False
+    """The last command for this job was carried out before this reading: what does not show may be taken for done."""
+
+
+def pin_step(found: Found, pin: Pin, now_s: float) -> Step:
+    """Bind a held job to its nodes; they replace whatever nodes the job required before."""
+    job = found.job
+    refusal = _not_held(job) or _bad_pin(found, pin)
+    if refusal is not None:
+        return refusal
+    request, original, count = job.request, pin.original, len(pin.nodes)
+    words = _gpu_words(found, _wanted_gpus(pin))
+    words += _task_words(request, _wanted_tasks_per_node(pin), original)
+    bound = _node_count_is_bound(found, count)
+    # After the nodes, as far as these show before the tasks are right.
+    sizes = _size_words(request, original, count) if pin.resized and (bound or found.told) else []
+    words += sizes
+    if not bound and not sizes:
+        words.append(f"NumNodes={count}-{count}")
+        if request.num_cpus != original.num_cpus and not pin.resized:
+            words.append(f"NumCPUs={original.num_cpus}")
+    if set(request.required_nodes) != set(pin.nodes):
+        words.append(f"ReqNodeList={','.join(pin.nodes)}")
+    if job.eligible_time_s is not None and job.eligible_time_s > now_s + 1:
+        words.append("StartTime=now")
+    return _update(job, words)
+
+
+def unpin_step(found: Found, original: ResourceRequest) -> Step:
+    """Give a held job its own request back."""
+    job = found.job
+    refusal = _not_held(job)
+    if refusal is not None:
+        return refusal
+    request = job.request
+    words = _gpu_words(found, original)
+    if words and found.record.mixed_gres:
+        return Failure("asks for generic resources that cannot be written anew")
+    words += _task_words(request, original.tasks_per_node, original)
+    nodes_restored, tasks_restored = _same_range(found, original), request.num_tasks == original.num_tasks
+    if not tasks_restored and (nodes_restored or found.told):
+        words.append(f"NumTasks={original.num_tasks}")
+    elif not nodes_restored:
+        words.append(f"NumNodes={original.min_nodes}-{original.max_nodes or MANY_NODES}")
+    if request.num_cpus != original.num_cpus:
+        words.append(f"NumCPUs={original.num_cpus}")
+    words += _share_words(request, original)
+    if set(request.required_nodes) != set(original.required_nodes):
+        words.append(f"ReqNodeList={','.join(original.required_nodes)}")
+    return _update(job, words)
+
+
+def hold_step(found: Found, mark: str) -> Step:
+    """Hold a pending job and mark it, in one update: there is never one without the other.
+
+    Then make it a user's hold. What root or SlurmUser holds by an update, Slurm shows as JobHeldAdmin and does not let the job's
+    user release; `uhold` afterwards makes it JobHeldUser (with a job that is held already, it changes the reason alone).
+    """
+    job = found.job
+    if job.phase is not Phase.PENDING:
+        return Failure(f"is {job.state}, only pending jobs can be held")
+    # A job that Slurm itself has put on hold as impossible is free again at the next change of it (seen on 22.05).
+    words = [] if job.held and not job.is_impossible else ["Priority=0"]
+    if mark not in job.admin_comment.split():
+        comment = _writable(found, _exchanged(job.admin_comment, PIN_MARK, mark))
+        if isinstance(comment, Failure):
+            return comment
+        words.append(f"AdminComment={comment}")
+    if not words and job.reason == HELD_BY_ADMIN:
+        return Command(("uhold", job.key.job_id))
+    return _update(job, words)
+
+
+def release_step(found: Found) -> Step:
+    """Take the hold off."""
+    job = found.job
+    return Command(("release", job.key.job_id)) if job.held and job.phase is Phase.PENDING else None
+
+
+def mark_step(found: Found, mark: str) -> Step:
+    """Add a token to the admin comment."""
+    job = found.job
+    if mark in job.admin_comment.split():
+        return None
+    return _comment_step(found, with_mark(job.admin_comment, mark))
+
+
+def unmark_step(found: Found, mark: str, instead: str = "") -> Step:
+    """Take a token, and the space that came with it, out of the admin comment, and put another one in."""
+    if found.job.phase is Phase.ENDED:
+        return None  # it has no effect any more
+    comment = found.job.admin_comment
+    wanted = _exchanged(comment, mark, instead)
+    return None if wanted == comment else _comment_step(found, wanted)
+
+
+def with_mark(comment: str, mark: str) -> str:
+    """The comment with a token more; nothing else in it changes."""
+    return f"{comment} {mark}" if comment else mark
+
+
+def without_mark(comment: str, mark: str) -> str:
+    """The comment as it was before `with_mark`; every other character stays."""
+    for piece in (f" {mark}", f"{mark} ", mark):
+        begin = comment.find(piece)
+        while begin >= 0:
+            end = begin + len(piece)
+            if _stands_alone(comment, begin, end, piece):
+                return comment[:begin] + comment[end:]
+            begin = comment.find(piece, begin + 1)
+    return comment
+
+
+def _exchanged(comment: str, mark: str, instead: str) -> str:
+    tokens = comment.split()
+    if mark in tokens:
+        comment = without_mark(comment, mark)
+    return with_mark(comment, instead) if instead and instead not in tokens else comment
+
+
+def begin_step(job: SlurmJob, begin_time_s: float | None, now_s: float) -> Step:
+    """Set the earliest start; None: as soon as possible, which a job that has begun does not need any more."""
+    if begin_time_s is None and job.phase.holds_nodes:
+        return None
+    if job.phase is not Phase.PENDING:
+        return Failure(f"is {job.state}, only pending jobs have a begin time")
+    current_s = job.eligible_time_s
+    if begin_time_s is None or begin_time_s <= now_s:
+        return _update(job, ["StartTime=now"]) if current_s is not None and current_s > now_s + 1 else None
+    wanted_s = int(begin_time_s)
+    return None if current_s == wanted_s else _update(job, [f"StartTime=uts{wanted_s}"])
+
+
+STOPPABLE = frozenset({Phase.RUNNING, Phase.CONFIGURING, Phase.SUSPENDED})
+"""A job that is COMPLETING has ended, or was cancelled: a requeue would start it again."""
+
+
+def requeue_refusal(found: Found | None, key: JobKey) -> Failure | None:
+    """Return why a job must not be stopped and requeued; None when it may."""
+    if found is None:
+        return gone(key)
+    job = found.job
+    if job.phase is Phase.ENDED:
+        return Failure(f"has ended ({job.state}): ended jobs are never restarted")
+    if job.phase not in STOPPABLE:
+        return Failure(f"is {job.state}, not running")
+    if not job.requeue:
+        return Failure("was submitted with --no-requeue")
+    return None
+
+
+def _not_held(job: SlurmJob) -> Failure | None:
+    if job.phase is not Phase.PENDING:
+        return Failure(f"is {job.state}, no longer pending")
+    return None if job.held else Failure("is not held: Slurm may start it any moment")
+
+
+def _bad_pin(found: Found, pin: Pin) -> Failure | None:
+    count = len(pin.nodes)
+    if not count or len(set(pin.nodes)) != count or not all(NODE_NAME.fullmatch(node) for node in pin.nodes):
+        return Failure(f"cannot be bound to {','.join(pin.nodes)!r}: not a list of distinct nodes")
+    total, per_node = pin.original.gpus_per_job, pin.gpus_per_node
+    if total and per_node is not None and per_node * count != total:
+        return Failure(f"{per_node} GPUs on each of {count} nodes are not the {total} that it asks for")
+    if total and per_node is not None and count > 1 and found.record.mixed_gres:
+        return Failure("asks for several GPU types or other generic resources: Slurm alone can divide that over nodes")
+    if pin.original.gpus_per_node and per_node not in {None, pin.original.gpus_per_node}:
+        return Failure(f"asks for {pin.original.gpus_per_node} GPUs on each node, not {per_node}")
+    if pin.original.gpus_per_task and per_node is not None:
+        return _bad_pin_by_task(pin, pin.original.gpus_per_task, per_node)
+    return None
+
+
+def _bad_pin_by_task(pin: Pin, gpus_per_task: int, gpus_per_node: int) -> Failure | None:
+    tasks_per_node, rest = divmod(pin.original.num_tasks, len(pin.nodes))
+    if rest or tasks_per_node * gpus_per_task != gpus_per_node:
+        return Failure(
+            f"{gpus_per_node} GPUs on each of {len(pin.nodes)} nodes are not {gpus_per_task} for each of "
+            f"{pin.original.num_tasks} tasks"
+        )
+    if pin.original.tasks_per_node not in {None, tasks_per_node}:
+        return Failure(f"asks for {pin.original.tasks_per_node} tasks on each node, not {tasks_per_node}")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _GpuWish:
+    gpus_per_job: int | None
+    gpus_per_node: int | None
+    gpu_type: str
+
+
+def _wanted_gpus(pin: Pin) -> _GpuWish | ResourceRequest:
+    """A total that divides evenly over several nodes becomes a number for each node; everything else stays."""
+    if pin.original.gpus_per_job and pin.gpus_per_node is not None and len(pin.nodes) > 1:
+        return _GpuWish(None, pin.gpus_per_node, pin.original.gpu_type)
+    return pin.original
+
+
+def _gpu_words(found: Found, wanted: _GpuWish | ResourceRequest) -> list[str]:
+    """--gpus-per-task is never touched: it could not be put back."""
+    request, prefix = found.job.request, found.record.gres_prefix
+    words = []
+    if request.gpus_per_job != wanted.gpus_per_job:
+        words.append(f"TresPerJob={_gres(prefix, wanted.gpus_per_job, wanted.gpu_type)}")
+    if request.gpus_per_node != wanted.gpus_per_node:
+        words.append(f"TresPerNode={_gres(prefix, wanted.gpus_per_node, wanted.gpu_type)}")
+    return words
+
+
+def _wanted_tasks_per_node(pin: Pin) -> int | None:
+    """GPUs that come with tasks lie evenly only if the tasks do: Slurm would put 3 and 1 of 4 tasks on two nodes."""
+    here, rest = divmod(pin.original.num_tasks, len(pin.nodes))
+    if pin.original.gpus_per_task and pin.gpus_per_node is not None:
+        return here
+    return here if pin.resized and here > 1 and not rest else pin.original.tasks_per_node
+
+
+def _task_words(request: ResourceRequest, tasks_per_node: int | None, original: ResourceRequest) -> list[str]:
+    if request.tasks_per_node == tasks_per_node:
+        return []
+    words = [f"TasksPerNode={tasks_per_node or 0}"]
+    if tasks_per_node and original.tasks_per_node and original.cpus_per_task:
+        words.append(f"MinCPUsNode={tasks_per_node * original.cpus_per_task}")
+    return words
+
+
+def _size_words(request: ResourceRequest, wanted: ResourceRequest, nodes: int) -> list[str]:
+    """Tasks, CPUs and memory of a job in another size on so many nodes."""
+    tasks = max(wanted.num_tasks, nodes)
+    words = [] if request.num_tasks == tasks else [f"NumTasks={tasks}"]
+    each = wanted.cpus_per_task
+    # Of more tasks than its user named each has a node to itself, and the CPUs of one.
+    cpus = wanted.num_cpus if each is None or tasks == wanted.num_tasks else tasks * each
+    if request.num_cpus != max(cpus, nodes):
+        words.append(f"NumCPUs={max(cpus, nodes)}")
+    return words + _share_words(request, wanted)
+
+
+def _share_words(request: ResourceRequest, wanted: ResourceRequest) -> list[str]:
+    """CPUs of a task, and memory of a node."""
+    words = []
+    each = wanted.cpus_per_task
+    if each is not None and request.cpus_per_task is not None and request.cpus_per_task != each:
+        words += [f"CPUsPerTask={each}", f"MinCPUsNode={each * (wanted.tasks_per_node or 1)}"]
+    memory_mib = wanted.memory_mib_per_node
+    if memory_mib is not None and request.memory_mib_per_node not in {None, memory_mib}:
+        words.append(f"MinMemoryNode={memory_mib}")
+    return words
+
+
+def _gres(prefix: str, count: int | None, gpu_type: str) -> str:
+    if not count:
+        return ""
+    return f"{prefix}gpu:{gpu_type}:{count}" if gpu_type else f"{prefix}gpu:{count}"
+
+
+def _node_count_is_bound(found: Found, count: int) -> bool:
+    request = found.job.request
+    if request.min_nodes != count:
+        return False
+    if not found.record.shows_node_bound:
+        return found.told
+    if request.max_nodes == count:
+        return True
+    # Without an upper bound Slurm takes the least number, unless GPUs or tasks make it look for more.
+    return request.max_nodes == 0 and request.gpus_per_node is not None and request.num_tasks <= count
+
+
+def _same_range(found: Found, original: ResourceRequest) -> bool:
+    request = found.job.request
+    if request.min_nodes != original.min_nodes:
+        return False
+    return request.max_nodes == original.max_nodes if found.record.shows_node_bound else found.told
+
+
+def _update(job: SlurmJob, words: Sequence[str]) -> Step:
+    return Command(("update", f"JobId={job.key.job_id}", *words)) if words else None
+
+
+def _comment_step(found: Found, comment: str) -> Step:
+    written = _writable(found, comment)
+    return written if isinstance(written, Failure) else _update(found.job, [f"AdminComment={written}"])
+
+
+def _writable(found: Found, comment: str) -> str | Failure:
+    if not found.record.comment_is_exact:
+        return Failure("its paths or comments look like fields of Slurm's own: its admin comment is not touched")
+    if comment.startswith("+="):
+        return Failure('its admin comment begins with "+=", which Slurm would take for an order to append')
+    return comment
+
+
+def _stands_alone(comment: str, begin: int, end: int, piece: str) -> bool:
+    before = piece[0] == " " or begin == 0 or comment[begin - 1].isspace()
+    after = piece[-1] == " " or end == len(comment) or comment[end].isspace()
+    return before and after
+
+
+def gone(key: JobKey) -> Failure:
+    """For a job that is not there."""
+    return Failure(f"no job {key.job_id} with submit time {key.submit_time_s} is known to Slurm", gone=True)

@@ -1,0 +1,72 @@
+"""Many jobs in bounded pieces: each piece is one request to Slurm with a time limit of its own, and what worked stays done.
+
+slurmctld carries out an update in a millisecond when it is idle, and in a second when it is not. So the size of a piece is not a
+setting: it doubles while pieces are quick, and halves when one is slow or is not answered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+from controller.base.errors import SlurmError
+from controller.slurm.client import Failure, Failures, JobKey
+
+_FIRST = 32
+_MOST = 512
+_QUICK_S = 0.5
+"""A full piece that took no longer than this is followed by one twice as large."""
+_SLOW_S = 2.0
+"""A piece that took longer than this is followed by one half as large: well below any time limit, so that few are reached."""
+
+
+class Pieces:
+    """Splits jobs into pieces. Invariant: a piece has at least one job, and at most `most`.
+
+    After a piece that slurmctld did not answer the others are not sent, so a dead slurmctld costs one time limit, not one for
+    each piece. The next call begins with pieces of half that size.
+    """
+
+    def __init__(self, first: int = _FIRST, most: int = _MOST, clock: Callable[[], float] = time.monotonic) -> None:
+        self.size = first
+        """Number of jobs in the next piece."""
+        self._most = most
+        self._clock = clock
+
+    async def run(
+        self, keys: Iterable[JobKey], work: Callable[[list[JobKey]], Awaitable[Failures]]
+    ) -> dict[JobKey, Failure]:
+        """Do the work piece by piece. Raises the SlurmError of the first piece; one of a later piece is a failure of its jobs.
+
+        Jobs that were not sent, because a piece before theirs was not answered, fail as unavailable too.
+        """
+        left = list(dict.fromkeys(keys))
+        failures: dict[JobKey, Failure] = {}
+        done = 0
+        while done < len(left):
+            piece = left[done : done + self.size]
+            begun = self._clock()
+            try:
+                found = await work(piece)
+            except SlurmError as error:
+                self._shrink(len(piece))
+                if not done:
+                    raise
+                return failures | dict.fromkeys(left[done:], Failure(str(error), unavailable=True))
+            failures |= found
+            done += len(piece)
+            unheard = next((failure for failure in found.values() if failure.unavailable), None)
+            if unheard is not None:
+                self._shrink(len(piece))
+                return failures | dict.fromkeys(left[done:], unheard)
+            self._adapt(len(piece), self._clock() - begun)
+        return failures
+
+    def _shrink(self, count: int) -> None:
+        self.size = max(min(self.size, count) // 2, 1)
+
+    def _adapt(self, count: int, took_s: float) -> None:
+        if took_s > _SLOW_S:
+            self._shrink(count)
+        elif took_s <= _QUICK_S and count == self.size:
+            self.size = min(2 * self.size, self._most)

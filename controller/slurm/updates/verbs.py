@@ -1,0 +1,346 @@
+"""The changing verbs, over whatever can carry out a command and read jobs back.
+
+What is to be changed is decided in controller.slurm.updates.changes; this is the loop around it: do it, read the jobs, until there
+is nothing more to do. So no verb calls a job done that was not read back as wanted. Many jobs are changed, and read, in pieces.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from controller.base.errors import SlurmError, SlurmUnavailableError
+from controller.slurm.client import (
+    HOLD_MARK,
+    USER_HOLD_MARK,
+    Failure,
+    Failures,
+    JobKey,
+    Phase,
+    Pin,
+    ResourceRequest,
+    SlurmJob,
+)
+from controller.slurm.records import JobRecord
+from controller.slurm.updates import changes
+from controller.slurm.updates.changes import STOPPABLE, Command, Found, Step, gone
+from controller.slurm.updates.pieces import Pieces
+
+_SIGNAL = re.compile(r"[A-Z0-9]+")
+_FRESH_S = 1.0
+"""A job that was read so recently need not be read again before it is changed: afterwards it is read in any case."""
+_ROUNDS = 4
+_FIRST_READ = 256
+_MOST_READ = 1000
+"""Reading a job by its id costs slurmctld less than changing it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """A requeue, with the job right before and right after it."""
+
+    before: SlurmJob | None
+    after: SlurmJob | None
+    complaint: str
+
+
+class Verbs(ABC):
+    """The part of a SlurmClient that changes jobs.
+
+    Invariant: what was read within the last second is good enough to begin with, but only a new reading, or Slurm's own
+    confirmation, says that a job is done, and only a new reading that it cannot be done. No request to Slurm is about more jobs
+    than `Pieces` allows. Not for use by several tasks at once.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._memory = Memory()
+        self._pieces = Pieces()
+        self._reading = Pieces(_FIRST_READ, _MOST_READ)
+        self._ended_first: set[JobKey] = set()
+        """Jobs that had ended when they were to be stopped, and still have our mark: Headway must not place them."""
+
+    # ---- what a client must be able to do
+
+    @abstractmethod
+    async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
+        """Run commands, then read these jobs. Jobs that are gone are left out."""
+
+    @abstractmethod
+    async def carry_out(self, commands: Sequence[Command]) -> bool:
+        """Run commands. Returns True when Slurm has confirmed every one; otherwise their effect must be read."""
+
+    @abstractmethod
+    async def complaint(self, command: Command) -> str:
+        """Run one command alone. Returns Slurm's message about it, if any."""
+
+    @abstractmethod
+    async def send_signal(self, job: SlurmJob, signal: str) -> str | None:
+        """Send a signal to all processes of the job. Returns Slurm's objection, if any."""
+
+    @abstractmethod
+    async def requeue(self, job: SlurmJob) -> Requeue:
+        """Requeue the job and hold it. The job is read right before and right after."""
+
+    @abstractmethod
+    def _reads_all(self, keys: Sequence[JobKey]) -> bool:
+        """Return whether reading all jobs is cheaper than reading these."""
+
+    # ---- reading
+
+    async def read(self, keys: Sequence[JobKey]) -> Mapping[JobKey, SlurmJob]:
+        """Read these jobs only; those that are gone are left out."""
+        return {key: found.job for key, found in (await self._find_all(keys)).items()}
+
+    async def _find_all(self, keys: Sequence[JobKey]) -> dict[JobKey, Found]:
+        """Read any number of jobs. Raises SlurmError unless all of them could be read."""
+        if self._reads_all(keys):
+            return await self._find(keys)
+        found: dict[JobKey, Found] = {}
+
+        async def find(piece: list[JobKey]) -> Failures:
+            found.update(await self._find(piece))
+            return {}
+
+        unread = await self._reading.run(keys, find)
+        if unread:
+            raise SlurmUnavailableError(next(iter(unread.values())).message)
+        return found
+
+    # ---- the verbs
+
+    async def hold(self, keys: Sequence[JobKey]) -> Failures:
+        """Hold pending jobs and put HOLD_MARK into their admin comment (added, never overwritten), in the place of PIN_MARK."""
+        self._ended_first.difference_update(keys)  # what is to be held anew was released by somebody meanwhile
+        return await self._change(keys, lambda found: changes.hold_step(found, HOLD_MARK))
+
+    async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
+        """Remove one of our tokens from the admin comment, and add another one; the rest of it stays."""
+        return await self._change(keys, lambda found: changes.unmark_step(found, mark, instead))
+
+    async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
+        """Add one of our tokens to the admin comment; the rest of it stays."""
+        return await self._change(keys, lambda found: changes.mark_step(found, mark))
+
+    async def pin(self, pins: Sequence[Pin]) -> Failures:
+        """Bind held jobs to nodes, and let them start as soon as they are released (begin time = now)."""
+        not_ours = await self._leave_those_that_had_ended([pin.key for pin in pins])
+        by_key = {pin.key: pin for pin in pins if pin.key not in not_ours}
+        now_s = self._now()
+        failed = await self._change(list(by_key), lambda found: changes.pin_step(found, by_key[found.job.key], now_s))
+        return {**not_ours, **failed}
+
+    async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
+        """Give held jobs their own request back. See controller.slurm.updates.changes for the little that Slurm cannot forget."""
+        return await self._change(list(originals), lambda found: changes.unpin_step(found, originals[found.job.key]))
+
+    async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
+        """Set the earliest start (Unix time); None: now."""
+        now_s = self._now()
+        return await self._change(keys, lambda found: changes.begin_step(found.job, begin_time_s, now_s))
+
+    async def release(self, keys: Sequence[JobKey]) -> Failures:
+        """Release the jobs: Slurm may start them from now on."""
+        not_ours = await self._leave_those_that_had_ended(keys)
+        ours = [key for key in keys if key not in not_ours]
+        return {**not_ours, **await self._change(ours, changes.release_step, trusting=True)}
+
+    async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
+        """Send a signal to batch shell and tasks."""
+        if not _SIGNAL.fullmatch(signal):
+            raise ValueError(f"not a signal: {signal!r}")
+        found = await self._find_all(keys)
+
+        async def send(key: JobKey) -> Failure | None:
+            if key not in found:
+                return gone(key)
+            if (job := found[key].job).phase is not Phase.RUNNING:
+                return Failure(f"is {job.state}, not running")
+            complaint = await self.send_signal(job, signal)
+            return None if complaint is None else Failure(complaint)
+
+        return await _one_by_one(keys, send)
+
+    async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
+        """Stop running jobs and put them back into the queue, held and marked. Ended jobs are failures, never restarted.
+
+        The mark comes first, so that a job is never held without a mark. Slurm also requeues jobs
+        that have just ended; it shows such a one as pending at once, where a job that was stopped is completing first. One
+        that had ended is left held without our mark, for its owner or the operator to decide: to restart it by itself, or to
+        cancel it, could each destroy something.
+        """
+        before = await self._find_all(keys)
+        failures = {
+            key: refusal for key in keys if (refusal := changes.requeue_refusal(before.get(key), key)) is not None
+        }
+        stoppable = [key for key in dict.fromkeys(keys) if key not in failures]
+        # A hold that its user has released before the job ran is not the user's any more, but both marks together would say so.
+        let_go = [key for key in stoppable if not before[key].job.held and USER_HOLD_MARK in before[key].job.marks]
+        failures.update(await self.unmark(let_go, USER_HOLD_MARK, HOLD_MARK) if let_go else {})
+        failures.update(await self.mark([key for key in stoppable if key not in let_go], HOLD_MARK))
+        marked = [key for key in stoppable if key not in failures]
+        return failures | await _one_by_one(marked, lambda key: self._requeue_one(before[key].job))
+
+    async def _requeue_one(self, job: SlurmJob) -> Failure | None:
+        job_id = job.key.job_id
+        done = await self.requeue(job)
+        self._memory.forget()
+        before, after = done.before, done.after
+        if after is None:
+            return gone(job.key)
+        ran = before is not None and before.phase in STOPPABLE and after.restarts > before.restarts
+        if ran and after.phase is not Phase.PENDING:
+            return None if after.held else Failure("was requeued, but is not held")
+        if after.restarts == job.restarts:
+            await self.unmark([after.key], HOLD_MARK)
+            return Failure(done.complaint or f"is {after.state}, not requeued")
+        self._ended_first.add(after.key)
+        marked = ""
+        try:
+            await self._leave_those_that_had_ended([after.key])
+        except SlurmError as error:
+            marked = f" (it still has Headway's mark, which is to be taken off before anything else is done with it: {error})"
+        return Failure(
+            f"ended just before it was to be stopped; Slurm put it back into the queue, where it is held: `scancel {job_id}` "
+            f"if its work is done, `scontrol release {job_id}` to run it again{marked}"
+        )
+
+    async def _leave_those_that_had_ended(self, keys: Sequence[JobKey]) -> dict[JobKey, Failure]:
+        """Remove our mark from the jobs that had ended before they could be stopped, and return these: none is placed."""
+        not_ours = [key for key in keys if key in self._ended_first]
+        failed = await self.unmark(not_ours, HOLD_MARK) if not_ours else {}
+        self._ended_first.difference_update(key for key in not_ours if key not in failed or failed[key].gone)
+        return {key: failed.get(key, Failure("had ended before it was to be stopped")) for key in not_ours}
+
+    # ---- the loop
+
+    async def _change(
+        self, keys: Sequence[JobKey], step: Callable[[Found], Step], *, trusting: bool = False
+    ) -> Failures:
+        """Change the jobs, in pieces, until the step finds nothing to change.
+
+        Trusting: Slurm's own confirmation is enough, as there is nothing about the change that could be half done.
+        """
+        return await self._pieces.run(keys, lambda piece: self._change_piece(piece, step, trusting=trusting))
+
+    async def _change_piece(self, keys: Sequence[JobKey], step: Callable[[Found], Step], *, trusting: bool) -> Failures:
+        """Ask the step what to change on each job, change it, and read the jobs, until the step finds nothing to change."""
+        failures: dict[JobKey, Failure] = {}
+        sent: dict[JobKey, Command] = {}
+        commands = await self._first_commands(keys, step, failures)
+        if trusting and commands and await self.carry_out(list(commands.values())):
+            for key in commands:
+                self._memory.drop(key.job_id)
+            return failures
+        for _ in range(_ROUNDS):
+            stuck = [key for key, command in commands.items() if sent.get(key) == command]
+            for key in stuck:
+                failures |= await self._last_try(key, commands.pop(key), step)
+            if not commands:
+                return failures
+            sent |= commands
+            left = list(commands)
+            after = await self._find(left, list(commands.values()))
+            commands = _steps(left, _told(after), step, failures)
+        return failures | {key: Failure("something else keeps changing the job") for key in commands}
+
+    async def _first_commands(
+        self, keys: Sequence[JobKey], step: Callable[[Found], Step], failures: dict[JobKey, Failure]
+    ) -> dict[JobKey, Command]:
+        known = {key: found for key in keys if (found := self._memory.get(key, _FRESH_S)) is not None}
+        commands = {key: answer for key, found in known.items() if isinstance(answer := step(found), Command)}
+        unsure = [key for key in dict.fromkeys(keys) if key not in commands]
+        return commands | _steps(unsure, await self._find(unsure), step, failures)
+
+    async def _last_try(self, key: JobKey, command: Command, step: Callable[[Found], Step]) -> dict[JobKey, Failure]:
+        """Run a command that had no effect once more, alone, for its effect or for Slurm's message."""
+        complaint = await self.complaint(command)
+        failures: dict[JobKey, Failure] = {}
+        if _steps([key], _told(await self._find([key])), step, failures):
+            failures[key] = Failure(complaint or "Slurm accepts the change and does not carry it out")
+        return failures
+
+
+async def _one_by_one(
+    keys: Iterable[JobKey], work: Callable[[JobKey], Awaitable[Failure | None]]
+) -> dict[JobKey, Failure]:
+    """Do the work for each job by itself. After a job that slurmctld did not answer, the others are not tried."""
+    failures: dict[JobKey, Failure] = {}
+    unheard: Failure | None = None
+    for key in keys:
+        failure = unheard
+        if failure is None:
+            try:
+                failure = await work(key)
+            except SlurmError as error:
+                failure = unheard = Failure(str(error), unavailable=True)
+        if failure is not None:
+            failures[key] = failure
+    return failures
+
+
+def _steps(
+    keys: Iterable[JobKey],
+    found: Mapping[JobKey, Found],
+    step: Callable[[Found], Step],
+    failures: dict[JobKey, Failure],
+) -> dict[JobKey, Command]:
+    """Commands for the jobs that need one; failures are added to those given."""
+    commands = {}
+    for key in keys:
+        match step(found[key]) if key in found else gone(key):
+            case Failure() as failure:
+                failures[key] = failure
+            case Command() as command:
+                commands[key] = command
+    return commands
+
+
+def _told(found: Mapping[JobKey, Found]) -> dict[JobKey, Found]:
+    return {key: replace(one, told=True) for key, one in found.items()}
+
+
+class Memory:
+    """The last reading of each job, by id. Invariant: only the newest reading of an id is kept."""
+
+    def __init__(self) -> None:
+        self._readings: list[tuple[float, Iterable[JobRecord]]] = []
+        self._found: dict[str, tuple[float, Found]] = {}
+
+    def forget(self) -> None:
+        """Forget everything."""
+        self._readings.clear()
+        self._found.clear()
+
+    def add(self, records: Iterable[JobRecord]) -> None:
+        """Remember a reading; its index is made at the first query."""
+        self._readings.append((time.monotonic(), records))
+
+    def drop(self, job_id: str) -> None:
+        """Forget a job that Slurm does not know any more."""
+        self._index()
+        self._found.pop(job_id, None)
+
+    def latest(self, job_id: str) -> Found | None:
+        """Return the last reading of the job with that id."""
+        self._index()
+        return self._found.get(job_id, (0.0, None))[1]
+
+    def get(self, key: JobKey, max_age_s: float = math.inf) -> Found | None:
+        """Return the job, if it was read recently enough and is the right one."""
+        self._index()
+        read_at, found = self._found.get(key.job_id, (0.0, None))
+        if found is None or found.job.key != key or time.monotonic() - read_at > max_age_s:
+            return None
+        return found
+
+    def _index(self) -> None:
+        for read_at, records in self._readings:
+            for record in records:
+                for job in record.jobs:
+                    self._found[job.key.job_id] = (read_at, Found(job, record))
+        self._readings.clear()

@@ -1,0 +1,299 @@
+"""Metrics: what is counted, what a scrape sees, and where it may be scraped."""
+
+import asyncio
+import socket
+import tempfile
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.admin.metrics.exporter import make_registry, parse_metrics_address, serve_metrics
+from controller.admin.metrics.metered_client import MeteredClient
+from controller.base.clock import VirtualClock
+from controller.base.errors import ConfigurationError, SlurmReplyError, SlurmUnavailableError
+from controller.base.lease import Lease, write_lease
+from controller.slurm.client import Failure, JobKey, SlurmClient
+from controller.slurm.embedded import EmbeddedSlurm
+from tests.unit.controller.asked import world_in
+from tests.unit.controller.cycle.test_decide import BrokenPolicy
+
+KEY, GONE = JobKey("1", 1), JobKey("2", 1)
+
+
+@pytest.fixture
+def folder():
+    with tempfile.TemporaryDirectory(prefix="hw-") as path:
+        yield Path(path)
+
+
+def value(registry, name, **labels):
+    return registry.get_sample_value(name, labels)
+
+
+# --- decisions
+
+
+async def test_decisions_are_counted_by_who_made_them(folder):
+    # given a policy server that answers once, and is then away
+    world = world_in(folder)
+    registry = make_registry(world)
+    world.sbatch(gpus_per_node=1)
+    await world.turn()
+    await world.clock.advance(1.0)
+    world.endpoint.away = True
+    world.sbatch(gpus_per_node=8)
+    await world.turn()
+    # then
+    assert value(registry, "headway_decisions_total", decider="policy") == 1
+    assert value(registry, "headway_decisions_total", decider="fallback") == 1
+    assert value(registry, "headway_decisions_total", decider="none") == 0
+    assert value(registry, "headway_decision_seconds_count", decider="fallback") == 1
+    assert value(registry, "headway_jobs_placed_total") == 2
+    assert value(registry, "headway_policy_serving") == 0
+    assert value(registry, "headway_policy_rejects_total") == 0
+
+
+async def test_a_cycle_in_which_nobody_could_decide_is_counted(folder):
+    world = world_in(folder, fallback=BrokenPolicy())
+    world.endpoint.away = True
+    registry = make_registry(world)
+    world.sbatch(gpus_per_node=1)
+    await world.turn()
+    assert value(registry, "headway_decisions_total", decider="none") == 1
+
+
+async def test_a_cycle_without_waiting_jobs_is_no_decision(folder):
+    world = world_in(folder)
+    registry = make_registry(world)
+    await world.turn()
+    assert sum(value(registry, "headway_decisions_total", decider=kind) for kind in ("policy", "fallback", "none")) == 0
+    assert value(registry, "headway_cycles_total") == 1
+
+
+async def test_a_refused_decision_is_counted(folder):
+    world = world_in(folder)
+    world.endpoint.placement = type(world.endpoint.placement)((77,), (1,))
+    registry = make_registry(world)
+    world.sbatch(gpus_per_node=1)
+    await world.turn()
+    assert value(registry, "headway_policy_rejects_total") == 1
+
+
+# --- the cluster
+
+
+async def test_queue_and_gpus_are_told_as_they_are_now(folder):
+    world = world_in(folder)
+    world.endpoint.away = True
+    registry = make_registry(world)
+    world.sbatch(gpus_per_node=8, nodes=3)
+    await world.go_on(2)
+    world.sbatch(gpus_per_node=8, nodes=2)
+    world.sbatch(gpus_per_node=8, hold=True)
+    world.slurm.node_drain("n4")
+    await world.turn()
+    roles = {
+        role: value(registry, "headway_jobs", role=role) for role in ("waiting", "running", "ineligible", "starting")
+    }
+    assert roles == {"waiting": 1, "running": 1, "ineligible": 1, "starting": 0}
+    assert value(registry, "headway_gpus_used") == 24
+    assert value(registry, "headway_gpus_total") == 32
+    assert value(registry, "headway_nodes_available") == 3
+    assert value(registry, "headway_nodes_total") == 4
+
+
+def test_before_the_first_cycle_what_is_not_known_is_left_out(folder):
+    registry = make_registry(world_in(folder))
+    assert value(registry, "headway_gpus_total") is None
+    assert value(registry, "headway_lease_age_seconds") is None
+    assert value(registry, "headway_last_cycle_timestamp_seconds") == 0
+    assert registry.get_sample_value("headway_build_info", {"version": "0.1.0"}) == 1
+
+
+def test_the_age_of_the_lease(folder):
+    world = world_in(folder)
+    write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
+    assert value(make_registry(world), "headway_lease_age_seconds") > 1e8
+
+
+async def test_no_label_grows_with_the_jobs(folder):
+    # given two hundred jobs of as many users
+    world = world_in(folder)
+    world.endpoint.away = True
+    world.slurm_says()
+    registry = make_registry(world)
+    await world.turn()
+    few = sum(len(family.samples) for family in registry.collect())
+    for number in range(200):
+        world.sbatch(gpus_per_node=1, user=f"u{number}", name=f"job{number}")
+    await world.go_on(3)
+    many = sum(len(family.samples) for family in registry.collect())
+    # then a scrape is as long as before, but for the decision's own histogram
+    assert many - few <= 20
+
+
+# --- calls to Slurm
+
+
+class Scripted:
+    """A Slurm that answers as told."""
+
+    def __init__(self, clock, answer):
+        self.clock = clock
+        self.answer = answer
+
+    async def _say(self):
+        await self.clock.sleep(0.2)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def release(self, keys):
+        return await self._say()
+
+    async def snapshot(self):
+        return await self._say()
+
+
+async def asked(call, answer):
+    """The client after one call that took 0.2 s, and what came of it."""
+    clock = VirtualClock()
+    client = MeteredClient(Scripted(clock, answer), clock)
+    (result,) = await clock.run(asyncio.wait_for(asyncio.gather(call(client), return_exceptions=True), 10))
+    return client, result
+
+
+def sample(metric, suffix, **labels):
+    found = [
+        s.value for family in metric.collect() for s in family.samples if s.name.endswith(suffix) and s.labels == labels
+    ]
+    return found[0] if found else None
+
+
+async def test_answers_go_through_and_are_timed():
+    client, result = await asked(lambda slurm: slurm.release([KEY]), {})
+    assert result == {}
+    assert sample(client.latency, "_count", verb="release") == 1
+    assert sample(client.latency, "_sum", verb="release") == pytest.approx(0.2)
+    assert sample(client.errors, "_total", verb="release", kind="refused") is None
+
+
+async def test_jobs_that_a_call_failed_for_are_counted_by_kind():
+    failures = {KEY: Failure("no"), GONE: Failure("gone", gone=True), JobKey("3", 1): Failure("?", unavailable=True)}
+    client, result = await asked(lambda slurm: slurm.release(list(failures)), failures)
+    assert result is failures
+    for kind in ("refused", "gone", "unavailable"):
+        assert sample(client.errors, "_total", verb="release", kind=kind) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(SlurmUnavailableError("away"), "unavailable"), (SlurmReplyError("what?"), "reply")]
+)
+async def test_calls_without_an_answer_are_counted_and_the_error_goes_through(error, kind):
+    client, result = await asked(lambda slurm: slurm.snapshot(), error)
+    assert result is error
+    assert sample(client.errors, "_total", verb="snapshot", kind=kind) == 1
+    assert sample(client.latency, "_count", verb="snapshot") == 1
+
+
+async def test_it_is_a_slurm_client_in_everything():
+    slurm = EmbeddedSlurm(clock=VirtualClock())
+    client = MeteredClient(slurm.client, VirtualClock())
+    assert isinstance(client, SlurmClient)
+    assert (await client.snapshot()).jobs == ()
+    assert (await client.facts()).client == "embedded"
+    assert await client.read([KEY]) == {}
+    for call in (
+        client.hold([KEY]),
+        client.mark([KEY], "x"),
+        client.unmark([KEY], "x"),
+        client.pin([]),
+        client.unpin({}),
+        client.release([KEY]),
+        client.signal([KEY], "USR1"),
+        client.requeue_hold([KEY]),
+        client.set_begin_time([KEY], None),
+    ):
+        assert all(failure.gone for failure in (await call).values())
+
+
+# --- the exporter
+
+
+async def test_a_scrape_over_http(folder):
+    world = world_in(folder)
+    await world.turn()
+    with serve_metrics(world, "127.0.0.1:0") as port:
+        text = await asyncio.to_thread(scrape, port)
+    names = {family.name for family in text_string_to_metric_families(text)}
+    assert {"headway_decisions", "headway_jobs", "headway_gpus_used", "headway_policy_serving"} <= names
+    with pytest.raises(OSError, match="refused"):
+        scrape(port)
+
+
+def scrape(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+        return reply.read().decode()
+
+
+async def test_the_calls_of_a_metered_client_are_scraped_too(folder):
+    world = world_in(folder)
+    world.client = MeteredClient(world.slurm.client, world.clock)
+    await world.client.snapshot()
+    assert value(make_registry(world), "headway_slurm_call_seconds_count", verb="snapshot") == 1
+
+
+def test_no_address_serves_nothing(folder):
+    world = world_in(folder)
+    with serve_metrics(world, "") as port:
+        assert port == 0
+    assert world.listeners == []
+
+
+def test_a_port_that_is_taken_is_named_with_the_mend(folder):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(
+                ConfigurationError, match=rf"metrics_address: cannot listen on 127.0.0.1:{port}: .*another port"
+            ),
+            serve_metrics(world_in(folder), f"127.0.0.1:{port}"),
+        ):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("address", "parsed"),
+    [
+        ("127.0.0.1:9341", ("127.0.0.1", 9341)),
+        ("localhost:1", ("127.0.0.1", 1)),
+        ("[::1]:9341", ("::1", 9341)),
+        ("10.1.2.3:9341", ("10.1.2.3", 9341)),
+        ("0.0.0.0:9341", ("0.0.0.0", 9341)),
+    ],
+)
+def test_addresses_that_are_written_out_are_taken(address, parsed):
+    assert parse_metrics_address(address) == parsed
+
+
+@pytest.mark.parametrize(
+    "address", [":9341", "*:9341", "9341", "node7:9341", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:-1"]
+)
+def test_addresses_that_leave_something_open_are_refused(address):
+    with pytest.raises(ConfigurationError, match="metrics_address: "):
+        parse_metrics_address(address)
+
+
+async def test_jobs_that_slurm_refuses_again_and_again_are_counted(folder):
+    world = world_in(folder)
+    registry = make_registry(world)
+    key = world.sbatch(gpus_per_node=1, never_starts=True)
+    await world.go_on(5)
+    assert value(registry, "headway_jobs_refused_often") == 0
+    await world.go_on(90)
+    assert world.ledger.refusals[key].count == 3
+    assert value(registry, "headway_jobs_refused_often") == 1

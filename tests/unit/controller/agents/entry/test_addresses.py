@@ -1,0 +1,163 @@
+"""Whether a stream comes from the node whose name it gives: what is refused, and what passes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from controller.agents.entry.addresses import AgentAddresses, Check
+from controller.agents.entry.admission import Admission
+from controller.agents.server import AgentsServer
+from controller.agents.settings import AgentsSettings
+from controller.profiles.store import ProfileStore
+from nodeagent.uplink.session import Direction, Signer, make_ticket
+from protos.headway.v1 import agent_pb2
+from tests.unit.controller.agents.test_server import Hostile, PaperSeal, good_hello, serving
+
+NODES = {"n1": "10.0.0.1", "n2": "n2.cluster", "n3": "n3.cluster", "n4": "fd00::4", "n5": ""}
+NAMES = {"n2.cluster": ["10.0.0.2", "192.168.0.2"], "n3.cluster": ["10.0.0.3"]}
+
+
+class Names:
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.away = False
+
+    def __call__(self, name: str) -> list[str]:
+        self.asked.append(name)
+        if self.away or name not in NAMES:
+            raise OSError("no such name")
+        return NAMES[name]
+
+
+def checked(check: Check, names: Names | None = None) -> AgentAddresses:
+    return AgentAddresses(lambda: NODES, check, names or Names())
+
+
+@pytest.mark.parametrize(
+    ("node", "peer", "automatic", "required"),
+    [
+        ("n1", "ipv4:10.0.0.1:4000", True, True),
+        ("n1", "ipv6:%5B::ffff:10.0.0.1%5D:4000", True, True),
+        ("n2", "ipv4:192.168.0.2:4000", True, True),
+        ("n4", "ipv6:%5Bfd00::4%5D:4000", True, True),
+        # another node's address, literal or by name
+        ("n1", "ipv4:10.0.0.3:4000", False, False),
+        ("n2", "ipv4:10.0.0.1:4000", False, False),
+        ("n4", "ipv4:192.168.0.2:4000", False, False),
+        # of no node: behind a translator, or a second interface
+        ("n1", "ipv4:172.16.0.9:4000", True, False),
+        ("n5", "ipv4:172.16.0.9:4000", True, False),
+        # this machine, and nodes that Slurm has not told of
+        ("n1", "unix:", True, True),
+        ("n1", "ipv4:127.0.0.1:4000", True, True),
+        ("n9", "ipv4:10.0.0.1:4000", True, True),
+    ],
+)
+async def test_who_may_speak_for_a_node(node: str, peer: str, automatic: bool, required: bool) -> None:
+    assert (await checked("automatic").problem(node, peer) == "") is automatic
+    assert (await checked("required").problem(node, peer) == "") is required
+    assert await checked("off").problem(node, peer) == ""
+
+
+async def test_the_words_name_the_node_that_calls() -> None:
+    problem = await checked("automatic").problem("n1", "ipv4:10.0.0.3:4000")
+    assert problem == "the call comes from 10.0.0.3, which is the address of n3"
+
+
+async def test_names_are_looked_up_once_in_a_while_and_one_that_is_lost_keeps_its_addresses() -> None:
+    now_s, names = 1000.0, Names()
+    addresses = AgentAddresses(lambda: NODES, "required", names, lambda: now_s)
+    for _ in range(3):
+        assert await addresses.problem("n2", "ipv4:10.0.0.2:1") == ""
+    assert names.asked == ["n2.cluster"]
+    now_s, names.away = 2000.0, True
+    assert await addresses.problem("n2", "ipv4:10.0.0.2:1") == ""
+    assert names.asked == ["n2.cluster"] * 2
+
+
+async def test_a_call_from_no_nodes_address_is_cheap_once_the_nodes_are_known() -> None:
+    # given a large cluster, half of it known by name, whose agents dial from another network
+    now_s, asked, nodes = 1000.0, [], {f"n{i}": f"n{i}.cluster" if i % 2 else f"10.0.0.{i}" for i in range(200)}
+
+    def look_up(name: str) -> list[str]:
+        asked.append(name)
+        return [f"10.0.1.{name.partition('.')[0][1:]}"]
+
+    addresses = AgentAddresses(lambda: dict(nodes), "automatic", look_up, lambda: now_s)
+    assert await addresses.problem("n1", "ipv4:172.16.0.9:4000") == ""
+    assert len(asked) == 100
+    # when more of them dial, then no name is looked up, and none is gone through
+    gone_through: list[str] = []
+    real = addresses._addresses
+    addresses._addresses = lambda name: gone_through.append(name) or real(name)  # type: ignore[method-assign, func-returns-value]
+    assert await addresses.problem("n3", "ipv4:172.16.0.9:4000") == ""
+    assert gone_through == ["n3.cluster"]
+    assert len(asked) == 100
+    assert "the address of n5" in await addresses.problem("n3", "ipv4:10.0.1.5:4000")
+    # and a node that comes later is known too
+    nodes["n201"] = "n201.cluster"
+    assert "the address of n201" in await addresses.problem("n3", "ipv4:10.0.1.201:4000")
+    assert len(asked) == 101
+    # nor is it for ever
+    now_s = 2000.0
+    await addresses.problem("n3", "ipv4:172.16.0.9:4000")
+    assert len(asked) == 202
+
+
+# --- at the door
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ProfileStore]:
+    with closing(ProfileStore(tmp_path / "profiles.sqlite")) as store:
+        yield store
+
+
+async def test_a_stream_from_another_node_is_refused(store: ProfileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    seal, addresses = PaperSeal(), checked("automatic")
+    settings = AgentsSettings("127.0.0.1:0", silence_s=30.0)
+    problem = addresses.problem
+    monkeypatch.setattr(addresses, "problem", lambda node, _peer: problem(node, "ipv4:10.0.0.3:4000"))
+    async with (
+        serving(AgentsServer(settings, store, seal, addresses=addresses)) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        client = Hostile(channel, seal)
+        await client.dial(good_hello(node="n1"))
+        assert "PERMISSION_DENIED: the call comes from 10.0.0.3, which is the address of n3" in await client.refused()
+        assert server.nodes == {}
+
+
+async def test_a_ticket_from_the_future_does_not_have_the_last_word(store: ProfileStore) -> None:
+    # given somebody who has taken a node's stream with a ticket of the next minute
+    seal = PaperSeal()
+    settings = AgentsSettings("127.0.0.1:0", silence_s=30.0)
+    async with (
+        serving(AgentsServer(settings, store, seal)) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        thief, owner = Hostile(channel, seal), Hostile(channel, seal)
+        await thief.dial(good_hello(run_id="b" * 32), time_s=time.time() + 50)
+        assert isinstance(await thief.call.read(), agent_pb2.ControllerMessage)
+        # when the node itself dials, then it has its place again
+        await owner.dial()
+        assert isinstance(await owner.call.read(), agent_pb2.ControllerMessage)
+        assert server.nodes["n1"].run_id == "a" * 32
+        assert "ABORTED: n1 has opened a newer stream" in await thief.refused()
+
+
+def test_a_stream_is_dated_no_later_than_it_came() -> None:
+    body = agent_pb2.AgentBody(hello=good_hello()).SerializeToString()
+    key = b"k" * 32
+    number, mac = Signer(key, Direction.FROM_AGENT).sign(body)
+    first = agent_pb2.AgentMessage(number=number, body=body, mac=mac)
+    admission = Admission(None, frozenset({0}), now=lambda: 1000.0)
+    assert admission.admit(make_ticket(body, 1050.0, key), first).said_s == 1000.0
+    assert admission.admit(make_ticket(body, 990.0, key), first).said_s == 990.0

@@ -1,0 +1,169 @@
+"""Many jobs go to Slurm in pieces: what worked stays done, what is too much for one call is halved, a dead slurmctld costs one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from controller.base.errors import SlurmReplyError, SlurmUnavailableError
+from controller.slurm.client import Failure, Failures, JobKey, Pin, ResourceRequest
+from controller.slurm.scontrol.client import CommandLineClient
+from controller.slurm.scontrol.run import Completed
+from controller.slurm.updates.pieces import Pieces
+from tests.unit.controller.slurm.slurmctld import Slurmctld, held
+from tests.unit.controller.slurm.text import CLOCK, SUBMIT_S
+
+KEYS = [JobKey(str(raw), SUBMIT_S) for raw in range(1, 101)]
+
+
+class Work:
+    """Takes `each_s` for each job, and is not answered where that is more than `limit_s`."""
+
+    def __init__(self, each_s: float = 0.0, limit_s: float = 10.0) -> None:
+        self.each_s, self.limit_s = each_s, limit_s
+        self.now_s = 0.0
+        self.pieces: list[list[JobKey]] = []
+
+    async def __call__(self, piece: list[JobKey]) -> Failures:
+        self.pieces.append(piece)
+        self.now_s += min(self.each_s * len(piece), self.limit_s)
+        if self.each_s * len(piece) > self.limit_s:
+            raise SlurmUnavailableError("no answer within 10 s")
+        return {}
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(piece) for piece in self.pieces]
+
+
+def pieces(work: Work, first: int = 8, most: int = 32) -> Pieces:
+    return Pieces(first, most, clock=lambda: work.now_s)
+
+
+async def test_every_job_is_in_one_piece_and_pieces_grow_while_they_are_quick() -> None:
+    work = Work()
+    assert await pieces(work).run([*KEYS, *KEYS], work) == {}
+    assert [key for piece in work.pieces for key in piece] == KEYS
+    assert work.sizes == [8, 16, 32, 32, 12]
+
+
+async def test_slow_pieces_shrink_before_they_reach_the_time_limit() -> None:
+    work = Work(each_s=0.4)
+    assert await pieces(work).run(KEYS, work) == {}
+    assert work.sizes == [8] + [4] * 23
+
+
+async def test_a_piece_without_an_answer_ends_the_call_and_the_next_one_is_half_as_large() -> None:
+    work = Work(each_s=2.0)
+    split = pieces(work)
+    with pytest.raises(SlurmUnavailableError):
+        await split.run(KEYS, work)
+    assert await split.run(KEYS, work) == {}
+    assert work.sizes[:2] == [8, 4]
+
+
+async def test_pieces_of_one_job_are_the_smallest() -> None:
+    work = Work(each_s=100.0)
+    split = pieces(work)
+    for _ in range(6):
+        with pytest.raises(SlurmUnavailableError):
+            await split.run(KEYS, work)
+    assert work.sizes == [8, 4, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("error", [SlurmUnavailableError("away"), SlurmReplyError("nonsense")])
+async def test_what_worked_before_an_error_stays_done_and_the_rest_is_not_sent(error: Exception) -> None:
+    calls: list[list[JobKey]] = []
+
+    async def work(piece: list[JobKey]) -> Failures:
+        calls.append(piece)
+        if len(calls) == 2:
+            raise error
+        return {piece[0]: Failure("refused")}
+
+    failures = await Pieces(8, 8).run(KEYS, work)
+    assert failures[KEYS[0]] == Failure("refused")
+    assert set(failures) == {KEYS[0], *KEYS[8:]}
+    assert all(failures[key].unavailable for key in KEYS[8:])
+    assert len(calls) == 2
+
+
+async def test_jobs_that_fail_as_unavailable_end_the_call_as_an_error_does() -> None:
+    calls: list[list[JobKey]] = []
+
+    async def work(piece: list[JobKey]) -> Failures:
+        calls.append(piece)
+        return {piece[-1]: Failure("away", unavailable=True)}
+
+    split = Pieces(8, 8)
+    failures = await split.run(KEYS, work)
+    assert set(failures) == set(KEYS[7:])
+    assert len(calls) == 1
+    assert split.size == 4
+
+
+# ---- the verbs by command line
+
+
+class Slow(Slurmctld):
+    """Carries out so many changes in one call; then the caller's time is over."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(*(held(raw) for raw in range(1, 101)))
+        self.most = most
+        self.timed_out = 0
+
+    async def run(self, program: str, arguments: Sequence[str], stdin: bytes = b"") -> Completed:
+        lines = stdin.decode().splitlines()
+        changes = [line for line in lines if line.startswith(("update", "release"))]
+        if len(changes) > self.most:
+            self.timed_out += 1
+            await super().run(program, arguments, "".join(f"{line}\n" for line in changes[: self.most]).encode())
+            raise SlurmUnavailableError("scontrol: no answer within 10 s")
+        return await super().run(program, arguments, stdin)
+
+
+async def test_a_burst_too_large_for_one_call_is_done_in_several() -> None:
+    slurm = Slow(most=10)
+    client = CommandLineClient(slurm, CLOCK, now=lambda: SUBMIT_S + 100.0)
+    pins = [Pin(key, ("n1",), 1, ResourceRequest(1, 0, 1, 1, gpus_per_node=1)) for key in KEYS]
+    left = pins
+    for _ in range(40):
+        try:
+            failures = await client.pin(left)
+        except SlurmUnavailableError:
+            continue
+        assert all(failure.unavailable for failure in failures.values())
+        left = [pin for pin in left if pin.key in failures]
+        if not left:
+            break
+    assert left == []
+    assert all(slurm[key.job_id]["req_nodes"] == "n1" for key in KEYS)
+    assert slurm.timed_out < 20
+
+
+async def test_no_call_is_about_more_jobs_than_a_piece() -> None:
+    slurm = Slow(most=1000)
+    client = CommandLineClient(slurm, CLOCK, now=lambda: SUBMIT_S + 100.0)
+    assert await client.hold(KEYS) == {}
+    assert max(sum(line.startswith("update") for line in call) for call in slurm.calls) <= 64
+    assert len(slurm.commands("update")) == len(KEYS)
+
+
+async def test_a_slurmctld_that_dies_on_the_way_is_asked_once_more_only() -> None:
+    slurm = Slow(most=1000)
+    client = CommandLineClient(slurm, CLOCK, now=lambda: SUBMIT_S + 100.0)
+    await client.snapshot()
+    slurm.before = lambda line: setattr(slurm, "away", slurm.away or len(slurm.calls) == 3)
+    failures = await client.hold(KEYS)
+    assert set(failures) == set(KEYS[32:])
+    assert all(failure.unavailable for failure in failures.values())
+    assert len(slurm.calls) == 3
+
+
+async def test_reads_come_in_pieces() -> None:
+    slurm = Slurmctld(*(held(raw) for raw in range(1, 601)))
+    found = await CommandLineClient(slurm, CLOCK).read([JobKey(str(raw), SUBMIT_S) for raw in range(1, 601)])
+    assert len(found) == 600
+    assert [sum(line.startswith("show job ") for line in call) for call in slurm.calls] == [256, 344]

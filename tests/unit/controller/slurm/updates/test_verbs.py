@@ -1,0 +1,78 @@
+"""The changing verbs over a Slurm that fails at the worst moments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from controller.base.errors import SlurmUnavailableError
+from controller.slurm.client import HOLD_MARK, JobKey, Phase, Pin, SlurmJob
+from controller.slurm.records import JobRecord
+from controller.slurm.updates.changes import Command, Found
+from controller.slurm.updates.verbs import Requeue, Verbs
+from tests.unit.controller.build import NOW_S, running
+
+
+class EndsFirst(Verbs):
+    """One job, which ends just before it is requeued; then slurmctld does not answer for a while."""
+
+    def __init__(self, job: SlurmJob) -> None:
+        super().__init__(lambda: NOW_S)
+        self.job = job
+        self.away = False
+
+    async def _find(self, keys: Sequence[JobKey], first: Sequence[Command] = ()) -> dict[JobKey, Found]:
+        if self.away:
+            raise SlurmUnavailableError("no answer")
+        for word in (word for command in first for word in command.words if word.startswith("AdminComment=")):
+            self.job = replace(self.job, admin_comment=word.removeprefix("AdminComment="))
+        return {self.job.key: Found(self.job, JobRecord(1, (self.job,), True, True, False, ""))}
+
+    async def carry_out(self, commands: Sequence[Command]) -> bool:
+        await self._find([], commands)
+        return True
+
+    async def complaint(self, command: Command) -> str:
+        return ""
+
+    async def send_signal(self, job: SlurmJob, signal: str) -> str | None:
+        return None
+
+    async def requeue(self, job: SlurmJob) -> Requeue:
+        ended = replace(job, phase=Phase.ENDED, state="COMPLETED")
+        key = JobKey(job.key.job_id, job.key.submit_time_s + 50)
+        pending = {"phase": Phase.PENDING, "state": "PENDING", "held": True, "reason": "JobHeldAdmin", "restarts": 1}
+        self.job = replace(self.job, key=key, allocated=(), **pending)
+        self.away = True
+        return Requeue(ended, self.job, "")
+
+    def _reads_all(self, keys: Sequence[JobKey]) -> bool:
+        return False
+
+
+async def test_work_that_had_ended_is_not_run_again_when_its_mark_could_not_be_taken_off() -> None:
+    # given a job that ended just before it was to be stopped, and a slurmctld that does not answer then
+    slurm = EndsFirst(running(on={"n1": 2}))
+    before = slurm.job.key
+    failed = (await slurm.requeue_hold([before]))[before]
+    assert not failed.unavailable
+    assert "scontrol release" in failed.message
+    assert "still has Headway's mark" in failed.message
+    assert HOLD_MARK in slurm.job.marks
+    # when it is to be placed, once slurmctld answers
+    slurm.away = False
+    pin = Pin(slurm.job.key, ("n1",), 2, slurm.job.request)
+    assert "had ended" in (await slurm.pin([pin]))[slurm.job.key].message
+    # then it is left as it is, without the mark
+    assert slurm.job.marks == frozenset()
+    assert slurm.job.held
+    assert slurm.job.request.required_nodes == ()
+
+
+async def test_one_that_somebody_released_meanwhile_may_be_placed() -> None:
+    slurm = EndsFirst(running(on={"n1": 2}))
+    await slurm.requeue_hold([slurm.job.key])
+    slurm.away = False
+    await slurm.hold([slurm.job.key])
+    assert await slurm.release([slurm.job.key]) == {}
+    assert HOLD_MARK in slurm.job.marks
