@@ -17,15 +17,17 @@ from typing import Any, TypeVar
 from controller.profiles.fit_rows import ModelRow
 from protos.headway.v1 import admin_pb2
 from simulator.errors import SimulatorError, SlowdownError
-from simulator.slowdown import locality, pair_table, scaling, step_fit
-from simulator.slowdown.fitting import FitReport
-from simulator.slowdown.locality import LocalityRow
-from simulator.slowdown.pair_table import PairRow
-from simulator.slowdown.papers import INTERFERENCE, PAIRS
-from simulator.slowdown.profiles import Pair, Profile, Profiles, key_of
-from simulator.slowdown.scaling import ScalingRow
-from simulator.slowdown.step_fit import StepRow
-from simulator.slowdown.store import save_profiles
+from simulator.slowdown.fitting.held_out import FitReport
+from simulator.slowdown.neighbours import pair_table
+from simulator.slowdown.neighbours.pair_table import PairRow
+from simulator.slowdown.network import step_fit
+from simulator.slowdown.network.step_fit import StepRow
+from simulator.slowdown.placement import locality, scaling
+from simulator.slowdown.placement.locality import LocalityRow
+from simulator.slowdown.placement.scaling import ScalingRow
+from simulator.slowdown.profiles.files import save_profiles
+from simulator.slowdown.profiles.papers import INTERFERENCE, PAIRS
+from simulator.slowdown.profiles.profile import Pair, Profile, Profiles, key_of
 
 Row = TypeVar("Row")
 Fitted = TypeVar("Fitted")

@@ -17,14 +17,14 @@ from policies.model import BoolColumn, ClusterState, EstimateSource, IntColumn
 from policies.rule import Discipline, Layout, Order, Rule, Ruled
 from simulator.cluster.cluster import Cluster
 from simulator.engine.apply_decision import Allocator
-from simulator.engine.duration_estimates import History, known_at_submission
 from simulator.engine.job_sizes import Sizes
 from simulator.engine.node_changes import Script
 from simulator.engine.running_speeds import Residents
 from simulator.engine.settings import Settings
 from simulator.engine.stall_watch import StallWatch
-from simulator.engine.state_view import StateView
 from simulator.engine.stop_costs import StopCosts
+from simulator.engine.view.duration_estimates import History, known_at_submission
+from simulator.engine.view.state_view import StateView
 from simulator.errors import DecisionError, SettingError, TraceError
 from simulator.kernel.constants import BY_ARRIVAL, INTERRUPT, NEVER
 from simulator.kernel.fill import Backfill, fill
@@ -34,7 +34,7 @@ from simulator.kernel.loop import Loop
 from simulator.kernel.nodes import NodePool
 from simulator.kernel.select import Selection
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.profiles.profile import Profiles
 from simulator.traces.trace import MAX_TIME_S, NS_PER_S, Trace
 
 EMPTY_RULE = Rule(Order.ARRIVAL, Discipline.SKIP)

@@ -12,8 +12,8 @@ from simulator.cluster.cluster import Cluster, parse_cluster
 from simulator.engine.settings import Settings
 from simulator.errors import SettingError
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.profiles.profile import Profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators import GENERATORS, generate, parameters_of
 from simulator.traces.generators.contention_rl import ContentionRL

@@ -23,7 +23,7 @@ from simulator.results import metrics
 from simulator.results.result import Result
 from simulator.runs.process_pool import in_parallel
 from simulator.runs.progress import Tell, drive
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.profiles.profile import Profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S, Trace
 

@@ -13,7 +13,7 @@ from simulator.errors import SettingError
 if TYPE_CHECKING:
     from simulator.reproducing.experiment import Experiment, Look, Outcome
     from simulator.reproducing.pictures import Picture
-    from simulator.slowdown.profiles import Profiles
+    from simulator.slowdown.profiles.profile import Profiles
 
 FIRST_TEST_SEED = 1000
 """From here on nobody trains or tunes."""
@@ -61,7 +61,7 @@ def system_of(name: str) -> System:
 def reproduce(system: System, *, quick: bool, seeds: int | None, profiles: Path | None, look: Look) -> Outcome:
     """Everything, on test seeds. Raises SimulatorError, PolicyError."""
     from simulator.reproducing.experiment import perform
-    from simulator.slowdown.store import load_profiles
+    from simulator.slowdown.profiles.files import load_profiles
 
     count = seeds or (QUICK_SEEDS if quick else USUAL_SEEDS)
     experiment = system.experiment(load_profiles(profiles) if profiles else None, quick=quick)

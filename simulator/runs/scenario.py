@@ -22,7 +22,7 @@ from simulator.traces.read import read_trace
 from simulator.traces.trace import Trace
 
 if TYPE_CHECKING:
-    from simulator.slowdown.profiles import Profiles
+    from simulator.slowdown.profiles.profile import Profiles
 
 PLACEMENTS = {"consolidated": "consolidated", "any": "anywhere"}
 """Words of --placement, and of the policies' option `layout`."""
@@ -194,10 +194,10 @@ def models_of(names: tuple[str, ...], options: Options, cluster: Cluster) -> lis
 
 def _profiles(path: Path | None) -> Profiles:
     if path is None:
-        from simulator.slowdown.papers import paper_profiles
+        from simulator.slowdown.profiles.papers import paper_profiles
 
         return paper_profiles()
-    from simulator.slowdown.store import load_profiles
+    from simulator.slowdown.profiles.files import load_profiles
 
     return load_profiles(path)
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from simulator.cluster.topology import Topology
 from simulator.errors import SlowdownError
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.interference import HostInterference
-from simulator.slowdown.link_sharing import LinkSharing
-from simulator.slowdown.locality import Locality
-from simulator.slowdown.max_min import MaxMin
-from simulator.slowdown.node_speed import NodeSpeed
-from simulator.slowdown.pair_table import PairTable
-from simulator.slowdown.parameter_server import ParameterServer
-from simulator.slowdown.profiles import Profiles
-from simulator.slowdown.scaling import Scaling
+from simulator.slowdown.neighbours.interference import HostInterference
+from simulator.slowdown.neighbours.pair_table import PairTable
+from simulator.slowdown.network.link_sharing import LinkSharing
+from simulator.slowdown.network.max_min import MaxMin
+from simulator.slowdown.network.parameter_server import ParameterServer
+from simulator.slowdown.placement.locality import Locality
+from simulator.slowdown.placement.node_speed import NodeSpeed
+from simulator.slowdown.placement.scaling import Scaling
+from simulator.slowdown.profiles.profile import Profiles
 
 NONE = "none"
 """The name that switches all models off."""

@@ -33,10 +33,10 @@ from simulator.results.result import Result
 from simulator.runs.process_pool import in_parallel
 from simulator.runs.progress import drive
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.profiles.files import load_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.profiles.profile import Profiles
 from simulator.slowdown.registry import NONE, build
-from simulator.slowdown.store import load_profiles
 from simulator.traces.trace import NS_PER_S, Trace
 from simulator.training.data_sets import Data, of_files, of_scene
 

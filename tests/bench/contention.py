@@ -38,7 +38,7 @@ from simulator.papers.contention_rl.experiment import CONTROLS, GREEDY, HEADWAY,
 from simulator.reproducing.systems import FIRST_TEST_SEED
 from simulator.results.result import Result
 from simulator.runs.process_pool import in_parallel
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
 from simulator.traces.trace import NS_PER_S, Trace

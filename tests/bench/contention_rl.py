@@ -47,9 +47,9 @@ from simulator.envs.vector import ProcessVectorEnv
 from simulator.papers.bench import cpu_s
 from simulator.papers.contention_rl.env import BRANCHES, ContentionEnv
 from simulator.results.result import Result
-from simulator.slowdown import pair_table
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.neighbours import pair_table
+from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.profiles.profile import Profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
 from simulator.traces.trace import NS_PER_S
@@ -152,7 +152,7 @@ def greedy(env: ContentionEnv, _rng: np.random.Generator) -> int:
 
 
 def rate_after(env: ContentionEnv, more: list[tuple[str, frozenset[int], int]]) -> float:
-    """Equation 2 for the jobs that run and these, by the pair table (`simulator.slowdown.pair_table`)."""
+    """Equation 2 for the jobs that run and these, by the pair table (`simulator.slowdown.neighbours.pair_table`)."""
     ratios = Ratios(env.options.profiles.pairs)
     running = [
         (f"{key_of(env.trace.model[job.index])},{job.gpus},{len(job.nodes)}", frozenset(job.nodes), job.held)

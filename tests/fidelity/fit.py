@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from simulator.slowdown.profiles import Profile
+from simulator.slowdown.profiles.profile import Profile
 from tests.fidelity.mix import TrainingJob
 from tests.fidelity.records import Isolated
 

@@ -22,8 +22,8 @@ from simulator.results import metrics
 from simulator.results.result import Result
 from simulator.runs.progress import Tell
 from simulator.runs.report.steps import busy, means
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.profiles.profile import Profiles
 from simulator.traces.generators.contention_rl import MIXES, ContentionRL, generate
 from simulator.traces.trace import NS_PER_S, Trace
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from policies.learned.contention_rl.features import Features, features
 from policies.state.pair_ratios import mean_losses
 from simulator.cluster.topology import Topology
-from simulator.slowdown.profiles import Profiles, key_of
-from simulator.slowdown.ring import GB, sent_bytes
+from simulator.slowdown.network.ring import GB, sent_bytes
+from simulator.slowdown.profiles.profile import Profiles, key_of
 
 
 class JobFeatures:

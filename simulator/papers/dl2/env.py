@@ -53,8 +53,8 @@ from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.servers import FittedSpeed, Footprints, PlacedSpeed
 from simulator.papers.dl2.tasks import BALANCED, PACKED, Tasks, Where
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles, key_of
+from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.profiles.profile import Profiles, key_of
 from simulator.traces.generators.dl2 import DL2, MODELS
 from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace

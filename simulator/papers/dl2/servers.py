@@ -5,7 +5,7 @@ and p servers take a step of
 
     T = A/w + b + c x + d w + e p
 
-(`simulator.slowdown.parameter_server`), A being all computing of a step on one GPU: a B of the profile's measured coefficients, or
+(`slowdown.network.parameter_server`), A being all computing of a step on one GPU: a B of the profile's measured coefficients, or
 else the profile's computing time times the GPUs that the job asks for; then c is the time of twice the model's bytes on a NIC, and
 b, d, e are 0. A job's factor is T at the size that it asks for, alone, on the fewest nodes, over T now: what it asks for is
 `num_gpus` workers and as many servers as the trace's column `num_ps` says (without it, as many as workers).
@@ -24,9 +24,9 @@ from math import inf
 from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Model
-from simulator.slowdown.parameter_server import ServerRow, fit
-from simulator.slowdown.profiles import Profile, Profiles, Servers
-from simulator.slowdown.ring import GB
+from simulator.slowdown.network.parameter_server import ServerRow, fit
+from simulator.slowdown.network.ring import GB
+from simulator.slowdown.profiles.profile import Profile, Profiles, Servers
 
 _SAMPLED = (1, 2, 4, 8, 16)
 """Workers, and servers, of the runs that a fit sees."""

@@ -56,10 +56,10 @@ from simulator.papers.sched2.packing import pack
 from simulator.results.result import Result
 from simulator.results.timeline import Timeline
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.locality import Locality
-from simulator.slowdown.node_speed import NodeSpeed
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.placement.locality import Locality
+from simulator.slowdown.placement.node_speed import NodeSpeed
+from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.profiles.profile import Profiles
 from simulator.traces.generators.sched2 import Sched2
 from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace

@@ -33,8 +33,8 @@ from simulator.results import metrics
 from simulator.results.fragmentation import Fragmentation
 from simulator.results.result import Result
 from simulator.runs.progress import Tell
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.profiles.profile import Profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.sched2 import MODELS, Sched2, generate
 from simulator.traces.trace import NS_PER_S, Trace

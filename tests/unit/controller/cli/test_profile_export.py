@@ -16,10 +16,12 @@ from controller.profiles.store import ProfileStore
 from protos.headway.v1 import admin_pb2
 from simulator.runs.one import run
 from simulator.runs.scenario import Options
-from simulator.slowdown import locality, pair_table, scaling, step_fit
-from simulator.slowdown.papers import PAIRS
-from simulator.slowdown.rows import read_rows
-from simulator.slowdown.store import load_profiles
+from simulator.slowdown.fitting.rows import read_rows
+from simulator.slowdown.neighbours import pair_table
+from simulator.slowdown.network import step_fit
+from simulator.slowdown.placement import locality, scaling
+from simulator.slowdown.profiles.files import load_profiles
+from simulator.slowdown.profiles.papers import PAIRS
 from tests.unit.controller.reports import SIGNATURE, Agents, Training
 
 T0 = 1_000_000 * 30.0

@@ -20,7 +20,7 @@ from controller.profiles.sensitivity import (
     ring_bytes,
     sensitivity,
 )
-from simulator.slowdown.profiles import Profile
+from simulator.slowdown.profiles.profile import Profile
 
 PRIORS = Priors(window_spread=0.04, job_spread=0.1, prediction_error=0.25)
 

@@ -18,8 +18,8 @@ from policies.state.ring_reduction import RL_TAPS_RING
 from policies.wire.messages import parse_state, serialize_state
 from simulator.cluster.cluster import Cluster, cluster_of
 from simulator.engine.simulation import Simulation
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles as SimulatorProfiles
+from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.profiles.profile import Profiles as SimulatorProfiles
 from simulator.slowdown.registry import build
 from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.simulator.engine.build import FREE, trace_of

@@ -13,7 +13,7 @@ from simulator.engine.settings import NodeChange, Settings
 from simulator.engine.simulation import Simulation
 from simulator.errors import DecisionError, SettingError
 from simulator.slowdown.api import Resident
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.unit.simulator.engine.build import (

@@ -18,7 +18,7 @@ from simulator.engine.simulation import Simulation
 from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.results import metrics
 from simulator.results.result import Result
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import MIXES, ContentionRL
 from tests.unit.simulator.envs.worlds import Agent, first_action, play, random_agent, trail

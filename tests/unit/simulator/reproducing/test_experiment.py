@@ -12,7 +12,7 @@ from simulator.errors import SimulatorError
 from simulator.reproducing.bound import average_jct_bound_s
 from simulator.reproducing.experiment import Claim, Contender, Experiment, Kind, Run, Setting, perform, policy, run_of
 from simulator.runs.progress import Tell
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.contention_rl import ContentionRL, generate
 from simulator.traces.trace import Trace
 from tests.unit.simulator.commands import trace_of

@@ -12,7 +12,7 @@ from simulator.papers.contention_rl.experiment import samples
 from simulator.reproducing import systems, told
 from simulator.reproducing.experiment import METRICS, Experiment, Kind, Outcome, perform, policy
 from simulator.reproducing.pictures import Picture, cdf, density, lines, scatter, shares, svg
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.profiles.profile import Profiles
 from tests.unit.simulator.cli.test_bench import call
 from tests.unit.simulator.reproducing.test_experiment import claim, setting
 

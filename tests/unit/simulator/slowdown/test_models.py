@@ -9,16 +9,16 @@ import pytest
 
 from simulator.cluster.topology import Topology, rack_tree, rl_taps
 from simulator.slowdown.api import Resident, SlowdownModel
-from simulator.slowdown.interference import HostInterference
-from simulator.slowdown.link_sharing import LinkSharing
-from simulator.slowdown.locality import Locality
-from simulator.slowdown.max_min import MaxMin
-from simulator.slowdown.node_speed import NodeSpeed
-from simulator.slowdown.pair_table import PairTable
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.parameter_server import ParameterServer, transfer
-from simulator.slowdown.profiles import Interference, Profile, Profiles
-from simulator.slowdown.scaling import Scaling
+from simulator.slowdown.neighbours.interference import HostInterference
+from simulator.slowdown.neighbours.pair_table import PairTable
+from simulator.slowdown.network.link_sharing import LinkSharing
+from simulator.slowdown.network.max_min import MaxMin
+from simulator.slowdown.network.parameter_server import ParameterServer, transfer
+from simulator.slowdown.placement.locality import Locality
+from simulator.slowdown.placement.node_speed import NodeSpeed
+from simulator.slowdown.placement.scaling import Scaling
+from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.profiles.profile import Interference, Profile, Profiles
 
 KNOWN = {
     "even": Profile(compute_s=1.0, bytes=12.5e9),

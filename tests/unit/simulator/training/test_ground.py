@@ -18,9 +18,9 @@ from policies.model import ClusterState
 from policies.selection import held_placements
 from simulator.cluster.cluster import Cluster
 from simulator.results.metrics import average_jct_s
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profile
-from simulator.slowdown.store import save_profiles
+from simulator.slowdown.profiles.files import save_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.profiles.profile import Profile
 from simulator.traces.generators import generate
 from simulator.traces.generators.contention_rl import ContentionRL
 from simulator.traces.trace import Trace

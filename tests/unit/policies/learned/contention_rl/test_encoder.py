@@ -18,8 +18,8 @@ from policies.model import ClusterState, Placement, Profiles, Split
 from simulator.engine.settings import NodeChange, Settings
 from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.papers.contention_rl.features import JobFeatures
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profile
+from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.profiles.profile import Profile
 from simulator.traces.generators.contention_rl import ContentionRL
 from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.valid import check_node, check_shape

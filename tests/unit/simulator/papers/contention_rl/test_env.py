@@ -16,8 +16,8 @@ from simulator.engine.settings import NodeChange, Settings
 from simulator.errors import SettingError, SlowdownError, TraceError
 from simulator.papers.contention_rl.env import BRANCHES, ContentionEnv
 from simulator.papers.contention_rl.features import JobFeatures
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profile
+from simulator.slowdown.profiles.papers import paper_profiles
+from simulator.slowdown.profiles.profile import Profile
 from simulator.traces.generators.contention_rl import ContentionRL
 from tests.unit.simulator.envs.worlds import Crowd, first_action, play, random_agent, trace_of
 

@@ -26,7 +26,7 @@ from simulator.papers.sched2.dry_runs import DryRuns
 from simulator.papers.sched2.env import Sched2Env
 from simulator.results.result import Result
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.sched2 import Sched2
 from simulator.traces.trace import Trace

@@ -1,0 +1,1 @@
+"""What policies see of a simulation: the state, duration estimates, measured speeds and profiles. Imports `engine.settings`."""
