@@ -27,3 +27,6 @@ have_compiler || say "no C compiler, or no Python.h (python3-dev): the simulator
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 "$venv/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt -e '.[controller,policy,train,dev]'
+# A failed compilation does not fail the installation, and pip is quiet about it.
+"$venv/bin/python" -c 'from simulator.kernel import compiled; raise SystemExit(not compiled())' ||
+    say "the simulator's inner loops did not compile: it will run interpreted, several times slower. Run $venv/bin/pip install -v -e . to see the compiler's error"

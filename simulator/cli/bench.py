@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli import options as given
+from simulator.cli import options as shared
 
 
 def bench(
@@ -17,7 +17,7 @@ def bench(
         typer.Option(help="The full Philly trace; without it one of as many jobs is generated.", show_default=False),
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each small case; large ones run twice at most.")] = 5,
-    as_json: given.AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """How fast the simulator is here: whole processes, the curve to a million jobs, and what the time is made of."""
     from simulator.runs.bench import as_json as json_of
@@ -38,12 +38,12 @@ def reproduce(
     seeds: Annotated[
         int | None, typer.Option(min=1, max=1000, help="Test traces of each setting.", show_default="5; 3 with --quick")
     ] = None,
-    profiles: given.ProfilesFile = None,
+    profiles: shared.ProfilesFile = None,
     out: Annotated[
         Path | None,
         typer.Option(help="A folder for a page, and for the JSON beside it.", metavar="DIR", show_default=False),
     ] = None,
-    as_json: given.AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Make the results of a published system again: its claims and ours, controls beside them."""
     from simulator.reproducing import systems

@@ -38,11 +38,11 @@ def _plain_run() -> int:
     from policies.errors import PolicyError
     from simulator.errors import SimulatorError
     from simulator.runs.one import run
-    from simulator.runs.scenario import Options
+    from simulator.runs.options import RunOptions
 
     policy, out, as_json = found.pop("policy"), found.pop("out", None), found.pop("as_json", False)
     try:
-        run(Options(**found), policy, out, as_json)
+        run(RunOptions(**found), policy, out, as_json)
     except (SimulatorError, PolicyError) as error:
         sys.stderr.write(f"headway-sim run: {' '.join(str(error).split())}\n")
         return 2

@@ -32,6 +32,7 @@ from simulator.envs.worker_pipe import Wire
 from simulator.errors import SettingError, WorkerError
 
 Stepped: TypeAlias = tuple[Observation, Array, Array, Array, dict[str, Any]]
+_SPAWN = multiprocessing.get_context("spawn")
 _CLOSE_S = 5.0
 _EXIT_S = 0.5
 """Where the owner ends without a word, it waits no longer for a worker that is at work."""
@@ -65,7 +66,6 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
             )
         if autoreset == AutoresetMode.DISABLED:
             raise SettingError("autoreset is DISABLED; give NEXT_STEP or SAME_STEP")
-        context = multiprocessing.get_context("spawn")
         model = make()
         self.num_envs = num_envs
         self.spec = model.spec
@@ -73,7 +73,7 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         self.single_observation_space, self.single_action_space = model.observation_space, model.action_space
         self.observation_space = batch_space(model.observation_space, num_envs)
         self.action_space = batch_space(model.action_space, num_envs)
-        blocks = Blocks.of(context, num_envs, model)
+        blocks = Blocks.of(_SPAWN, num_envs, model)
         model.close()
         self._views = blocks.views()
         self._is_stepping = False
@@ -87,18 +87,22 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
             return
         with self._ended_unless_it_goes_well():
             for rows in self._rows:
-                mine, theirs = context.Pipe()
-                arguments = (theirs, CloudpickleWrapper(make), rows.start, len(rows), blocks, autoreset)
-                process = context.Process(target=work, args=arguments, daemon=True)
-                process.start()
-                # Nobody else has the worker's end of its pipe: if it dies, waiting for it ends at once.
-                theirs.close()
-                self._wires.append(Wire(mine))
-                self._processes.append(process)
+                self._start_worker((CloudpickleWrapper(make), rows.start, len(rows), blocks, autoreset))
             self._answers()
-        # Before multiprocessing waits for the workers, which end by nothing but their pipes.
+        # Registered after multiprocessing's own exit handler, and so run before it: that would wait for the workers, which end
+        # only when their pipes close.
         self._at_exit = partial(_let_go, weakref.ref(self))
         atexit.register(self._at_exit)
+
+    def _start_worker(self, arguments: tuple[Any, ...]) -> None:
+        """Start the process of the next worker; `arguments` are those of `work` behind its end of the pipe."""
+        mine, theirs = _SPAWN.Pipe()
+        process = _SPAWN.Process(target=work, args=(theirs, *arguments), daemon=True)
+        process.start()
+        # Only the worker keeps its end of the pipe: if it dies, waiting for its answer ends at once.
+        theirs.close()
+        self._wires.append(Wire(mine))
+        self._processes.append(process)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None

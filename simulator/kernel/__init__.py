@@ -7,7 +7,16 @@ I/O, imports more than the standard library, or keeps time as anything but integ
 
 
 def compiled() -> bool:
-    """Whether these modules run compiled here."""
+    """Return whether these modules run compiled here."""
     from simulator.kernel import loop
 
     return not loop.__file__.endswith(".py")
+
+
+COMPILED, INTERPRETED = "compiled", "interpreted"
+MEND = "Install a C compiler and Python's headers (python3-dev), then install Headway again."
+
+
+def kernel_text() -> str:
+    """Return `compiled` or `interpreted`: the build goes on without a compiler, and without an extension that fails to compile."""
+    return COMPILED if compiled() else INTERPRETED

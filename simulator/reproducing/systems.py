@@ -71,7 +71,7 @@ def reproduce(system: System, *, quick: bool, seeds: int | None, profiles: Path 
 def write(folder: Path, system: System, outcome: Outcome, command: str) -> Path:
     """The page, and beside it what programs read. Where the page is. Raises SettingError."""
     from simulator.reproducing.told import as_json, write_page
-    from simulator.results.result import prepare_folder
+    from simulator.results.files import prepare_folder
 
     prepare_folder(folder)
     write_page(folder / PAGE, outcome, system.pictures(outcome), command)

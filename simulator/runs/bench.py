@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from simulator.errors import SettingError
+from simulator.kernel import COMPILED, MEND, kernel_text
 
 PHILLY_JOBS = 111_597
 PHILLY_CLUSTER = "311x8"
@@ -67,10 +68,12 @@ class Report:
     speed: list[Measured] = field(default_factory=list)
     curve: list[Measured] = field(default_factory=list)
     profile: list[dict[str, object]] = field(default_factory=list)
+    kernel: str = field(default_factory=kernel_text)
+    """`compiled`, or `interpreted` where the kernel's compilation failed at installation: every figure is then several times larger."""
 
     @property
     def missed(self) -> bool:
-        """Whether a target was."""
+        """Whether any target was missed."""
         return any(row.missed for row in [*self.speed, *self.curve])
 
 
@@ -213,9 +216,10 @@ import json
 from simulator.results.metrics import summary
 from simulator.runs.progress import collect_seldom
 from simulator.results.result import Result
-from simulator.runs.scenario import Options, Scenario, make_policy
+from simulator.runs.options import RunOptions
+from simulator.runs.scenario import Scenario, make_policy
 from pathlib import Path
-options = Options(Path(sys.argv[1]), sys.argv[2], (sys.argv[4],), drop_impossible=True)
+options = RunOptions(Path(sys.argv[1]), sys.argv[2], (sys.argv[4],), drop_impossible=True)
 policy = make_policy(sys.argv[3], options)
 imported = time.perf_counter()
 scenario = Scenario.of(options, record=False)
@@ -264,6 +268,9 @@ def as_json(report: Report) -> str:
 
 def lines_of(report: Report) -> Iterator[str]:
     """Everything, for people: tables in Markdown, which docs take as they are."""
+    if report.kernel != COMPILED:
+        yield f"The kernel is {report.kernel}: expect several times the figures of docs/benchmarks.md. {MEND}"
+        yield ""
     yield from _table(
         ("what", "cluster", "policy", "best", "median", "CPU", "peak memory", "target"), map(_speed_row, report.speed)
     )

@@ -11,12 +11,14 @@ from pathlib import Path
 
 from policies.rule import Ruled
 from simulator.errors import SettingError
+from simulator.results.files import prepare_folder, write_results
 from simulator.results.metrics import Figure, summary
-from simulator.results.result import Result, prepare_folder, write_results
+from simulator.results.result import Result
 from simulator.runs.one import command_line
+from simulator.runs.options import RunOptions
 from simulator.runs.process_pool import in_parallel
 from simulator.runs.progress import Tell, bars, collect_seldom, drive
-from simulator.runs.scenario import Options, Scenario, make_policy, takes
+from simulator.runs.scenario import Scenario, make_policy, takes
 
 REPORT = "report.html"
 
@@ -30,7 +32,7 @@ class Compared:
     """What the page draws of it; None without a page."""
 
 
-def compare(options: Options, names: Sequence[str], out: Path | None = None, as_json: bool = False) -> None:
+def compare(options: RunOptions, names: Sequence[str], out: Path | None = None, as_json: bool = False) -> None:
     """Simulate the policies and print a table; with `out` write each one's files and a page. Raises SimulatorError, PolicyError."""
     _check(options, names)
     if out is not None:
@@ -62,7 +64,7 @@ def compare(options: Options, names: Sequence[str], out: Path | None = None, as_
         sys.stdout.write(f"\n{out / REPORT}\n")
 
 
-def _check(options: Options, names: Sequence[str]) -> None:
+def _check(options: RunOptions, names: Sequence[str]) -> None:
     """Raises PolicyLoadError, SettingError for policies that cannot be, before the trace is read."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if not names or twice:

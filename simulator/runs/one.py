@@ -9,13 +9,15 @@ import time
 from pathlib import Path
 
 from policies.api import Policy
+from simulator.results.files import prepare_folder, write_results
 from simulator.results.metrics import summary
-from simulator.results.result import Result, prepare_folder, write_results
+from simulator.results.result import Result
+from simulator.runs.options import RunOptions
 from simulator.runs.progress import Bar, collect_seldom, drive
-from simulator.runs.scenario import Options, Scenario, make_policy
+from simulator.runs.scenario import Scenario, make_policy
 
 
-def run(options: Options, policy: str, out: Path | None = None, as_json: bool = False) -> None:
+def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool = False) -> None:
     """Simulate one policy and print its figures; with `out` write its jobs and series too. Raises SimulatorError, PolicyError."""
     if out is not None:
         prepare_folder(out)

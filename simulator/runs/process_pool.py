@@ -1,4 +1,8 @@
-"""The same work for several names at once, each in a process of its own, as many as there are cores."""
+"""The same work for several names at once, each in a process of its own, as many as there are cores.
+
+Not concurrent.futures.ProcessPoolExecutor: that waits for the other processes when one fails, does not say which task's process
+died, and pickles the work; here the others are killed at once, the error names the task, and the work is inherited by fork.
+"""
 
 from __future__ import annotations
 

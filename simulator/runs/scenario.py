@@ -17,6 +17,7 @@ from simulator.engine.job_sizes import Sizes
 from simulator.engine.settings import Estimates, Settings
 from simulator.engine.simulation import Simulation
 from simulator.errors import SettingError, TraceError
+from simulator.runs.options import PLACEMENTS, RunOptions
 from simulator.slowdown.api import SlowdownModel
 from simulator.traces.read import read_trace
 from simulator.traces.trace import Trace
@@ -24,39 +25,12 @@ from simulator.traces.trace import Trace
 if TYPE_CHECKING:
     from simulator.slowdown.profiles.profile import Profiles
 
-PLACEMENTS = {"consolidated": "consolidated", "any": "anywhere"}
-"""Words of --placement, and of the policies' option `layout`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of a run, as they were given. Raises SettingError for a number that is out of its range."""
-
-    trace: Path
-    cluster: str
-    slowdown: tuple[str, ...] = ("locality",)
-    placement: str | None = None
-    """None: not given, which is as `consolidated`."""
-    preempt_cost_s: float | None = None
-    round_s: float | None = None
-    seed: int | None = None
-    limit: int | None = None
-    estimates: str = "true"
-    drop_impossible: bool = False
-    preemptible_share: float = 1.0
-    checkpoint_interval_s: float | None = None
-    failures: str | None = None
-    profiles: Path | None = None
-
-    def __post_init__(self) -> None:
-        _check(self)
-
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
     """Everything that runs of several policies have in common."""
 
-    options: Options
+    options: RunOptions
     trace: Trace
     cluster: Cluster
     settings: Settings
@@ -64,7 +38,7 @@ class Scenario:
     """How long reading the trace took."""
 
     @classmethod
-    def of(cls, options: Options, *, record: bool) -> Scenario:
+    def of(cls, options: RunOptions, *, record: bool) -> Scenario:
         """What the options stand for. Raises SimulatorError for what they do not allow."""
         cluster = parse_cluster(options.cluster)
         models_of(options.slowdown, options, cluster)
@@ -153,7 +127,7 @@ class Scenario:
 _PLACEMENT_OF = {Layout.CONSOLIDATED: "consolidated", Layout.ANYWHERE: "any"}
 
 
-def make_policy(text: str, options: Options, *, lenient: bool = False) -> Policy:
+def make_policy(text: str, options: RunOptions, *, lenient: bool = False) -> Policy:
     """The policy of NAME[:key=value,...] with what --placement, --round and --seed say. Raises PolicyLoadError, SettingError.
 
     A policy that decides at events only goes without rounds, and one whose rule says where jobs go (srtf-count) keeps to it.
@@ -183,7 +157,7 @@ def takes(text: str, key: str) -> bool:
     return key in option_names(parse_policy(text)[0])
 
 
-def models_of(names: tuple[str, ...], options: Options, cluster: Cluster) -> list[SlowdownModel]:
+def models_of(names: tuple[str, ...], options: RunOptions, cluster: Cluster) -> list[SlowdownModel]:
     """New slowdown models of these names, with --profiles. Raises SimulatorError."""
     if names == ("none",):
         return []
@@ -202,24 +176,7 @@ def _profiles(path: Path | None) -> Profiles:
     return load_profiles(path)
 
 
-def _check(options: Options) -> None:
-    """Raises SettingError for a number that is out of its range."""
-    cost, every, share = options.preempt_cost_s, options.checkpoint_interval_s, options.preemptible_share
-    if options.placement is not None and options.placement not in PLACEMENTS:
-        raise SettingError(f"--placement {options.placement!r}: give {' or '.join(PLACEMENTS)}")
-    if cost is not None and not (math.isfinite(cost) and 0 <= cost < 1e9):
-        raise SettingError(f"--preempt-cost {cost:g}: give seconds, 0 or more")
-    if options.round_s is not None and not (math.isfinite(options.round_s) and options.round_s >= 0):
-        raise SettingError(f"--round {options.round_s:g}: give seconds, or 0 for no rounds")
-    if every is not None and not (math.isfinite(every) and every > 0):
-        raise SettingError(f"--checkpoint-interval {every:g}: give seconds, more than 0")
-    if not 0 <= share <= 1:
-        raise SettingError(f"--preemptible-share {share:g}: give a share from 0 to 1")
-    if options.seed is not None and options.seed < 0:
-        raise SettingError(f"--seed {options.seed}: give a whole number, 0 or more")
-
-
-def _settings(options: Options, cluster: Cluster, trace: Trace, record: bool) -> Settings:
+def _settings(options: RunOptions, cluster: Cluster, trace: Trace, record: bool) -> Settings:
     from simulator.engine.failures import failures_from
 
     seed = options.seed or 0

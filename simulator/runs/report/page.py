@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import SettingError
-from simulator.kernel import compiled
+from simulator.kernel import kernel_text
 from simulator.results.table import best, shown, text_of
 from simulator.runs.report.data import of_trace
 from simulator.runs.scenario import Scenario
@@ -94,7 +94,7 @@ def table(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
 
 def versions() -> dict[str, str]:
     """What made a result, by name."""
-    found = {"Python": platform.python_version(), "kernel": "compiled" if compiled() else "interpreted"}
+    found = {"Python": platform.python_version(), "kernel": kernel_text()}
     for name, package in (("Headway", "headway-scheduler"), ("numpy", "numpy")):
         try:
             found[name] = version(package)

@@ -15,7 +15,7 @@ from controller.profiles.fit_rows import rows
 from controller.profiles.store import ProfileStore
 from protos.headway.v1 import admin_pb2
 from simulator.runs.one import run
-from simulator.runs.scenario import Options
+from simulator.runs.options import RunOptions
 from simulator.slowdown.fitting.rows import read_rows
 from simulator.slowdown.neighbours import pair_table
 from simulator.slowdown.network import step_fit
@@ -98,7 +98,7 @@ def test_headway_sim_runs_on_it(
     trace = tmp_path / "trace.csv"
     lines = [f"j{at},{at},2,100,{NAME if at % 2 else SECOND}" for at in range(6)]
     trace.write_text("\n".join(["job_id,submit_time_s,num_gpus,duration_s,model", *lines]) + "\n")
-    run(Options(trace=trace, cluster="2x4", slowdown=(model,), profiles=tmp_path / "here.json"), "fifo", None, True)
+    run(RunOptions(trace=trace, cluster="2x4", slowdown=(model,), profiles=tmp_path / "here.json"), "fifo", None, True)
     assert json.loads(capsys.readouterr().out)["jobs"] == 6
 
 

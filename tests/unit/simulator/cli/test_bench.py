@@ -85,6 +85,12 @@ def test_bench_prints_tables_or_json(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert len(found["profile"]) == 2
 
 
+def test_a_kernel_that_is_not_compiled_is_said() -> None:
+    assert "The kernel is interpreted" in next(bench.lines_of(bench.Report(kernel="interpreted")))
+    assert "kernel" not in "\n".join(bench.lines_of(bench.Report(kernel="compiled")))
+    assert json.loads(bench.as_json(bench.Report(kernel="interpreted")))["kernel"] == "interpreted"
+
+
 def test_a_philly_trace_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "bench", "--philly", "/none-such") == 2
     assert capsys.readouterr().err == (
