@@ -26,11 +26,11 @@ Out = Annotated[
 ]
 
 
-def _told(command: Callable[P, None]) -> Callable[P, None]:
+def _with_errors_in_one_line(command: Callable[P, None]) -> Callable[P, None]:
     """A user's error as one line, and exit code 2."""
 
     @wraps(command)
-    def told(*args: P.args, **kwargs: P.kwargs) -> None:
+    def reporting(*args: P.args, **kwargs: P.kwargs) -> None:
         from simulator.errors import SimulatorError
 
         try:
@@ -38,11 +38,11 @@ def _told(command: Callable[P, None]) -> Callable[P, None]:
         except SimulatorError as error:
             _fail(str(error))
 
-    return told
+    return reporting
 
 
 @app.command()
-@_told
+@_with_errors_in_one_line
 def convert(
     form: Annotated[
         str,
@@ -68,7 +68,7 @@ def convert(
 
 
 @app.command()
-@_told
+@_with_errors_in_one_line
 def generate(
     like: Annotated[str, typer.Option(help="contention-rl, sched2, dl2, rl-taps, marl or philly.")],
     jobs: Annotated[int | None, typer.Option(help="How many; the paper's number without it.")] = None,
@@ -102,7 +102,7 @@ def generate(
 
 
 @app.command()
-@_told
+@_with_errors_in_one_line
 def describe(
     file: Annotated[Path, typer.Argument(help="A trace: .csv, .csv.gz, .csv.zst or .parquet.")],
     cluster: Annotated[str | None, typer.Option(help="NxG: what load the trace is for that cluster.")] = None,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.engine.simulation import Simulation
-from simulator.envs.options import EVENTS, Slowdowns, TraceSource, World, cluster_of
+from simulator.envs.options import EVENTS, EnvOptions, Slowdowns, TraceSource, cluster_of
 from simulator.envs.outcome import outcome
 from simulator.envs.shared_memory import ELAPSED
 from simulator.errors import SettingError
@@ -41,7 +41,7 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - gymnasium's own form
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: EnvOptions) -> None:
         self.world = world
         self.cluster = cluster_of(world.cluster)
         self._source = TraceSource(world.traces, self.cluster)

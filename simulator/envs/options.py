@@ -12,21 +12,21 @@ from simulator.cluster.cluster import Cluster, parse_cluster
 from simulator.engine.settings import Settings
 from simulator.errors import SettingError
 from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
-from simulator.slowdown.profiles.profile import Profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators import GENERATORS, generate, parameters_of
 from simulator.traces.generators.contention_rl import ContentionRL
 from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace
 
-Options = TypeVar("Options", bound="World")
+Options = TypeVar("Options", bound="EnvOptions")
 ROUNDS, EVENTS = "rounds", "events"
 _LARGEST_SEED = 1 << 31
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class EnvOptions:
     """The options that every environment has."""
 
     traces: Workload | Sequence[Trace] = field(default_factory=ContentionRL)
@@ -35,7 +35,7 @@ class World:
     """As `--cluster` has it."""
     slowdown: Sequence[str | SlowdownModel] = ()
     """As `--slowdown` has them, or models that nobody has entered; none at all: every job has its ideal speed."""
-    profiles: Profiles = field(default_factory=lambda: paper_profiles("contention-rl"))
+    profiles: ModelProfiles = field(default_factory=lambda: paper_profiles("contention-rl"))
     """Of the models that jobs train."""
     settings: Settings = field(default_factory=Settings)
     """What else a run assumes."""
@@ -108,7 +108,7 @@ class TraceSource:
 class Slowdowns:
     """Gives every episode fresh models: copies of pristine ones."""
 
-    def __init__(self, asked: Sequence[str | SlowdownModel], cluster: Cluster, profiles: Profiles) -> None:
+    def __init__(self, asked: Sequence[str | SlowdownModel], cluster: Cluster, profiles: ModelProfiles) -> None:
         texts = [each for each in asked if isinstance(each, str)]
         given = [each for each in asked if not isinstance(each, str)]
         self._models = [*build(texts, topology=cluster.topology, profiles=profiles), *given]

@@ -27,8 +27,8 @@ from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 
 from simulator.envs.base import Mask
 from simulator.envs.shared_memory import ELAPSED, Array, Blocks, Observation
-from simulator.envs.worker import CALL, CALL_EACH, CLOSE, RESET, Env, Here, Infos, work
-from simulator.envs.worker_pipe import Wire
+from simulator.envs.worker import CALL, CALL_EACH, CLOSE, RESET, Env, Infos, InProcessWorker, work
+from simulator.envs.worker_pipe import WorkerPipe
 from simulator.errors import SettingError, WorkerError
 
 Stepped: TypeAlias = tuple[Observation, Array, Array, Array, dict[str, Any]]
@@ -80,10 +80,10 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         self._at_exit: Callable[[], None] | None = None
         parts = max(workers, 1)
         self._rows = [range(num_envs * w // parts, num_envs * (w + 1) // parts) for w in range(parts)]
-        self._wires: list[Wire | Here] = []
+        self._wires: list[WorkerPipe | InProcessWorker] = []
         self._processes: list[BaseProcess] = []
         if not workers:
-            self._wires.append(Here(make, num_envs, self._views, autoreset))
+            self._wires.append(InProcessWorker(make, num_envs, self._views, autoreset))
             return
         with self._ended_unless_it_goes_well():
             for rows in self._rows:
@@ -101,7 +101,7 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         process.start()
         # Only the worker keeps its end of the pipe: if it dies, waiting for its answer ends at once.
         theirs.close()
-        self._wires.append(Wire(mine))
+        self._wires.append(WorkerPipe(mine))
         self._processes.append(process)
 
     def reset(

@@ -18,7 +18,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from simulator.envs.shared_memory import ELAPSED, Blocks, Views
-from simulator.envs.worker_pipe import Wire
+from simulator.envs.worker_pipe import WorkerPipe
 
 Env = gymnasium.Env[Any, Any]
 Infos = list[tuple[int, dict[str, Any]]]
@@ -27,7 +27,7 @@ RESET, CALL, CALL_EACH, CLOSE = "reset", "call", "call_each", "close"
 _NAN = float("nan")
 
 
-class Rows:
+class WorkerEnvs:
     """Environments and their rows of the shared arrays."""
 
     def __init__(self, envs: Sequence[Env], first: int, views: Views, autoreset: AutoresetMode) -> None:
@@ -95,7 +95,7 @@ class Rows:
         self._ended[place] = not self._same_step and (terminated or truncated)
 
 
-class Here:
+class InProcessWorker:
     """What a worker does, done in its owner's process: a wire whose other end is this one.
 
     Invariant: every signal or message is answered by the next `receive`.
@@ -103,7 +103,7 @@ class Here:
 
     def __init__(self, make: Callable[[], Env], count: int, views: Views, autoreset: AutoresetMode) -> None:
         """They own the rows from 0 on."""
-        self._rows = Rows([make() for _ in range(count)], 0, views, autoreset)
+        self._rows = WorkerEnvs([make() for _ in range(count)], 0, views, autoreset)
         self._answer: tuple[bool, Any] | None = None
 
     def signal(self) -> None:
@@ -141,9 +141,9 @@ def work(
     # The owner decides what they mean, and tells by the pipe; when it is gone, so is the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    wire = Wire(pipe)
+    wire = WorkerPipe(pipe)
     try:
-        rows = Rows([make() for _ in range(count)], first, blocks.views(), autoreset)
+        rows = WorkerEnvs([make() for _ in range(count)], first, blocks.views(), autoreset)
         wire.signal()
         while (command := wire.receive()) != CLOSE:
             answer = rows.step() if command is None else getattr(rows, command[0])(*command[1:])

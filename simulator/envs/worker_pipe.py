@@ -14,7 +14,7 @@ from typing import Any
 _SIGNAL, _MESSAGE = b"s", b"m"
 
 
-class Wire:
+class WorkerPipe:
     """One end. Invariant: between two calls the pipe stands before a byte that says what follows.
 
     When the other end is gone, all methods but `close` raise EOFError or OSError, at once.

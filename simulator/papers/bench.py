@@ -35,7 +35,7 @@ from policies.model import FloatColumn
 from simulator.envs.base import Cells, Mask, SchedulingEnv
 from simulator.envs.shared_memory import Blocks
 from simulator.envs.vector import ProcessVectorEnv
-from simulator.envs.worker import Env, Rows
+from simulator.envs.worker import Env, WorkerEnvs
 from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2
@@ -112,7 +112,7 @@ class OneProcess:
     def __init__(self, make: Callable[[], Env], num_envs: int) -> None:
         envs = [make() for _ in range(num_envs)]
         self._views = Blocks.of(multiprocessing.get_context("spawn"), num_envs, envs[0]).views()
-        self._rows = Rows(envs, 0, self._views, AutoresetMode.NEXT_STEP)
+        self._rows = WorkerEnvs(envs, 0, self._views, AutoresetMode.NEXT_STEP)
         self._seeds = range(SEED, SEED + num_envs)
 
     def reset(self) -> None:

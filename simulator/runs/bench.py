@@ -69,7 +69,7 @@ class Report:
     curve: list[Measured] = field(default_factory=list)
     profile: list[dict[str, object]] = field(default_factory=list)
     kernel: str = field(default_factory=kernel_text)
-    """`compiled`, or `interpreted` where the kernel's compilation failed at installation: every figure is then several times larger."""
+    """`compiled`, or `interpreted` where compiling the kernel failed: times are then several times longer."""
 
     @property
     def missed(self) -> bool:

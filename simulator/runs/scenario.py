@@ -13,7 +13,7 @@ import numpy as np
 from policies.api import Policy, load_policy, option_names, parse_policy
 from policies.rule import Layout, Ruled
 from simulator.cluster.cluster import Cluster, parse_cluster
-from simulator.engine.job_sizes import Sizes
+from simulator.engine.job_sizes import JobSizes
 from simulator.engine.settings import Estimates, Settings
 from simulator.engine.simulation import Simulation
 from simulator.errors import SettingError, TraceError
@@ -23,7 +23,7 @@ from simulator.traces.read import read_trace
 from simulator.traces.trace import Trace
 
 if TYPE_CHECKING:
-    from simulator.slowdown.profiles.profile import Profiles
+    from simulator.slowdown.profiles.model_profiles import ModelProfiles
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ class Scenario:
     def _possible(self, policy: Policy) -> tuple[Trace, int]:
         """The jobs that the cluster can hold, and how many it cannot. Raises TraceError if there are some and they may not be."""
         layout = policy.rule.layout if isinstance(policy, Ruled) else Layout.ANYWHERE
-        fits = Sizes(self.trace, self.cluster).possible(layout)
+        fits = JobSizes(self.trace, self.cluster).possible(layout)
         dropped = len(self.trace) - int(fits.sum())
         if not dropped:
             return self.trace, 0
@@ -166,7 +166,7 @@ def models_of(names: tuple[str, ...], options: RunOptions, cluster: Cluster) -> 
     return build(names, topology=cluster.topology, profiles=_profiles(options.profiles))
 
 
-def _profiles(path: Path | None) -> Profiles:
+def _profiles(path: Path | None) -> ModelProfiles:
     if path is None:
         from simulator.slowdown.profiles.papers import paper_profiles
 

@@ -1,8 +1,9 @@
-"""Which GPU groups jobs hold on a node.
+"""The GPU groups that jobs hold on a node.
 
-The engine says how many GPUs of a node a job holds, not which. Models that look inside nodes take it that the jobs there, by row
-(those that came first first), each take the group with the fewest free GPUs among those with enough, the lowest on ties; one that
-no group has room for takes from the freest groups. So groups follow from who is there, not from the order of events.
+The engine counts the GPUs of a node that a job holds and does not number them. Models of the inside of nodes assume that the jobs
+on a node, in order of submission, each take the group with the fewest free GPUs among those with enough, the lowest on ties; a job
+that fits in no group takes from the groups with the most free GPUs. So groups depend on the jobs present, not on the order of
+events.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from simulator.slowdown.api import Resident
 
 
 def held_on(resident: Resident, node: int) -> int:
-    """GPUs that a job holds on a node."""
+    """Return the GPUs that a job holds on a node."""
     return resident.counts[resident.nodes.index(node)]
 
 
 def groups(topology: Topology, node: int, residents: Sequence[Resident]) -> tuple[tuple[int, ...], ...]:
-    """GPUs that each of a node's jobs, given by row, holds of each group."""
+    """Return how many GPUs of each group each of a node's jobs holds; `residents` are in order of their rows."""
     return groups_of(topology.group_sizes(node), tuple([held_on(resident, node) for resident in residents]))
 
 
 @lru_cache(maxsize=65536)
 def groups_of(sizes: tuple[int, ...], counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """The same, from the sizes of the groups and what each of the jobs holds of the node."""
+    """Return the same from the sizes of the groups, and the number of GPUs that each job holds on the node."""
     free = list(sizes)
     return tuple(_take(free, count) for count in counts)
 

@@ -48,8 +48,8 @@ from simulator.papers.bench import cpu_s
 from simulator.papers.contention_rl.env import BRANCHES, ContentionEnv
 from simulator.results.result import Result
 from simulator.slowdown.neighbours import pair_table
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
-from simulator.slowdown.profiles.profile import Profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
 from simulator.traces.trace import NS_PER_S
@@ -191,7 +191,7 @@ def played(starts: str, branch: str, seeds: Sequence[int]) -> dict[str, dict[str
     return means
 
 
-def measured(path: Path) -> Profiles:
+def measured(path: Path) -> ModelProfiles:
     """The paper's profiles with pairs as its authors measured them."""
     with path.open(encoding="utf-8") as file:
         _, *others = next(lines := csv.reader(file))
@@ -203,7 +203,9 @@ def measured(path: Path) -> Profiles:
     return replace(paper_profiles("contention-rl"), pairs=pair_table.fit(rows)[0])
 
 
-def running_times(policy: str, seeds: Sequence[int], profiles: Profiles, slowdown: str) -> tuple[float, float, float]:
+def running_times(
+    policy: str, seeds: Sequence[int], profiles: ModelProfiles, slowdown: str
+) -> tuple[float, float, float]:
     """Mean and 90th percentile of the time that jobs run, which the paper calls JCT, and JCT with queueing; in seconds."""
     cluster = parse_cluster(NODES)
     rows = []

@@ -1,4 +1,4 @@
-"""What policies are told of how long jobs will run."""
+"""The duration estimates that policies see."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNKNOWN = -1
 
 
 def known_at_submission(trace: Trace, estimates: Estimates, seed: int) -> tuple[IntColumn, EstimateSource]:
-    """Estimated run times in ns, -1 where there is none, and where they come from. For `history` none is known yet."""
+    """Return the estimated run times in ns (-1: unknown) and their source. For `history`, none is known at submission."""
     if estimates.kind == "limit":
         return trace.limit_ns, EstimateSource.TIME_LIMIT
     if estimates.kind == "noisy":
@@ -28,19 +28,19 @@ def known_at_submission(trace: Trace, estimates: Estimates, seed: int) -> tuple[
 
 
 class History:
-    """Mean run time of each user's finished jobs of one size and model, as far as the run has come.
+    """Mean run time of each user's finished jobs, by size and model.
 
     Invariant: exactly the first `seen` jobs of the log are in `sums`.
     """
 
     def __init__(self, trace: Trace) -> None:
-        """Nothing has finished yet."""
+        """Begin without finished jobs."""
         self._trace = trace
         self._seen = 0
         self._sums: dict[tuple[str, str, int], tuple[int, int]] = {}
 
     def estimate(self, index: int, log: FinishLog) -> int:
-        """For the job of that row, given what has finished; -1 when that user has run nothing like it."""
+        """Return the estimate for the job of that row; -1 if no such job of that user has finished."""
         self._catch_up(log)
         count, total = self._sums.get(self._key(index), (0, 0))
         return total // count if count else UNKNOWN
@@ -56,7 +56,7 @@ class History:
         return self._trace.user[index], self._trace.model[index], int(self._trace.num_gpus[index])
 
     def fork(self, log: FinishLog) -> Self:
-        """An independent copy that goes on with an empty log behind that one, as a forked loop does."""
+        """Return an independent copy that continues with an empty log after that one, as a forked loop does."""
         self._catch_up(log)
         twin = type(self)(self._trace)
         twin._sums = dict(self._sums)

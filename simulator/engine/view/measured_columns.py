@@ -1,8 +1,8 @@
-"""What agents would measure of running jobs: the columns of `policies.model.Jobs` that are measured on a live cluster.
+"""What node agents would measure of running jobs: the columns of `policies.model.Jobs` that a live cluster measures.
 
-Contention sensitivity is the speed that the slowdown models say of a job alone on the same GPUs, over its speed now, as on a live
-cluster: what its own placement costs is no contention. Nothing here is uncertain, so confidence is 1. Throughput is known of jobs
-whose model has a profile: steps of the size asked for at its best placement, at the present speed.
+Contention sensitivity is, as on a live cluster, a job's speed alone on the same GPUs over its present speed: the cost of its own
+placement is not contention. The simulation knows it exactly, so the confidence is 1. Throughput is known for jobs whose model has
+a profile: steps at the requested size and its best placement, times the present speed.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from simulator.cluster.cluster import Cluster
 from simulator.kernel.job import ActiveJob
 from simulator.slowdown.api import Resident, SlowdownModel, batch_per_gpu
 from simulator.slowdown.compose import Composite
-from simulator.slowdown.network.ring import BestRing
-from simulator.slowdown.profiles.profile import Profiles, key_of
+from simulator.slowdown.links.ring import BestRing
+from simulator.slowdown.profiles.model_profiles import ModelProfiles, key_of
 from simulator.traces.trace import Trace
 
 _Placement = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class MeasuredColumns:
-    """Of one trace on one cluster. Invariant: only reads, but for what it remembers; copies of a simulation share it."""
+    """Measured columns of one trace on one cluster. Invariant: only its caches change; copies of a simulation share it."""
 
     def __init__(
-        self, trace: Trace, cluster: Cluster, models: Sequence[SlowdownModel], profiles: Profiles | None
+        self, trace: Trace, cluster: Cluster, models: Sequence[SlowdownModel], profiles: ModelProfiles | None
     ) -> None:
-        """`models` know of no job, and nobody else tells them of any. Without models nothing is measured."""
+        """`models` must know no job, and be used by nothing else. Without models nothing is measured."""
         self._empty = Composite(models) if models else None
         self._trace = trace
         self._profiles = profiles
         self._known = frozenset(map(key_of, profiles.models)) if profiles is not None else frozenset()
         self._best = BestRing(cluster.topology) if profiles is not None else None
         self._alone: dict[int, tuple[_Placement, float]] = {}
-        """Speed alone of jobs that were slowed down, where they last ran."""
+        """Last placement and speed alone of the jobs that were slowed down."""
         self._ideal = np.full(len(trace), -1.0)
-        """Steps/s by row of the trace; NaN: not known, -1: not worked out yet."""
+        """Steps/s by row of the trace; NaN: not known, -1: not computed yet."""
 
     def of(self, active: Sequence[ActiveJob], rows: IntColumn, running: BoolColumn) -> dict[str, FloatColumn]:
-        """The columns for a state of these jobs, in those rows of the trace; none where nobody runs."""
+        """Return the columns for a state of these jobs, of those rows of the trace; empty where no job runs."""
         if self._empty is None or not running.any():
             return {}
         places = np.flatnonzero(running)
@@ -53,7 +53,7 @@ class MeasuredColumns:
         sensitivity[places] = 1.0
         for at in np.flatnonzero((speed != 1.0) | (held != gpus)).tolist():
             sensitivity[places[at]] = self._sensitivity(jobs[at])
-        # Steps are of a fixed batch on each GPU: at another size each trains another number of examples.
+        # The batch of a GPU is fixed: at another size, a step trains another number of examples.
         steps_per_s[places] = speed * gpus / held * self._ideal_steps_per_s(rows[places])
         return {
             "contention_sensitivity": sensitivity,
@@ -69,18 +69,18 @@ class MeasuredColumns:
         known = self._alone.get(job.index)
         if known is not None and known[0] == placement:
             return known[1]
-        assert self._empty is not None, "jobs are only slowed down by models"
+        assert self._empty is not None, "only models slow jobs down"
         trace, index = self._trace, job.index
         batch = batch_per_gpu(int(trace.batch_size[index]), job.gpus)
         self._empty.enter(Resident(index, trace.model[index], batch, job.gpus, job.nodes, job.counts))
-        self._empty.changed()  # models may work things out when they are asked this
+        self._empty.changed()  # models may compute factors in this call
         speed = self._empty.speed(index)
         self._empty.leave(index)
         self._alone[index] = placement, speed
         return speed
 
     def _ideal_steps_per_s(self, wanted: IntColumn) -> FloatColumn:
-        """Of those rows of the trace, at the size asked for and its best placement."""
+        """Return steps/s of those rows of the trace, at the requested size and its best placement."""
         for row in wanted[self._ideal[wanted] < 0].tolist():
             self._ideal[row] = self._ideal_of(row)
         return self._ideal[wanted]

@@ -1,8 +1,7 @@
-"""What policies see of how models train and how fast links are: the columns of `policies.model`, from the numbers that slowdown
-models read.
+"""The profiles and link speeds that policies see: columns of `policies.model`, from the numbers that slowdown models read.
 
-What was measured of pairs, and of ring reductions, is there where the simulated cluster slows jobs down by it: nobody could have
-measured on it what does not happen there.
+The pair table and the ring times are shown only if the simulated cluster slows jobs down by them: otherwise they could not have
+been measured there.
 """
 
 from __future__ import annotations
@@ -12,41 +11,40 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.model import FloatColumn, IntColumn, Pairs
-from policies.model import Profiles as Columns
+from policies.model import FloatColumn, IntColumn, Pairs, Profiles
 from policies.state.pair_ratios import mean_losses
 from simulator.cluster.topology import Topology, TreeRoutes
 from simulator.slowdown.api import SlowdownModel, batch_per_gpu
 from simulator.slowdown.compose import Composite
+from simulator.slowdown.links.link_sharing import LinkSharing
 from simulator.slowdown.neighbours.pair_table import PairTable
-from simulator.slowdown.network.link_sharing import LinkSharing
-from simulator.slowdown.profiles.profile import TIERS, Profile, Profiles, key_of
+from simulator.slowdown.profiles.model_profiles import TIERS, ModelProfile, ModelProfiles, key_of
 from simulator.traces.trace import Trace
 
 PCIE_GBYTE_S = 16.0
-"""What a profile's share of PCIe is a share of: PCIe 3.0 with 16 lanes."""
+"""Bandwidth of which a profile gives a share: PCIe 3.0 with 16 lanes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What besides single models can have been measured on the simulated cluster."""
+    """Which measurements of several jobs or nodes are possible on the simulated cluster."""
 
     pairs: bool = False
     """Jobs that share nodes slow each other down by the pair table."""
     ring: bool = False
-    """Reductions take what the measured ring takes."""
+    """Reductions take the measured time of a ring."""
 
     @staticmethod
     def where(models: Sequence[SlowdownModel]) -> Measured:
-        """On a cluster with those slowdown models."""
+        """Return what can be measured on a cluster with those slowdown models."""
         kinds = {type(model) for model in _single(models)}
         return Measured(PairTable in kinds, LinkSharing in kinds)
 
 
 class ProfileColumns:
-    """The profiles of a trace's jobs. Jobs without a name of what they train have none; unknown names have the usual numbers."""
+    """Profiles of a trace's jobs. A job without a model name has none; an unknown model has the default profile."""
 
-    def __init__(self, trace: Trace, profiles: Profiles, measured: Measured = Measured()) -> None:
+    def __init__(self, trace: Trace, profiles: ModelProfiles, measured: Measured = Measured()) -> None:
         models = tuple(sorted({model for model in trace.model if model}))
         row = {model: place for place, model in enumerate(models)}
         self._of_job: IntColumn = np.fromiter(
@@ -67,14 +65,14 @@ class ProfileColumns:
             "ring": profiles.ring if measured.ring else None,
         }
 
-    def of(self, rows: Sequence[int] | IntColumn) -> Columns:
-        """For a state whose jobs are those rows of the trace."""
+    def of(self, rows: Sequence[int] | IntColumn) -> Profiles:
+        """Return the profiles for a state whose jobs are those rows of the trace."""
         batch = None if self._batch is None else self._batch[rows]
-        return Columns(of_job=self._of_job[rows], job_batch_per_gpu=batch, **self._columns)  # type: ignore[arg-type] # columns by name
+        return Profiles(of_job=self._of_job[rows], job_batch_per_gpu=batch, **self._columns)  # type: ignore[arg-type] # columns by name
 
 
-def _columns(known: Sequence[Profile]) -> dict[str, object]:
-    """One entry per profile."""
+def _columns(known: Sequence[ModelProfile]) -> dict[str, object]:
+    """Return columns with one entry per profile."""
     unknown = (np.nan,) * len(TIERS)
     curves = np.array([each.locality or unknown for each in known], dtype=np.float64)
     return {
@@ -90,7 +88,7 @@ def _columns(known: Sequence[Profile]) -> dict[str, object]:
 
 
 def _known(numbers: Sequence[float]) -> FloatColumn:
-    """NaN for those that are not above 0, which here means not known."""
+    """Return the numbers as a column, with NaN for unknown ones (0 or less)."""
     column = np.array(numbers, dtype=np.float64)
     return np.where(column > 0, column, np.nan)
 
@@ -104,7 +102,7 @@ def _single(models: Sequence[SlowdownModel]) -> Iterator[SlowdownModel]:
 
 
 def link_columns(topology: Topology) -> dict[str, FloatColumn]:
-    """The columns of `policies.model.Nodes` that tell of links. Uplinks are those of a rack; what is above racks is not told."""
+    """Return the columns of `policies.model.Nodes` about links. Uplinks are those of a rack; links above racks are not shown."""
     routes, nodes = topology.routes, range(topology.num_nodes)
     nics = [min((topology.capacity[link] for link in routes.nics(node)), default=np.nan) for node in nodes]
     above = routes.above if isinstance(routes, TreeRoutes) else [()] * topology.num_nodes

@@ -1,4 +1,4 @@
-"""The simulated cluster as a policy sees it: the same `ClusterState` that a live cluster gives."""
+"""The simulated cluster as a policy sees it: a `ClusterState` as a live cluster gives."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from simulator.kernel.constants import NEVER, RUNNING
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.loop import Loop
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.profiles.profile import Profiles
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.traces.trace import NS_PER_S, Trace
 
 _BY_INDEX = attrgetter("index")
 
 
 class StateView:
-    """Makes cluster states of one trace on one cluster; what never changes is worked out once."""
+    """Makes cluster states of one trace on one cluster; constant columns are computed once."""
 
     def __init__(
         self,
         trace: Trace,
         cluster: Cluster,
         source: EstimateSource,
-        profiles: Profiles | None = None,
+        profiles: ModelProfiles | None = None,
         models: Sequence[SlowdownModel] = (),
     ) -> None:
-        """Estimates come from `source`; policies see `profiles`, if any, and what `models`, which know of no job yet, would say."""
+        """Estimates come from `source`; policies see `profiles`, if any, and measurements by `models`, which know no job yet."""
         self._trace = trace
         self._cluster = cluster
         self._source = source
@@ -51,13 +51,13 @@ class StateView:
         self._elastic = trace.elastic
 
     def active(self, loop: Loop) -> list[ActiveJob]:
-        """The jobs behind the rows of a state: all that are active, by submission."""
+        """Return the jobs of the rows of a state: all active ones, by submission."""
         jobs = loop.running + [job for queue in loop.queues for job in queue]
         jobs.sort(key=_BY_INDEX)
         return jobs
 
     def state(self, loop: Loop, active: list[ActiveJob], sequence: int) -> ClusterState:
-        """What a policy may know now; `active` as `active` gives it, settled."""
+        """Return what a policy may know now. `active` are the jobs that `active()` returned, settled."""
         profiles = self._profiles.of([job.index for job in active]) if self._profiles is not None else None
         return ClusterState(
             sequence, loop.now / NS_PER_S, self._nodes(loop), self._jobs(active), self._no_sets, profiles
@@ -71,6 +71,7 @@ class StateView:
         )
 
     def _jobs(self, active: list[ActiveJob]) -> Jobs:
+        """Return the columns of the jobs; longer than other functions, as it has a line for each column."""
         trace, count = self._trace, len(active)
         rows = np.fromiter((job.index for job in active), dtype=np.int64, count=count)
         service = np.fromiter((job.service for job in active), dtype=np.int64, count=count)
@@ -82,7 +83,7 @@ class StateView:
         start = np.fromiter((job.start for job in active), dtype=np.int64, count=count) / NS_PER_S
         known = remaining != NEVER
         gpus = trace.num_gpus[rows]
-        # Columns of ranges are only there where there is something to choose.
+        # The range of sizes is given only if some job is elastic.
         elastic = self._elastic and count > 0
         ones = np.ones(count, dtype=np.int64)
         zeros = np.zeros(count)

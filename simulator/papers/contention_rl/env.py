@@ -46,7 +46,7 @@ from policies.learned.contention_rl.placing import (
     choice,
 )
 from simulator.envs.base import Cells, Mask, SchedulingEnv
-from simulator.envs.options import World, check, options_of
+from simulator.envs.options import EnvOptions, check, options_of
 from simulator.errors import SettingError
 from simulator.kernel.constants import CONSOLIDATED
 from simulator.kernel.job import ActiveJob
@@ -62,7 +62,7 @@ _BY_SPEED = attrgetter("speed", "index")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContentionOptions(World):
+class ContentionOptions(EnvOptions):
     """The options of `headway/Contention-v0`."""
 
     slowdown: Sequence[str | SlowdownModel] = ("pair-table",)

@@ -20,10 +20,10 @@ from simulator.reproducing.experiment import Claim, Contender, Experiment, Kind,
 from simulator.reproducing.pictures import Picture, cdf, density, scatter, shares
 from simulator.results import metrics
 from simulator.results.result import Result
-from simulator.runs.progress import Tell
+from simulator.runs.progress import OnProgress
 from simulator.runs.report.steps import busy, means
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
-from simulator.slowdown.profiles.profile import Profiles
 from simulator.traces.generators.contention_rl import MIXES, ContentionRL, generate
 from simulator.traces.trace import NS_PER_S, Trace
 
@@ -87,7 +87,7 @@ def poisson(racks: int, mix: str, seed: int, jobs: int = JOBS) -> Trace:
     return generate(workload)
 
 
-def experiment(profiles: Profiles | None = None, *, quick: bool = False) -> Experiment:
+def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) -> Experiment:
     """With measured profiles, such as the authors' pair table, in place of what the paper says. `quick`: fewer of all."""
     known = profiles or paper_profiles()
     mixes = (NORMAL,) if quick else tuple(MIXES)
@@ -121,7 +121,7 @@ def experiment(profiles: Profiles | None = None, *, quick: bool = False) -> Expe
     )
 
 
-def _paper_setting(name: str, mix: str, profiles: Profiles, slowdown: str = "pair-table") -> Setting:
+def _paper_setting(name: str, mix: str, profiles: ModelProfiles, slowdown: str = "pair-table") -> Setting:
     where = "by pairs" if slowdown == "pair-table" else "by pairs of jobs on several nodes"
     return Setting(
         name=name,
@@ -133,7 +133,7 @@ def _paper_setting(name: str, mix: str, profiles: Profiles, slowdown: str = "pai
     )
 
 
-def _link_setting(racks: int, mix: str, profiles: Profiles) -> Setting:
+def _link_setting(racks: int, mix: str, profiles: ModelProfiles) -> Setting:
     size = "one" if racks == 1 else "two"
     where = "4x8" if racks == 1 else "two racks of 4x8, uplinks 2:1"
     return Setting(
@@ -162,7 +162,7 @@ def _link_contenders(controls: tuple[str, ...]) -> tuple[Contender, ...]:
     return (*ours, policy(GREEDY, Kind.CONTROL), *(policy(name, Kind.CONTROL) for name in controls))
 
 
-def _bound(setting: Setting, seed: int, _tell: Tell | None) -> Run:
+def _bound(setting: Setting, seed: int, _tell: OnProgress | None) -> Run:
     return Run({"avg_jct_s": average_jct_bound_s(setting.trace(seed), setting.cluster)})
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from policies.learned.contention_rl.features import Features, features
 from policies.state.pair_ratios import mean_losses
 from simulator.cluster.topology import Topology
-from simulator.slowdown.network.ring import GB, sent_bytes
-from simulator.slowdown.profiles.profile import Profiles, key_of
+from simulator.slowdown.links.ring import GB, sent_bytes
+from simulator.slowdown.profiles.model_profiles import ModelProfiles, key_of
 
 
 class JobFeatures:
     """Features by model. Invariant: equal models have equal features, and none fails for want of a profile."""
 
-    def __init__(self, profiles: Profiles, topology: Topology) -> None:
+    def __init__(self, profiles: ModelProfiles, topology: Topology) -> None:
         self._profiles = profiles
         nics = {link for node in range(topology.num_nodes) for link in topology.routes.nics(node)}
         self._link = min((topology.capacity[link] for link in nics), default=float("inf")) * GB

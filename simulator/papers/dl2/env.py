@@ -45,7 +45,7 @@ import numpy.typing as npt
 from simulator.cluster.cluster import Cluster
 from simulator.engine.settings import Settings
 from simulator.envs.base import Mask, SchedulingEnv
-from simulator.envs.options import ROUNDS, World, check, cluster_of, options_of
+from simulator.envs.options import ROUNDS, EnvOptions, check, cluster_of, options_of
 from simulator.envs.outcome import outcome
 from simulator.errors import SettingError
 from simulator.kernel.constants import NEVER
@@ -53,8 +53,8 @@ from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.servers import FittedSpeed, Footprints, PlacedSpeed
 from simulator.papers.dl2.tasks import BALANCED, PACKED, Tasks, Where
 from simulator.slowdown.api import SlowdownModel
+from simulator.slowdown.profiles.model_profiles import ModelProfiles, key_of
 from simulator.slowdown.profiles.papers import paper_profiles
-from simulator.slowdown.profiles.profile import Profiles, key_of
 from simulator.traces.generators.dl2 import DL2, MODELS
 from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace
@@ -67,12 +67,12 @@ _MOST = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElasticOptions(World):
+class ElasticOptions(EnvOptions):
     """The options of `headway/ElasticAllocation-v0`."""
 
     traces: Workload | Sequence[Trace] = field(default_factory=DL2)
     cluster: Cluster | str = "12x8"
-    profiles: Profiles = field(default_factory=lambda: paper_profiles("dl2"))
+    profiles: ModelProfiles = field(default_factory=lambda: paper_profiles("dl2"))
     settings: Settings = field(default_factory=lambda: Settings(preempt_cost_s=0.05))
     round_s: float = 1200.0
     """Seconds of a slot."""

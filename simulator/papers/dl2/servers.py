@@ -5,7 +5,7 @@ and p servers take a step of
 
     T = A/w + b + c x + d w + e p
 
-(`slowdown.network.parameter_server`), A being all computing of a step on one GPU: a B of the profile's measured coefficients, or
+(`slowdown.links.parameter_server`), A being all computing of a step on one GPU: a B of the profile's measured coefficients, or
 else the profile's computing time times the GPUs that the job asks for; then c is the time of twice the model's bytes on a NIC, and
 b, d, e are 0. A job's factor is T at the size that it asks for, alone, on the fewest nodes, over T now: what it asks for is
 `num_gpus` workers and as many servers as the trace's column `num_ps` says (without it, as many as workers).
@@ -24,9 +24,9 @@ from math import inf
 from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Model
-from simulator.slowdown.network.parameter_server import ServerRow, fit
-from simulator.slowdown.network.ring import GB
-from simulator.slowdown.profiles.profile import Profile, Profiles, Servers
+from simulator.slowdown.links.parameter_server import ServerRow, fit
+from simulator.slowdown.links.ring import GB
+from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles, Servers
 
 _SAMPLED = (1, 2, 4, 8, 16)
 """Workers, and servers, of the runs that a fit sees."""
@@ -65,7 +65,7 @@ class Law:
         )
 
 
-def law_of(profile: Profile, batch: float, requested: int, gbs: float) -> Law:
+def law_of(profile: ModelProfile, batch: float, requested: int, gbs: float) -> Law:
     """Of a job of that batch a GPU (-1: not known) that asks for so many GPUs, on nodes with NICs of so many GB/s."""
     if profile.servers is None:
         return Law(profile.compute_s * requested, 0.0, 2 * profile.bytes / (gbs * GB), 0.0, 0.0)
@@ -103,7 +103,7 @@ class PlacedSpeed(Model):
     Invariant: `_on_node` has the jobs of each node that has any of a job on several nodes; `_spread` says which nodes those are.
     """
 
-    def __init__(self, topology: Topology, profiles: Profiles, footprints: Footprints) -> None:
+    def __init__(self, topology: Topology, profiles: ModelProfiles, footprints: Footprints) -> None:
         super().__init__()
         self._profiles = profiles
         self._footprints = footprints
@@ -129,7 +129,7 @@ class PlacedSpeed(Model):
             self._stale.update(there)
             self._on_node[node] = there
 
-    def _worked_out(self, resident: Resident) -> float:
+    def _computed(self, resident: Resident) -> float:
         job = resident.job
         workers = dict(zip(resident.nodes, resident.counts, strict=True))
         servers = self._footprints.of[job]
@@ -145,7 +145,7 @@ class PlacedSpeed(Model):
 class FittedSpeed(Model):
     """The speed that Optimus' model says: by numbers of workers and servers alone."""
 
-    def __init__(self, topology: Topology, profiles: Profiles, footprints: Footprints) -> None:
+    def __init__(self, topology: Topology, profiles: ModelProfiles, footprints: Footprints) -> None:
         super().__init__()
         self._profiles = profiles
         self._footprints = footprints
@@ -154,7 +154,7 @@ class FittedSpeed(Model):
             for node in range(topology.num_nodes)
         )
 
-    def _worked_out(self, resident: Resident) -> float:
+    def _computed(self, resident: Resident) -> float:
         workers, servers = sum(resident.counts), sum(self._footprints.of[resident.job].values())
         law = law_of(self._profiles.of(resident.model), resident.batch_size, resident.requested_gpus, self._gbs)
         asked = resident.requested_gpus, self._footprints.asked[resident.job]

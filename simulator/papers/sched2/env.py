@@ -46,7 +46,7 @@ from simulator.cluster.cluster import Cluster
 from simulator.engine.queue import first_waiting
 from simulator.engine.settings import Settings
 from simulator.envs.base import Mask, SchedulingEnv
-from simulator.envs.options import EVENTS, World, check, options_of
+from simulator.envs.options import EVENTS, EnvOptions, check, options_of
 from simulator.errors import SettingError
 from simulator.kernel.job import ActiveJob
 from simulator.papers.sched2.backlog import HOUR_NS, Backlog
@@ -58,8 +58,8 @@ from simulator.results.timeline import Timeline
 from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.placement.locality import Locality
 from simulator.slowdown.placement.node_speed import NodeSpeed
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
-from simulator.slowdown.profiles.profile import Profiles
 from simulator.traces.generators.sched2 import Sched2
 from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace
@@ -70,13 +70,13 @@ _MOST = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sched2Options(World):
+class Sched2Options(EnvOptions):
     """The options of `headway/Sched2-v0`."""
 
     traces: Workload | Sequence[Trace] = field(default_factory=Sched2)
     cluster: Cluster | str = "15x8"
     slowdown: Sequence[str | SlowdownModel] = ("locality",)
-    profiles: Profiles = field(default_factory=lambda: paper_profiles("sched2"))
+    profiles: ModelProfiles = field(default_factory=lambda: paper_profiles("sched2"))
     settings: Settings = field(default_factory=lambda: Settings(record=True))
     """Fragmentation needs the record of runs; without it `fragmentation` is NaN."""
     decide: str = EVENTS

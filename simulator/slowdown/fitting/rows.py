@@ -1,4 +1,4 @@
-"""Rows to fit from: CSV (plain or .gz) or parquet, with a column for each field of the row's dataclass, and any others."""
+"""Rows to fit from, read from CSV (plain or .gz) or parquet: a column for each field of a dataclass; others are ignored."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from typing import Any, TextIO, TypeVar, get_type_hints
 from simulator.errors import SlowdownError
 
 Row = TypeVar("Row")
+_KINDS = {str: "text", int: "whole number", float: "finite number"}
 
 
 def read_rows(path: Path | str, kind: type[Row], called: Mapping[str, str] | None = None) -> list[Row]:
-    """The rows in that file; `called` says what the file calls a field, where that is not its name. Raises SlowdownError."""
+    """Read the rows of a file; `called` gives the columns of fields whose column has another name. Raises SlowdownError."""
     path = Path(path)
     types = {item.name: get_type_hints(kind)[item.name] for item in fields(kind)}  # type: ignore[arg-type]
     columns = {name: (called or {}).get(name, name) for name in types}
@@ -29,8 +30,8 @@ def read_rows(path: Path | str, kind: type[Row], called: Mapping[str, str] | Non
             values[name] = _value(record[column], types[name])
             if values[name] is None:
                 raise SlowdownError(
-                    f"line {line}, column {column}: {record[column]!r} is not what stands there",
-                    mend="mend or drop it",
+                    f"line {line}, column {column}: {record[column]!r} is not a {_KINDS[types[name]]}",
+                    mend="correct or delete it",
                     path=path,
                 )
         rows.append(kind(**values))
@@ -38,7 +39,7 @@ def read_rows(path: Path | str, kind: type[Row], called: Mapping[str, str] | Non
 
 
 def read_records(path: Path, columns: Iterable[str] = ()) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Line and cells by column. Raises SlowdownError where a column is missing, or the file cannot be read."""
+    """Yield line number and cells by column. Raises SlowdownError if a column is missing or the file cannot be read."""
     wanted = set(columns)
     try:
         if path.suffix == ".parquet":
@@ -56,7 +57,7 @@ def read_records(path: Path, columns: Iterable[str] = ()) -> Iterator[tuple[int,
 
 
 def _opened(path: Path) -> TextIO:
-    """The file as text, unpacked."""
+    """Open the file as text, decompressed."""
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
     return path.open(encoding="utf-8-sig", newline="")
@@ -70,7 +71,7 @@ def _complete(record: Mapping[str, Any], wanted: set[str], path: Path) -> Mappin
 
 
 def _value(cell: object, kind: type) -> Any:
-    """The cell as that type; None where it is none."""
+    """Return the cell as that type; None if it is not of it."""
     if kind is str:
         return str(cell)
     with suppress(ValueError, TypeError):

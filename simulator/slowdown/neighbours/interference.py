@@ -1,14 +1,14 @@
-"""Interference on a host: cores exponentially, PCIe linearly (MARL, section V).
+"""Interference on a host: exponential in cores, linear in PCIe (MARL, section V).
 
-A worker J beside others is slowed down by S = S_cpu + S_pcie, and a job by its slowest worker:
+A worker J beside others is slowed down by S = S_cpu + S_pcie; a job is as slow as its slowest worker:
 
     S_cpu  = alpha1 exp(alpha2 U_c + alpha3 C_J) + lambda1
     U_c    = sum of C over the same group + max(0, sum of C over other groups - cores of a socket)
     S_pcie = beta1 U_p + beta2 P_J + lambda2,        U_p = sum of P over the same group
     factor = 1 / (1 + max(0, S))
 
-C are cores and P shares of PCIe that a job's workers in a group use together. Who is alone on its node is not slowed down; nor
-does S count where U_c = U_p = 0, which the paper's constants leave open. Which groups a job has on a node, see gpu_groups.py.
+C are cores and P shares of PCIe that a job's workers in a group use together. A job alone on its node is not slowed down; S is 0
+where U_c = U_p = 0, which the paper's constants leave open. gpu_groups.py says which groups a job has on a node.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from simulator.slowdown.base import Neighbours
 from simulator.slowdown.fitting.held_out import FitReport, report, split
 from simulator.slowdown.fitting.least_squares import Matrix
 from simulator.slowdown.gpu_groups import groups
-from simulator.slowdown.profiles.profile import Interference, Profiles
+from simulator.slowdown.profiles.model_profiles import Interference, ModelProfiles
 
 CORES = 8
-"""Of one socket (MARL, section VI)."""
+"""Cores of one socket (MARL, section VI)."""
 _MOST_EXPONENT = 50.0
 
 
 class HostInterference(Neighbours):
     """The slowdown of the slowest worker."""
 
-    def __init__(self, topology: Topology, profiles: Profiles, cores: float = CORES) -> None:
+    def __init__(self, topology: Topology, profiles: ModelProfiles, cores: float = CORES) -> None:
         super().__init__()
         self._topology = topology
         self._profiles = profiles
         self._cores = cores
 
-    def _worked_out(self, resident: Resident) -> float:
+    def _computed(self, resident: Resident) -> float:
         worst = max((slowdown(self._profiles.interference, *part) for part in self._parts(resident)), default=0.0)
         return 1.0 / (1.0 + max(0.0, worst))
 
     def _parts(self, resident: Resident) -> Iterator[tuple[float, float, float, float]]:
-        """U_c, C_J, U_p and P_J of every group in which the job has workers, on nodes that it shares."""
+        """Yield U_c, C_J, U_p and P_J of every group in which the job has workers, on shared nodes."""
         for node in resident.nodes:
             jobs = self._on_node[node]
             if len(jobs) == 1:
@@ -68,7 +68,7 @@ class HostInterference(Neighbours):
 
 
 def slowdown(by: Interference, others_cpu: float, own_cpu: float, others_pcie: float, own_pcie: float) -> float:
-    """S, of cores and shares of PCIe."""
+    """Return S for these cores and shares of PCIe."""
     if others_cpu <= 0.0 and others_pcie <= 0.0:
         return 0.0
     scale, others, own = by.alpha
@@ -81,7 +81,7 @@ class InterferenceRow:
     """One measurement of a worker beside others."""
 
     others_cpu: float
-    """U_c: cores that others use, as far as they are in the way."""
+    """U_c: cores of others that count, see above."""
     own_cpu: float
     others_pcie: float
     """U_p: share of PCIe that others in the group use."""
@@ -91,9 +91,9 @@ class InterferenceRow:
 
 
 def fit(rows: Sequence[InterferenceRow], seed: int = 0) -> tuple[Interference, FitReport]:
-    """All coefficients by least squares: the exponents by a grid that is refined, the rest, linear in them, at each point.
+    """Fit all coefficients by least squares: the exponents on a grid that is refined, the linear rest at each point.
 
-    The report is of time, 1 + S, so that rows without a slowdown count.
+    The report is about time, 1 + S, so that rows without a slowdown count.
     """
     fitted, held_out = split(rows, lambda row: 1 + row.slowdown, seed)
     target = np.array([row.slowdown for row in fitted])
@@ -125,7 +125,7 @@ def fit(rows: Sequence[InterferenceRow], seed: int = 0) -> tuple[Interference, F
 
 
 def _linear(rows: Sequence[InterferenceRow], exponents: tuple[float, float]) -> Matrix:
-    """What S is linear in, given the exponents."""
+    """Return the terms in which S is linear, for those exponents."""
     others, own = exponents
     return np.array(
         [

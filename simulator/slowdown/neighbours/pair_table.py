@@ -1,10 +1,10 @@
-"""Pair table: a job's speed is its ratio against the worst job that shares a node with it (contention_rl, section III).
+"""Pair table: a job's speed is its lowest ratio beside any job that shares a node with it (contention_rl, section III).
 
 factor(j) = min over the jobs i that share a node with j of ratio(j, i), where ratio is the throughput of j beside i over its
-throughput alone: 1 / contention sensitivity. A ratio is looked up by what both are (model, GPUs, nodes), then as
-`policies.state.pair_ratios.Ratios` says.
+throughput alone: 1 / contention sensitivity. A ratio is looked up by model, GPUs and nodes of both jobs, then as
+`policies.state.pair_ratios.Ratios` describes.
 
-`single=no`: jobs on one node neither suffer nor do harm, as the table measures sharing of the network.
+`single=no`: jobs on one node are neither slowed down nor slow others down, if the table measures sharing of the network.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Neighbours
 from simulator.slowdown.fitting.held_out import FitReport, report, split
-from simulator.slowdown.profiles.profile import Profiles
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
 
 
 class PairTable(Neighbours):
-    """The worst ratio among neighbours.
+    """The lowest ratio among neighbours.
 
-    Invariants: `_keys` says what each running job is in the table; '' for one that neither suffers nor does harm. A newcomer is
-    compared with its neighbours when it enters, so that nobody else is compared anew before the worst of its neighbours leaves.
+    Invariants: `_keys` has each running job's key in the table, '' for a job that the table does not concern. A new job is compared
+    with its neighbours when it enters; a job is compared anew only when its worst neighbour leaves.
     """
 
-    def __init__(self, topology: Topology, profiles: Profiles, single: bool = True) -> None:  # noqa: ARG002
+    def __init__(self, topology: Topology, profiles: ModelProfiles, single: bool = True) -> None:  # noqa: ARG002
         super().__init__()
         self._ratios = Ratios(profiles.pairs)
         self._default = key_of(profiles.default)
@@ -54,7 +54,7 @@ class PairTable(Neighbours):
             if keys[other] and self._ratios.of(keys[other], mine) <= self._factors[other] < 1.0:
                 self._stale.add(other)
 
-    def _worked_out(self, resident: Resident) -> float:
+    def _computed(self, resident: Resident) -> float:
         me, keys, ratios = resident.job, self._keys, self._ratios
         mine = keys[me]
         if not mine:
@@ -63,7 +63,7 @@ class PairTable(Neighbours):
         return min([ratios.of(mine, keys[other]) for other in near if keys[other] and other != me], default=1.0)
 
     def _near(self, resident: Resident) -> set[int]:
-        """The jobs on its nodes."""
+        """Return the jobs on its nodes."""
         near: set[int] = set()
         return near.union(*[self._on_node.get(node, ()) for node in resident.nodes])
 
@@ -81,14 +81,14 @@ class PairRow:
     """One measurement of two jobs that share nodes."""
 
     target: str
-    """The one that is measured: a model, or `model,GPUs,nodes`."""
+    """The measured job: a model, or `model,GPUs,nodes`."""
     other: str
     ratio: float
-    """Its throughput over what it has alone."""
+    """Its throughput over that alone."""
 
 
 def fit(rows: Sequence[PairRow], seed: int = 0) -> tuple[dict[Pair, float], FitReport]:
-    """The table of all rows (the median of those of one pair); the report says how well it stands in for pairs it has not."""
+    """Return the table of all rows (their median for each pair); the report has the error for pairs that it lacks."""
     fitted, held_out = split(rows, lambda row: row.ratio, seed)
     ratios = Ratios(_table(fitted))
     seen = report(fitted, held_out, lambda row: ratios.of(*_pair(row)), lambda row: row.ratio, seed)

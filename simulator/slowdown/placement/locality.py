@@ -1,11 +1,11 @@
-"""Locality: how much slower a job is for being spread.
+"""Locality: a job is slower when it is spread.
 
-A placement is one of k = 4 shapes, from concentrated to scattered (SCHED2, section III-B): one socket, one node, one rack, several
-racks. A job's factor is its curve at the shape that it has over its curve at the best shape that so many GPUs can have in this
-cluster. A job on part of one node is taken to be on one socket where it fits there.
+A placement is in one of k = 4 tiers, from concentrated to scattered (SCHED2, section III-B): one socket, one node, one rack,
+several racks. A job's factor is the value of its curve at its tier over that at the best tier for its number of GPUs in this
+cluster. A job on part of one node is assumed to be on one socket if it fits there.
 
-A model without a measured curve is slowed down by what its ring takes longer than on the best nodes:
-step(best ring) / step(ring as placed), both alone (see network/ring.py).
+A model without a measured curve is slowed down by the longer time of its ring, compared with the best nodes:
+step(best ring) / step(ring as placed), both alone (see links/ring.py).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Model
 from simulator.slowdown.fitting.held_out import FitReport, report, split
 from simulator.slowdown.fitting.least_squares import two_way
-from simulator.slowdown.network.ring import BestRing, alone_s
-from simulator.slowdown.profiles.profile import Curve, Profiles
+from simulator.slowdown.links.ring import BestRing, alone_s
+from simulator.slowdown.profiles.model_profiles import Curve, ModelProfiles
 
 
 class Locality(Model):
-    """A job's factor depends on its own placement alone: it is worked out once, when the job enters."""
+    """A job's factor depends only on its own placement: it is computed once, when the job enters."""
 
-    def __init__(self, topology: Topology, profiles: Profiles) -> None:
+    def __init__(self, topology: Topology, profiles: ModelProfiles) -> None:
         super().__init__()
         self._topology = topology
         self._profiles = profiles
@@ -34,25 +34,25 @@ class Locality(Model):
 
     @property
     def only_between_nodes(self) -> bool:
-        """Where all nodes are alike, a job on one node has the best shape that it can have."""
+        """True if all nodes are alike: a job on one node then has its best tier."""
         sizes = {self._topology.group_sizes(node) for node in range(len(self._topology.gpus))}
         return len(sizes) <= 1
 
     def tier(self, resident: Resident) -> int:
-        """The shape of a placement: 0 one socket, 1 one node, 2 one rack, 3 several racks."""
+        """Return the tier of a placement: 0 one socket, 1 one node, 2 one rack, 3 several racks."""
         nodes, racks = resident.nodes, self._topology.racks
         if len(nodes) == 1:
             return int(resident.counts[0] > self._topology.group_size(nodes[0]))
         return 2 if all(racks[node] == racks[nodes[0]] for node in nodes) else 3
 
     def best_tier(self, gpus: int) -> int:
-        """The shape that so many GPUs have at best."""
+        """Return the best tier for so many GPUs."""
         nodes = self._best.nodes(gpus)
         if nodes == 1:
             return int(gpus > self._best.largest_group)
         return 2 if nodes <= self._best.largest_rack else 3
 
-    def _worked_out(self, resident: Resident) -> float:
+    def _computed(self, resident: Resident) -> float:
         profile = self._profiles.of(resident.model)
         gpus = sum(resident.counts)
         if gpus == 1:
@@ -71,16 +71,16 @@ class LocalityRow:
 
     model: str
     setting: str
-    """All else that throughput depends on (GPUs, batch, kind of GPU): rows are compared within one setting."""
+    """Everything else that affects throughput (GPUs, batch, kind of GPU): rows are compared within one setting."""
     tier: int
-    """As in `TIERS`."""
+    """Index into `TIERS`."""
     throughput: float
 
 
 def fit(rows: Sequence[LocalityRow], seed: int = 0) -> tuple[dict[str, Curve], FitReport]:
-    """A curve for each model: log throughput = setting + tier, least squares, then made to fall.
+    """Fit a curve for each model: log throughput = setting + tier by least squares, then made non-increasing.
 
-    A tier that was never measured has the curve of the tier before it. Held-out rows are predicted from their setting's other rows.
+    A tier without measurements gets the value of the tier before it. Held-out rows are predicted from their setting's other rows.
     """
     fitted, held_out = split(rows, lambda row: row.throughput, seed)
     curves, settings = _curves(fitted)
@@ -93,7 +93,7 @@ def fit(rows: Sequence[LocalityRow], seed: int = 0) -> tuple[dict[str, Curve], F
 
 
 def _curves(rows: Sequence[LocalityRow]) -> tuple[dict[str, Curve], dict[tuple[str, str], float]]:
-    """The curves, and the log throughput of every setting at the first tier."""
+    """Return the curves, and the log throughput of every setting at the first tier."""
     tiers, settings = two_way([((row.model, row.tier), (row.model, row.setting), log(row.throughput)) for row in rows])
     curves = {}
     for model in dict.fromkeys(row.model for row in rows):

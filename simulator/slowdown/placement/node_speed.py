@@ -14,24 +14,24 @@ from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Model
 from simulator.slowdown.fitting.held_out import FitReport, report, split
 from simulator.slowdown.fitting.least_squares import two_way
-from simulator.slowdown.profiles.profile import Profiles
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
 
 
 class NodeSpeed(Model):
-    """A job's factor depends on its own nodes alone."""
+    """A job's factor depends only on its own nodes."""
 
-    def __init__(self, topology: Topology, profiles: Profiles) -> None:  # noqa: ARG002
+    def __init__(self, topology: Topology, profiles: ModelProfiles) -> None:  # noqa: ARG002
         super().__init__()
         fastest = max(topology.speed, default=1.0)
         self._speed = tuple(speed / fastest for speed in topology.speed) or (1.0,) * topology.num_nodes
 
-    def _worked_out(self, resident: Resident) -> float:
+    def _computed(self, resident: Resident) -> float:
         return min(self._speed[node] for node in resident.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedRow:
-    """One measurement of a model on one kind of GPU, all else alike."""
+    """One measurement of a model on one kind of GPU, with everything else equal."""
 
     kind: str
     model: str
@@ -39,7 +39,7 @@ class SpeedRow:
 
 
 def fit(rows: Sequence[SpeedRow], seed: int = 0) -> tuple[dict[str, float], FitReport]:
-    """The speed of every kind relative to the fastest: log throughput = kind + model, least squares."""
+    """Fit the speed of every kind relative to the fastest: log throughput = kind + model, by least squares."""
     fitted, held_out = split(rows, lambda row: row.throughput, seed)
     kinds, models = two_way([(row.kind, row.model, log(row.throughput)) for row in fitted])
 

@@ -1,11 +1,11 @@
-"""Elastic jobs: throughput at the size that a job has, relative to the size that it asked for.
+"""Elastic jobs: throughput at the present size, relative to the requested size.
 
-factor = X(held) / X(requested); the one factor that may be above 1. Where a model's scaling was measured,
+factor = X(held) / X(requested); the only factor that may be above 1. If a model's scaling was measured,
 
     X(n) ~ n / (1 + sigma (n - 1) + kappa n (n - 1))
 
-(Gunther's universal scalability law: sigma is contention, kappa what all pairs cost). Otherwise, with the batch of a GPU fixed,
-X(n) ~ n / step(n), a step that computes and then reduces over the best ring of n GPUs (network/ring.py). A job at its requested
+(Gunther's universal scalability law: sigma is contention, kappa the cost of each pair). Otherwise, with the batch of a GPU fixed,
+X(n) ~ n / step(n), a step that computes and then reduces over the best ring of n GPUs (links/ring.py). A job at its requested
 size has factor 1 and affects no other job.
 """
 
@@ -21,19 +21,19 @@ from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Model
 from simulator.slowdown.fitting.held_out import FitReport, report, split
 from simulator.slowdown.fitting.least_squares import nonnegative
-from simulator.slowdown.network.ring import BestRing
-from simulator.slowdown.profiles.profile import Profiles
+from simulator.slowdown.links.ring import BestRing
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
 
 
 class Scaling(Model):
-    """A job's factor depends on its own size alone."""
+    """A job's factor depends only on its own size."""
 
-    def __init__(self, topology: Topology, profiles: Profiles) -> None:
+    def __init__(self, topology: Topology, profiles: ModelProfiles) -> None:
         super().__init__()
         self._profiles = profiles
         self._best = BestRing(topology)
 
-    def _worked_out(self, resident: Resident) -> float:
+    def _computed(self, resident: Resident) -> float:
         held = sum(resident.counts)
         if held == resident.requested_gpus:
             return 1.0
@@ -47,7 +47,7 @@ class Scaling(Model):
 
 
 def speedup(gpus: int, sigma: float, kappa: float) -> float:
-    """Throughput of so many GPUs over that of one."""
+    """Return the throughput of so many GPUs over that of one."""
     return gpus / (1 + sigma * (gpus - 1) + kappa * gpus * (gpus - 1))
 
 
@@ -57,16 +57,16 @@ class ScalingRow:
 
     model: str
     setting: str
-    """All else that throughput depends on (batch, kind of GPU): a setting has a scale of its own."""
+    """Everything else that affects throughput (batch, kind of GPU): each setting has its own scale."""
     gpus: int
     throughput: float
 
 
 def fit(rows: Sequence[ScalingRow], seed: int = 0) -> tuple[dict[str, tuple[float, float]], FitReport]:
-    """sigma and kappa of each model, by least squares of n / throughput, which is linear in them.
+    """Fit sigma and kappa of each model by least squares of n / throughput, which is linear in them.
 
-    Settings of one model differ in scale: each is fitted alone, and the model's numbers are the means over its settings, weighed by
-    rows. Held-out rows are predicted by the model's numbers and the scale of their setting's other rows.
+    Settings of one model differ in scale: each is fitted alone, and the model's numbers are the means over its settings, weighted
+    by rows. Held-out rows are predicted by the model's numbers and the scale of their setting's other rows.
     """
     fitted, held_out = split(rows, lambda row: row.throughput, seed)
     curves: dict[str, tuple[float, float]] = {}
@@ -92,7 +92,7 @@ def fit(rows: Sequence[ScalingRow], seed: int = 0) -> tuple[dict[str, tuple[floa
 
 
 def _law(rows: Sequence[ScalingRow]) -> tuple[float, float]:
-    """sigma and kappa of one setting."""
+    """Return sigma and kappa of one setting."""
     per_gpu = np.array([row.gpus / row.throughput for row in rows])
     matrix = np.array([(1.0, row.gpus - 1, row.gpus * (row.gpus - 1)) for row in rows]) / per_gpu[:, None]
     base, sigma, kappa = (float(value) for value in nonnegative(matrix, np.ones(len(rows))))

@@ -1,4 +1,4 @@
-"""Profiles in files: written as JSON, read as JSON or TOML, in the same shape.
+"""Profiles in files: written as JSON, read as JSON or TOML, in the same structure.
 
     {"format": 1,
      "models": {"vgg16": {"compute_s": 0.09, "bytes": 553600000.0, "locality": [1, 1, 0.17, 0.15], …}, …},
@@ -7,7 +7,7 @@
      "ring": {"small_s": 0.02829, "large_s": 0.13977, "per_rack": 0.2},
      "default": ""}
 
-All but `models` may be left out; what is, is that of the papers.
+All keys but `models` are optional; their default is that of the papers.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simulator.errors import SlowdownError
+from simulator.slowdown.profiles.model_profiles import Interference, ModelProfile, ModelProfiles, Pair, RingTime, key_of
 from simulator.slowdown.profiles.papers import INTERFERENCE, PAIRS
-from simulator.slowdown.profiles.profile import Interference, Pair, Profile, Profiles, RingTime, key_of
 
 FORMAT = 1
-T = TypeVar("T", Profile, Interference, RingTime)
+T = TypeVar("T", ModelProfile, Interference, RingTime)
 _KEYS = {"format", "models", "pairs", "interference", "ring", "default"}
 _LENGTHS = {"locality": 4, "scaling": 2, "servers": 5, "alpha": 3, "beta": 2}
 _SIGNED = {"alpha", "beta", "constant"}
-"""Coefficients that may be below 0."""
+"""Coefficients that may be negative."""
 
 
-def save_profiles(profiles: Profiles, path: Path | str) -> None:
-    """Write the file; one that is there is replaced."""
+def save_profiles(profiles: ModelProfiles, path: Path | str) -> None:
+    """Write the profiles to a file, and replace it if it exists."""
     table = {
         "format": FORMAT,
         "models": {
@@ -48,8 +48,8 @@ def save_profiles(profiles: Profiles, path: Path | str) -> None:
     Path(path).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
 
 
-def load_profiles(path: Path | str) -> Profiles:
-    """The profiles in that file. Raises SlowdownError."""
+def load_profiles(path: Path | str) -> ModelProfiles:
+    """Read the profiles of a file. Raises SlowdownError."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -64,14 +64,14 @@ def load_profiles(path: Path | str) -> Profiles:
         raise SlowdownError(error.reason, mend=error.mend, path=path) from None
 
 
-def _profiles(table: Mapping[str, Any]) -> Profiles:
+def _profiles(table: Mapping[str, Any]) -> ModelProfiles:
     for key in table:
         if key not in _KEYS:
             raise SlowdownError(f"{key!r} is no key", mend=f"take some of {', '.join(sorted(_KEYS))}")
     if table.get("format") != FORMAT:
         raise SlowdownError(f"format is {table.get('format')!r}", mend=f"this version reads format = {FORMAT}")
     models = {
-        name: _record(Profile, _table(value, f"models.{name}"), f"models.{name}")
+        name: _record(ModelProfile, _table(value, f"models.{name}"), f"models.{name}")
         for name, value in _table(table.get("models", {}), "models").items()
     }
     if not models:
@@ -82,7 +82,7 @@ def _profiles(table: Mapping[str, Any]) -> Profiles:
         interference = _record(Interference, _table(table["interference"], "interference"), "interference")
     if "ring" in table:
         ring = _record(RingTime, _table(table["ring"], "ring"), "ring")
-    return Profiles(models, pairs, interference, ring, str(table.get("default", "")))
+    return ModelProfiles(models, pairs, interference, ring, str(table.get("default", "")))
 
 
 def _pair(item: object, at: int) -> tuple[Pair, float]:
@@ -101,7 +101,7 @@ def _table(value: object, where: str) -> Mapping[str, Any]:
 
 
 def _record(kind: type[T], table: Mapping[str, Any], where: str) -> T:
-    """A dataclass of numbers and tuples of numbers."""
+    """Read a dataclass of numbers and tuples of numbers."""
     known = {item.name: item for item in fields(kind)}
     for key in table:
         if key not in known:

@@ -1,15 +1,15 @@
-"""Profiles of the papers' models: what their texts say, and what follows from it. Measured profiles replace them.
+"""Profiles of the papers' models: figures from their texts, and what follows from these. Measured profiles replace them.
 
-`SCHED2`: figure 1 as told in section II-A: four GPUs in one server are 5.9 (VGG16), 2.7 (Transformer), 1.6 (DeepSpeech) and
+`SCHED2`: figure 1 as described in section II-A: four GPUs in one server are 5.9 (VGG16), 2.7 (Transformer), 1.6 (DeepSpeech) and
 1.4 (Inception3) times as fast as on two servers. With a gradient of B bytes over 10 Gb/s that makes a computing time of (B
 / 1.25 GB/s) / (ratio - 1). Across racks communicating takes 1.2 times as long (RL-TAPS, equation 12). The text gives no
-figure for two sockets of one node: none is assumed to be lost. AlexNet and ResNet-50 are in its table II without a figure;
-they take the ratio of the model that is most like them: AlexNet's parameters are in dense layers as VGG16's are, ResNet-50
-has as many as Inception3.
+figure for two sockets of one node: no loss is assumed. AlexNet and ResNet-50 are in its table II without a figure;
+they get the ratio of the most similar model: AlexNet's parameters are in dense layers like VGG16's, ResNet-50 has as many as
+Inception3.
 
 `CONTENTION_RL`: its table I gives parameters, mean bandwidth u and the ratio of communicating to computing. A ring over its
-four nodes moves 1.5 x 4 bytes x parameters a step, which at u makes the time of a step; what its 40 Gb/s InfiniBand needs
-for these bytes is the communicating, all else the computing: latency does not grow when bandwidth is shared.
+four nodes moves 1.5 x 4 bytes x parameters a step, which at u makes the time of a step; the time that its 40 Gb/s InfiniBand
+needs for these bytes is communication, the rest is computing: latency does not grow when bandwidth is shared.
 
 `MARL` (and DL2, which has the same eight models): sizes and computing times of a step as in DL2's published simulator; six
 cores for every worker (MARL, section II-C).
@@ -20,19 +20,19 @@ convnet-burden); a P100 does 0.9 x 10.6 TFLOPS (equation 10).
 `PAIRS`: section III of contention_rl gives the worst contention sensitivity of FSDP beside MoE (1.96) and beside
 MobileNetV3 (1.35), and of MoE beside FSDP (3.00) and beside MobileNetV3 (1.43). All four are met within 3 % by 1 +
 s(target) x 0.43 (u(other) / 211.25 MB/s)^0.635, where s is the share of time spent communicating and u the mean bandwidth
-of table I; the other pairs are read off that law.
+of table I; the other pairs follow from that law.
 
-`INTERFERENCE`: MARL's coefficients are not in its text. These follow from two facts in it: one neighbour of six cores on
+`INTERFERENCE`: MARL's text does not give its coefficients. These follow from two facts in it: one neighbour of six cores on
 the same socket costs 30 % (section II-C), of which the CPU has 23.2 parts and PCIe 14.4 (what the prediction loses without
-either, table III). That the exponential grows e-fold over four cores, half of one of its CPUs, and that the job's own use
-has no part, is assumed.
+either, table III). Two assumptions: the exponential grows e-fold over four cores, half of one of its CPUs, and the job's own
+use has no effect.
 """
 
 from __future__ import annotations
 
 from math import exp, log
 
-from simulator.slowdown.profiles.profile import Curve, Interference, Pair, Profile, Profiles, key_of
+from simulator.slowdown.profiles.model_profiles import Curve, Interference, ModelProfile, ModelProfiles, Pair, key_of
 
 _PCIE_BYTES_S = 16e9
 _SLOW_NETWORK = 1.25e9
@@ -41,32 +41,32 @@ _MORE_RACKS = 1.2
 
 
 def _pcie(size: float, compute_s: float) -> float:
-    """Share of PCIe that pushing and pulling the gradients of every step takes."""
+    """Return the share of PCIe that pushing and pulling the gradients of every step takes."""
     return min(1.0, 2 * size / compute_s / _PCIE_BYTES_S)
 
 
-def _sched2(parameters: float, ratio: float) -> Profile:
+def _sched2(parameters: float, ratio: float) -> ModelProfile:
     size = 4 * parameters
     curve: Curve = (1.0, 1.0, 1 / ratio, 1 / (1 + _MORE_RACKS * (ratio - 1)))
     compute_s = size / _SLOW_NETWORK / (ratio - 1)
-    return Profile(compute_s, size, pcie=_pcie(size, compute_s), locality=curve)
+    return ModelProfile(compute_s, size, pcie=_pcie(size, compute_s), locality=curve)
 
 
-def _contention_rl(parameters: float, bandwidth: float) -> Profile:
+def _contention_rl(parameters: float, bandwidth: float) -> ModelProfile:
     size = 4 * parameters
     step_s = 1.5 * size / bandwidth
     compute_s = step_s * (1 - bandwidth / _INFINIBAND)
-    return Profile(compute_s, size, pcie=_pcie(size, compute_s))
+    return ModelProfile(compute_s, size, pcie=_pcie(size, compute_s))
 
 
-def _marl(size: float, compute_s: float) -> Profile:
-    return Profile(compute_s, size, cpu=6.0, pcie=_pcie(size, compute_s))
+def _marl(size: float, compute_s: float) -> ModelProfile:
+    return ModelProfile(compute_s, size, cpu=6.0, pcie=_pcie(size, compute_s))
 
 
-def _rl_taps(size: float, operations: float) -> Profile:
+def _rl_taps(size: float, operations: float) -> ModelProfile:
     batch = 128
     compute_s = operations * batch / (0.9 * 10.6e12)
-    return Profile(compute_s, size, batch=batch, pcie=_pcie(size, compute_s))
+    return ModelProfile(compute_s, size, batch=batch, pcie=_pcie(size, compute_s))
 
 
 SCHED2 = {
@@ -86,7 +86,7 @@ _TABLE_1 = {
     "FSDP": (184.89e6, 2672.40e6, 7.32),
     "MoE": (268.92e6, 929.48e6, 13.79),
 }
-"""Parameters, mean bandwidth in bytes/s, communicating by computing time (contention_rl, table I)."""
+"""Parameters, mean bandwidth in bytes/s, ratio of communication to computing (contention_rl, table I)."""
 
 CONTENTION_RL = {name: _contention_rl(size, bandwidth) for name, (size, bandwidth, _) in _TABLE_1.items()}
 
@@ -121,7 +121,7 @@ PAPERS = {"rl-taps": RL_TAPS, "marl": MARL, "dl2": MARL, "sched2": SCHED2, "cont
 
 
 def _ratio(target: str, other: str) -> float:
-    """Throughput of the target beside the other, by the law above."""
+    """Return the throughput of the target beside the other, by the law above."""
     communicating, bandwidth = _TABLE_1[target][2], _TABLE_1[other][1]
     loss = communicating / (1 + communicating) * 0.43 * exp(0.635 * log(bandwidth / 211.25e6))
     return 1.0 / (1.0 + loss)
@@ -140,12 +140,12 @@ INTERFERENCE = Interference(
     beta=(_PCIE_PART / _MARL_PCIE, 0.0),
     constant=-_CPU_PART / (exp(6 / 4) - 1),
 )
-"""Chosen so that nobody near costs nothing."""
+"""Chosen so that the slowdown is 0 without neighbours."""
 
 
-def paper_profiles(*papers: str) -> Profiles:
-    """Profiles of those papers' models, a later paper's before an earlier one's; without names those of all."""
-    models: dict[str, Profile] = {}
+def paper_profiles(*papers: str) -> ModelProfiles:
+    """Return the profiles of those papers' models, or of all papers; a later paper's profile replaces an earlier one's."""
+    models: dict[str, ModelProfile] = {}
     for paper in papers or PAPERS:
         models.update({key_of(name): profile for name, profile in PAPERS[paper].items()})
-    return Profiles(models, PAIRS, INTERFERENCE)
+    return ModelProfiles(models, PAIRS, INTERFERENCE)

@@ -23,7 +23,7 @@ from controller.slurm.embedded import (
     NodeDescription,
     PartitionDescription,
 )
-from simulator.slowdown.network.ring import sent_bytes
+from simulator.slowdown.links.ring import sent_bytes
 from simulator.slowdown.profiles.files import load_profiles
 from slurm.demo.display.history import History, RunResult
 from slurm.demo.display.reading import view_of

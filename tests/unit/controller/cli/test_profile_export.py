@@ -17,8 +17,8 @@ from protos.headway.v1 import admin_pb2
 from simulator.runs.one import run
 from simulator.runs.options import RunOptions
 from simulator.slowdown.fitting.rows import read_rows
+from simulator.slowdown.links import step_fit
 from simulator.slowdown.neighbours import pair_table
-from simulator.slowdown.network import step_fit
 from simulator.slowdown.placement import locality, scaling
 from simulator.slowdown.profiles.files import load_profiles
 from simulator.slowdown.profiles.papers import PAIRS

@@ -11,8 +11,8 @@ import pytest
 from controller.profiles.fit_rows import Names, model_name, rows
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import Shape, Trained
+from simulator.slowdown.links import step_fit
 from simulator.slowdown.neighbours import pair_table
-from simulator.slowdown.network import step_fit
 from simulator.slowdown.placement import locality, scaling
 from tests.unit.controller.reports import SIGNATURE, Agents, Training
 

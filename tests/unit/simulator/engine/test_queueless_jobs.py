@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from simulator.cluster.cluster import parse_cluster
 from simulator.cluster.topology import Topology, rack_tree
-from simulator.engine.queueless_jobs import AtWork
+from simulator.engine.queueless_jobs import QueuelessJobs
 from simulator.engine.simulation import Simulation
 from simulator.kernel.constants import NEVER
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.network.max_min import MaxMin
+from simulator.slowdown.links.max_min import MaxMin
+from simulator.slowdown.profiles.model_profiles import ModelProfile
 from simulator.slowdown.profiles.papers import paper_profiles
-from simulator.slowdown.profiles.profile import Profile
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.unit.simulator.engine.build import RECORDED, Sharing, Span, baseline, spans
 from tests.unit.simulator.engine.scenarios import Scenario, scenarios, traces
@@ -32,7 +32,7 @@ def replayed(simulation: Simulation, models: list[SlowdownModel]) -> dict[int, i
     trace, runs = simulation.trace, [run for run in spans(simulation) if run.end > run.start]
     finish = dict(zip(simulation.finished.index, simulation.finished.finish, strict=True))
     left = {row: int(work) for row, work in enumerate(trace.duration_ns)}
-    work = AtWork(simulation.cluster.gpus, models)
+    work = QueuelessJobs(simulation.cluster.gpus, models)
     rows: dict[int, int] = {}
     done: dict[int, int] = {}
     for now in sorted({edge for run in runs for edge in (run.start, run.end)}):
@@ -48,7 +48,7 @@ def replayed(simulation: Simulation, models: list[SlowdownModel]) -> dict[int, i
     return done
 
 
-def _start(work: AtWork, trace: Trace, run: Span, left_ns: int) -> int:
+def _start(work: QueuelessJobs, trace: Trace, run: Span, left_ns: int) -> int:
     return work.start(
         left_ns,
         list(run.held),
@@ -95,7 +95,7 @@ class TestLikeTheEngine:
         trace = scenario.trace
 
         def finishes(looks: list[int]) -> list[tuple[int, int]]:
-            work = AtWork([8, 8], [Sharing()])
+            work = QueuelessJobs([8, 8], [Sharing()])
             for row in range(min(len(trace), 4)):
                 work.start(int(trace.duration_ns[row]), [0, 1], [1, 1])
             done = []
@@ -110,7 +110,7 @@ class TestLikeTheEngine:
 class TestByHand:
     def test_two_on_a_node_slow_each_other_down_while_both_are_there(self) -> None:
         """Base 0.5: 60 s together do 30 s of work each; the first is done at 60 s, and the second does its 70 s alone."""
-        work = AtWork([4], [Sharing(0.5)])
+        work = QueuelessJobs([4], [Sharing(0.5)])
         first, second = work.start(30 * S, [0], [2]), work.start(100 * S, [0], [2])
         assert (work.speed(first), work.speed(second)) == (0.5, 0.5)
         assert work.next_finish_ns() == 60 * S
@@ -120,7 +120,7 @@ class TestByHand:
         assert work.next_finish_ns() == NEVER
 
     def test_who_pauses_keeps_gpus_and_work_and_burdens_nobody(self) -> None:
-        work = AtWork([4], [Sharing(0.5)])
+        work = QueuelessJobs([4], [Sharing(0.5)])
         first, second = work.start(100 * S, [0], [2]), work.start(100 * S, [0], [2])
         work.advance_to(40 * S)
         work.pause(first)
@@ -136,7 +136,7 @@ class TestByHand:
         assert work.advance_to(1000 * S) == [(second, 170 * S), (first, 200 * S)]
 
     def test_who_stops_says_what_is_left_and_makes_room(self) -> None:
-        work = AtWork([4], [Sharing(0.5)])
+        work = QueuelessJobs([4], [Sharing(0.5)])
         first, second = work.start(100 * S, [0], [2]), work.start(100 * S, [0], [2])
         work.advance_to(40 * S)
         assert work.stop(first) == 80 * S
@@ -150,7 +150,7 @@ class TestByHand:
         """Two jobs on the same two NICs get half of each: their bytes take twice as long as for one alone."""
         topology: Topology = rack_tree([8, 8], [1, 1], [0, 0], nic_gbs=1.0)
         profile = paper_profiles().of("vgg16")
-        work = AtWork([8, 8], [MaxMin(topology, paper_profiles(), reference="alone")])
+        work = QueuelessJobs([8, 8], [MaxMin(topology, paper_profiles(), reference="alone")])
         jobs = [work.start(100 * S, [0, 1], [4, 4], model="VGG-16") for _ in range(2)]
         alone_s = profile.bytes / 1e9  # 2 (m-1)/m of the bytes for m = 2, at 1 GB/s
         factor = profile.step_s(alone_s) / profile.step_s(2 * alone_s)
@@ -160,19 +160,19 @@ class TestByHand:
         assert [at for _, at in done] == [pytest.approx(100 * S / factor, abs=1)] * 2
 
     def test_jobs_without_gpus_pass_the_time(self) -> None:
-        work = AtWork([1], [Sharing(0.5)])
+        work = QueuelessJobs([1], [Sharing(0.5)])
         work.start(10 * S, [0], [1])
         for _ in range(3):
             work.start(10 * S, [], [])
         assert [at for _, at in work.advance_to(10 * S)] == [10 * S] * 4
 
     def test_a_cluster_without_gpus(self) -> None:
-        work = AtWork([])
+        work = QueuelessJobs([])
         job = work.start(5, [], [])
         assert work.advance_to(5) == [(job, 5)]
 
     def test_work_without_end_never_ends(self) -> None:
-        work = AtWork([1])
+        work = QueuelessJobs([1])
         work.advance_to(6 * 10**18)
         job = work.start(10**30, [0], [1])
         assert work.next_finish_ns() == NEVER
@@ -184,10 +184,10 @@ class TestByHand:
     )
     def test_gpus_that_there_are_not(self, nodes: list[int], counts: list[int]) -> None:
         with pytest.raises(ValueError, match="node"):
-            AtWork([2]).start(S, nodes, counts)
+            QueuelessJobs([2]).start(S, nodes, counts)
 
     def test_nothing_is_kept_of_jobs_that_are_gone(self) -> None:
-        work = AtWork([4], [Sharing()])
+        work = QueuelessJobs([4], [Sharing()])
 
         def pass_through(count: int) -> int:
             for _ in range(count):
@@ -212,10 +212,10 @@ class TestByHand:
 def test_a_batch_is_divided_among_the_gpus_of_its_job(batch_size: int, same: bool) -> None:
     # Given profiles that were taken with 100 examples a GPU
     cluster = parse_cluster("2x8")
-    profiles = replace(paper_profiles(), models={"m": Profile(1.0, 12.5e9, batch=100)}, default="m")
+    profiles = replace(paper_profiles(), models={"m": ModelProfile(1.0, 12.5e9, batch=100)}, default="m")
 
     def left_after_a_second(batch: int) -> int:
-        work = AtWork([8, 8], [MaxMin(cluster.topology, profiles)])
+        work = QueuelessJobs([8, 8], [MaxMin(cluster.topology, profiles)])
         job, _ = (work.start(10**10, [0, 1], [4, 4], model="m", batch_size=batch) for _ in range(2))
         work.advance_to(10**9)
         return work.left_ns(job)

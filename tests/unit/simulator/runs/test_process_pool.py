@@ -11,13 +11,13 @@ import torch
 
 from simulator.errors import SettingError
 from simulator.runs.process_pool import in_parallel
-from simulator.runs.progress import Tell
+from simulator.runs.progress import OnProgress
 
 
 def test_results_come_in_the_order_of_names() -> None:
     told: dict[str, float] = {}
 
-    def work(name: str, tell: Tell) -> tuple[str, int]:
+    def work(name: str, tell: OnProgress) -> tuple[str, int]:
         tell(0.5)
         return name, os.getpid()
 
@@ -35,7 +35,7 @@ def test_each_process_takes_one_core(is_there: bool, monkeypatch: pytest.MonkeyP
     if not is_there:
         monkeypatch.delitem(sys.modules, "torch")
 
-    def work(name: str, tell: Tell) -> tuple[int, str | None]:
+    def work(name: str, tell: OnProgress) -> tuple[int, str | None]:
         return torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
 
     try:
@@ -48,7 +48,7 @@ def test_each_process_takes_one_core(is_there: bool, monkeypatch: pytest.MonkeyP
 
 
 def test_an_error_of_one_ends_all() -> None:
-    def work(name: str, tell: Tell) -> str:
+    def work(name: str, tell: OnProgress) -> str:
         if name == "b":
             raise SettingError("it cannot be")
         signal.pause()
@@ -59,7 +59,7 @@ def test_an_error_of_one_ends_all() -> None:
 
 
 def test_a_process_that_is_killed_is_named() -> None:
-    def work(name: str, tell: Tell) -> str:
+    def work(name: str, tell: OnProgress) -> str:
         os.kill(os.getpid(), signal.SIGKILL)
         return name
 

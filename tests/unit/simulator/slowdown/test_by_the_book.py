@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from simulator.cluster.topology import Topology, TreeRoutes, rl_taps
 from simulator.slowdown.api import Resident
+from simulator.slowdown.links.link_sharing import LinkSharing
 from simulator.slowdown.neighbours.pair_table import PairTable, Ratios
-from simulator.slowdown.network.link_sharing import LinkSharing
+from simulator.slowdown.profiles.model_profiles import key_of
 from simulator.slowdown.profiles.papers import paper_profiles
-from simulator.slowdown.profiles.profile import key_of
 from tests.unit.simulator.slowdown.worlds import TOPOLOGIES, World
 
 PROFILES = paper_profiles()

@@ -9,22 +9,22 @@ import pytest
 
 from simulator.cluster.topology import Topology, rack_tree, rl_taps
 from simulator.slowdown.api import Resident, SlowdownModel
+from simulator.slowdown.links.link_sharing import LinkSharing
+from simulator.slowdown.links.max_min import MaxMin
+from simulator.slowdown.links.parameter_server import ParameterServer, transfer
 from simulator.slowdown.neighbours.interference import HostInterference
 from simulator.slowdown.neighbours.pair_table import PairTable
-from simulator.slowdown.network.link_sharing import LinkSharing
-from simulator.slowdown.network.max_min import MaxMin
-from simulator.slowdown.network.parameter_server import ParameterServer, transfer
 from simulator.slowdown.placement.locality import Locality
 from simulator.slowdown.placement.node_speed import NodeSpeed
 from simulator.slowdown.placement.scaling import Scaling
+from simulator.slowdown.profiles.model_profiles import Interference, ModelProfile, ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
-from simulator.slowdown.profiles.profile import Interference, Profile, Profiles
 
 KNOWN = {
-    "even": Profile(compute_s=1.0, bytes=12.5e9),
-    "hidden": Profile(compute_s=1.0, bytes=12.5e9, overlap=1.0),
-    "tiered": Profile(compute_s=1.0, bytes=1e9, locality=(1.0, 0.8, 0.5, 0.25)),
-    "batched": Profile(compute_s=1.0, bytes=12.5e9, batch=100),
+    "even": ModelProfile(compute_s=1.0, bytes=12.5e9),
+    "hidden": ModelProfile(compute_s=1.0, bytes=12.5e9, overlap=1.0),
+    "tiered": ModelProfile(compute_s=1.0, bytes=1e9, locality=(1.0, 0.8, 0.5, 0.25)),
+    "batched": ModelProfile(compute_s=1.0, bytes=12.5e9, batch=100),
 }
 PROFILES = replace(paper_profiles(), models=KNOWN, default="even")
 RACKS = rack_tree([8] * 6, [2] * 6, [0, 0, 0, 1, 1, 1])
@@ -45,7 +45,7 @@ def told(model: SlowdownModel, *residents: Resident) -> list[float]:
 
 @pytest.mark.parametrize(("communicate_s", "step_s"), [(0.0, 1.0), (0.4, 1.1), (0.6, 1.15), (0.9, 1.45), (3.0, 3.55)])
 def test_communicating_hides_behind_the_backward_pass_and_no_further(communicate_s: float, step_s: float) -> None:
-    backward = Profile(compute_s=1.0, bytes=1.0, overlap=0.75, hiding=0.6)
+    backward = ModelProfile(compute_s=1.0, bytes=1.0, overlap=0.75, hiding=0.6)
     assert backward.step_s(communicate_s) == pytest.approx(step_s)
 
 
@@ -163,8 +163,8 @@ def test_ring_times_are_interpolated_between_the_two_curves(megabytes: float) ->
 
 
 def test_equations_12_to_15_on_the_papers_cluster() -> None:
-    known = {"vgg": Profile(compute_s=0.5, bytes=300e6)}
-    model = LinkSharing(rl_taps(), Profiles(known, {}, PROFILES.interference, default="vgg"))
+    known = {"vgg": ModelProfile(compute_s=0.5, bytes=300e6)}
+    model = LinkSharing(rl_taps(), ModelProfiles(known, {}, PROFILES.interference, default="vgg"))
     # Eight GPUs need two machines, which one rack has. Both jobs are in racks 0 and 1 and share the uplinks: s = 2.
     first = at(0, "vgg", {0: 2, 2: 2})
     second = at(1, "vgg", {1: 4, 3: 4})
@@ -178,10 +178,10 @@ def test_equations_12_to_15_on_the_papers_cluster() -> None:
 
 
 def test_cards_of_different_sockets_are_not_shared() -> None:
-    known = {"vgg": Profile(compute_s=0.5, bytes=300e6)}
-    model = LinkSharing(rl_taps(), Profiles(known, {}, PROFILES.interference, default="vgg"), reference="alone")
+    known = {"vgg": ModelProfile(compute_s=0.5, bytes=300e6)}
+    model = LinkSharing(rl_taps(), ModelProfiles(known, {}, PROFILES.interference, default="vgg"), reference="alone")
     assert told(model, at(0, "vgg", {0: 2, 1: 2}), at(1, "vgg", {0: 2, 1: 2})) == [1.0, 1.0]
-    shared = LinkSharing(rl_taps(), Profiles(known, {}, PROFILES.interference, default="vgg"), reference="alone")
+    shared = LinkSharing(rl_taps(), ModelProfiles(known, {}, PROFILES.interference, default="vgg"), reference="alone")
     odd = told(shared, at(0, "vgg", {0: 1, 1: 1}), at(1, "vgg", {0: 1, 1: 1}))
     assert odd == [pytest.approx((0.5 + ring_s(2, 300)) / (0.5 + 2 * ring_s(2, 300)))] * 2
 
@@ -214,9 +214,9 @@ def test_the_papers_worst_sensitivities() -> None:
 
 
 def test_section_5_of_marl() -> None:
-    known = {"x": Profile(1.0, 1.0, cpu=3.0, pcie=0.2), "y": Profile(1.0, 1.0, cpu=5.0, pcie=0.4)}
+    known = {"x": ModelProfile(1.0, 1.0, cpu=3.0, pcie=0.2), "y": ModelProfile(1.0, 1.0, cpu=5.0, pcie=0.4)}
     by = Interference((0.01, 0.2, 0.1), (0.5, 0.25), 0.03)
-    model = HostInterference(RACKS, Profiles(known, {}, by, default="x"), cores=8)
+    model = HostInterference(RACKS, ModelProfiles(known, {}, by, default="x"), cores=8)
     # x holds socket 0 and is alone there; both y hold socket 1.
     x, first, second = told(model, at(0, "x", {0: 4}), at(1, "y", {0: 2}), at(2, "y", {0: 2}))
     over = 4 * 5 - 8

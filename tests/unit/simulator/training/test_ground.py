@@ -19,8 +19,8 @@ from policies.selection import held_placements
 from simulator.cluster.cluster import Cluster
 from simulator.results.metrics import average_jct_s
 from simulator.slowdown.profiles.files import save_profiles
+from simulator.slowdown.profiles.model_profiles import ModelProfile
 from simulator.slowdown.profiles.papers import paper_profiles
-from simulator.slowdown.profiles.profile import Profile
 from simulator.traces.generators import generate
 from simulator.traces.generators.contention_rl import ContentionRL
 from simulator.traces.trace import Trace
@@ -133,7 +133,8 @@ def test_measured_profiles_change_speeds_and_digest(tmp_path: Path) -> None:
     )
     before = ground(scene, Given())
     slow = {
-        name: Profile(compute_s=each.compute_s, bytes=each.bytes * 50) for name, each in before.profiles.models.items()
+        name: ModelProfile(compute_s=each.compute_s, bytes=each.bytes * 50)
+        for name, each in before.profiles.models.items()
     }
     save_profiles(replace(paper_profiles(), models=slow), tmp_path / "mine.json")
     after = ground(scene, Given(profiles=str(tmp_path / "mine.json")))

@@ -12,17 +12,21 @@ from policies.model import ClusterState, Placement
 from policies.wire.messages import parse_state, serialize_state
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.simulation import Simulation
-from simulator.slowdown.profiles.profile import Interference, Profile, Profiles
+from simulator.slowdown.profiles.model_profiles import Interference, ModelProfile, ModelProfiles
 from simulator.slowdown.registry import build
 from tests.unit.simulator.engine.build import FREE, trace_of
 
 PAIR = {("a,8,2", "b,8,2"): 0.4, ("b,8,2", "a,8,2"): 0.8}
-PROFILES = Profiles({"a": Profile(0.1, 4e8), "b": Profile(0.25, 1e8)}, PAIR, Interference((0, 0, 0), (0, 0), 0))
+PROFILES = ModelProfiles(
+    {"a": ModelProfile(0.1, 4e8), "b": ModelProfile(0.25, 1e8)}, PAIR, Interference((0, 0, 0), (0, 0), 0)
+)
 TOGETHER = {0: Placement((0, 1), (4, 4)), 1: Placement((0, 1), (4, 4))}
 APART = {0: Placement((0, 1), (4, 4)), 1: Placement((2, 3), (4, 4))}
 
 
-def simulation(*slowdown: str, model: tuple[str, str] = ("a", "b"), profiles: Profiles | None = PROFILES) -> Simulation:
+def simulation(
+    *slowdown: str, model: tuple[str, str] = ("a", "b"), profiles: ModelProfiles | None = PROFILES
+) -> Simulation:
     """Two jobs of eight GPUs each, and one that waits for more than there is free."""
     cluster = parse_cluster("4x8")
     trace = trace_of((0, 8, 1000), (0, 8, 1000), (0, 32, 10), model=[*model, "a"])

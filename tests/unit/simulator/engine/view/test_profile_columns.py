@@ -12,8 +12,8 @@ from simulator.engine.simulation import Simulation
 from simulator.engine.view.profile_columns import link_columns
 from simulator.papers.contention_rl.features import JobFeatures
 from simulator.slowdown.compose import Composite
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.slowdown.profiles.papers import paper_profiles
-from simulator.slowdown.profiles.profile import Profiles
 from simulator.slowdown.registry import build
 from tests.unit.simulator.engine.build import FREE, trace_of
 
@@ -25,7 +25,9 @@ PROFILES = paper_profiles("contention-rl")
 MODELS = ["FSDP", "MoE", "nobody knows", ""]
 
 
-def seen(cluster: Cluster, *slowdown: str, profiles: Profiles | None = PROFILES, wrap: bool = False) -> ClusterState:
+def seen(
+    cluster: Cluster, *slowdown: str, profiles: ModelProfiles | None = PROFILES, wrap: bool = False
+) -> ClusterState:
     trace = trace_of(*[(0, 4, 100)] * len(MODELS), model=MODELS)
     models = build(slowdown, topology=cluster.topology, profiles=PROFILES)
     made = Simulation(trace, cluster, None, FREE, [Composite(models)] if wrap else models, profiles)

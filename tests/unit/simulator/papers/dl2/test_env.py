@@ -25,7 +25,7 @@ from simulator.papers.dl2.env import ElasticAllocationEnv
 from simulator.papers.dl2.servers import Footprints, Law, PlacedSpeed, believed_step_s, law_of, packed, units
 from simulator.papers.dl2.tasks import BALANCED, PACKED, Tasks
 from simulator.slowdown.api import Resident
-from simulator.slowdown.network.parameter_server import transfer
+from simulator.slowdown.links.parameter_server import transfer
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.dl2 import DL2
 from simulator.traces.trace import Trace

@@ -10,10 +10,10 @@ import pytest
 
 from simulator.errors import SlowdownError
 from simulator.slowdown.fitting.held_out import split
+from simulator.slowdown.links import link_sharing, parameter_server, step_fit
 from simulator.slowdown.neighbours import interference, pair_table
-from simulator.slowdown.network import link_sharing, parameter_server, step_fit
 from simulator.slowdown.placement import locality, node_speed, scaling
-from simulator.slowdown.profiles.profile import Interference, Profile, RingTime
+from simulator.slowdown.profiles.model_profiles import Interference, ModelProfile, RingTime
 
 RNG = random.Random(5)
 
@@ -131,7 +131,7 @@ def test_node_speeds() -> None:
 
 @pytest.mark.parametrize("overlap", [0.0, 0.5, 1.0])
 def test_steps(overlap: float) -> None:
-    truth = Profile(0.2, 400e6, overlap=overlap)
+    truth = ModelProfile(0.2, 400e6, overlap=overlap)
     rows = []
     for nodes in (1, 2, 4):
         for gbs in (0.5, 1.0, 2.0, 4.0, 8.0, 12.5):
@@ -141,7 +141,7 @@ def test_steps(overlap: float) -> None:
     assert report.worst_error < 1e-6
     assert (found["a"].compute_s, found["a"].bytes) == pytest.approx((0.2, 400e6))
     assert found["a"].overlap == pytest.approx(overlap)
-    merged = step_fit.merged(found, {"a": Profile(9.0, 9.0, cpu=2.5)})
+    merged = step_fit.merged(found, {"a": ModelProfile(9.0, 9.0, cpu=2.5)})
     assert (merged["a"].cpu, merged["a"].compute_s) == (2.5, pytest.approx(0.2))
 
 
@@ -160,7 +160,7 @@ def test_splits_are_seeded_and_complete() -> None:
         (lambda: locality_rows(0.0)[:3], "too few"),
         (lambda: [*locality_rows(0.0), locality.LocalityRow("a", "2", 0, 0.0)], "row 81"),
         (lambda: [*locality_rows(0.0), locality.LocalityRow("a", "2", 0, float("nan"))], "row 81"),
-        (lambda: [locality.LocalityRow("a", str(at), 0, 1.0) for at in range(9)], "no row that was held out"),
+        (lambda: [locality.LocalityRow("a", str(at), 0, 1.0) for at in range(9)], "none of the held-out rows"),
     ],
 )
 def test_what_cannot_be_fitted_is_told(rows: Callable[[], list[locality.LocalityRow]], says: str) -> None:

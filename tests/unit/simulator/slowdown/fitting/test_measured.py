@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from simulator.slowdown.links import parameter_server
 from simulator.slowdown.neighbours import pair_table
-from simulator.slowdown.network import parameter_server
 from simulator.slowdown.placement import locality, scaling
 
 PERF = Path(__file__).parents[5].parent / "shared" / "data" / "perf"

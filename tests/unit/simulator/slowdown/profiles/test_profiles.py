@@ -9,8 +9,8 @@ import pytest
 
 from simulator.errors import SlowdownError
 from simulator.slowdown.profiles.files import load_profiles, save_profiles
+from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles, key_of, median_profile
 from simulator.slowdown.profiles.papers import CONTENTION_RL, PAPERS, paper_profiles
-from simulator.slowdown.profiles.profile import Profile, Profiles, key_of, median_profile
 
 PROFILES = paper_profiles()
 
@@ -33,10 +33,14 @@ def test_bandwidths_of_contention_rl_are_met_by_its_profiles() -> None:
 
 
 def test_unknown_models_are_the_median() -> None:
-    one, two, three = Profile(1.0, 9.0), Profile(2.0, 5.0, locality=(1.0, 0.9, 0.8, 0.7)), Profile(6.0, 7.0)
+    one, two, three = (
+        ModelProfile(1.0, 9.0),
+        ModelProfile(2.0, 5.0, locality=(1.0, 0.9, 0.8, 0.7)),
+        ModelProfile(6.0, 7.0),
+    )
     middle = median_profile([one, two, three])
     assert (middle.compute_s, middle.bytes, middle.locality) == (2.0, 7.0, (1.0, 0.9, 0.8, 0.7))
-    profiles = Profiles({"a": one, "b": two, "c": three}, {}, PROFILES.interference)
+    profiles = ModelProfiles({"a": one, "b": two, "c": three}, {}, PROFILES.interference)
     assert profiles.of("") == profiles.of("nobody") == middle
     with pytest.raises(SlowdownError, match="no profiles"):
         median_profile([])
@@ -55,7 +59,7 @@ def test_profiles_from_toml(tmp_path: Path) -> None:
         "[models.mine]\ncompute_s = 2\nbytes = 1e9\nlocality = [1, 1, 0.5, 0.4]\n[ring]\nper_rack = 0.5\n"
     )
     profiles = load_profiles(tmp_path / "p.toml")
-    assert profiles.of("whatever") == Profile(2.0, 1e9, locality=(1.0, 1.0, 0.5, 0.4))
+    assert profiles.of("whatever") == ModelProfile(2.0, 1e9, locality=(1.0, 1.0, 0.5, 0.4))
     assert profiles.pairs == {("mine", "mine"): 0.5}
     assert profiles.ring.per_rack == 0.5
 

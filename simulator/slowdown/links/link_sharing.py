@@ -11,7 +11,7 @@ the number of jobs that use it. factor = (tt + rt of the reference) / (tt + rt).
 `reference=best`: in the fewest racks, alone. `reference=alone`: in its own racks, alone; the default beside `locality`.
 
 The links are those between sockets, the NIC of every group that the job has GPUs in, and the uplinks of the switches between its
-nodes. The link of a GPU to its socket carries no other job. Which groups a job has on a node, see gpu_groups.py.
+nodes. The link of a GPU to its socket carries no other job. gpu_groups.py says which groups a job has on a node.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from simulator.slowdown.base import Model
 from simulator.slowdown.fitting.held_out import FitReport, report, split
 from simulator.slowdown.fitting.least_squares import nonnegative
 from simulator.slowdown.gpu_groups import groups_of
-from simulator.slowdown.network.link_use import LinkUse
-from simulator.slowdown.network.ring import BestRing
-from simulator.slowdown.profiles.profile import Profile, Profiles, RingTime
+from simulator.slowdown.links.link_use import LinkUse
+from simulator.slowdown.links.ring import BestRing
+from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles, RingTime
 
 Links = frozenset[int]
 _NO_LINKS: Links = frozenset()
 
 
 class LinkSharing(Model):
-    """Counts jobs on links.
+    """Link sharing by the number of jobs on each link.
 
-    Invariants: `_on_node` are a node's jobs by row, each with the GPUs that it holds there; `_inside` are the links of a job
-    that depend on its groups on a node, `_edges` all that it shares, and `_links` the same by link, as the jobs are now.
+    Invariants: `_on_node` are a node's jobs by row, each with the GPUs that it holds there; `_inside` are the links of a job that
+    depend on its groups on a node; `_edges` are all its shared links, and `_links` the same by link.
     """
 
-    def __init__(self, topology: Topology, profiles: Profiles, reference: str = "best") -> None:
+    def __init__(self, topology: Topology, profiles: ModelProfiles, reference: str = "best") -> None:
         super().__init__()
         self._capacity = topology.capacity
         self._widest = topology.inside.pcie_gbs
@@ -57,7 +57,7 @@ class LinkSharing(Model):
         self._alone: dict[int, _Alone] = {}
 
     def fork(self) -> LinkSharing:
-        """An independent copy, in time proportional to running jobs."""
+        """Return an independent copy, in time proportional to the running jobs."""
         twin = super().fork()
         twin._links = self._links.copy()
         return twin
@@ -92,7 +92,7 @@ class LinkSharing(Model):
         del self._alone[job]
 
     def _lay_out(self, node: int, first: int) -> None:
-        """Work out anew what jobs use of this node, from the `first` on; groups are held by row, so that those before stay."""
+        """Recompute the links of this node that jobs use, from the job at `first` on; the groups of earlier jobs stay."""
         jobs = self._on_node[node]
         if first == len(jobs):
             return
@@ -106,7 +106,7 @@ class LinkSharing(Model):
                 self._move(job, before, now)
 
     def _move(self, job: int, before: Links, now: Links) -> None:
-        """The job uses those links no more and these from now on; it is touched, and so are all who use one of them."""
+        """Change the links of a job from `before` to `now`; mark it and all jobs on these links as stale."""
         gone, new = before - now, now - before
         self._links.remove(job, gone)
         self._links.add(job, new)
@@ -115,7 +115,7 @@ class LinkSharing(Model):
         for link in gone | new:
             self._stale.update(self._links.jobs.get(link, ()))
 
-    def _worked_out(self, resident: Resident) -> float:
+    def _computed(self, resident: Resident) -> float:
         capacity, users = self._capacity, self._links.jobs
         single = multi = self._widest
         for link in self._edges[resident.job]:
@@ -165,7 +165,7 @@ class _Ways:
 class _Alone:
     """A job's times with all links for itself."""
 
-    profile: Profile
+    profile: ModelProfile
     batch: float
     ideal_s: float
     """Of a step at the reference."""
@@ -180,7 +180,7 @@ class _Alone:
 class _Times:
     """How long jobs take alone. Only reads, but for what it remembers; copies of a model share it."""
 
-    def __init__(self, topology: Topology, profiles: Profiles, reference: str) -> None:
+    def __init__(self, topology: Topology, profiles: ModelProfiles, reference: str) -> None:
         self._racks = topology.racks
         self._best = BestRing(topology) if reference == "best" else None
         self._profiles = profiles
@@ -192,10 +192,10 @@ class _Times:
         key = resident.model, resident.batch_size, sum(resident.counts), racks
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._worked_out(*key)
+            known = self._known[key] = self._computed(*key)
         return known
 
-    def _worked_out(self, model: str, batch: float, gpus: int, racks: int) -> _Alone:
+    def _computed(self, model: str, batch: float, gpus: int, racks: int) -> _Alone:
         profile, ring = self._profiles.of(model), self._profiles.ring
         reference = racks
         if self._best is not None:
@@ -215,9 +215,9 @@ class RingRow:
 
 
 def fit(rows: Sequence[RingRow], seed: int = 0) -> tuple[RingTime, FitReport]:
-    """The two square-root curves from rows in one rack, by least squares of the relative error; then the factor by racks.
+    """Fit the two square-root curves to rows in one rack, by the relative error; then the factor for more racks.
 
-    Without rows in several racks the factor is the paper's.
+    Without rows in several racks, the factor is that of the paper.
     """
     fitted, held_out = split(rows, lambda row: row.seconds, seed)
     in_one = [row for row in fitted if row.racks == 1]

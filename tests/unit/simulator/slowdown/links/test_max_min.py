@@ -8,8 +8,8 @@ import pytest
 
 from simulator.cluster.topology import flat
 from simulator.slowdown.api import Resident
-from simulator.slowdown.network.max_min import MaxMin
-from simulator.slowdown.network.progressive_filling import max_min
+from simulator.slowdown.links.max_min import MaxMin
+from simulator.slowdown.links.progressive_filling import max_min
 from simulator.slowdown.profiles.papers import paper_profiles
 
 PROFILES = paper_profiles()

@@ -1,8 +1,8 @@
-"""The fit of max-min sharing: how long models compute, how much they send, and what of it is hidden.
+"""The fit of max-min sharing: the computing time of a step, the bytes that it sends, and the share that is hidden.
 
 A row is a step's time at a known rate of the ring. The law of max_min.py, c + t - o min(c, t) with t = traffic / rate, is the
-larger of c + (1 - o) t and (1 - o) c + t, so that for a given o the best c and bytes are a non-negative least squares on each
-row's larger side; o is tried in steps of 0.05.
+larger of c + (1 - o) t and (1 - o) c + t. So for a given o, the best c and bytes are non-negative least squares over each row's
+larger side; o is tried in steps of 0.05.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from simulator.slowdown.fitting.held_out import FitReport, report, split
 from simulator.slowdown.fitting.least_squares import nonnegative
-from simulator.slowdown.network.ring import GB
-from simulator.slowdown.profiles.profile import Profile
+from simulator.slowdown.links.ring import GB
+from simulator.slowdown.profiles.model_profiles import ModelProfile
 
 _TRIES = 21
 _ROUNDS = 20
@@ -27,14 +27,14 @@ class StepRow:
 
     model: str
     nodes: int
-    """1: nothing is sent."""
+    """Number of nodes; a job on 1 node sends nothing."""
     gbs: float
-    """The rate of its ring, GB/s: that of the narrowest link, or of a job's share of it. Of one node it does not matter."""
+    """Rate of its ring, GB/s: that of the narrowest link, or of the job's share of it. Not used for one node."""
     step_s: float
 
 
-def fit(rows: Sequence[StepRow], seed: int = 0) -> tuple[dict[str, Profile], FitReport]:
-    """`compute_s`, `bytes` and `overlap` of each model, by least squares of the relative error; all else as profiles have it."""
+def fit(rows: Sequence[StepRow], seed: int = 0) -> tuple[dict[str, ModelProfile], FitReport]:
+    """Fit `compute_s`, `bytes` and `overlap` of each model by the relative error; other fields have their defaults."""
     fitted, held_out = split(rows, lambda row: row.step_s, seed)
     found = {
         model: _profile([row for row in fitted if row.model == model])
@@ -48,8 +48,8 @@ def fit(rows: Sequence[StepRow], seed: int = 0) -> tuple[dict[str, Profile], Fit
     return found, report(fitted, held_out, predicted, lambda row: row.step_s, seed)
 
 
-def merged(measured: Mapping[str, Profile], known: Mapping[str, Profile]) -> dict[str, Profile]:
-    """What was measured of each model, with what is known of it otherwise."""
+def merged(measured: Mapping[str, ModelProfile], known: Mapping[str, ModelProfile]) -> dict[str, ModelProfile]:
+    """Return the measured profiles, with the other fields from the known profiles."""
     return {
         model: replace(
             known.get(model, profile),
@@ -63,16 +63,16 @@ def merged(measured: Mapping[str, Profile], known: Mapping[str, Profile]) -> dic
 
 
 def per_byte_s(row: StepRow) -> float:
-    """Seconds that a byte of gradients takes around the ring."""
+    """Return the seconds that a byte of gradients takes around the ring."""
     return 2 * (row.nodes - 1) / row.nodes / (row.gbs * GB) if row.nodes > 1 else 0.0
 
 
-def _profile(rows: Sequence[StepRow]) -> Profile:
-    best, least = Profile(0.0, 0.0), float("inf")
+def _profile(rows: Sequence[StepRow]) -> ModelProfile:
+    best, least = ModelProfile(0.0, 0.0), float("inf")
     for at in range(_TRIES):
         overlap = at / (_TRIES - 1)
         compute_s, size = _at_overlap(rows, overlap)
-        profile = Profile(compute_s, size, overlap=overlap)
+        profile = ModelProfile(compute_s, size, overlap=overlap)
         error = sum((profile.step_s(size * per_byte_s(row)) / row.step_s - 1) ** 2 for row in rows)
         if error < least * (1 - 1e-9):
             best, least = profile, error
@@ -80,7 +80,7 @@ def _profile(rows: Sequence[StepRow]) -> Profile:
 
 
 def _at_overlap(rows: Sequence[StepRow], overlap: float) -> tuple[float, float]:
-    """Computing time and bytes that fit best when so much is hidden."""
+    """Return the computing time and the bytes that fit best for that overlap."""
     compute_s = min(row.step_s for row in rows)
     unit = max(per_byte_s(row) for row in rows)
     size = max(0.0, max(row.step_s for row in rows) - compute_s) / unit if unit else 0.0

@@ -1,4 +1,4 @@
-"""An outcome in words: for programs, for terminals, and as one page."""
+"""The outcome of an experiment as JSON, as tables on a terminal, and as one page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ th:first-child, td:first-child {{ text-align: left; white-space: normal; }}
 
 
 def as_json(outcome: Outcome) -> str:
-    """One object: `claims` and `table`, and what made them."""
+    """Return one JSON object: `claims`, `table`, and the versions and seeds behind them."""
     found = {
         "system": outcome.experiment.name,
         "seeds": list(outcome.seeds),
@@ -57,7 +57,7 @@ def as_json(outcome: Outcome) -> str:
 
 
 def print_outcome(outcome: Outcome) -> None:
-    """Tables for people."""
+    """Print the outcome as tables."""
     from rich.console import Console
     from rich.table import Table
 
@@ -82,7 +82,7 @@ def print_outcome(outcome: Outcome) -> None:
 
 
 def write_page(path: Path, outcome: Outcome, pictures: Sequence[Picture], command: str) -> None:
-    """Everything in one file that needs no network. Raises SettingError when it cannot be written."""
+    """Write tables and pictures into one file that needs no network. Raises SettingError if it cannot be written."""
     made = ", ".join(f"{name} {version}" for name, version in versions().items())
     parts = [
         f"<header><div class='words'><h1>{escape(outcome.experiment.name)}</h1>",
@@ -106,7 +106,7 @@ def write_page(path: Path, outcome: Outcome, pictures: Sequence[Picture], comman
 
 
 def _table(outcome: Outcome, setting: Setting) -> list[list[str]]:
-    """Head and rows, the best average first by the first metric."""
+    """Return the head and the rows of a setting, in order of the first metric, best first."""
     shown, measures = outcome.experiment.metrics, outcome.experiment.measures
     rows: list[tuple[float, list[str]]] = []
     for contender in outcome.experiment.contenders[setting.name]:
@@ -149,7 +149,7 @@ def _unit(metric: str) -> str:
 
 
 def text(metric: str, mean: Mean | None) -> str:
-    """A mean as people read it: hours, or the number itself."""
+    """Return a mean as text: hours for a metric in seconds, else the number."""
     if mean is None:
         return ""
     scale, digits = (_HOUR_S, 2) if metric.endswith("_s") else (1.0, 3)

@@ -10,11 +10,11 @@ def max_min(
     capacity: Mapping[int, float],
     limits: Mapping[int, float],
 ) -> dict[int, float]:
-    """The rates of flows that share links max-min fairly: nobody can have more but from one who has no more.
+    """Return max-min fair rates of flows: no rate can rise without lowering one that is not larger.
 
-    `uses[flow][link]` is how much of the link's capacity a unit of the flow's rate takes, `limits[flow]` the rate that it cannot
-    pass anyhow. All rates rise together; when a link is full, those on it stay. The order of flows does not matter: all sums
-    are made in the order of `uses`, which callers sort.
+    `uses[flow][link]` is the link capacity that a unit of the flow's rate takes, `limits[flow]` the flow's own maximum rate. All
+    rates rise together; when a link is full, the flows on it stay. All sums are made in the order of `uses`, which callers sort,
+    so that the result does not depend on the order of events.
     """
     left = dict(capacity)
     weight = dict.fromkeys(capacity, 0.0)
@@ -49,9 +49,9 @@ def max_min(
 
 
 def level(capacity: float, share: float, others: Sequence[tuple[float, float]]) -> float:
-    """The x for which share x + sum of other shares x min(other rate, x) is the capacity: what one flow gets of one link.
+    """Return the rate of one flow on one link: the x where share x + sum of other share x min(other rate, x) is the capacity.
 
-    `others` are rates and shares.
+    `others` are the rates and shares of the other flows.
     """
     left, weight = capacity, share + sum(other for _, other in others)
     for rate, other in sorted(others):

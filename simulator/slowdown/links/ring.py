@@ -1,9 +1,8 @@
-"""What a job that reduces over a ring sends, and the time that it takes alone.
+"""The traffic of a job that reduces over a ring, and the time of a reduction without other jobs.
 
-Assumption: data-parallel training reduces the gradients of every step over one ring that visits the job's nodes rack by
-rack. Of `bytes` gradients, 2 (m-1)/m times as many pass the NIC of each of the m nodes in each direction, and the uplink of
-every rack of a job in several racks as well; they pass at the pace of the narrowest link. Inside a node reduction takes no
-time beyond that of computing.
+Assumption: data-parallel training reduces the gradients of every step over one ring that visits the job's nodes rack by rack. With
+`bytes` of gradients and m nodes, 2 (m-1)/m x `bytes` pass each node's NIC in each direction, and each rack's uplink if there are
+several racks, at the speed of the narrowest link. A reduction inside a node takes no time beyond computing.
 """
 
 from __future__ import annotations
@@ -13,23 +12,23 @@ from collections.abc import Mapping, Sequence
 
 from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
-from simulator.slowdown.profiles.profile import Profile
+from simulator.slowdown.profiles.model_profiles import ModelProfile
 
 GB = 1e9
 
 
-def sent_bytes(profile: Profile, nodes: int) -> float:
-    """Bytes that pass through every node of a ring in one step, each direction."""
+def sent_bytes(profile: ModelProfile, nodes: int) -> float:
+    """Return the bytes that pass each node of a ring in one step, in each direction."""
     return 2 * (nodes - 1) / nodes * profile.bytes
 
 
 def ring_gbs(capacity: Sequence[float], passes: Mapping[int, float]) -> float:
-    """GB/s at which a ring goes that has its links for itself."""
+    """Return the GB/s of a ring without other jobs on its links."""
     return min(capacity[link] / times for link, times in passes.items())
 
 
 class BestRing:
-    """Where so many GPUs are best placed: on the fewest nodes of the largest racks. Only reads; copies of a model share it."""
+    """The best placement of a number of GPUs: on the fewest nodes of the largest racks. Copies of a model share it."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -44,11 +43,11 @@ class BestRing:
         )
 
     def nodes(self, gpus: int) -> int:
-        """Nodes that so many GPUs need at least."""
+        """Return the minimum number of nodes for so many GPUs."""
         return -(-gpus // self._topology.max_gpus)
 
-    def seconds(self, profile: Profile, gpus: int) -> float:
-        """Seconds of one step's reduction over so many GPUs, with all links for itself."""
+    def seconds(self, profile: ModelProfile, gpus: int) -> float:
+        """Return the seconds of one step's reduction over so many GPUs at best, without other jobs."""
         nodes = min(self.nodes(gpus), self._topology.num_nodes)
         if nodes < 2:
             return 0.0
@@ -58,8 +57,8 @@ class BestRing:
         return sent_bytes(profile, nodes) / (gbs * GB)
 
 
-def alone_s(topology: Topology, profile: Profile, resident: Resident) -> float:
-    """Seconds of one step's reduction as the job is placed, with all links for itself."""
+def alone_s(topology: Topology, profile: ModelProfile, resident: Resident) -> float:
+    """Return the seconds of one step's reduction as the job is placed, without other jobs."""
     if len(resident.nodes) < 2:
         return 0.0
     return sent_bytes(profile, len(resident.nodes)) / (ring_gbs(topology.capacity, topology.ring(resident.nodes)) * GB)

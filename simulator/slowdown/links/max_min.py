@@ -1,21 +1,21 @@
 """Max-min fair sharing of links among jobs on several nodes.
 
-A job's reduction is one flow around a ring (ring.py): at rate x it takes x of every link that the ring passes once each way.
-Rates are max-min fair: all rise together until a link is full. With c seconds of computing, t = sent bytes / x of
+A job's reduction is one flow around a ring (ring.py): at rate x it uses x of every link that the ring passes once each way. Rates
+are max-min fair: all rise together until a link is full. With c seconds of computing, t = sent bytes / x of
 communicating, of which a share o is hidden behind the share h of computing that can hide it,
 
     step(x) = c + t - o min(h c, t),        factor = step(reference) / step(x).
 
-`reference=best`: the job alone on the fewest nodes of one rack. `reference=alone`: the job alone where it is, so that only sharing
-counts; that is what `locality` leaves to this model, and the default beside it.
+`reference=best`: the job alone on the fewest nodes of one rack. `reference=alone`: the job alone on its own nodes, so that only
+sharing counts; this is the default beside `locality`, which models the rest.
 
 `sharing=always` (default): every flow counts fully, as if jobs communicated all the time. `sharing=duty`: another's flow
 counts by the share d = t / step of time in which it communicates, so that on every link
 a_j x_j + sum of d_k a_k min(x_k, x_j) over the others k <= capacity, which is max-min fairness where all d are 1; rates and
 shares are found together by a fixed number of rounds from there. Jobs' steps are taken to be out of phase.
 
-A job on one node has no flow: its factor is 1, it touches nobody, and costs a set insertion. An event costs what the component of
-flows costs that share links with the job's own, over links that could be full at all.
+A job on one node has no flow: its factor is 1, it affects no other job, and costs a set insertion. The cost of an event is that of
+the component of flows that share links with the job's flow, counting only links that could be full.
 """
 
 from __future__ import annotations
@@ -26,56 +26,56 @@ from typing import Self
 
 from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
-from simulator.slowdown.network.link_use import LinkUse
-from simulator.slowdown.network.progressive_filling import level, max_min
-from simulator.slowdown.network.ring import GB, BestRing, ring_gbs, sent_bytes
-from simulator.slowdown.profiles.profile import Profile, Profiles
+from simulator.slowdown.links.link_use import LinkUse
+from simulator.slowdown.links.progressive_filling import level, max_min
+from simulator.slowdown.links.ring import GB, BestRing, ring_gbs, sent_bytes
+from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles
 
 _ROUNDS = 12
-"""Of `sharing=duty`; more of them move no factor by a thousandth."""
+"""Rounds of `sharing=duty`; more rounds change no factor by a thousandth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What a job on several nodes sends."""
+    """The traffic of a job on several nodes."""
 
     passes: Mapping[int, float]
-    """How much of each link a unit of its rate takes."""
+    """Use of each link per unit of its rate."""
     alone_gbs: float
-    """Its rate with all links for itself."""
+    """Its rate without other jobs."""
     sent: float
-    """Bytes that every node sends in a step."""
-    profile: Profile
+    """Bytes that each node sends in a step."""
+    profile: ModelProfile
     batch_size: float
     reference_s: float
-    """Seconds of a step where the factor is 1."""
+    """Seconds of a step at factor 1."""
 
     def communicate_s(self, gbs: float) -> float:
-        """Seconds that its reduction takes at that rate."""
+        """Return the seconds of its reduction at that rate."""
         return self.sent / (gbs * GB)
 
     def step_s(self, gbs: float) -> float:
-        """Seconds of a step at that rate."""
+        """Return the seconds of a step at that rate."""
         return self.profile.step_s(self.communicate_s(gbs), self.batch_size)
 
     def duty(self, gbs: float) -> float:
-        """Share of the time in which it communicates."""
+        """Return the share of time in which it communicates."""
         return min(1.0, self.communicate_s(gbs) / self.step_s(gbs))
 
     def factor(self, gbs: float) -> float:
-        """Its speed at that rate."""
+        """Return its speed at that rate."""
         return min(1.0, self.reference_s / self.step_s(gbs))
 
 
 class MaxMin:
     """Flows and their rates.
 
-    Invariants: `_flows` has the running jobs on several nodes, `_use` their links; `_factors` is right for all flows but those in
-    components of `_touched` links; `_news` are the jobs that entered, or whose factor changed, since `changed` was last asked.
+    Invariants: `_flows` has the running jobs on several nodes, `_use` their links; `_factors` is correct for all flows but those in
+    components of `_touched` links; `_news` are the jobs that entered, or whose factor changed, since the last call of `changed`.
     """
 
     def __init__(
-        self, topology: Topology, profiles: Profiles, reference: str = "best", sharing: str = "always"
+        self, topology: Topology, profiles: ModelProfiles, reference: str = "best", sharing: str = "always"
     ) -> None:
         self._topology = topology
         self._profiles = profiles
@@ -90,11 +90,11 @@ class MaxMin:
 
     @property
     def only_between_nodes(self) -> bool:
-        """Always: who stays on one node sends nothing."""
+        """True: a job on one node sends nothing."""
         return True
 
     def enter(self, resident: Resident) -> None:
-        """The job holds these GPUs from now on."""
+        """Add a job, which holds these GPUs from now on."""
         job = resident.job
         self._news.add(job)
         if len(resident.nodes) > 1:
@@ -105,7 +105,7 @@ class MaxMin:
             self._touched.update(flow.passes)
 
     def leave(self, job: int) -> None:
-        """The job holds nothing any more."""
+        """Remove a job, which holds no GPUs any more."""
         self._news.discard(job)
         flow = self._flows.pop(job, None)
         if flow is not None:
@@ -114,7 +114,7 @@ class MaxMin:
             self._touched.update(flow.passes)
 
     def changed(self) -> Iterable[int]:
-        """Jobs that run now and whose factor may differ from what it was when this was last asked; each once, by row."""
+        """Return the running jobs whose factor may have changed since the last call, each once, by row."""
         if self._touched:
             self._refresh()
         news = sorted(self._news)
@@ -122,13 +122,13 @@ class MaxMin:
         return news
 
     def factor(self, job: int) -> float:
-        """Throughput of a running job as a share of what it would be without this reason."""
+        """Return the throughput of a running job, relative to that without this reason."""
         if self._touched:
             self._refresh()
         return self._factors.get(job, 1.0)
 
     def fork(self) -> Self:
-        """An independent copy, in time proportional to running jobs."""
+        """Return an independent copy, in time proportional to the running jobs."""
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._use = self._use.copy()
@@ -152,7 +152,7 @@ class MaxMin:
     # Rates
 
     def _refresh(self) -> None:
-        """Work out every component of flows that a touched link is part of."""
+        """Recompute every component of flows that contains a touched link."""
         touched, self._touched = sorted(self._touched), set()
         seen: set[int] = set()
         for link in touched:
@@ -163,7 +163,7 @@ class MaxMin:
                     self._settle(component)
 
     def _component(self, start: int) -> list[int]:
-        """The flows whose rates may depend on that one's: those that share links which could be full, and so on; by row."""
+        """Return the flows whose rates may depend on that one's, over shared links that could be full; in order of rows."""
         found = {start}
         open_ = [start]
         looked: set[int] = set()
@@ -180,13 +180,13 @@ class MaxMin:
         return sorted(found)
 
     def _could_be_full(self, link: int) -> bool:
-        """Whether its flows could take more than it has, each at the rate that it has alone."""
+        """Return whether its flows, each at its rate alone, would exceed its capacity."""
         flows = self._flows
         most = sum(flows[job].passes[link] * flows[job].alone_gbs for job in self._use.jobs[link])
         return most > self._topology.capacity[link] * (1 + 1e-9)
 
     def _settle(self, component: list[int]) -> None:
-        """New factors for a component."""
+        """Set new factors for a component."""
         flows = {job: self._flows[job] for job in component}
         rates = {job: flow.alone_gbs for job, flow in flows.items()} if len(flows) == 1 else self._rates(flows)
         for job, gbs in rates.items():
@@ -196,9 +196,9 @@ class MaxMin:
                 self._news.add(job)
 
     def _contested(self, flows: Mapping[int, Flow]) -> tuple[dict[int, dict[int, float]], dict[int, float]]:
-        """Of every flow's links those that others use too and that could be full, and what they have.
+        """Return every flow's links that others use too and that could be full, and the capacities of these links.
 
-        Of links that the same flows pass equally often only the narrowest counts.
+        Of links that the same flows pass equally often, only the narrowest counts.
         """
         jobs, capacity = self._use.jobs, self._topology.capacity
         narrowest: dict[tuple[tuple[int, ...], tuple[float, ...]], int] = {}
@@ -216,7 +216,7 @@ class MaxMin:
         return uses, {link: capacity[link] for link in narrowest.values()}
 
     def _rates(self, flows: Mapping[int, Flow]) -> dict[int, float]:
-        """GB/s of every flow."""
+        """Return the GB/s of every flow."""
         uses, capacity = self._contested(flows)
         rates = max_min(uses, capacity, {job: flow.alone_gbs for job, flow in flows.items()})
         if self._duty:
@@ -235,7 +235,7 @@ class MaxMin:
         rates: Mapping[int, float],
         duty: Mapping[int, float],
     ) -> float:
-        """GB/s of a flow while it sends, beside others that have those rates for those shares of the time."""
+        """Return the GB/s of a flow while it sends; the others send at those rates for those shares of the time."""
         gbs = flow.alone_gbs
         for link, share in uses[job].items():
             others = [(rates[other], uses[other][link] * duty[other]) for other in self._use.jobs[link] if other != job]

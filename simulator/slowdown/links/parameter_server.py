@@ -1,21 +1,21 @@
-"""Speed of jobs with parameter servers (DL2; its form is that of Optimus, which DL2 compares with).
+"""Speed of jobs with parameter servers (DL2, in the form of Optimus, with which DL2 compares).
 
 With w workers (one a GPU) and p servers, a synchronous step of a job whose total batch is fixed takes
 
     T = a B/w + b + c x + d w + e p,
 
-a B/w computing, b overhead, d w and e p waiting for more parties. c x is transfer: Optimus has x = w/p, each server on a node of
-its own. Here x follows from the placement: with n_i workers and the share q_i of servers on node i,
+a B/w for computing, b for overhead, d w and e p for synchronising more parties. c x is transfer: Optimus has x = w/p, with each
+server on a node of its own. Here x follows from the placement: with n_i workers and the share q_i of servers on node i,
 
     x = max over i of k_i max(n_i (1 - q_i), q_i (w - n_i)),
 
-what a node's NIC sends or takes for each model that is exchanged (full duplex: the larger counts), where k_i jobs send over the
-NIC, which each has for an equal share. With each on a node of its own that is (w - 1)/p. Servers stand where the workers are: in
-proportion to them, or on the nodes with most of them where there are fewer servers than nodes.
+the traffic of a node's NIC for each exchanged model (full duplex: the larger direction counts), where k_i jobs share the NIC
+equally. With each on a node of its own that is (w - 1)/p. Servers are on the nodes of the workers:
+in proportion to them, or on the nodes with most workers if there are fewer servers than nodes.
 
-factor = T at best / T as placed, both with the workers that the job has: best is the fewest nodes, alone. What more or fewer
-workers gain is the model `scaling`'s to say. Every job on several nodes is taken for one with parameter servers, `ratio` of them
-for each worker.
+factor = T at best / T as placed, both with the present number of workers: best is the fewest nodes, alone. The model `scaling`
+adds the effect of more or fewer workers. Every job on several nodes is assumed to have parameter servers, `ratio` of them for each
+worker.
 A profile without measured coefficients has a B/w = the computing time of its step and c = 2 bytes / NIC, else 0.
 """
 
@@ -31,14 +31,14 @@ from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Neighbours
 from simulator.slowdown.fitting.held_out import FitReport, report, split
 from simulator.slowdown.fitting.least_squares import nonnegative
-from simulator.slowdown.network.ring import GB
-from simulator.slowdown.profiles.profile import Profile, Profiles, Servers
+from simulator.slowdown.links.ring import GB
+from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles, Servers
 
 
 class ParameterServer(Neighbours):
-    """Jobs touch each other on the NICs of nodes that they share."""
+    """Jobs affect each other on the NICs of shared nodes."""
 
-    def __init__(self, topology: Topology, profiles: Profiles, ratio: float = 1.0) -> None:
+    def __init__(self, topology: Topology, profiles: ModelProfiles, ratio: float = 1.0) -> None:
         super().__init__()
         self._topology = topology
         self._profiles = profiles
@@ -47,7 +47,7 @@ class ParameterServer(Neighbours):
             sum(topology.capacity[link] for link in topology.routes.nics(node)) for node in range(topology.num_nodes)
         )
 
-    def _worked_out(self, resident: Resident) -> float:
+    def _computed(self, resident: Resident) -> float:
         if len(resident.nodes) == 1:
             return 1.0
         profile = self._profiles.of(resident.model)
@@ -62,13 +62,13 @@ class ParameterServer(Neighbours):
         return min(1.0, (rest_s + unit_s * ideal) / (rest_s + unit_s * now))
 
     def _senders(self, node: int) -> int:
-        """Jobs that send over a node's NIC."""
+        """Return the number of jobs that send over a node's NIC."""
         return sum(len(self._residents[job].nodes) > 1 for job in self._on_node[node])
 
     def _times(
-        self, profile: Profile, batch_size: float, workers: int, servers: int, gbs: float
+        self, profile: ModelProfile, batch_size: float, workers: int, servers: int, gbs: float
     ) -> tuple[float, float]:
-        """Seconds of a step that do not depend on the placement, and those of a unit of transfer."""
+        """Return the seconds of a step that do not depend on the placement, and the seconds of a unit of transfer."""
         if profile.servers is None:
             return profile.step_s(0.0, batch_size), 2 * profile.bytes / (gbs * GB)
         computing, overhead, unit_s, per_worker, per_server = profile.servers
@@ -77,7 +77,7 @@ class ParameterServer(Neighbours):
 
 
 def transfer(counts: Sequence[int], servers: int, crowd: Sequence[int]) -> float:
-    """x: what the busiest NIC sends or takes, in models; 0 on one node. `crowd` are the jobs that send over each."""
+    """Return x: the traffic of the busiest NIC, in models; 0 on one node. `crowd` is the number of jobs on each NIC."""
     workers = sum(counts)
     if servers >= len(counts):
         shares = [count / workers for count in counts]
@@ -91,7 +91,7 @@ def transfer(counts: Sequence[int], servers: int, crowd: Sequence[int]) -> float
 
 
 def _packed(workers: int, gpus: int) -> list[int]:
-    """Workers on each of the fewest nodes."""
+    """Return the workers on each node, for the fewest nodes."""
     return [gpus] * (workers // gpus) + ([workers % gpus] if workers % gpus else [])
 
 
@@ -108,7 +108,7 @@ class ServerRow:
 
 
 def fit(rows: Sequence[ServerRow], seed: int = 0) -> tuple[dict[str, Servers], FitReport]:
-    """a to e of each model, none negative, by least squares of the relative error of a step's time."""
+    """Fit a to e of each model, none negative, by the relative error of a step's time."""
     fitted, held_out = split(rows, lambda row: row.examples_s, seed)
     found: Mapping[str, Servers] = {
         model: _coefficients([row for row in fitted if row.model == model])
@@ -124,7 +124,7 @@ def fit(rows: Sequence[ServerRow], seed: int = 0) -> tuple[dict[str, Servers], F
 
 
 def _terms(row: ServerRow) -> tuple[float, ...]:
-    """What a to e stand before."""
+    """Return the terms that a to e multiply."""
     return row.batch / row.workers, 1.0, row.workers / row.servers, float(row.workers), float(row.servers)
 
 

@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import pytest
 
 from simulator.papers.contention_rl.experiment import samples
-from simulator.reproducing import systems, told
+from simulator.reproducing import registry, report
 from simulator.reproducing.experiment import METRICS, Experiment, Kind, Outcome, perform, policy
 from simulator.reproducing.pictures import Picture, cdf, density, lines, scatter, shares, svg
-from simulator.slowdown.profiles.profile import Profiles
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from tests.unit.simulator.cli.test_bench import call
 from tests.unit.simulator.reproducing.test_experiment import claim, setting
 
@@ -25,7 +25,7 @@ PICTURES = (
 )
 
 
-def experiment(_profiles: Profiles | None = None, *, quick: bool = False) -> Experiment:
+def experiment(_profiles: ModelProfiles | None = None, *, quick: bool = False) -> Experiment:
     """`quick` leaves one contender out."""
     names = ("fifo", "fewest-gpus") if quick else ("fifo", "fewest-gpus", "las")
     return Experiment(
@@ -49,7 +49,7 @@ def outcome() -> Outcome:
 
 
 def test_programs_get_one_object(outcome: Outcome) -> None:
-    found = json.loads(told.as_json(outcome))
+    found = json.loads(report.as_json(outcome))
     assert found["system"] == "toy" and found["seeds"] == [1000, 1001]
     assert {frozenset(row) for row in found["table"]} == {frozenset({"policy", "setting", "metric", "value", "ci95"})}
     assert len(found["table"]) == 3 * len(METRICS)
@@ -58,7 +58,7 @@ def test_programs_get_one_object(outcome: Outcome) -> None:
 
 
 def test_people_get_tables(outcome: Outcome, capsys: pytest.CaptureFixture[str]) -> None:
-    told.print_outcome(outcome)
+    report.print_outcome(outcome)
     lines = capsys.readouterr().out.splitlines()
     order = [line.split()[0] for line in lines if line.split() and line.split()[0] in {"fifo", "fewest-gpus", "las"}]
     best_first = sorted(order, key=lambda name: sum(outcome.values("small", name, "avg_jct_s")))
@@ -74,7 +74,7 @@ def test_a_picture_is_an_element_that_stands_alone(picture: Picture, outcome: Ou
 
 
 def test_the_page_needs_no_network(outcome: Outcome, tmp_path: Path) -> None:
-    told.write_page(tmp_path / "page.html", outcome, PICTURES, "headway-sim reproduce toy")
+    report.write_page(tmp_path / "page.html", outcome, PICTURES, "headway-sim reproduce toy")
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == len(PICTURES)
     assert "a &lt;toy&gt;" in page and "Look &amp; see." in page
@@ -84,32 +84,32 @@ def test_the_page_needs_no_network(outcome: Outcome, tmp_path: Path) -> None:
 def test_a_system_is_listed_and_made(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(systems.SYSTEMS, "toy", systems.System("a toy", __name__))
+    monkeypatch.setitem(registry.REPRODUCTIONS, "toy", registry.Reproduction("a toy", __name__))
     assert call(monkeypatch, "reproduce") == 0
     assert "toy: a toy\n" in capsys.readouterr().out
     out = tmp_path / "made"
     assert call(monkeypatch, "reproduce", "toy", "--quick", "--json", "--out", str(out)) == 0
     printed = json.loads(capsys.readouterr().out)
     assert {row["policy"] for row in printed["table"]} == {"fifo", "fewest-gpus"}
-    assert len(printed["seeds"]) == systems.QUICK_SEEDS == 3
-    assert json.loads((out / systems.JSON).read_text())["table"] == printed["table"]
-    assert "<svg" in (out / systems.PAGE).read_text()
+    assert len(printed["seeds"]) == registry.QUICK_SEEDS == 3
+    assert json.loads((out / registry.JSON).read_text())["table"] == printed["table"]
+    assert "<svg" in (out / registry.PAGE).read_text()
 
 
 def test_names_that_are_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(systems.SYSTEMS, "toy", systems.System("a toy", __name__))
+    monkeypatch.setitem(registry.REPRODUCTIONS, "toy", registry.Reproduction("a toy", __name__))
     assert call(monkeypatch, "reproduce", "none-such") == 2
     assert "there is no system 'none-such' to reproduce; take one of " in capsys.readouterr().err
     assert call(monkeypatch, "reproduce", "toy", "--profiles", "/none/such.json") == 2
     assert "/none/such.json" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", sorted(systems.SYSTEMS))
+@pytest.mark.parametrize("name", sorted(registry.REPRODUCTIONS))
 @pytest.mark.parametrize("quick", [True, False])
 def test_shipped_experiments_hold_together(name: str, quick: bool) -> None:
     """Claims name settings, metrics and contenders that there are; the quick ones are among the whole."""
-    whole = systems.SYSTEMS[name].experiment(None, quick=False)
-    found = systems.SYSTEMS[name].experiment(None, quick=quick)
+    whole = registry.REPRODUCTIONS[name].experiment(None, quick=False)
+    found = registry.REPRODUCTIONS[name].experiment(None, quick=quick)
     there = {setting.name: {each.name for each in found.contenders[setting.name]} for setting in found.settings}
     assert there.keys() == found.contenders.keys()
     assert there.keys() <= {setting.name for setting in whole.settings}
