@@ -1,4 +1,4 @@
-"""The commands of headway-sim, as typer lays them out."""
+"""The commands of headway-sim, for typer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulator.cli import trace as cli_trace
 
 
 def _with_errors_in_one_line(command: Callable[..., None]) -> Callable[..., None]:
-    """A user's error as one line on standard error, and exit code 2."""
+    """Print an error of the user as one line on standard error, and exit with code 2."""
 
     @wraps(command)
     def reporting(*args: Any, **options: Any) -> None:
@@ -49,7 +49,7 @@ _UsageProblem = next(kind for kind in reversed(typer.BadParameter.__mro__) if ha
 
 
 def answer() -> int:
-    """Do what the command line says; the exit code."""
+    """Run the command line; return the exit code."""
     try:
         code = app(prog_name="headway-sim", standalone_mode=False)
     except typer.Abort:
@@ -62,7 +62,7 @@ def answer() -> int:
 
 
 def _say(error: Any) -> int:
-    """Wrong usage, in one line that says where help is; the help itself where there was no command at all."""
+    """Print wrong usage as one line that names the help; print the help itself if there is no command."""
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(error.format_message())
         return 2

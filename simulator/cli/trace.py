@@ -110,7 +110,7 @@ def describe(
     plot: Annotated[Path | None, typer.Option(help="A picture too, to this .png, .svg or .pdf.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """What a trace holds: jobs, sizes, durations, submits by hour, users, load."""
+    """Describe a trace: jobs, sizes, durations, submissions by hour, users, load."""
     from simulator.traces.describe import describe as statistics_of
     from simulator.traces.read import read_trace
 

@@ -51,7 +51,7 @@ class Cluster:
     gpus: tuple[int, ...]
     sockets: tuple[int, ...]
     speed: tuple[float, ...]
-    """Of one GPU, relative to the others; the trace's durations mean the fastest."""
+    """Speed of one GPU, relative to the others; the trace's durations are for the fastest."""
     topology: Topology
     """Knows the speeds too where they differ."""
 
@@ -62,7 +62,7 @@ class Cluster:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.gpus)
 
     @property

@@ -34,7 +34,7 @@ def cluster_toml(cluster: Cluster, notes: Sequence[str] = ()) -> str:
 
 
 def cluster_table(cluster: Cluster) -> dict[str, Any]:
-    """What `cluster_of` makes an equal cluster of. Raises ClusterError on a network that no such table describes."""
+    """Return a table of which `cluster_of` makes an equal cluster. Raises ClusterError if no table describes its network."""
     if cluster.topology.kind not in _WRITTEN:
         raise ClusterError(
             f"a network of kind {cluster.topology.kind} is made by a rule and cannot be written down link by link",
@@ -52,7 +52,7 @@ def cluster_table(cluster: Cluster) -> dict[str, Any]:
 
 
 def _rack_names(cluster: Cluster) -> Sequence[str]:
-    """What a node's block calls its rack; '' where it says nothing of it."""
+    """Return the rack name of each node's block; '' where it has none."""
     if cluster.topology.kind == "switches":
         leaf = {node: switch.name for switch in switches_of(cluster.topology, cluster.names) for node in switch.nodes}
         return [leaf.get(name, "") for name in cluster.names]

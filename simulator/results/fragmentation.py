@@ -1,4 +1,4 @@
-"""Fragmentation of the cluster over time, from who held which GPUs.
+"""Fragmentation of the cluster over time, from the runs of jobs.
 
 Equation 1 of SCHED2 (section II-B), for one node of n GPUs whose GPU i comes free in x_i seconds (0 where it is free):
 
@@ -49,16 +49,16 @@ class Fragmentation:
 
 @dataclass(frozen=True, eq=False)
 class _Pieces:
-    """Stretches of one node's time during which nobody comes or goes there, and the GPUs held in each."""
+    """Intervals during which no job starts or ends on a node, and the GPUs held in each."""
 
     node: IntColumn
     begin: IntColumn
     end: IntColumn
     piece: IntColumn
-    """Of every part of a run that holds GPUs during a piece: which piece."""
+    """The piece of every part of a run that holds GPUs during it."""
     gpus: IntColumn
     free_at: IntColumn
-    """When those GPUs come free."""
+    """Time at which those GPUs come free."""
 
     @classmethod
     def of(cls, spans: Spans, edges: IntColumn) -> Self:

@@ -26,7 +26,7 @@ def average_jct_s(result: Result) -> float | None:
 
 
 def percentile_jct_s(result: Result, percent: float) -> float | None:
-    """That percentile of finish - submit, linear between samples."""
+    """Return a percentile of finish - submit, linear between samples."""
     return _percentile(result.jct_ns / NS_PER_S, percent)
 
 
@@ -133,7 +133,7 @@ def fragmentation(result: Result) -> float | None:
 
 
 def decision_ms(result: Result, percent: float) -> float | None:
-    """That percentile of how long it takes to decide about an instant and to carry that out, real time in ms."""
+    """Return a percentile of the real time to make and apply a decision, ms."""
     return _percentile(result.decision_ns / NS_PER_MS, percent)
 
 
@@ -194,7 +194,7 @@ def _percentile(values: FloatColumn, percent: float) -> float | None:
 
 
 def percentile(values: FloatColumn, percent: float) -> float:
-    """As `np.percentile`, which imports half of numpy again for its checks."""
+    """Return the same as `np.percentile`, which would import half of numpy for its checks."""
     place = (len(values) - 1) * percent / 100
     low = int(place)
     ordered = np.partition(values, (low, min(low + 1, len(values) - 1)))

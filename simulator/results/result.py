@@ -59,7 +59,7 @@ class Spans:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Series:
-    """What the cluster looked like from each instant (ns) on, until the next."""
+    """State of the cluster from each instant (ns) until the next."""
 
     time: IntColumn
     free: IntColumn
@@ -72,10 +72,10 @@ class Series:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """A run that has come to its end. Columns have one entry for each job, in the order of the trace; times in ns.
+    """A run that has ended. Columns have one entry for each job, in the order of the trace; times in ns.
 
-    Of a job that never finished `finish_ns` is -1, of one that never started `first_start_ns` too; the other columns say how far
-    it came.
+    `finish_ns` is -1 for a job that never finished, `first_start_ns` for one that never started; the other columns then have the
+    values at the end of the run.
     """
 
     policy: str
@@ -105,12 +105,12 @@ class Result:
     placement_offset: IntColumn
     placement_node: IntColumn
     placement_gpus: IntColumn
-    """Of the last run of job k: entries `placement_offset[k]` to `placement_offset[k + 1]` - 1."""
+    """The last run of job k has entries `placement_offset[k]` to `placement_offset[k + 1]` - 1."""
     node_gpus: IntColumn
     node_names: tuple[str, ...]
     decisions: int
     decision_ns: IntColumn
-    """How long each decision took, of real time."""
+    """Real time of each decision."""
     wall_s: float
     dropped: int = 0
     """Jobs that the cluster can never hold, left out before the run."""
@@ -129,7 +129,7 @@ class Result:
         dropped: int = 0,
         assumptions: Mapping[str, object] | None = None,
     ) -> Self:
-        """Of a simulation that has come to its end; of a copy, with what its original had finished before."""
+        """Return the result of a simulation that has ended; for a fork, with the jobs that its original had finished."""
         trace, cluster = simulation.trace, simulation.cluster
         columns = {name: np.full(len(trace), _EMPTY.get(name, 0), dtype=np.int64) for name in _LOGGED}
         placements = _from_logs(simulation.finished, columns, len(trace))
@@ -173,7 +173,7 @@ class Result:
 
     @property
     def done(self) -> BoolColumn:
-        """Which jobs finished."""
+        """True for the jobs that finished."""
         return np.not_equal(self.finish_ns, NOT_YET)
 
     @property
@@ -188,7 +188,7 @@ class Result:
         return int(self.finish_ns.max() - self.submit_ns.min()) if self.done.any() else 0
 
     def nodes(self) -> list[str]:
-        """Where each job ran last, as `0:8+1:4`: 8 GPUs of node 0 and 4 of node 1; empty for a job that did not finish."""
+        """Return the last placement of each job, as `0:8+1:4`: 8 GPUs of node 0 and 4 of node 1; empty if it did not finish."""
         parts = list(map("{}:{}".format, self.placement_node.tolist(), self.placement_gpus.tolist()))
         offset = self.placement_offset.tolist()
         return ["+".join(parts[begin:end]) for begin, end in pairwise(offset)]

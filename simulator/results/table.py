@@ -104,7 +104,7 @@ def best(row: Row, values: Sequence[Figure]) -> set[int]:
 
 
 def shown(summaries: Sequence[Mapping[str, Figure]]) -> list[Row]:
-    """The rows that say something: not those that nobody measured, nor counts that are 0 for everyone."""
+    """Return the rows to show: neither figures that no run has, nor counts that are 0 in all runs."""
     return [row for row in ROWS if any(summary.get(row.key) for summary in summaries)]
 
 

@@ -1,4 +1,4 @@
-"""What a recorded run was like over time, as SCHED2 draws it (Luan et al., figure 9): fragmentation, and GPUs that are wanted."""
+"""A recorded run over time, as SCHED2 draws it (Luan et al., figure 9): fragmentation, and requested GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Timeline:
     """Means over each of equal parts of a stretch of time, from the first submit on."""
 
     begin_s: FloatColumn
-    """When each part begins, seconds from the first submit."""
+    """Begin of each part, seconds from the first submission."""
     fragmentation: FloatColumn
     """Equation 1, mean over nodes. Runs that had not ended are not in it."""
     required_gpus: FloatColumn
@@ -27,7 +27,7 @@ class Timeline:
 
     @classmethod
     def of(cls, result: Result, end_ns: int, bins: int) -> Self:
-        """Of a run that was recorded, until that instant of the trace's clock. Raises SettingError where it was not recorded."""
+        """Return the timeline of a recorded run, until that instant of the trace's clock. Raises SettingError."""
         if result.spans is None:
             raise SettingError("this run was not recorded; give settings=Settings(record=True)")
         if bins < 1:

@@ -112,7 +112,7 @@ class Flag:
     flag: str
     says: str
     kind: type
-    """What its text is read as."""
+    """Type of its value."""
     several: bool
     """May be given several times; the values make a tuple."""
     required: bool

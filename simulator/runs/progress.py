@@ -58,7 +58,7 @@ class Bar:
     """
 
     def __init__(self, label: str) -> None:
-        """Not drawn yet."""
+        """Prepare a bar that is not drawn yet."""
         self._label = label
         self._begin = time.perf_counter()
         self._wanted = sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""What is to be simulated: the options of the command line, checked, and what they stand for."""
+"""The scenario of a run: trace, cluster and settings, from the options of the command line."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """Everything that runs of several policies have in common."""
+    """Everything that the runs of several policies share."""
 
     options: RunOptions
     trace: Trace
     cluster: Cluster
     settings: Settings
     read_s: float
-    """How long reading the trace took."""
+    """Seconds that reading the trace took."""
 
     @classmethod
     def of(cls, options: RunOptions, *, record: bool) -> Scenario:
-        """What the options stand for. Raises SimulatorError for what they do not allow."""
+        """Read trace and cluster as the options say. Raises SimulatorError."""
         cluster = parse_cluster(options.cluster)
         models_of(options.slowdown, options, cluster)
         begin = time.perf_counter()
@@ -48,21 +48,21 @@ class Scenario:
         return cls(options, trace, cluster, _settings(options, cluster, trace, record), read_s)
 
     def simulation(self, policy: Policy) -> tuple[Simulation, int]:
-        """A run of that policy that has not begun, and how many jobs were dropped. Raises SimulatorError."""
+        """Return a simulation of that policy that has not begun, and the number of dropped jobs. Raises SimulatorError."""
         trace, dropped = self._possible(policy)
         models = self.models(policy)
-        # A policy that is its rule is never shown a state, and so no profiles.
+        # A policy that is defined by its rule sees no state, and so no profiles.
         profiles = None if isinstance(policy, Ruled) else _profiles(self.options.profiles)
         return Simulation(trace, self.cluster, policy, self.settings, models, profiles), dropped
 
     def models(self, policy: Policy) -> list[SlowdownModel]:
-        """New slowdown models, those of a run of that policy. Raises SimulatorError."""
+        """Return new slowdown models for a run of that policy. Raises SimulatorError."""
         return models_of(self.slowdown(policy), self.options, self.cluster)
 
     def slowdown(self, policy: Policy) -> tuple[str, ...]:
-        """The slowdown models of a run of that policy: those that were asked for, and `scaling` where jobs are resized.
+        """Return the slowdown models of a run of that policy: the given ones, and `scaling` if jobs are resized.
 
-        Raises SettingError where jobs are resized and no model may say how fast they are then.
+        Raises SettingError if jobs are resized and --slowdown none excludes a model of their speed.
         """
         asked = self.options.slowdown
         if not (policy.spec.resizes and self.trace.elastic) or any(
@@ -77,7 +77,7 @@ class Scenario:
         return (*asked, "scaling")
 
     def assumptions(self, name: str, policy: Policy) -> dict[str, object]:
-        """What a run of that policy assumes, as values that JSON has."""
+        """Return the assumptions of a run of that policy, as values that JSON has."""
         options, settings = self.options, self.settings
         rule = policy.rule if isinstance(policy, Ruled) else None
         return {
@@ -104,7 +104,7 @@ class Scenario:
         }
 
     def _possible(self, policy: Policy) -> tuple[Trace, int]:
-        """The jobs that the cluster can hold, and how many it cannot. Raises TraceError if there are some and they may not be."""
+        """Return the jobs that the cluster can hold, and the number of others. Raises TraceError if these must not be dropped."""
         layout = policy.rule.layout if isinstance(policy, Ruled) else Layout.ANYWHERE
         fits = JobSizes(self.trace, self.cluster).possible(layout)
         dropped = len(self.trace) - int(fits.sum())
@@ -128,10 +128,10 @@ _PLACEMENT_OF = {Layout.CONSOLIDATED: "consolidated", Layout.ANYWHERE: "any"}
 
 
 def make_policy(text: str, options: RunOptions, *, lenient: bool = False) -> Policy:
-    """The policy of NAME[:key=value,...] with what --placement, --round and --seed say. Raises PolicyLoadError, SettingError.
+    """Load NAME[:key=value,...] with the values of --placement, --round and --seed. Raises PolicyLoadError, SettingError.
 
-    A policy that decides at events only goes without rounds, and one whose rule says where jobs go (srtf-count) keeps to it.
-    Another that does not take --placement makes it an error; with `lenient` it is left out, as where policies share options.
+    --round is ignored by a policy that decides at events only, --placement by one whose rule fixes placement (srtf-count). Any
+    other policy that does not take --placement is an error, except with `lenient`, for policies that share options.
     """
     name, own = parse_policy(text)
     given: dict[str, tuple[str, object]] = {}
@@ -153,12 +153,12 @@ def make_policy(text: str, options: RunOptions, *, lenient: bool = False) -> Pol
 
 
 def takes(text: str, key: str) -> bool:
-    """Whether the policy of NAME[:key=value,...] has that option. Raises PolicyLoadError."""
+    """Return whether the policy of NAME[:key=value,...] has that option. Raises PolicyLoadError."""
     return key in option_names(parse_policy(text)[0])
 
 
 def models_of(names: tuple[str, ...], options: RunOptions, cluster: Cluster) -> list[SlowdownModel]:
-    """New slowdown models of these names, with --profiles. Raises SimulatorError."""
+    """Return new slowdown models of these names, with --profiles. Raises SimulatorError."""
     if names == ("none",):
         return []
     from simulator.slowdown.registry import build

@@ -1,1 +1,1 @@
-"""What policies see of a simulation: the state, duration estimates, measured speeds and profiles. Imports `engine.settings`."""
+"""A simulation as policies see it: state, duration estimates, measured speeds and profiles. Imports `engine.settings`."""

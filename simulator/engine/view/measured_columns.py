@@ -1,4 +1,4 @@
-"""What node agents would measure of running jobs: the columns of `policies.model.Jobs` that a live cluster measures.
+"""Measurements of running jobs: the columns of `policies.model.Jobs` that node agents measure on a live cluster.
 
 Contention sensitivity is, as on a live cluster, a job's speed alone on the same GPUs over its present speed: the cost of its own
 placement is not contention. The simulation knows it exactly, so the confidence is 1. Throughput is known for jobs whose model has

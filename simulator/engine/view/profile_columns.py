@@ -27,7 +27,7 @@ PCIE_GBYTE_S = 16.0
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Which measurements of several jobs or nodes are possible on the simulated cluster."""
+    """The measurements of several jobs or nodes that are possible on the simulated cluster."""
 
     pairs: bool = False
     """Jobs that share nodes slow each other down by the pair table."""

@@ -48,7 +48,7 @@ class LinkSharing(Model):
         super().__init__()
         self._capacity = topology.capacity
         self._widest = topology.inside.pcie_gbs
-        self._ways = _Ways(topology)
+        self._links_of_jobs = _LinksOfJobs(topology)
         self._times = _Times(topology, profiles, reference)
         self._links = LinkUse()
         self._on_node: dict[int, tuple[tuple[int, int], ...]] = {}
@@ -66,7 +66,7 @@ class LinkSharing(Model):
         job, nodes = resident.job, resident.nodes
         self._alone[job] = self._times.alone(resident)
         self._edges[job] = _NO_LINKS
-        self._move(job, _NO_LINKS, self._ways.between(nodes))
+        self._move(job, _NO_LINKS, self._links_of_jobs.between(nodes))
         for node, count in zip(nodes, resident.counts, strict=True):
             me = (job, count)
             jobs = self._on_node.get(node, ())
@@ -96,10 +96,10 @@ class LinkSharing(Model):
         jobs = self._on_node[node]
         if first == len(jobs):
             return
-        held = self._ways.groups(node, tuple([count for _, count in jobs]))
+        held = self._links_of_jobs.groups(node, tuple([count for _, count in jobs]))
         for place in range(first, len(jobs)):
             job = jobs[place][0]
-            now = self._ways.inside(node, held[place], len(self._residents[job].nodes) > 1)
+            now = self._links_of_jobs.inside(node, held[place], len(self._residents[job].nodes) > 1)
             before = self._inside[job, node]
             if now != before:
                 self._inside[job, node] = now
@@ -125,18 +125,18 @@ class LinkSharing(Model):
         return self._alone[resident.job].factor(single / multi)
 
 
-class _Ways:
-    """Which links jobs use. Only reads, but for what it remembers; copies of a model share it."""
+class _LinksOfJobs:
+    """The links that jobs use. Only its cache changes; copies of a model share it."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._sizes = [topology.group_sizes(node) for node in range(topology.num_nodes)]
         self._by_group = isinstance(topology.routes, TreeRoutes)
-        """Whether a job leaves its nodes by the NICs of its groups alone."""
+        """True if a job leaves its nodes only by the NICs of its groups."""
         self._known: dict[tuple[int, tuple[int, ...], bool], Links] = {}
 
     def between(self, nodes: Sequence[int]) -> Links:
-        """Of a job on these nodes, the links that do not depend on its groups."""
+        """Return the links of a job on these nodes that do not depend on its groups."""
         if len(nodes) == 1:
             return _NO_LINKS
         links = set(self._topology.ring(nodes))
@@ -163,22 +163,22 @@ class _Ways:
 
 @dataclass(frozen=True, slots=True)
 class _Alone:
-    """A job's times with all links for itself."""
+    """A job's times without other jobs."""
 
     profile: ModelProfile
     batch: float
     ideal_s: float
-    """Of a step at the reference."""
+    """Seconds of a step at the reference."""
     reduce_s: float
-    """Of a reduction as the job is placed."""
+    """Seconds of a reduction as the job is placed."""
 
     def factor(self, scale: float) -> float:
-        """When reducing takes so many times as long."""
+        """Return the factor if reductions take so many times as long."""
         return min(1.0, self.ideal_s / self.profile.step_s(self.reduce_s * scale, self.batch))
 
 
 class _Times:
-    """How long jobs take alone. Only reads, but for what it remembers; copies of a model share it."""
+    """Times of jobs without other jobs. Only its cache changes; copies of a model share it."""
 
     def __init__(self, topology: Topology, profiles: ModelProfiles, reference: str) -> None:
         self._racks = topology.racks
@@ -187,7 +187,7 @@ class _Times:
         self._known: dict[tuple[str, float, int, int], _Alone] = {}
 
     def alone(self, resident: Resident) -> _Alone:
-        """Of that job where it runs."""
+        """Return the times of that job as placed."""
         racks = len({self._racks[node] for node in resident.nodes})
         key = resident.model, resident.batch_size, sum(resident.counts), racks
         known = self._known.get(key)

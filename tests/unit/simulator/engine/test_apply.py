@@ -204,11 +204,17 @@ class TestRefused:
             ),
             (allocation(r0={0: 4}), "it stops job j1, which is not preemptible"),
             (allocation(r1={0: 4}), "it moves job j1, which is not preemptible"),
-            (allocation(r0={0: 4}, r1={1: 4}, r2={3: 2}), "it places job j2 on node 3, which is not there or not up"),
-            (allocation(r0={0: 4}, r1={1: 4}, r2={4: 2}), "it places job j2 on node 4, which is not there or not up"),
+            (
+                allocation(r0={0: 4}, r1={1: 4}, r2={3: 2}),
+                "it places job j2 on node 3, which does not exist or is not up",
+            ),
+            (
+                allocation(r0={0: 4}, r1={1: 4}, r2={4: 2}),
+                "it places job j2 on node 4, which does not exist or is not up",
+            ),
             (
                 Decision({1: Placement((1,), (4,)), 2: Placement((-1,), (2,))}),
-                "on node -1, which is not there or not up",
+                "on node -1, which does not exist or is not up",
             ),
             (allocation(r0={0: 4}, r1={1: 4}, r2={1: 2}), "it gives job j2 2 GPUs of node 1, which has 0 free"),
             (allocation(r1={1: 4}, r2={2: 2}, r3={0: 3, 2: 3}), "it gives job j3 3 GPUs of node 2, which has 2 free"),
@@ -265,7 +271,7 @@ class TestRefused:
         simulation.apply(allocation(r0={0: 4}))
         assert simulation.advance()
         with pytest.raises(
-            DecisionError, match="time has gone on since jobs were looked at; ask for the state of this instant"
+            DecisionError, match="time has gone on since the state was read; read the state of this instant"
         ):
             simulation.apply(allocation(r0={0: 4}))  # row 0 is another job now
         simulation.state()
