@@ -1,4 +1,4 @@
-"""What an agent sees of a job (`policies.learned.contention_rl.features`), from the numbers that slowdown models read."""
+"""Features of jobs (`policies.learned.contention_rl.features`), from the profiles that slowdown models read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulator.slowdown.profiles.model_profiles import ModelProfiles, key_of
 
 
 class JobFeatures:
-    """Features by model. Invariant: equal models have equal features, and none fails for want of a profile."""
+    """Features by model. Invariant: equal models have equal features, and a missing profile is no error."""
 
     def __init__(self, profiles: ModelProfiles, topology: Topology) -> None:
         self._profiles = profiles
@@ -20,7 +20,7 @@ class JobFeatures:
         self._known: dict[str, Features] = {}
 
     def of(self, model: str) -> Features:
-        """Communication, bandwidth and sensitivity."""
+        """Return communication, bandwidth and sensitivity."""
         known = self._known.get(model)
         if known is None:
             profile, lost = self._profiles.of(model), self._lost.get(key_of(model))

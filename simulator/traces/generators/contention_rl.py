@@ -32,15 +32,15 @@ class ContentionRL(Workload):
     """One set of jobs."""
 
     jobs: int = 256
-    """How many jobs."""
+    """Number of jobs."""
     arrivals: str = "batch"
-    """How they come."""
+    """Kind of arrivals."""
     mean_gap_s: float = 300.0
     """Seconds between two submits, where they do not come at once; chosen."""
     cluster_gpus: int = 32
     """4 nodes of 8."""
     mix: str = "normal"
-    """How much communication: normal, heavy, medium or low."""
+    """Amount of communication: normal, heavy, medium or low."""
     demands: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     """The GPU demands, equally likely."""
     duration_s: float = 3600.0

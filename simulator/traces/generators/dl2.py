@@ -29,9 +29,9 @@ class DL2(Workload):
     """One sequence of jobs."""
 
     jobs: int = 200
-    """How many jobs."""
+    """Number of jobs."""
     arrivals: str = "daily"
-    """How they come."""
+    """Kind of arrivals."""
     mean_gap_s: float = 240.0
     """Seconds between two submits, on average: five in a slot of 20 minutes; chosen."""
     cluster_gpus: int = 4000

@@ -30,9 +30,9 @@ class Marl(Workload):
     """The jobs of all schedulers."""
 
     jobs: int = 3000
-    """How many jobs: ten intervals of all schedulers."""
+    """Number of jobs: ten intervals of all schedulers."""
     arrivals: str = "daily"
-    """How they come; the paper also shows uniform and poisson."""
+    """Kind of arrivals; the paper also shows uniform and poisson."""
     mean_gap_s: float = INTERVAL_S / (JOBS_AN_INTERVAL * SCHEDULERS)
     """Seconds between two submits, on average, over all schedulers."""
     cluster_gpus: int = 8000

@@ -66,15 +66,15 @@ class Philly(Workload):
     """One trace."""
 
     jobs: int = 10_000
-    """How many jobs."""
+    """Number of jobs."""
     arrivals: str = "poisson"
-    """How they come; `daily` follows the hours of the log."""
+    """Kind of arrivals; `daily` follows the hours of the log."""
     mean_gap_s: float = 106.0
     """Seconds between two submits, on average, as in the log; `load` overrides it."""
     cluster_gpus: int = 2490
-    """Of the cluster that `load` counts by; jobs larger than it are not drawn."""
+    """GPUs of the cluster to which `load` refers; larger jobs are not drawn."""
     users: int = 300
-    """Who submits: the n-th user 1/n as often as the first; chosen."""
+    """Number of users: the n-th submits 1/n as often as the first; chosen."""
     longest_s: float = 5_200_000.0
     """Run times are cut here: the longest in the log is 60 days."""
 

@@ -38,9 +38,9 @@ class RLTaps(Workload):
     """One job sequence."""
 
     jobs: int = 400
-    """How many jobs."""
+    """Number of jobs."""
     arrivals: str = "even"
-    """How they come."""
+    """Kind of arrivals."""
     mean_gap_s: float = STEP_S
     """Seconds between two submits: one step."""
     cluster_gpus: int = 32

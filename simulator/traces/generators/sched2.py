@@ -38,9 +38,9 @@ class Sched2(Workload):
     """One trace (episode) of jobs."""
 
     jobs: int = 1000
-    """How many jobs."""
+    """Number of jobs."""
     arrivals: str = "bursty"
-    """How they come."""
+    """Kind of arrivals."""
     mean_gap_s: float = 172.0
     """Seconds between two submits, on average."""
     cluster_gpus: int = 120

@@ -1,4 +1,4 @@
-"""What the generators share: how jobs arrive, how many, and how they become a trace.
+"""Common parts of the generators: arrivals, number of jobs, and the trace made of them.
 
 Everything drawn comes from one numpy Generator for the seed: the same parameters and seed give the same trace.
 """
@@ -27,26 +27,26 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What every workload has."""
+    """Parameters of every workload."""
 
     jobs: int
-    """How many jobs."""
+    """Number of jobs."""
     seed: int = 0
-    """Of everything that is drawn."""
+    """Seed of all random draws."""
     arrivals: str
-    """How they come: `batch` (all at once), `even` (one gap apart), `uniform` (anywhere in the span), `poisson`, `bursty`
+    """Kind of arrivals: `batch` (all at once), `even` (one gap apart), `uniform` (anywhere in the span), `poisson`, `bursty`
     (gamma gaps with a coefficient of variation of `gap_cv`), `daily` (Poisson, its rate by the hour as in Philly)."""
     mean_gap_s: float
-    """Seconds between two submits, on average; does not matter for `batch`."""
+    """Mean seconds between two submissions; not used by `batch`."""
     gap_cv: float = 2.0
-    """Of `bursty` gaps: deviation over mean; 1 is Poisson."""
+    """Coefficient of variation of `bursty` gaps; 1 is Poisson."""
     load: float | None = None
-    """GPU-seconds that arrive per second, as a share of the cluster: where it is given, it sets `mean_gap_s`."""
+    """GPU-seconds that arrive per second, as a share of the cluster; if given, it determines `mean_gap_s`."""
     cluster_gpus: int = 32
-    """GPUs of the cluster that `load` counts by, and that no job may exceed."""
+    """GPUs of the cluster to which `load` refers; no job may be larger."""
 
     def check(self) -> None:
-        """Raises TraceError for what cannot be drawn."""
+        """Raises TraceError for parameters from which nothing can be drawn."""
         wrong = {
             f"{self.jobs} jobs cannot be drawn": ("give at least 1", self.jobs < 1),
             f"arrivals {self.arrivals!r} are not known": (
@@ -119,7 +119,7 @@ def made(
 
 
 def submits(rng: np.random.Generator, workload: Workload, gap_s: float) -> FloatColumn:
-    """When the jobs come, in seconds from the first, in order."""
+    """Return the arrivals in seconds from the first, in order."""
     jobs = workload.jobs
     if workload.arrivals == "batch":
         return np.zeros(jobs)
@@ -148,7 +148,7 @@ def by_hours(even_s: FloatColumn) -> FloatColumn:
 
 
 def nanoseconds(seconds: npt.NDArray[np.floating]) -> IntColumn:
-    """To whole milliseconds, as nanoseconds: nobody logs finer, and files stay short."""
+    """Round to whole milliseconds, as nanoseconds: logs are no finer, and files stay short."""
     return np.round(np.asarray(seconds) * 1e3).astype(np.int64) * (NS_PER_S // 1000)
 
 
