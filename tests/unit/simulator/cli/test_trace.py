@@ -45,9 +45,9 @@ def test_parameters_are_shown() -> None:
 def test_a_trace_is_described(tmp_path: Path) -> None:
     path = csv_file(tmp_path, "a,0,1,5", "b,10,8,5", "c,bad,1,5")
     result = run("describe", path, "--limit", "2", "--cluster", "1x8", "--json")
-    told = json.loads(result.stdout)
-    assert (told["jobs"], told["span_s"], told["load"]["too_large"]) == (2, 10, 0)
-    assert told["load"]["offered"] == pytest.approx(45 / 80)
+    message = json.loads(result.stdout)
+    assert (message["jobs"], message["span_s"], message["load"]["too_large"]) == (2, 10, 0)
+    assert message["load"]["offered"] == pytest.approx(45 / 80)
     text = run("describe", path, "--limit", "2", "--cluster", "1x4").stdout
     assert "1 jobs are larger than it" in text
 
@@ -60,7 +60,7 @@ def test_a_description_comes_with_a_picture(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("convert", "--from", "nope", "x"), "--from 'nope' is not known; give one of philly"),
         (("convert", "--from", "helios"), "--from helios needs a file"),
@@ -73,11 +73,11 @@ def test_a_description_comes_with_a_picture(tmp_path: Path) -> None:
         (("describe", "missing.csv"), "missing.csv: cannot be opened"),
     ],
 )
-def test_errors_are_one_line_and_exit_code_2(words: tuple[str, ...], told: str) -> None:
+def test_errors_are_one_line_and_exit_code_2(words: tuple[str, ...], message: str) -> None:
     result = run(*words)
     assert result.exit_code == 2
     assert result.stderr.startswith("headway-sim trace: ")
-    assert told in result.stderr
+    assert message in result.stderr
     assert result.stderr.count("\n") == 1
 
 

@@ -113,7 +113,7 @@ class TestSteps:
         audit_jobs(simulation)
 
     def test_jobs_change_places_under_a_model_that_counts_gpus(self) -> None:
-        """Who moves is told to the models when all who go have gone: no node ever holds more than it has."""
+        """Models are notified of moves after all departures: no node ever holds more GPUs than it has."""
         where = parse_cluster("3x4")
         slowdown = build(["link-sharing"], topology=where.topology, profiles=paper_profiles())
         trace = trace_of((0, 6, 100), (0, 6, 100), (10, 1, 1))
@@ -150,7 +150,7 @@ class TestSteps:
         assert simulation.now_s == 10 + 7 + 90 / 2
 
     def test_who_is_left_alone_runs_on(self) -> None:
-        """Nothing applied, nothing changed, and the jobs that share a node still hear of each other's end."""
+        """Without a decision nothing changes, and jobs that share a node are still affected by each other's end."""
         trace = trace_of((0, 1, 5), (0, 1, 20), (50, 1, 1))
         simulation = by_hand(trace, "1x2", slowdown=Sharing(0.5))
         simulation.apply(allocation(r0={0: 1}, r1={0: 1}))
@@ -335,7 +335,7 @@ def test_any_decisions_leave_a_sound_run(data: st.DataObject) -> None:
     log = simulation.finished
     for place, job in enumerate(log.index):
         assert log.wait[place] + log.service[place] == log.finish[place] - trace.submit_ns[job]
-    # Whoever runs on is stopped, so that every run is recorded.
+    # Jobs that still run are stopped, so that every run is recorded.
     if simulation.jobs():
         simulation.apply(Decision({}))
     audit_gpus(simulation)

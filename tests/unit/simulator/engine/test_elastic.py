@@ -31,7 +31,7 @@ PLAIN = Does(all_that_is_there, name="plain")
 
 
 def states(**columns: object) -> list[ClusterState]:
-    """As the jobs of a trace come."""
+    """Jobs start in order of arrival."""
     simulation = Simulation(
         trace_of((0, 4, 9), (5, 2, 9), (6, 2, 9), **columns), parse_cluster("1x8"), Does(lambda _: Decision({}))
     )

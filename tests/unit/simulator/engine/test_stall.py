@@ -151,7 +151,7 @@ class TestRoundsThemselves:
 
 
 class _Turns:
-    """Whoever has had least runs; the cluster has one GPU."""
+    """The job with the least service runs; the cluster has one GPU."""
 
     def __init__(self, round_s: float) -> None:
         self.spec = Does(lambda state: Decision({}), name="turns", round_s=round_s).spec

@@ -1,4 +1,4 @@
-"""What is compiled, without a compiler: the same source, interpreted, gives the same runs."""
+"""The kernel without a compiler: the same source, interpreted, gives the same runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ print(json.dumps({"compiled": compiled(), "digests": digests}))
 
 
 def run(path: Path) -> dict[str, object]:
-    """What those runs come to with the packages of that folder."""
+    """Return the results of those runs with the packages of that folder."""
     environment = {**os.environ, "PYTHONPATH": str(path), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", RUNS],

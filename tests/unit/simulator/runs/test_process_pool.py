@@ -43,7 +43,7 @@ def test_each_process_takes_one_core(is_there: bool, monkeypatch: pytest.MonkeyP
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-    # Who imports it later goes by the environment.
+    # A later import of torch reads the environment.
     assert found == [(1 if is_there else 2, "1")] * 2
 
 

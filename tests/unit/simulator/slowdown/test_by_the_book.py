@@ -97,7 +97,7 @@ def table_key(resident: Resident) -> str:
 
 
 def beside(residents: Sequence[Resident], single: bool) -> dict[int, float]:
-    """The worst ratio of all who share a node."""
+    """Return the lowest ratio of the jobs that share a node."""
     factors = {}
     for each in residents:
         ratios = [1.0]

@@ -1,4 +1,4 @@
-"""What holds for every model: order does not matter, changes are told, forks are independent."""
+"""Laws of every model: order does not matter, changes are reported, forks are independent."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_the_profile_of_unknown_models_can_be_chosen() -> None:
         (("none:a=b",), "no slowdown model 'none'"),
     ],
 )
-def test_what_there_is_not_is_told(texts: tuple[str, ...], says: str) -> None:
+def test_what_there_is_not_is_reported(texts: tuple[str, ...], says: str) -> None:
     with pytest.raises(SlowdownError, match=says):
         built(*texts)
 

@@ -1,4 +1,4 @@
-"""What a policy sees in a simulation of contention is what agents would measure of it on a cluster."""
+"""In a simulation of contention, a policy sees what agents would measure on a cluster."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_without_profiles_no_step_is_known_and_without_models_nothing_is() -> No
     assert state.jobs.throughput_steps_per_s is not None
     assert np.isnan(state.jobs.throughput_steps_per_s).all()
     assert placed(simulation(), TOGETHER).jobs.contention_sensitivity is None
-    assert simulation("pair-table").state().jobs.contention_sensitivity is None  # nobody runs yet
+    assert simulation("pair-table").state().jobs.contention_sensitivity is None  # no job runs yet
 
 
 def test_forks_see_their_own_jobs() -> None:

@@ -1,4 +1,4 @@
-"""What policies see of models and links is what the slowdown models of the simulation read."""
+"""Policies see the same numbers about models and links that the slowdown models of the simulation read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TWO_RACKS = {
     "network": {"kind": "racks", "nic_gbs": 10.0, "uplink_gbs": 4.0, "pcie_gbs": 20.0},
 }
 PROFILES = paper_profiles("contention-rl")
-MODELS = ["FSDP", "MoE", "nobody knows", ""]
+MODELS = ["FSDP", "MoE", "unknown model", ""]
 
 
 def seen(
@@ -53,7 +53,7 @@ def test_a_network_without_racks_switches_has_no_uplinks() -> None:
 def test_models_have_the_numbers_of_their_profiles_and_unknown_ones_the_usual() -> None:
     profiles = seen(parse_cluster("4x8")).profiles
     assert profiles is not None and profiles.overlap is not None and profiles.hiding is not None
-    assert profiles.models == ("FSDP", "MoE", "nobody knows")
+    assert profiles.models == ("FSDP", "MoE", "unknown model")
     assert profiles.of_job.tolist() == [0, 1, 2, -1]
     known = [PROFILES.of(model) for model in profiles.models]
     assert profiles.bytes_per_step.tolist() == [each.bytes for each in known]

@@ -105,7 +105,7 @@ def test_the_reward_is_the_papers_for_every_round() -> None:
     # The first job starts; one round alone: CS 1, half of the GPUs.
     assert env.step(np.int64(1))[1] == 0.0
     assert env.step(np.int64(0))[1] == pytest.approx(-0.4 * 1 + 0.6 * 0.5)
-    # The second starts, and nobody waits: both need 600 s more at CS 2 on all GPUs for the first to end, then 300 s alone.
+    # The second starts, and no job waits: both need 600 s more at CS 2 on all GPUs for the first to end, then 300 s alone.
     _, reward, terminated, truncated, info = env.step(np.int64(1 + 1))
     assert reward == pytest.approx(2 * (-0.4 * 2 + 0.6 * 1) + (-0.4 * 1 + 0.6 * 0.5))
     assert terminated

@@ -44,13 +44,13 @@ def test_rows_from_csv_gz_and_parquet(tmp_path: Path) -> None:
         ("model,gpus,speed\na,1\n", "no column speed"),
     ],
 )
-def test_wrong_rows_are_told(tmp_path: Path, text: str, says: str) -> None:
+def test_wrong_rows_are_reported(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "r.csv").write_text(text)
     with pytest.raises(SlowdownError, match=says):
         read_rows(tmp_path / "r.csv", Measured)
 
 
-def test_files_without_rows_are_told(tmp_path: Path) -> None:
+def test_files_without_rows_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SlowdownError, match="cannot be read"):
         read_rows(tmp_path / "none.csv", Measured)
     (tmp_path / "r.csv.gz").write_bytes(gzip.compress(b"model,gpus,speed\n" + b"a,1,2\n" * 999)[:-12])

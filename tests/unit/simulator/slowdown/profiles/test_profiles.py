@@ -87,7 +87,7 @@ GOOD = {"format": 1, "models": {"m": {"compute_s": 1, "bytes": 1}}}
         ({"more": 1}, "'more' is no key"),
     ],
 )
-def test_wrong_profiles_are_told(tmp_path: Path, change: dict[str, object], says: str) -> None:
+def test_wrong_profiles_are_reported(tmp_path: Path, change: dict[str, object], says: str) -> None:
     path = tmp_path / "p.json"
     path.write_text(json.dumps({**GOOD, **change}))
     with pytest.raises(SlowdownError, match=says) as raised:
@@ -95,7 +95,7 @@ def test_wrong_profiles_are_told(tmp_path: Path, change: dict[str, object], says
     assert raised.value.path == path
 
 
-def test_files_that_are_none_are_told(tmp_path: Path) -> None:
+def test_files_that_are_none_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SlowdownError, match="cannot be read"):
         load_profiles(tmp_path / "none.json")
     (tmp_path / "p.json").write_text("{")

@@ -98,7 +98,7 @@ def test_philly_adds_the_attempts_and_cuts_those_that_overlap(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('[\n{"jobid": "a",', r"line 2: the JSON ends too early; .*copy or download"),
         ('[\n{"jobid": "a"}\n]', "line 2, column attempts: is missing"),
@@ -109,8 +109,8 @@ def test_philly_adds_the_attempts_and_cuts_those_that_overlap(tmp_path: Path) ->
         (json.dumps([philly_job("a", "2017-10-05 00:00:00", ("x", "y", 1))]), "line 1: 'x' is no date with time"),
     ],
 )
-def test_philly_logs_that_are_none(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(TraceError, match=told):
+def test_philly_logs_that_are_none(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
         load(tmp_path, "philly", text)
 
 

@@ -128,7 +128,7 @@ def test_gpus_in_tres(tres: str, gpus: int) -> None:
     assert gpus_of(tres) == gpus
 
 
-def test_bad_tres_are_told(tmp_path: Path) -> None:
+def test_bad_tres_are_reported(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"line 3, column AllocTRES: 'gres/gpu=x' is not a list of TRES"):
         load(tmp_path, row("1"), row("2", alloc="gres/gpu=x"))
 
@@ -164,7 +164,7 @@ def test_an_sacct_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeyp
         ask_sacct(tmp_path / "output", since="now-1days", timeout_s=0.2)
 
 
-def test_no_sacct_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_sacct_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         TraceError, match="no sacct on this machine; run it on a machine of the cluster, or give a file"

@@ -175,7 +175,7 @@ def test_small_clusters_get_only_jobs_that_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("like", "texts", "told"),
+    ("like", "texts", "message"),
     [
         ("nope", {}, "there is no generator 'nope'; give one of contention-rl"),
         ("philly", {"colour": "red"}, "philly has no parameter 'colour'; give one of jobs, seed"),
@@ -200,8 +200,8 @@ def test_small_clusters_get_only_jobs_that_fit() -> None:
         ("marl", {"schedulers": "0"}, "must be at least 1"),
     ],
 )
-def test_what_cannot_be_drawn_is_told(like: str, texts: dict[str, str], told: str) -> None:
-    with pytest.raises(TraceError, match=told):
+def test_what_cannot_be_drawn_is_reported(like: str, texts: dict[str, str], message: str) -> None:
+    with pytest.raises(TraceError, match=message):
         generate(like, from_text(like, texts))
 
 
