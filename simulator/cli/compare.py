@@ -33,7 +33,7 @@ def compare(options: RunOptions, policies: Policies, out: Out = None, as_json: s
 
 
 def names_in(text: str) -> list[str]:
-    """The policies of `a,b:key=value,c`: a comma begins a new policy unless what follows is another key=value of the last one."""
+    """Split `a,b:key=value,c` into policies: a comma begins a new policy unless another key=value of the last one follows."""
     names: list[str] = []
     for item in filter(None, (item.strip() for item in text.split(","))):
         head = item.partition(":")[0]

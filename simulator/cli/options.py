@@ -40,7 +40,7 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameter(flag: Flag) -> inspect.Parameter:
-    """The parameter from which typer makes the option."""
+    """Return the parameter from which typer makes the option."""
     default = inspect.Parameter.empty if flag.required else None if flag.several else flag.default
     kind: Any = list[str] if flag.several else flag.kind
     option = typer.Option(

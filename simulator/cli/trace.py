@@ -1,4 +1,4 @@
-"""headway-sim trace: logs to traces, workloads of the papers, and what a trace holds."""
+"""headway-sim trace: convert logs, generate workloads of the papers, describe traces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Out = Annotated[
 
 
 def _with_errors_in_one_line(command: Callable[P, None]) -> Callable[P, None]:
-    """A user's error as one line, and exit code 2."""
+    """Print an error of the user as one line, and exit with code 2."""
 
     @wraps(command)
     def reporting(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -54,7 +54,7 @@ def convert(
     gpu: Annotated[str, typer.Option(help="gavel: on which GPU.")] = "v100",
     since: Annotated[str, typer.Option(help="sacct: how far back, as sacct says it.")] = "now-90days",
 ) -> None:
-    """A cluster's log as a trace. What is left out is counted on standard error."""
+    """Convert a cluster's log to a trace. Dropped rows are counted on standard error."""
     from simulator.traces.formats import FORMATS, Options, load_log
 
     if form not in FORMATS:
@@ -85,7 +85,7 @@ def generate(
     ] = False,
     out: Out = None,
 ) -> None:
-    """A workload of a paper, drawn from its distributions."""
+    """Generate a workload of a paper, drawn from its distributions."""
     from simulator.traces.generators import from_text
     from simulator.traces.generators import generate as draw
 
@@ -175,7 +175,7 @@ def _print(statistics: Statistics) -> None:
 
 
 def _facts(statistics: Statistics) -> dict[str, str]:
-    """The single numbers, in words."""
+    """Return the single numbers as text."""
     facts = {
         "jobs": f"{statistics.jobs:,} over {_time(statistics.span_s)}",
         "gap between submits": "-"

@@ -1,4 +1,4 @@
-"""A cluster as the TOML file that `simulator.cluster.cluster` reads."""
+"""Write a cluster as the TOML file that `simulator.cluster.cluster` reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WRITTEN = ("flat", "racks", "switches")
 
 
 def cluster_toml(cluster: Cluster, notes: Sequence[str] = ()) -> str:
-    """Text from which `read_cluster` makes an equal cluster, below the notes as comments. Raises ClusterError.
+    """Return text from which `read_cluster` makes an equal cluster, below the notes as comments. Raises ClusterError.
 
     Racks get their numbers anew, in the order of their first nodes, as they have them in every cluster that was read.
     """

@@ -1,7 +1,7 @@
 """Free GPUs of every node, and consolidated best fit over them.
 
 The rule is that of `policies.placement.best_fit`: each share of a job goes to the fitting node with the fewest free GPUs, the
-lowest index on ties; larger shares first, no two shares on one node. How a job of each size divides into shares is told once per
+lowest index on ties; larger shares first, no two shares on one node. How a job of each size is divided into shares is set once per
 size, by `divide`.
 """
 

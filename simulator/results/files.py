@@ -28,7 +28,7 @@ SERIES_COLUMNS = ("time_s", "busy_gpus", "free_gpus", "waiting_jobs", "running_j
 
 
 def prepare_folder(path: Path) -> None:
-    """Make the folder that results go into, before the run that they come from. Raises SettingError when that cannot be."""
+    """Make the folder for results before the run, and check that it is writable. Raises SettingError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / ".headway-sim"
@@ -41,7 +41,7 @@ def prepare_folder(path: Path) -> None:
 
 
 def write_results(result: Result, summary: Mapping[str, object], folder: Path) -> None:
-    """`jobs.csv`, `summary.json` and, of a recorded run, `series.csv` into the folder. Raises SettingError."""
+    """Write `jobs.csv`, `summary.json` and, for a recorded run, `series.csv` into the folder. Raises SettingError."""
     facts = {"summary": summary, "assumptions": result.assumptions}
     try:
         _write(folder / "jobs.csv", job_lines(result))
@@ -53,7 +53,7 @@ def write_results(result: Result, summary: Mapping[str, object], folder: Path) -
 
 
 def job_lines(result: Result) -> Iterator[str]:
-    """The lines of `jobs.csv`: a header, then one for each job in the order of the trace; times are exact."""
+    """Yield the lines of `jobs.csv`: a header, then one for each job in the order of the trace; times are exact."""
     yield ",".join(JOB_COLUMNS)
     jct = np.where(result.done, result.finish_ns - result.submit_ns, NOT_YET)
     yield from map(
@@ -74,7 +74,7 @@ def job_lines(result: Result) -> Iterator[str]:
 
 
 def series_lines(result: Result, series: Series) -> Iterator[str]:
-    """The lines of `series.csv`: the cluster after each instant at which something happened."""
+    """Yield the lines of `series.csv`: the cluster after each instant with an event."""
     yield ",".join(SERIES_COLUMNS)
     busy = busy_gpus(result, series)
     counts = (column.tolist() for column in (busy, series.free, series.waiting, series.running, series.empty))
@@ -83,7 +83,7 @@ def series_lines(result: Result, series: Series) -> Iterator[str]:
 
 
 def busy_gpus(result: Result, series: Series) -> IntColumn:
-    """GPUs held by jobs at each instant of the series, from the runs where they are known (nodes may be down)."""
+    """Return the GPUs held by jobs at each instant of the series, from the runs if they are recorded (nodes may be down)."""
     spans = result.spans
     if spans is None:
         return int(result.node_gpus.sum()) - series.free
@@ -95,7 +95,7 @@ def busy_gpus(result: Result, series: Series) -> IntColumn:
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
-    """The lines at that path, whole or not at all."""
+    """Write the lines to that path, completely or not at all."""
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("w", encoding="utf-8", newline="\n") as file:
@@ -106,12 +106,12 @@ def _write(path: Path, lines: Iterable[str]) -> None:
 
 
 def _times(column: IntColumn) -> list[str]:
-    """Nanoseconds as decimal seconds, exactly; empty where there is no such time."""
+    """Return nanoseconds as exact decimal seconds; empty where there is no time."""
     return [seconds_text(time) if time >= 0 else "" for time in column.tolist()]
 
 
 def _quoted(text: str) -> str:
-    """The text as a field of a CSV."""
+    """Return the text as a field of a CSV."""
     if any(char in text for char in ',"\r\n'):
         return '"' + text.replace('"', '""') + '"'
     return text

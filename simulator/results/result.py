@@ -1,4 +1,4 @@
-"""The result of a run: one row for each job of the trace, and what the run assumed.
+"""The result of a run: one row for each job of the trace, and the assumptions of the run.
 
 A `Result` is plain data: it is sent between processes, and `results.metrics` computes every figure from it.
 """
@@ -53,7 +53,7 @@ class Spans:
 
     @property
     def run_of_part(self) -> IntColumn:
-        """For every entry of `nodes` the run that it belongs to."""
+        """The run of every entry of `nodes`."""
         return np.repeat(np.arange(len(self)), np.diff(self.offset))
 
 
@@ -63,11 +63,11 @@ class Series:
 
     time: IntColumn
     free: IntColumn
-    """GPUs free on nodes that are up."""
+    """Free GPUs on nodes that are up."""
     waiting: IntColumn
     running: IntColumn
     empty: IntColumn
-    """Nodes that are up and have nothing but free GPUs."""
+    """Number of nodes that are up and entirely free."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,12 +90,12 @@ class Result:
     first_start_ns: IntColumn
     finish_ns: IntColumn
     service_ns: IntColumn
-    """Time spent running, overhead included."""
+    """Running time, including overhead."""
     wait_ns: IntColumn
     overhead_ns: IntColumn
-    """Part of the service that stops, moves and resizes cost."""
+    """Part of the service that is overhead of stops, moves and resizes."""
     lost_ns: IntColumn
-    """Work that was done and lost with a failed node."""
+    """Work lost with failed nodes."""
     attained_gpu_ns: IntColumn
     """GPU-ns held."""
     stops: IntColumn
@@ -113,11 +113,11 @@ class Result:
     """Real time of each decision."""
     wall_s: float
     dropped: int = 0
-    """Jobs that the cluster can never hold, left out before the run."""
+    """Number of jobs that were dropped before the run because the cluster can never hold them."""
     series: Series | None = None
     spans: Spans | None = None
     assumptions: Mapping[str, object] = field(default_factory=dict)
-    """Everything that the run assumed, by name, as values that JSON has."""
+    """All assumptions of the run by name, as values that JSON has."""
 
     @classmethod
     def of(
@@ -198,7 +198,7 @@ _EMPTY = {"first_start": NOT_YET, "finish": NOT_YET}
 
 
 def _from_logs(log: FinishLog, columns: Mapping[str, IntColumn], jobs: int) -> tuple[IntColumn, IntColumn, IntColumn]:
-    """Fill the columns with what finished; the placements of the last runs, in the order of the trace."""
+    """Fill the columns of finished jobs; return the placements of their last runs, in the order of the trace."""
     rows: list[IntColumn] = []
     nodes: list[IntColumn] = []
     counts: list[IntColumn] = []
@@ -223,7 +223,7 @@ def _from_logs(log: FinishLog, columns: Mapping[str, IntColumn], jobs: int) -> t
 
 
 def _from_active(jobs: Iterable[ActiveJob], columns: Mapping[str, IntColumn]) -> None:
-    """Fill the columns with how far jobs came that did not finish."""
+    """Fill the columns of jobs that did not finish."""
     for job in jobs:
         row = job.index
         columns["first_start"][row] = job.first_start
@@ -255,5 +255,5 @@ def _spans(simulation: Simulation) -> Spans | None:
 
 
 def _ints(values: Sequence[int]) -> IntColumn:
-    """The column of a log as an array of its own."""
+    """Return the column of a log as a new array."""
     return np.array(values, dtype=np.int64)

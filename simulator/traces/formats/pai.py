@@ -1,7 +1,7 @@
 """Alibaba's PAI cluster, 2020 (Weng et al., "MLaaS in the Wild", NSDI 2022; cluster-trace-gpu-v2020).
 
 Give `pai_task_table.csv`, with it `pai_job_table.csv` (users, submit times) and `pai_group_tag_table.csv` (workloads), in any
-order; the files have no header line and are told apart by their number of columns (a header line is taken too). Times are
+order; the files have no header line and are recognised by their number of columns (a header line is accepted too). Times are
 seconds on one clock, GPUs hundredths (plan_gpu 50.0 is half a GPU) times instances.
 
 A job's GPUs are the sum over its tasks, rounded up, because jobs here hold whole GPUs; what was planned is kept as plan_gpu.

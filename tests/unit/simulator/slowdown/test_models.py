@@ -126,7 +126,9 @@ def test_the_best_reference_counts_being_spread() -> None:
 
 def test_a_larger_batch_computes_longer() -> None:
     model = MaxMin(RACKS, PROFILES)
-    found = factors_of(model, at(0, "batched", {0: 1, 1: 1}, batch_size=300), at(1, "batched", {2: 1, 3: 1}, batch_size=-1))
+    found = factors_of(
+        model, at(0, "batched", {0: 1, 1: 1}, batch_size=300), at(1, "batched", {2: 1, 3: 1}, batch_size=-1)
+    )
     assert found == [pytest.approx(3 / 4), pytest.approx(1 / 3)]
 
 
@@ -206,7 +208,9 @@ def test_a_job_is_as_fast_as_beside_its_worst_neighbour() -> None:
 def test_the_papers_worst_sensitivities() -> None:
     stated = {("FSDP", "MoE"): 1.96, ("MoE", "FSDP"): 3.00, ("FSDP", "MobileNetV3"): 1.35, ("MoE", "MobileNetV3"): 1.43}
     for (target, other), sensitivity in stated.items():
-        factor, _ = factors_of(PairTable(RACKS, paper_profiles()), at(0, target, {0: 2, 1: 2}), at(1, other, {0: 2, 1: 2}))
+        factor, _ = factors_of(
+            PairTable(RACKS, paper_profiles()), at(0, target, {0: 2, 1: 2}), at(1, other, {0: 2, 1: 2})
+        )
         assert 1 / factor == pytest.approx(sensitivity, rel=0.03)
 
 
@@ -278,6 +282,8 @@ def test_a_job_at_another_size() -> None:
 
 def test_a_gang_is_as_fast_as_its_slowest_node() -> None:
     topology: Topology = replace(RACKS, speed=(2.0, 1.0, 0.5, 2.0, 2.0, 2.0))
-    found = factors_of(NodeSpeed(topology, PROFILES), at(0, "", {0: 1}), at(1, "", {0: 1, 1: 1}), at(2, "", {1: 1, 2: 1}))
+    found = factors_of(
+        NodeSpeed(topology, PROFILES), at(0, "", {0: 1}), at(1, "", {0: 1, 1: 1}), at(2, "", {1: 1, 2: 1})
+    )
     assert found == [1.0, 0.5, 0.25]
     assert factors_of(NodeSpeed(RACKS, PROFILES), at(0, "", {0: 1})) == [1.0]
