@@ -60,12 +60,7 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         Raises SettingError for impossible numbers or spaces, WorkerError if an environment cannot be made.
         """
         workers = min(num_envs, _cores()) if workers is None else workers
-        if num_envs < 1 or not 0 <= workers <= num_envs:
-            raise SettingError(
-                f"{num_envs} environments in {workers} workers cannot be; give 1 or more, and no more workers"
-            )
-        if autoreset == AutoresetMode.DISABLED:
-            raise SettingError("autoreset is DISABLED; give NEXT_STEP or SAME_STEP")
+        _check_options(num_envs, workers, autoreset)
         model = make()
         self.num_envs = num_envs
         self.spec = model.spec
@@ -260,6 +255,16 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
             self._processes[worker].join(_CLOSE_S)
             said = said if trace else f"died (exit code {self._processes[worker].exitcode})"
         raise WorkerError(f"the worker of environments {rows.start} to {rows.stop - 1} {said}")
+
+
+def _check_options(num_envs: int, workers: int, autoreset: AutoresetMode) -> None:
+    """Raises SettingError for impossible numbers or modes."""
+    if num_envs < 1 or not 0 <= workers <= num_envs:
+        raise SettingError(
+            f"{num_envs} environments in {workers} workers are impossible; give 1 or more, and no more workers"
+        )
+    if autoreset == AutoresetMode.DISABLED:
+        raise SettingError("autoreset is DISABLED; give NEXT_STEP or SAME_STEP")
 
 
 def _let_go(envs: weakref.ref[ProcessVectorEnv]) -> None:
