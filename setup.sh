@@ -45,3 +45,7 @@ fi
 [ -x "$venv/bin/pip" ] || "$python" -m venv "$venv"
 say "installing Headway and its Python packages into $venv; PyTorch is large, so the first time takes some minutes"
 pip_install -e '.[controller,policy,train,dev]'
+# A failed compilation does not fail the installation, and pip is quiet about it.
+"$venv/bin/python" -c 'from simulator.kernel import compiled; raise SystemExit(not compiled())' ||
+    say "The simulator's inner loops did not compile: it will run interpreted, several times slower." \
+        "To see the compiler's error, run $venv/bin/pip install -v -e ."

@@ -6,14 +6,14 @@ from pathlib import Path
 
 
 class SimulatorError(Exception):
-    """Base of every error that the package raises on purpose: the text says what, where, and the mend."""
+    """Base of every error that the package raises on purpose: the text says what is wrong, where, and what to do."""
 
 
 class TraceError(SimulatorError):
-    """A trace, or a log that was to become one, cannot be read: the text says where, what stands there, why not, and the mend.
+    """A trace or a log cannot be read: the text says where, quotes the cause, and says what is wrong and what to do.
 
     `path` is the file, `line` its line (of a parquet file: its row), both counted from 1, `column` the column's name,
-    `text` what stands there; None where there is no such thing to name.
+    `text` the text in question; None where there is none.
     """
 
     def __init__(
@@ -39,22 +39,22 @@ class TraceError(SimulatorError):
 
 
 def _shortened(text: str, most: int = 60) -> str:
-    """The text in quotes, cut where it is long, so that the message stays one line."""
+    """Return the text in quotes, shortened so that the message stays one line."""
     return repr(text if len(text) <= most else text[:most] + "…")
 
 
 class SettingError(SimulatorError):
-    """A setting of a run is not possible: the text names it and says what is."""
+    """A setting of a run is impossible: the text names it and the possible values."""
 
 
 class DecisionError(SimulatorError):
-    """A policy wants what cannot be: the text names the policy, the job and the rule that it breaks."""
+    """A decision cannot be applied: the text names the policy, the job and the violated rule."""
 
 
 class ClusterError(SimulatorError):
-    """A cluster cannot be made of what was given: the text says where, what is wrong, and the mend.
+    """A description of a cluster is invalid: the text says where, what is wrong, and what to do.
 
-    `path` is the file and `key` its key (`nodes[0].gpus`); None where there is no such thing to name.
+    `path` is the file and `key` its key (`nodes[0].gpus`); None where there is none.
     """
 
     def __init__(self, reason: str, *, mend: str, path: Path | str | None = None, key: str | None = None) -> None:
@@ -66,12 +66,12 @@ class ClusterError(SimulatorError):
         self.key = key
 
     def at(self, path: Path | str) -> ClusterError:
-        """The same error, and the file in which the cause stands."""
+        """Return the same error with the file of the cause."""
         return self if self.path else ClusterError(self.reason, mend=self.mend, path=path, key=self.key)
 
 
 class SlowdownError(SimulatorError):
-    """A slowdown model or a profile cannot be made of what was given: the text says what is wrong, and the mend."""
+    """A slowdown model or a profile is invalid: the text says what is wrong and what to do."""
 
     def __init__(self, reason: str, *, mend: str, path: Path | str | None = None) -> None:
         super().__init__(f"{path}: {reason}; {mend}" if path else f"{reason}; {mend}")
@@ -81,4 +81,4 @@ class SlowdownError(SimulatorError):
 
 
 class WorkerError(SimulatorError):
-    """A worker process of a vectorized environment has died, or an environment in it raised: the text says which, and what."""
+    """A worker process of a vectorized environment has died, or an environment in it raised: the text says which one, and how."""

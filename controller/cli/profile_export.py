@@ -17,15 +17,17 @@ from typing import Any, TypeVar
 from controller.profiles.fit_rows import ModelRow
 from protos.headway.v1 import admin_pb2
 from simulator.errors import SimulatorError, SlowdownError
-from simulator.slowdown import locality, pair_table, scaling, step_fit
-from simulator.slowdown.fitting import FitReport
-from simulator.slowdown.locality import LocalityRow
-from simulator.slowdown.pair_table import PairRow
-from simulator.slowdown.papers import INTERFERENCE, PAIRS
-from simulator.slowdown.profiles import Pair, Profile, Profiles, key_of
-from simulator.slowdown.scaling import ScalingRow
-from simulator.slowdown.step_fit import StepRow
-from simulator.slowdown.store import save_profiles
+from simulator.slowdown.fitting.held_out import FitReport
+from simulator.slowdown.links import step_fit
+from simulator.slowdown.links.step_fit import StepRow
+from simulator.slowdown.neighbours import pair_table
+from simulator.slowdown.neighbours.pair_table import PairRow
+from simulator.slowdown.placement import locality, scaling
+from simulator.slowdown.placement.locality import LocalityRow
+from simulator.slowdown.placement.scaling import ScalingRow
+from simulator.slowdown.profiles.files import save_profiles
+from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles, Pair, key_of
+from simulator.slowdown.profiles.papers import INTERFERENCE, PAIRS
 
 Row = TypeVar("Row")
 Fitted = TypeVar("Fitted")
@@ -74,7 +76,7 @@ def export(found: admin_pb2.SlowdownRows, to: Path, folder: Path | None) -> dict
 
 def measured_profiles(
     tables: Mapping[str, Sequence[Any]], models: Sequence[ModelRow]
-) -> tuple[Profiles, dict[str, str]]:
+) -> tuple[ModelProfiles, dict[str, str]]:
     """Return the profiles of the measured models, and how good each fit is. Raises ExportError when nothing was measured."""
     if not models:
         raise ExportError(
@@ -82,7 +84,7 @@ def measured_profiles(
             "(`headway profile list` shows what there is)"
         )
     fits: dict[str, str] = {}
-    known = {row.model: Profile(row.compute_s, row.bytes, overlap=row.overlap) for row in models}
+    known = {row.model: ModelProfile(row.compute_s, row.bytes, overlap=row.overlap) for row in models}
     steps = _fit(step_fit.fit, tables["steps"], "steps", fits) or {}
     known |= {
         model: replace(known[model], compute_s=fitted.compute_s, bytes=fitted.bytes, overlap=fitted.overlap)
@@ -99,7 +101,7 @@ def measured_profiles(
         law = laws.get(model) if len(sizes[model]) > 2 else None  # two sizes cannot separate contention from coherence
         known[model] = replace(profile, locality=curve, scaling=law)
     pairs = _fit(pair_table.fit, tables["pairs"], "pairs", fits) or _medians(tables["pairs"]) or PAIRS
-    return Profiles(known, pairs, INTERFERENCE), fits
+    return ModelProfiles(known, pairs, INTERFERENCE), fits
 
 
 def _fit(

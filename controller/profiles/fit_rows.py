@@ -17,11 +17,11 @@ from controller.profiles.reader import ProfileReader
 from controller.profiles.sensitivity import StepProfile, sent_bytes
 from controller.profiles.sightings import ProfileRow
 from controller.profiles.windows import RunShape, Throughput, Trained
-from simulator.slowdown.locality import LocalityRow
-from simulator.slowdown.pair_table import PairRow
-from simulator.slowdown.profiles import key_of
-from simulator.slowdown.scaling import ScalingRow
-from simulator.slowdown.step_fit import StepRow
+from simulator.slowdown.links.step_fit import StepRow
+from simulator.slowdown.neighbours.pair_table import PairRow
+from simulator.slowdown.placement.locality import LocalityRow
+from simulator.slowdown.placement.scaling import ScalingRow
+from simulator.slowdown.profiles.model_profiles import key_of
 
 GB = 1e9
 _SIGNATURE_CHARS = 8

@@ -1,4 +1,4 @@
-"""The commands of headway-sim, as typer lays them out."""
+"""The commands of headway-sim, for typer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from simulator.cli import run as cli_run
 from simulator.cli import trace as cli_trace
 
 
-def _told(command: Callable[..., None]) -> Callable[..., None]:
-    """A user's error as one line on standard error, and exit code 2."""
+def _with_errors_in_one_line(command: Callable[..., None]) -> Callable[..., None]:
+    """Print an error of the user as one line on standard error, and exit with code 2."""
 
     @wraps(command)
-    def told(*args: Any, **options: Any) -> None:
+    def reporting(*args: Any, **options: Any) -> None:
         from policies.errors import PolicyError
         from simulator.errors import SimulatorError
 
@@ -28,7 +28,7 @@ def _told(command: Callable[..., None]) -> Callable[..., None]:
             typer.echo(f"headway-sim {command.__name__}: {' '.join(str(error).split())}", err=True)
             raise typer.Exit(2) from None
 
-    return told
+    return reporting
 
 
 app = typer.Typer(
@@ -40,16 +40,16 @@ app = typer.Typer(
     rich_markup_mode=None,
     epilog="Exit codes: 0 done; 1 a target was missed; 2 wrong usage or wrong input, in one line; 130 interrupted.",
 )
-app.command()(_told(cli_run.run))
-app.command()(_told(cli_compare.compare))
-app.command()(_told(cli_bench.bench))
-app.command()(_told(cli_bench.reproduce))
+app.command()(_with_errors_in_one_line(cli_run.run))
+app.command()(_with_errors_in_one_line(cli_compare.compare))
+app.command()(_with_errors_in_one_line(cli_bench.bench))
+app.command()(_with_errors_in_one_line(cli_bench.reproduce))
 app.add_typer(cli_trace.app, name="trace")
 _UsageProblem = next(kind for kind in reversed(typer.BadParameter.__mro__) if hasattr(kind, "format_message"))
 
 
 def answer() -> int:
-    """Do what the command line says; the exit code."""
+    """Run the command line; return the exit code."""
     try:
         code = app(prog_name="headway-sim", standalone_mode=False)
     except typer.Abort:
@@ -62,7 +62,7 @@ def answer() -> int:
 
 
 def _say(error: Any) -> int:
-    """Wrong usage, in one line that says where help is; the help itself where there was no command at all."""
+    """Print wrong usage as one line that names the help; print the help itself if there is no command."""
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(error.format_message())
         return 2

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli import options as given
+from simulator.cli import options as shared
 
 
 def bench(
@@ -17,9 +17,9 @@ def bench(
         typer.Option(help="The full Philly trace; without it one of as many jobs is generated.", show_default=False),
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each small case; large ones run twice at most.")] = 5,
-    as_json: given.AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
-    """How fast the simulator is here: whole processes, the curve to a million jobs, and what the time is made of."""
+    """Measure the simulator's speed here: whole processes, up to a million jobs, and the phases of a run."""
     from simulator.runs.bench import as_json as json_of
     from simulator.runs.bench import bench as measure_all
     from simulator.runs.bench import lines_of
@@ -38,34 +38,34 @@ def reproduce(
     seeds: Annotated[
         int | None, typer.Option(min=1, max=1000, help="Test traces of each setting.", show_default="5; 3 with --quick")
     ] = None,
-    profiles: given.ProfilesFile = None,
+    profiles: shared.ProfilesFile = None,
     out: Annotated[
         Path | None,
         typer.Option(help="A folder for a page, and for the JSON beside it.", metavar="DIR", show_default=False),
     ] = None,
-    as_json: given.AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
-    """Make the results of a published system again: its claims and ours, controls beside them."""
-    from simulator.reproducing import systems
+    """Reproduce the results of a published system: its claims, the results here, and controls."""
+    from simulator.reproducing import registry
 
     if system is None:
-        for name, each in sorted(systems.SYSTEMS.items()):
+        for name, each in sorted(registry.REPRODUCTIONS.items()):
             typer.echo(f"{name}: {each.says}")
         return
-    from simulator.reproducing import told
+    from simulator.reproducing import report
     from simulator.runs.one import command_line
     from simulator.runs.progress import Bar
 
-    chosen = systems.system_of(system)
+    chosen = registry.reproduction_of(system)
     with Bar(f"reproducing {system}") as bar:
-        outcome = systems.reproduce(
-            chosen, quick=quick, seeds=seeds, profiles=profiles, look=bar.tell or (lambda _share: None)
+        outcome = registry.reproduce(
+            chosen, quick=quick, seeds=seeds, profiles=profiles, on_progress=bar.on_progress or (lambda _share: None)
         )
     if out is not None:
-        page = systems.write(out, chosen, outcome, command_line())
+        page = registry.write(out, chosen, outcome, command_line())
     if as_json:
-        typer.echo(told.as_json(outcome))
+        typer.echo(report.as_json(outcome))
         return
-    told.print_outcome(outcome)
+    report.print_outcome(outcome)
     if out is not None:
         typer.echo(page)

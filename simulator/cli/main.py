@@ -1,7 +1,7 @@
 """headway-sim: simulate policies on traces, compare them, and make traces.
 
 Exit codes: 0 done; 1 a target of `bench` was missed; 2 wrong usage or wrong input, in one line;
-130 interrupted. What a command needs is imported when it runs: `--help` answers at once, and a small run is not spent on imports.
+130 interrupted. Each command imports what it needs when it runs, so that `--help` and small runs are fast.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Entry point of the program."""
-    gc.disable()  # imports make nothing to collect; what follows them enables it again
+    gc.disable()  # imports leave no garbage; it is enabled again after them
     sys.exit(_ended_well(_plain_run if sys.argv[1:2] == ["run"] else _with_typer))
 
 
 def __getattr__(name: str) -> object:
-    """`app`, the commands as typer lays them out, made only for those who ask."""
+    """Make `app`, the commands of typer, on first use."""
     if name == "app":
         from simulator.cli.app import app
 
@@ -38,11 +38,11 @@ def _plain_run() -> int:
     from policies.errors import PolicyError
     from simulator.errors import SimulatorError
     from simulator.runs.one import run
-    from simulator.runs.scenario import Options
+    from simulator.runs.options import RunOptions
 
     policy, out, as_json = found.pop("policy"), found.pop("out", None), found.pop("as_json", False)
     try:
-        run(Options(**found), policy, out, as_json)
+        run(RunOptions(**found), policy, out, as_json)
     except (SimulatorError, PolicyError) as error:
         sys.stderr.write(f"headway-sim run: {' '.join(str(error).split())}\n")
         return 2
@@ -57,7 +57,7 @@ def _with_typer() -> int:
 
 
 def _ended_well(command: Callable[[], int]) -> int:
-    """The exit code of the command, also when it is interrupted, or nobody reads its output any more."""
+    """Run the command and return its exit code, also if it is interrupted or its output is closed."""
     try:
         code = command()
         sys.stdout.flush()
@@ -65,7 +65,7 @@ def _ended_well(command: Callable[[], int]) -> int:
         sys.stderr.write("headway-sim: interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has had enough: what is left in the buffer must not fail again at exit.
+        # The reader has closed the output: flushing the rest of the buffer must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code

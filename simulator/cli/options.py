@@ -1,72 +1,54 @@
-"""Options that the commands of headway-sim share."""
+"""Options that several commands of headway-sim share."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-TraceFile = Annotated[
-    Path,
-    typer.Option("--trace", help="CSV (also .gz, .zst) or parquet; headway-sim trace makes one from logs and papers."),
-]
-ClusterText = Annotated[
-    str, typer.Option("--cluster", help="NxG: N nodes of G GPUs in one rack; or a TOML file.", metavar="NxG|FILE")
-]
-Slowdown = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Why jobs run below their ideal speed, several times; none = not at all.",
-        metavar="NAME[:k=v,…]",
-        show_default="locality",
-    ),
-]
-Placement = Annotated[
-    str | None,
-    typer.Option(
-        help="consolidated, or any: also on the freest nodes where a job cannot be consolidated.",
-        show_default="the policy's own",
-    ),
-]
-PreemptCost = Annotated[
-    float | None,
-    typer.Option(
-        "--preempt-cost", help="Seconds that every stop costs.", metavar="S", show_default="by the job's model"
-    ),
-]
-Round = Annotated[
-    float | None,
-    typer.Option(
-        "--round",
-        help="Seconds between rounds of a policy that has them.",
-        metavar="S",
-        show_default="the policy's own",
-    ),
-]
-Seed = Annotated[int | None, typer.Option(help="Of everything that is drawn.", metavar="N", show_default="0")]
-Limit = Annotated[int | None, typer.Option(help="Only the first rows of the trace.", metavar="N", show_default="all")]
-Estimates = Annotated[str, typer.Option(help="What policies know of durations: true, limit, noisy:SIGMA or history.")]
-DropImpossible = Annotated[
-    bool, typer.Option("--drop-impossible", help="Leave out jobs that the cluster can never hold, and count them.")
-]
-PreemptibleShare = Annotated[float, typer.Option(help="Share of the jobs that may be stopped.", metavar="0..1")]
-CheckpointInterval = Annotated[
-    float | None,
-    typer.Option(
-        help="Seconds of work between checkpoints, against failures.", metavar="S", show_default="only at stops"
-    ),
-]
-Failures = Annotated[
-    str | None,
-    typer.Option(
-        help="A CSV time_s,node,change with down, drain and up; or seconds between failures of a node and to its repair.",
-        metavar="FILE|MTTF:MTTR",
-        show_default="none",
-    ),
-]
+from simulator.runs.options import Flag, RunOptions, run_flags
+
 ProfilesFile = Annotated[
     Path | None,
     typer.Option("--profiles", help="How models train, for the slowdown models.", show_default="the papers'"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
+
+
+def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give the command every option of `RunOptions` beside its own; it receives them as one object, its first argument."""
+    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+    flags = list(run_flags())
+    parameters = [*map(_parameter, flags), *own]
+
+    @wraps(command)
+    def with_options(**values: Any) -> None:
+        given = {flag.name: values.pop(flag.name) for flag in flags}
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        # What was not given is None, also where the option's default is another: a list of none.
+        command(RunOptions(**{name: value for name, value in given.items() if value not in (None, ())}), **values)
+
+    # Required options first, as Python and the help have them.
+    ordered = sorted(parameters, key=lambda parameter: parameter.default is not inspect.Parameter.empty)
+    with_options.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {}
+    return with_options
+
+
+def _parameter(flag: Flag) -> inspect.Parameter:
+    """Return the parameter from which typer makes the option."""
+    default = inspect.Parameter.empty if flag.required else None if flag.several else flag.default
+    kind: Any = list[str] if flag.several else flag.kind
+    option = typer.Option(
+        flag.flag, help=flag.says, metavar=flag.metavar, show_default=True if flag.shown is None else flag.shown
+    )
+    return inspect.Parameter(
+        flag.name,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        default=default,
+        annotation=Annotated[kind | None if default is None else kind, option],
+    )

@@ -1,8 +1,7 @@
 """`headway-sim run`, read without typer.
 
-A run of some thousand jobs takes less time than the import of typer does. What is plain (long options, each with its value) is
-read here; everything else, mistakes and --help included, is left to typer, which says it better. A test holds the two to
-the same options.
+A run of some thousand jobs takes less time than the import of typer. Long options with their values are read here;
+everything else, mistakes and --help included, is left to typer.
 """
 
 from __future__ import annotations
@@ -11,29 +10,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-REQUIRED = ("trace", "cluster", "policy")
+from simulator.runs.options import run_flags
+
+_FLAGS = tuple(run_flags())
+REQUIRED = (*(flag.name for flag in _FLAGS if flag.required), "policy")
 VALUES: dict[str, tuple[str, Callable[[str], object]]] = {
-    "--trace": ("trace", Path),
-    "--cluster": ("cluster", str),
+    **{flag.flag: (flag.name, flag.kind) for flag in _FLAGS if not flag.several and flag.kind is not bool},
     "--policy": ("policy", str),
-    "--placement": ("placement", str),
-    "--preempt-cost": ("preempt_cost_s", float),
-    "--round": ("round_s", float),
-    "--seed": ("seed", int),
-    "--limit": ("limit", int),
-    "--estimates": ("estimates", str),
-    "--preemptible-share": ("preemptible_share", float),
-    "--checkpoint-interval": ("checkpoint_interval_s", float),
-    "--failures": ("failures", str),
-    "--profiles": ("profiles", Path),
     "--out": ("out", Path),
 }
-LISTS = {"--slowdown": "slowdown"}
-SWITCHES = {"--json": "as_json", "--drop-impossible": "drop_impossible"}
+LISTS = {flag.flag: flag.name for flag in _FLAGS if flag.several}
+SWITCHES = {**{flag.flag: flag.name for flag in _FLAGS if flag.kind is bool}, "--json": "as_json"}
 
 
 def plain(arguments: Sequence[str]) -> dict[str, Any] | None:
-    """What was given, by the names of `Options` and of the parameters of `running.run`; None where anything is not plain."""
+    """Read the words into values, by the names of `RunOptions` and of `runs.one.run`; None if any word is not plain."""
     found: dict[str, Any] = {}
     rest = iter(arguments)
     for word in rest:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli import options as given
+from simulator.cli import options as shared
+from simulator.runs.options import RunOptions
 
 PolicyText = Annotated[
     str, typer.Option("--policy", help="headway-policy list names them.", metavar="NAME[:key=value,…]")
@@ -20,43 +21,9 @@ Out = Annotated[
 ]
 
 
-def run(
-    trace: given.TraceFile,
-    cluster: given.ClusterText,
-    policy: PolicyText,
-    slowdown: given.Slowdown = None,
-    placement: given.Placement = None,
-    preempt_cost: given.PreemptCost = None,
-    round_s: given.Round = None,
-    seed: given.Seed = None,
-    limit: given.Limit = None,
-    estimates: given.Estimates = "true",
-    drop_impossible: given.DropImpossible = False,
-    preemptible_share: given.PreemptibleShare = 1.0,
-    checkpoint_interval: given.CheckpointInterval = None,
-    failures: given.Failures = None,
-    profiles: given.ProfilesFile = None,
-    out: Out = None,
-    as_json: given.AsJson = False,
-) -> None:
+@shared.with_run_options
+def run(options: RunOptions, policy: PolicyText, out: Out = None, as_json: shared.AsJson = False) -> None:
     """Simulate one policy on one trace."""
     from simulator.runs.one import run as run_one
-    from simulator.runs.scenario import Options
 
-    options = Options(
-        trace=trace,
-        cluster=cluster,
-        slowdown=tuple(slowdown or ("locality",)),
-        placement=placement,
-        preempt_cost_s=preempt_cost,
-        round_s=round_s,
-        seed=seed,
-        limit=limit,
-        estimates=estimates,
-        drop_impossible=drop_impossible,
-        preemptible_share=preemptible_share,
-        checkpoint_interval_s=checkpoint_interval,
-        failures=failures,
-        profiles=profiles,
-    )
     run_one(options, policy, out, as_json)

@@ -1,4 +1,4 @@
-"""headway-sim trace: logs to traces, workloads of the papers, and what a trace holds."""
+"""headway-sim trace: convert logs, generate workloads of the papers, describe traces."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Out = Annotated[
 ]
 
 
-def _told(command: Callable[P, None]) -> Callable[P, None]:
-    """A user's error as one line, and exit code 2."""
+def _with_errors_in_one_line(command: Callable[P, None]) -> Callable[P, None]:
+    """Print an error of the user as one line, and exit with code 2."""
 
     @wraps(command)
-    def told(*args: P.args, **kwargs: P.kwargs) -> None:
+    def reporting(*args: P.args, **kwargs: P.kwargs) -> None:
         from simulator.errors import SimulatorError
 
         try:
@@ -38,11 +38,11 @@ def _told(command: Callable[P, None]) -> Callable[P, None]:
         except SimulatorError as error:
             _fail(str(error))
 
-    return told
+    return reporting
 
 
 @app.command()
-@_told
+@_with_errors_in_one_line
 def convert(
     form: Annotated[
         str,
@@ -54,7 +54,7 @@ def convert(
     gpu: Annotated[str, typer.Option(help="gavel: on which GPU.")] = "v100",
     since: Annotated[str, typer.Option(help="sacct: how far back, as sacct says it.")] = "now-90days",
 ) -> None:
-    """A cluster's log as a trace. What is left out is counted on standard error."""
+    """Convert a cluster's log to a trace. Dropped rows are counted on standard error."""
     from simulator.traces.formats import FORMATS, Options, load_log
 
     if form not in FORMATS:
@@ -68,7 +68,7 @@ def convert(
 
 
 @app.command()
-@_told
+@_with_errors_in_one_line
 def generate(
     like: Annotated[str, typer.Option(help="contention-rl, sched2, dl2, rl-taps, marl or philly.")],
     jobs: Annotated[int | None, typer.Option(help="How many; the paper's number without it.")] = None,
@@ -85,7 +85,7 @@ def generate(
     ] = False,
     out: Out = None,
 ) -> None:
-    """A workload of a paper, drawn from its distributions."""
+    """Generate a workload of a paper, drawn from its distributions."""
     from simulator.traces.generators import from_text
     from simulator.traces.generators import generate as draw
 
@@ -102,7 +102,7 @@ def generate(
 
 
 @app.command()
-@_told
+@_with_errors_in_one_line
 def describe(
     file: Annotated[Path, typer.Argument(help="A trace: .csv, .csv.gz, .csv.zst or .parquet.")],
     cluster: Annotated[str | None, typer.Option(help="NxG: what load the trace is for that cluster.")] = None,
@@ -110,7 +110,7 @@ def describe(
     plot: Annotated[Path | None, typer.Option(help="A picture too, to this .png, .svg or .pdf.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """What a trace holds: jobs, sizes, durations, submits by hour, users, load."""
+    """Describe a trace: jobs, sizes, durations, submissions by hour, users, load."""
     from simulator.traces.describe import describe as statistics_of
     from simulator.traces.read import read_trace
 
@@ -175,7 +175,7 @@ def _print(statistics: Statistics) -> None:
 
 
 def _facts(statistics: Statistics) -> dict[str, str]:
-    """The single numbers, in words."""
+    """Return the single numbers as text."""
     facts = {
         "jobs": f"{statistics.jobs:,} over {_time(statistics.span_s)}",
         "gap between submits": "-"

@@ -1,4 +1,4 @@
-"""The cluster that is simulated: how many GPUs each node has, how fast they are, and what connects them.
+"""The simulated cluster: the GPUs of each node, their speeds, and the links between them.
 
 A cluster is `NxG` (N nodes of G GPUs in one rack) or a TOML file:
 
@@ -37,7 +37,7 @@ from simulator.errors import ClusterError
 
 MOST_NODES = 200_000
 MOST_GPUS = 1024
-"""Of one node."""
+"""Maximum number of GPUs of one node."""
 _SIMPLE = re.compile(r"([1-9]\d*)x([1-9]\d*)")
 _NODE_KEYS = {"count", "names", "gpus", "sockets", "speed", "rack"}
 _SWITCH_KEYS = {"name", "below", "uplink_gbs"}
@@ -51,18 +51,18 @@ class Cluster:
     gpus: tuple[int, ...]
     sockets: tuple[int, ...]
     speed: tuple[float, ...]
-    """Of one GPU, relative to the others; the trace's durations mean the fastest."""
+    """Speed of one GPU, relative to the others; the trace's durations are for the fastest."""
     topology: Topology
-    """Knows the speeds too where they differ."""
+    """Includes the speeds if they differ."""
 
     @property
     def racks(self) -> tuple[int, ...]:
-        """The rack of each node."""
+        """Rack of each node."""
         return self.topology.racks
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.gpus)
 
     @property
@@ -72,7 +72,7 @@ class Cluster:
 
     @staticmethod
     def uniform(nodes: int, gpus: int) -> Cluster:
-        """`NxG`: nodes that are all alike, in one rack."""
+        """Make `NxG`: equal nodes in one rack."""
         sockets = (default_sockets(gpus),) * nodes
         counts = (gpus,) * nodes
         names = tuple(f"n{node}" for node in range(nodes))
@@ -80,12 +80,12 @@ class Cluster:
 
 
 def default_sockets(gpus: int) -> int:
-    """Two from four GPUs on, as in the machines of RL-TAPS and MARL; else one."""
+    """Return two sockets from four GPUs on, as in the machines of RL-TAPS and MARL; else one."""
     return 2 if gpus >= 4 else 1
 
 
 def parse_cluster(text: str) -> Cluster:
-    """`NxG`, or a TOML file. Raises ClusterError."""
+    """Parse `NxG`, or read a TOML file. Raises ClusterError."""
     simple = _SIMPLE.fullmatch(text.strip())
     if simple:
         nodes, gpus = int(simple[1]), int(simple[2])
@@ -103,7 +103,7 @@ def parse_cluster(text: str) -> Cluster:
 
 
 def read_cluster(path: Path | str) -> Cluster:
-    """The cluster in that TOML file. Raises ClusterError."""
+    """Read the cluster of a TOML file. Raises ClusterError."""
     try:
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -117,7 +117,7 @@ def read_cluster(path: Path | str) -> Cluster:
 
 
 def cluster_of(table: Mapping[str, Any]) -> Cluster:
-    """The cluster that a TOML table describes. Raises ClusterError."""
+    """Make the cluster that a TOML table describes. Raises ClusterError."""
     _known(table, {"nodes", "network"}, "")
     blocks = table.get("nodes")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) for block in blocks):
@@ -144,7 +144,7 @@ def cluster_of(table: Mapping[str, Any]) -> Cluster:
 
 
 def slurm_cluster(topology: str, nodes: str) -> Cluster:
-    """The nodes with GPUs of a live Slurm, from the texts of its topology.conf ('' where it has none) and of its node lines.
+    """Make the cluster of a live Slurm's nodes with GPUs, from the texts of its topology.conf ('' if none) and its node lines.
 
     See simulator/cluster/topology/slurm.py. Raises ClusterError.
     """
@@ -166,7 +166,7 @@ class _Row:
 
 
 def _nodes(block: Mapping[str, Any], key: str) -> list[_Row]:
-    """The nodes of one block."""
+    """Return the nodes of one block."""
     _known(block, _NODE_KEYS, key)
     gpus = _whole(block, "gpus", key, 1, MOST_GPUS)
     sockets = _whole(block, "sockets", key, 1, gpus, default_sockets(gpus))
@@ -193,7 +193,7 @@ def _expanded(text: object, key: str) -> tuple[str, ...]:
 
 
 def _topology(rows: Sequence[_Row], network: Mapping[str, Any]) -> Topology:
-    """The network among those nodes."""
+    """Make the network among those nodes."""
     if network.get("kind") == "switches":
         return _switch_tree(rows, network)
     racks = _racks(rows, network)
@@ -227,7 +227,7 @@ def _inside(network: Mapping[str, Any]) -> Inside:
 
 
 def _switch_tree(rows: Sequence[_Row], network: Mapping[str, Any]) -> Topology:
-    """A network of named switches; `rack` is the switch right above a node, and a node without one is below none."""
+    """Make a network of named switches; `rack` is the switch directly above a node; a node without a rack is below no switch."""
     from simulator.cluster.topology.slurm import SlurmNode, Switch, slurm_topology
 
     _known(network, {"kind", "nic_gbs", "uplink_gbs", "switches", "pcie_gbs", "socket_gbs"}, "network")
@@ -259,7 +259,7 @@ def _switch_tree(rows: Sequence[_Row], network: Mapping[str, Any]) -> Topology:
 
 
 def _switch(block: Mapping[str, Any], key: str) -> tuple[str, str]:
-    """Its name, and that of the switch above; '' at the top."""
+    """Return the switch's name, and that of the switch above; '' at the top."""
     _known(block, _SWITCH_KEYS, key)
     name, above = block.get("name"), block.get("below", "")
     if not isinstance(name, str) or not name:
@@ -270,7 +270,7 @@ def _switch(block: Mapping[str, Any], key: str) -> tuple[str, str]:
 
 
 def _by(members: Sequence[str], labels: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The members of each label, in order."""
+    """Return the members of each label, in order."""
     found: dict[str, list[str]] = {}
     for member, label in zip(members, labels, strict=True):
         found.setdefault(label, []).append(member)
@@ -278,7 +278,7 @@ def _by(members: Sequence[str], labels: Sequence[str]) -> dict[str, tuple[str, .
 
 
 def _racks(rows: Sequence[_Row], network: Mapping[str, Any]) -> list[int]:
-    """The rack of every node: by its name in the order in which names first stand, or so many nodes to a rack."""
+    """Return the rack of every node: by its name in order of first occurrence, or so many nodes per rack."""
     labels = [row.rack for row in rows]
     if any(labels):
         if not all(labels) or "rack_size" in network:
@@ -292,7 +292,7 @@ def _racks(rows: Sequence[_Row], network: Mapping[str, Any]) -> list[int]:
 
 
 def _option(network: Mapping[str, Any], key: str) -> object:
-    """One of the network's own options."""
+    """Return one of the network's options."""
     if key == "tiers_gbs":
         tiers = network[key]
         if not isinstance(tiers, list) or not tiers:
@@ -311,7 +311,7 @@ def _known(table: Mapping[str, Any], keys: set[str], where: str) -> None:
 
 
 def _whole(table: Mapping[str, Any], key: str, where: str, least: int, most: int, default: int | None = None) -> int:
-    """A whole number in that range."""
+    """Check a whole number in that range."""
     value = table.get(key, default)
     if value is None:
         raise ClusterError("is missing", mend=f"give a whole number from {least} on", key=f"{where}.{key}")
@@ -323,7 +323,7 @@ def _whole(table: Mapping[str, Any], key: str, where: str, least: int, most: int
 
 
 def _positive(table: Mapping[str, Any], key: str, where: str, default: float) -> float:
-    """A positive, finite number."""
+    """Check a positive, finite number."""
     value = table.get(key, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
         raise ClusterError(f"{value!r} is no positive number", mend="give one", key=f"{where}.{key}")

@@ -1,4 +1,4 @@
-"""A cluster as the TOML file that `simulator.cluster.cluster` reads."""
+"""Write a cluster as the TOML file that `simulator.cluster.cluster` reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WRITTEN = ("flat", "racks", "switches")
 
 
 def cluster_toml(cluster: Cluster, notes: Sequence[str] = ()) -> str:
-    """Text from which `read_cluster` makes an equal cluster, below the notes as comments. Raises ClusterError.
+    """Return text from which `read_cluster` makes an equal cluster, below the notes as comments. Raises ClusterError.
 
     Racks get their numbers anew, in the order of their first nodes, as they have them in every cluster that was read.
     """
@@ -34,7 +34,7 @@ def cluster_toml(cluster: Cluster, notes: Sequence[str] = ()) -> str:
 
 
 def cluster_table(cluster: Cluster) -> dict[str, Any]:
-    """What `cluster_of` makes an equal cluster of. Raises ClusterError on a network that no such table describes."""
+    """Return a table of which `cluster_of` makes an equal cluster. Raises ClusterError if no table describes its network."""
     if cluster.topology.kind not in _WRITTEN:
         raise ClusterError(
             f"a network of kind {cluster.topology.kind} is made by a rule and cannot be written down link by link",
@@ -52,7 +52,7 @@ def cluster_table(cluster: Cluster) -> dict[str, Any]:
 
 
 def _rack_names(cluster: Cluster) -> Sequence[str]:
-    """What a node's block calls its rack; '' where it says nothing of it."""
+    """Return the rack name of each node's block; '' where it has none."""
     if cluster.topology.kind == "switches":
         leaf = {node: switch.name for switch in switches_of(cluster.topology, cluster.names) for node in switch.nodes}
         return [leaf.get(name, "") for name in cluster.names]

@@ -1,4 +1,4 @@
-"""Carries out a policy's decision: what to stop, start, move and resize, checked before anything changes."""
+"""Apply a policy's decision: stop, start, move and resize jobs, after every check has passed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from simulator.traces.trace import Trace
 class Allocator:
     """Turns desired allocations into steps of the loop.
 
-    A decision is checked whole, against the same rules that the controller's plan holds a live policy to: capacity, nodes that
-    are up, gangs whole, jobs that are never stopped, and the policy's own spec.
+    A decision is checked as a whole, by the same rules as in the controller's plan: capacity, nodes that are up, complete gangs,
+    jobs that must not be stopped, and the policy's own spec.
     """
 
     def __init__(self, trace: Trace, spec: PolicySpec | None) -> None:
-        """For decisions of a policy of that spec; without one, everything that is possible is allowed."""
+        """Check decisions by that policy's spec; without one, every possible decision is allowed."""
         self._trace = trace
         self._spec = spec
         self._name = spec.name if spec is not None else "the caller"
 
     def apply(self, loop: Loop, active: list[ActiveJob], decision: Decision) -> None:
-        """Make the allocation so. `active` are the jobs behind the decision's rows. Raises DecisionError, nothing changed."""
+        """Apply the decision; `active` are the jobs of its rows. Raises DecisionError before anything has changed."""
         allocation = decision.allocation
         leaving: list[ActiveJob] = []
         coming: list[tuple[ActiveJob, Placement]] = []
@@ -67,7 +67,9 @@ class Allocator:
             self._check_gang(job, placement)
             for node, gpus in placement.items():
                 if not 0 <= node < pool.num_nodes or not pool.up[node]:
-                    raise self._error(f"it places job {self._id(job)} on node {node}, which is not there or not up")
+                    raise self._error(
+                        f"it places job {self._id(job)} on node {node}, which does not exist or is not up"
+                    )
                 left = free.get(node, int(pool.free[node])) - gpus
                 if left < 0 or gpus <= 0:
                     raise self._error(
@@ -97,7 +99,7 @@ def _is_there(job: ActiveJob, wanted: Placement) -> bool:
 
 
 def _count_move(job: ActiveJob, placement: Placement) -> None:
-    """The job was stopped only to start elsewhere at once: a move, or a resize, and no preemption."""
+    """Count a stop that is followed by a start at the same instant as a move or a resize, not as a preemption."""
     job.stops -= 1
     if placement.num_gpus != job.last_held:
         job.resizes += 1

@@ -1,4 +1,4 @@
-"""`--failures`: what happens to nodes, from a file or drawn from a seed."""
+"""The option `--failures`: changes of nodes, from a file or drawn from a seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DRAWN = re.compile(f"{_NUMBER}:{_NUMBER}")
 
 
 def failures_from(text: str, cluster: Cluster, trace: Trace, seed: int) -> tuple[NodeChange, ...]:
-    """Of MTTF:MTTR (mean seconds to failure and to repair of one node), or of a file. Raises SettingError, TraceError."""
+    """Draw failures for MTTF:MTTR (mean seconds to failure and repair), or read a file. Raises SettingError, TraceError."""
     drawn = _DRAWN.fullmatch(text)
     if drawn is None:
         return read_failures(Path(text), cluster)
@@ -33,9 +33,9 @@ def failures_from(text: str, cluster: Cluster, trace: Trace, seed: int) -> tuple
 
 
 def horizon_s(trace: Trace, cluster: Cluster) -> float:
-    """Until when failures are drawn: the last submit, then three times what all the work takes on all GPUs and on one job's.
+    """Return until when failures are drawn: last submission + 3 x (longest job + total work / all GPUs), in seconds.
 
-    Nodes that are down then come back, and none fails any more.
+    Nodes that are down then still come back, and no node fails after it.
     """
     if not len(trace):
         return 0.0
@@ -44,7 +44,7 @@ def horizon_s(trace: Trace, cluster: Cluster) -> float:
 
 
 def read_failures(path: Path, cluster: Cluster) -> tuple[NodeChange, ...]:
-    """The changes in a CSV with the header time_s,node,change; nodes by number or name. Raises TraceError."""
+    """Read changes from a CSV with the header time_s,node,change; nodes by number or name. Raises TraceError."""
     numbers = {name: node for node, name in enumerate(cluster.names)}
     try:
         with path.open(encoding="utf-8", newline="") as file:

@@ -1,4 +1,4 @@
-"""The sizes of a trace's jobs, and how each divides among nodes."""
+"""The job sizes that occur in a trace, and how each size is divided among nodes."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from simulator.kernel.nodes import NodePool
 from simulator.traces.trace import Trace
 
 
-class Sizes:
-    """Jobs of one size divide alike (`policies.placement.requests.divide`), so the division is worked out once for each size.
+class JobSizes:
+    """Job sizes: jobs of one size are divided alike (`policies.placement.requests.divide`), so each size is divided once.
 
-    `of[job]` is the size of a job.
+    `of[job]` is the number of a job's size.
     """
 
     def __init__(self, trace: Trace, cluster: Cluster) -> None:
-        """Of these jobs, on that cluster."""
+        """Collect the sizes of the trace's jobs."""
         values, of = np.unique(trace.num_gpus, return_inverse=True)
         self.gpus: list[int] = values.tolist()
         self.of = of.astype(np.int64)
         self._cluster = cluster
 
     def possible(self, layout: Layout) -> BoolColumn:
-        """Which jobs the cluster could hold if it were empty, by that rule of placement."""
+        """Return which jobs the empty cluster could hold, by that rule of placement."""
         parts = self._parts(self._cluster.gpus)
         most = self._cluster.num_gpus
         fits = [gpus <= most and (layout == Layout.ANYWHERE or bool(parts[gpus])) for gpus in self.gpus]
         return np.array(fits, dtype=np.bool_)[self.of]
 
     def divide(self, pool: NodePool) -> None:
-        """Tell the pool how jobs divide among the nodes that are up now."""
+        """Set in the pool how each size is divided among the nodes that are up."""
         up = (gpus for gpus, is_up in zip(self._cluster.gpus, pool.up, strict=True) if is_up)
         shares: list[int] = []
         counts: list[int] = []
@@ -47,6 +47,6 @@ class Sizes:
         pool.divide(shares, counts)
 
     def _parts(self, nodes: Iterable[int]) -> dict[int, Parts]:
-        """The shares of each size on nodes of so many GPUs; none where it fits in no way."""
+        """Return the shares of each size on nodes of so many GPUs; empty where a size does not fit."""
         usable = Counter(nodes)
         return {gpus: divide(gpus, Split.ANY, 1, gpus, 0, usable) for gpus in self.gpus}

@@ -1,4 +1,4 @@
-"""Failures, drains and returns of nodes, as a script or drawn from a seed."""
+"""Failures, drains and returns of nodes: as listed, or drawn at random from a seed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from simulator.traces.trace import MAX_TIME_S, NS_PER_S
 CHANGES = ("down", "drain", "up")
 
 
-class Script:
-    """What happens to nodes, in order of time; several changes at one instant happen in the order given.
+class NodeChangeSchedule:
+    """Changes of nodes in order of time; several changes at one instant are applied in the order given.
 
     Invariant: everything before `next_ns` has been applied.
     """
 
     def __init__(self, changes: tuple[NodeChange, ...], cluster: Cluster) -> None:
-        """Raises SettingError for a change that cannot be."""
+        """Raises SettingError for an impossible change."""
         for change in changes:
             possible = 0 <= change.node < len(cluster.gpus) and 0 <= change.time_s <= MAX_TIME_S
             if change.change not in CHANGES or not possible:
@@ -37,13 +37,13 @@ class Script:
 
     @property
     def next_ns(self) -> int:
-        """When the next change comes, ns; NEVER when none does."""
+        """Time of the next change, ns; NEVER if there is none."""
         if self._next == len(self._changes):
             return NEVER
         return round(self._changes[self._next].time_s * NS_PER_S)
 
     def apply(self, loop: Loop) -> None:
-        """Do what is due now."""
+        """Apply the changes that are due."""
         while self.next_ns <= loop.now:
             change = self._changes[self._next]
             self._next += 1
@@ -65,9 +65,9 @@ class Script:
 def draw_failures(
     cluster: Cluster, until_s: float, mean_time_to_failure_s: float, mean_time_to_repair_s: float, seed: int
 ) -> tuple[NodeChange, ...]:
-    """Failures of single nodes, each with exponential times to failure and to repair (the usual renewal model)."""
+    """Draw failures of single nodes, with exponential times to failure and to repair (the usual renewal model)."""
     for name, value in (
-        ("time to look at", until_s),
+        ("time span", until_s),
         ("mean time to failure", mean_time_to_failure_s),
         ("mean time to repair", mean_time_to_repair_s),
     ):

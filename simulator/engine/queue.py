@@ -1,4 +1,4 @@
-"""Who waits, in order of submission."""
+"""The waiting jobs in order of submission."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BY_INDEX = attrgetter("index")
 
 
 def first_waiting(loop: Loop, most: int) -> list[ActiveJob]:
-    """The waiting jobs that were submitted first, in that order; only where the loop's own order is that of arrival."""
+    """Return the first `most` waiting jobs by submission. Only for a loop whose own order is that of arrival."""
     jobs: list[ActiveJob] = []
     for queue in loop.queues:
         jobs += queue[:most]

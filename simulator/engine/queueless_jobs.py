@@ -1,8 +1,8 @@
-"""Jobs at work on a cluster whose queue is somebody else's: what is left of each, at what speed, and when it is done.
+"""Running jobs without a queue: the remaining work of each, its speed, and when it will finish.
 
-Whoever has a queue and a clock of its own (the controller's embedded Slurm) starts, pauses and stops jobs here and asks
-what has become of them. The loop, the jobs and the slowdown models are those of `simulator.engine.simulation.Simulation`: equal
-starts give equal finishes, to the nanosecond.
+The owner has a queue and a clock of its own (the controller's embedded Slurm does): it starts, pauses and stops jobs here and
+reads their state. The loop, the jobs and the slowdown models are those of `simulator.engine.simulation.Simulation`: equal starts
+give equal finishes, to the nanosecond.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from simulator.engine.running_speeds import Residents
+from simulator.engine.running_speeds import RunningSpeeds
 from simulator.kernel.constants import RUNNING
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.log import FinishLog
@@ -20,49 +20,49 @@ from simulator.kernel.nodes import NodePool
 from simulator.slowdown.api import SlowdownModel
 
 MOST_WORK_NS = 4_000_000_000_000_000_000
-"""126 years; more counts as that."""
+"""126 years; longer jobs are cut to it."""
 
 
 @dataclass
 class _Table:
-    """What the models ask of the jobs that are here."""
+    """The properties of the jobs that slowdown models read."""
 
     model: dict[int, str] = field(default_factory=dict)
     batch_size: dict[int, int] = field(default_factory=dict)
 
 
-class AtWork:
+class QueuelessJobs:
     """Jobs by number, counted from 0 as they start. Times are ns on the owner's clock, which only goes forward.
 
-    Invariants: every job that was started, and neither stopped nor told as finished, holds its GPUs; of these the paused
-    ones make no progress and burden no link. What starts, pauses, resumes and stops at one instant takes effect together, once
-    time goes on or somebody asks about it. Nothing is kept of a job that is gone.
+    Invariants: every job that was started, and was neither stopped nor reported as finished, holds its GPUs; a paused job makes no
+    progress and loads no link. All starts, pauses, resumptions and stops of one instant take effect together, when time goes on or
+    a speed or a finish is read. Nothing is kept about a job that has left.
     """
 
     def __init__(self, gpus: Sequence[int], models: Sequence[SlowdownModel] = ()) -> None:
-        """Nobody works yet on these nodes of so many GPUs each; without models nobody slows anybody down."""
+        """Begin without jobs, on nodes with so many GPUs each. Without models, jobs do not slow each other down."""
         pool = NodePool(gpus)
-        pool.divide((0, 0), (0, 0))  # one kind of job: nobody asks here where it would fit
-        self._loop = Loop(pool, _nobody_arrives, ())
+        pool.divide((0, 0), (0, 0))  # one kind of job: the owner chooses the nodes
+        self._loop = Loop(pool, _no_arrival, ())
         self._jobs: dict[int, ActiveJob] = {}
         self._places: dict[int, tuple[list[int], list[int]]] = {}
-        """Nodes and GPUs on each, of paused jobs too."""
+        """Nodes of each job and its GPUs on them, of paused jobs too."""
         self._started = 0
         self._table = _Table()
-        self._residents = Residents(self._table, list(models)) if models else None
-        if self._residents is not None:
-            self._loop.track = self._residents.track
+        self._speeds = RunningSpeeds(self._table, list(models)) if models else None
+        if self._speeds is not None:
+            self._loop.track = self._speeds.track
 
     def __len__(self) -> int:
-        """How many jobs are here, paused ones included."""
+        """Number of jobs, paused ones included."""
         return len(self._jobs)
 
     @property
     def now_ns(self) -> int:
-        """The instant up to which everything has happened."""
+        """The present instant: every event up to it has been handled."""
         return self._loop.now
 
-    # What the owner does, at the present instant
+    # Actions of the owner, at the present instant
 
     def start(
         self,
@@ -74,7 +74,7 @@ class AtWork:
         batch_size: int = -1,
         requested_gpus: int | None = None,
     ) -> int:
-        """A job begins on `counts[i]` GPUs of node `nodes[i]`; its number. One without GPUs is slowed down by nobody.
+        """Start a job on `counts[i]` GPUs of node `nodes[i]`; return its number. A job without GPUs is never slowed down.
 
         `work_ns` is its run time alone, at the size that it requested (None: what it gets) with the best locality;
         `batch_size` is over all GPUs, -1 when not known. Raises ValueError for GPUs that are not free.
@@ -92,7 +92,7 @@ class AtWork:
         return number
 
     def stop(self, job: int) -> int:
-        """The job goes, and its GPUs are free; the work that it leaves undone, in ns."""
+        """Remove the job and free its GPUs; return its remaining work in ns."""
         active = self._jobs[job]
         if active.state == RUNNING:
             self._loop.stop(active)
@@ -104,42 +104,42 @@ class AtWork:
         return active.left
 
     def pause(self, job: int) -> None:
-        """The job stands still where it is. Nothing happens if it does already."""
+        """Pause the job; it keeps its GPUs. Does nothing if it is paused."""
         active = self._jobs[job]
         if active.state == RUNNING:
             self._loop.stop(active)
             self._hold(job, 1)
 
     def resume(self, job: int) -> None:
-        """The job goes on where it stood. Nothing happens if it was not paused."""
+        """Let the job continue on its GPUs. Does nothing if it is not paused."""
         active = self._jobs[job]
         if active.state != RUNNING:
             self._hold(job, -1)
             self._loop.dequeue(active)
             self._loop.start_on(active, *self._places[job])
 
-    # What becomes of the jobs
+    # State of the jobs
 
     def speed(self, job: int) -> float:
-        """Seconds of its work that the job does in a second; 0 while it is paused."""
+        """Return the seconds of work that the job does in a second; 0 while it is paused."""
         self._take_effect()
         active = self._jobs[job]
         return active.speed if active.state == RUNNING else 0.0
 
     def left_ns(self, job: int) -> int:
-        """Work that is still to be done."""
+        """Return the remaining work of the job, in ns."""
         active = self._jobs[job]
         if active.state == RUNNING:
             active.settle(self._loop.now)
         return active.left
 
     def next_finish_ns(self) -> int:
-        """When the next job is done, if nothing else happens before; `constants.NEVER` when none ever is."""
+        """Return when the next job finishes if nothing else happens before; `constants.NEVER` if none does."""
         self._take_effect()
         return self._loop.peek()
 
     def advance_to(self, now_ns: int) -> list[tuple[int, int]]:
-        """Let time pass; which jobs are done by then, each with the instant at which it was. Time that has passed does nothing."""
+        """Go on to that instant; return the jobs that finished, each with its finish. Does nothing for an instant in the past."""
         done: list[tuple[int, int]] = []
         loop = self._loop
         while self._next_before(now_ns) <= now_ns:
@@ -152,14 +152,14 @@ class AtWork:
         return done
 
     def _next_before(self, now_ns: int) -> int:
-        """The next finish, as far as it matters up to then: at the present instant others may still start and stop."""
+        """Return the next finish. Speeds are not updated at the present instant: more jobs may start and stop at it."""
         return self.next_finish_ns() if now_ns > self._loop.now else self._loop.peek()
 
-    # Books
+    # Bookkeeping
 
     def _take_effect(self) -> None:
-        if self._residents is not None:
-            self._residents.update(self._loop)
+        if self._speeds is not None:
+            self._speeds.update(self._loop)
 
     def _check(self, nodes: Sequence[int], counts: Sequence[int]) -> None:
         free = self._loop.pool.free
@@ -171,15 +171,15 @@ class AtWork:
                 raise ValueError(f"{count} GPUs of node {node}, which has {has}")
 
     def _hold(self, job: int, sign: int) -> None:
-        """A job that is out of the loop holds its GPUs all the same from now on (1), or no longer (-1)."""
+        """Hold the GPUs of a job that is not in the loop from now on (1), or free them (-1)."""
         for node, count in zip(*self._places[job], strict=True):
             self._loop.pool.take(node, sign * count)
 
     def _forget(self, job: int) -> None:
         del self._jobs[job], self._places[job]
-        # The models may still be told that it is gone; they ask nothing of it any more.
+        # The models may be notified later that it left; they read nothing about it any more.
         del self._table.model[job], self._table.batch_size[job]
 
 
-def _nobody_arrives(row: int) -> NoReturn:
+def _no_arrival(row: int) -> NoReturn:
     raise AssertionError(f"job {row} arrives, and there is no trace")

@@ -1,4 +1,4 @@
-"""Keeps slowdown models and the event loop in step: who runs where, and at what speed."""
+"""The speeds of running jobs: slowdown models are notified of starts and stops, and the event loop gets the speeds."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ class Column(Protocol[Value_co]):
     """One value for each job that runs."""
 
     def __getitem__(self, job: int, /) -> Value_co:
-        """That of the job of this row."""
+        """Return the value of the job of this row."""
 
 
-class Trained(Protocol):
-    """What models must know of jobs beside where they run: a trace, or a table that grows and shrinks with the jobs."""
+class JobTable(Protocol):
+    """The properties of jobs that slowdown models read: a trace, or a table that changes with the jobs."""
 
     @property
     def model(self) -> Column[str]:
-        """What it trains, '' when not known."""
+        """Name of the trained model, '' when not known."""
 
     @property
     def batch_size(self) -> Column[SupportsInt]:
-        """Examples a step, over all GPUs; -1 when not known."""
+        """Examples per step over all GPUs; -1 when not known."""
 
 
-class Residents:
-    """The jobs that the models know to run.
+class RunningSpeeds:
+    """The running jobs that some slowdown model must know about.
 
-    Invariant after `update`: they are the running jobs that matter to some model, at the speeds that the models say.
+    Invariant after `update`: the models know exactly these jobs, and each has the speed that follows from the models.
     """
 
-    def __init__(self, jobs: Trained, models: list[SlowdownModel]) -> None:
-        """Nobody runs yet."""
+    def __init__(self, jobs: JobTable, models: list[SlowdownModel]) -> None:
+        """Begin without running jobs."""
         self._jobs = jobs
         self._composite = Composite(models)
         self._running: dict[int, ActiveJob] = {}
         self.track = ON_SEVERAL_NODES if self._composite.only_between_nodes else EVERYBODY
-        """Of whom the loop should tell."""
+        """The jobs whose starts and stops the loop must report."""
 
     def update(self, loop: Loop) -> None:
-        """Tell the models what started, stopped and finished since the last time, and set the speeds that this changes."""
+        """Notify the models of what started, stopped and finished since the last call, and set the speeds that changed."""
         if not loop.touched:
             return
-        # All leave first: who moves may come to where another goes only now.
+        # All jobs leave before any enters: a job may move to GPUs that another frees at this instant.
         for job in loop.touched:
             if self._running.pop(job.index, None) is not None:
                 self._composite.leave(job.index)

@@ -1,4 +1,4 @@
-"""What a run assumes beside trace, cluster and policy."""
+"""The settings of a run, beside trace, cluster and policy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ KINDS = ("true", "limit", "noisy", "history")
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What policies are told of durations."""
+    """The source of the durations that policies see."""
 
     kind: str = "true"
-    """true, limit (what the user asked for), noisy (true times a random factor), history (mean of the user's past jobs)."""
+    """true, limit (the user's time limit), noisy (true times a random factor), or history (mean of the user's past jobs)."""
     sigma: float = 0.0
-    """Of `noisy`: the factor is log-normal with median 1 and this standard deviation of its logarithm."""
+    """For `noisy`: the factor is log-normal with median 1, and its logarithm has this standard deviation."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS or not 0 <= self.sigma < 10:
@@ -26,7 +26,7 @@ class Estimates:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From true, limit, noisy:SIGMA or history. Raises SettingError."""
+        """Parse true, limit, noisy:SIGMA or history. Raises SettingError."""
         kind, colon, rest = text.partition(":")
         if kind == "noisy":
             try:
@@ -42,7 +42,7 @@ class Estimates:
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """At that time a node goes down (its jobs are killed), is drained (its jobs run on), or comes back up."""
+    """A change of a node: it goes down (its jobs are killed), is drained (its jobs continue), or comes back up."""
 
     time_s: float
     node: int
@@ -52,20 +52,20 @@ class NodeChange:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that a run assumes; with equal settings, trace, cluster and policy a run is the same to the last digit."""
+    """All settings of a run. Runs with equal settings, trace, cluster and policy are equal to the last digit."""
 
     seed: int = 0
-    """Of everything that is drawn: noisy estimates, which jobs are not preemptible."""
+    """Seed of all random draws: noisy estimates, and which jobs are not preemptible."""
     estimates: Estimates = field(default_factory=Estimates)
     preempt_cost_s: float | None = None
-    """What each stop costs at the next start, seconds; None: by the size of the job's model, see `simulator.engine.stop_costs`."""
+    """Overhead that a stop adds to the next start, seconds; None: by the job's model, see `simulator.engine.stop_costs`."""
     preemptible_share: float = 1.0
-    """Of the jobs that the trace does not call unpreemptible, so many may be stopped."""
+    """Share of the trace's preemptible jobs that may in fact be stopped."""
     checkpoint_interval_s: float = float("inf")
-    """A running job is saved every so many seconds of its work, against failures of its nodes; infinite: at stops only."""
+    """Seconds of work between a running job's checkpoints, against node failures; infinite: it is saved at stops only."""
     changes: tuple[NodeChange, ...] = ()
     record: bool = False
-    """Keep what reports draw: every run of every job, and the cluster after each decision."""
+    """Record what reports draw: every run of every job, and the cluster after each decision."""
 
     def __post_init__(self) -> None:
         if self.preempt_cost_s is not None and not 0 <= self.preempt_cost_s <= MAX_TIME_S:

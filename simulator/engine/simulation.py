@@ -1,7 +1,7 @@
-"""One run of a policy on a trace: the event loop, and what is decided at each of its instants.
+"""One run of a policy on a trace: the event loop, and the decisions at each of its instants.
 
-The same `Policy` objects that are served over gRPC decide here. One that is its rule (`policies.rule`) is carried out by
-the kernel, which comes to the same decisions faster; any other is shown a `ClusterState` and asked.
+The same `Policy` objects that are served over gRPC decide here. A policy that is defined by a rule (`policies.rule`) is run by the
+kernel, which makes the same decisions faster; any other policy gets a `ClusterState` and decides.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from policies.model import BoolColumn, ClusterState, EstimateSource, IntColumn
 from policies.rule import Discipline, Layout, Order, Rule, Ruled
 from simulator.cluster.cluster import Cluster
 from simulator.engine.apply_decision import Allocator
-from simulator.engine.duration_estimates import History, known_at_submission
-from simulator.engine.job_sizes import Sizes
-from simulator.engine.node_changes import Script
-from simulator.engine.running_speeds import Residents
+from simulator.engine.job_sizes import JobSizes
+from simulator.engine.node_changes import NodeChangeSchedule
+from simulator.engine.running_speeds import RunningSpeeds
 from simulator.engine.settings import Settings
 from simulator.engine.stall_watch import StallWatch
-from simulator.engine.state_view import StateView
 from simulator.engine.stop_costs import StopCosts
+from simulator.engine.view.duration_estimates import History, known_at_submission
+from simulator.engine.view.state_view import StateView
 from simulator.errors import DecisionError, SettingError, TraceError
 from simulator.kernel.constants import BY_ARRIVAL, INTERRUPT, NEVER
 from simulator.kernel.fill import Backfill, fill
@@ -34,7 +34,7 @@ from simulator.kernel.loop import Loop
 from simulator.kernel.nodes import NodePool
 from simulator.kernel.select import Selection
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.traces.trace import MAX_TIME_S, NS_PER_S, Trace
 
 EMPTY_RULE = Rule(Order.ARRIVAL, Discipline.SKIP)
@@ -43,8 +43,8 @@ EMPTY_RULE = Rule(Order.ARRIVAL, Discipline.SKIP)
 class Simulation:
     """A run, instant by instant. Deterministic: equal arguments give equal results to the last digit.
 
-    Invariant between `advance` and `decide`: everything due at `now` has happened; nothing has been decided about it. Without
-    a policy the caller decides:
+    Invariant between `advance` and `decide`: every event at `now` has been handled, and no decision about it has been made.
+    Without a policy the caller decides:
 
         while simulation.advance():
             simulation.apply(choose(simulation.state()))
@@ -57,11 +57,11 @@ class Simulation:
         policy: Policy | None,
         settings: Settings | None = None,
         slowdown: list[SlowdownModel] | None = None,
-        profiles: Profiles | None = None,
+        profiles: ModelProfiles | None = None,
     ) -> None:
-        """Nothing has happened yet: the first `advance` goes to the first arrival. Policies see `profiles`, if any.
+        """Begin before the first event: the first `advance` goes to the first arrival. Policies see `profiles`, if any.
 
-        Raises TraceError for a job that the cluster can never hold, SettingError for settings that do not go together.
+        Raises TraceError for a job that the cluster can never hold, SettingError for settings that contradict each other.
         """
         self.trace = trace
         self.cluster = cluster
@@ -71,7 +71,7 @@ class Simulation:
         self._period = _period(policy)
         layout = self._rule.layout if self._rule is not None else Layout.ANYWHERE
         pool = NodePool(list(cluster.gpus))
-        self._sizes = Sizes(trace, cluster)
+        self._sizes = JobSizes(trace, cluster)
         _refuse_impossible(trace, cluster, self._sizes.possible(layout))
         self._jobs = _JobMaker(trace, settings, self._sizes.of)
         self._sizes.divide(pool)
@@ -79,18 +79,18 @@ class Simulation:
         empty = tuple(model.fork() for model in slowdown or ())
         self._view = cache(partial(StateView, trace, cluster, self._jobs.source, profiles, empty))
         self._allocator = Allocator(trace, policy.spec if policy is not None else None)
-        self._residents = Residents(trace, slowdown) if slowdown else None
-        if self._residents is not None:
-            self._loop.track = self._residents.track
-        self._script = Script(settings.changes, cluster)
-        self._loop.interrupt = self._script.next_ns
+        self._speeds = RunningSpeeds(trace, slowdown) if slowdown else None
+        if self._speeds is not None:
+            self._loop.track = self._speeds.track
+        self._node_changes = NodeChangeSchedule(settings.changes, cluster)
+        self._loop.interrupt = self._node_changes.next_ns
         self._kernel = _kernel_decider(self._rule, pool)
         self._stall = self._make_stall()
         self._active: list[ActiveJob] | None = None
         self._undecided = False
         self.decisions = 0
         self.decision_ns: list[int] = []
-        """How long each decision took, ns of real time."""
+        """Duration of each decision, ns of real time."""
 
     def _make_loop(self, pool: NodePool) -> Loop:
         settings, rule = self.settings, self._rule
@@ -118,37 +118,37 @@ class Simulation:
 
     @property
     def loop(self) -> Loop:
-        """The event loop itself, for reports and for those who plan ahead; to be read, not changed."""
+        """The event loop itself, for reports and for planners; to be read, not changed."""
         return self._loop
 
     @property
     def unfinished(self) -> list[str]:
-        """Jobs that have come and not finished. At the end of a run: those that never can, with the nodes that are left."""
+        """Jobs that have arrived and not finished. At the end of a run, the remaining nodes cannot hold them."""
         return [self.trace.job_ids[job.index] for job in self._view().active(self._loop)]
 
     def advance(self) -> bool:
-        """Go to the next instant at which something happens; false when nothing will, whatever is waiting.
+        """Go to the next instant with an event; return False if there is none, even if jobs wait.
 
-        If nothing was decided about the present one, everybody goes on as they are. Raises SettingError when rounds go on for
-        ever and nobody does any work.
+        If no decision was made at the present instant, jobs stay as they are. Raises SettingError if rounds would go on for ever
+        and no job does any work.
         """
         if self._undecided:
             self.settle()
         self._active = None
         happened = self._loop.next_instant()
         if happened & INTERRUPT:
-            self._script.apply(self._loop)
+            self._node_changes.apply(self._loop)
             self._sizes.divide(self._loop.pool)
-            self._loop.interrupt = self._script.next_ns
+            self._loop.interrupt = self._node_changes.next_ns
         if self._period and not self._stall.goes_on(self._loop, happened):
             happened = 0
         self._undecided = happened != 0
         return self._undecided
 
     def decide(self) -> None:
-        """Let the policy decide about this instant, and carry that out.
+        """Let the policy decide at this instant, and apply its decision.
 
-        Raises DecisionError, with nothing changed, for a decision that cannot be carried out.
+        Raises DecisionError, with nothing changed, for a decision that cannot be applied.
         """
         begin = time.perf_counter_ns()
         if self._kernel is not None:
@@ -161,7 +161,7 @@ class Simulation:
         self.settle()
 
     def run(self, until_s: float = float("inf")) -> None:
-        """Go on until that time, or until nothing will happen any more. Events at `until_s` itself are still to come."""
+        """Go on until that time, or until the last event. Events at `until_s` itself are not handled."""
         until = NEVER if until_s == float("inf") else round(until_s * NS_PER_S)
         if self._undecided:
             self.decide()
@@ -171,11 +171,11 @@ class Simulation:
     # Deciding from outside
 
     def state(self) -> ClusterState:
-        """The cluster as a policy sees it now; its rows are those of `jobs`."""
+        """Return the cluster as a policy sees it now; its rows are those of `jobs`."""
         return self._view().state(self._loop, self.jobs(), self.decisions)
 
     def jobs(self) -> list[ActiveJob]:
-        """The jobs behind the rows of states and decisions: all that are active, by submission. To be read, not changed."""
+        """Return the jobs of the rows of states and decisions: all active ones, by submission. To be read, not changed."""
         if self._active is None:
             self._active = self._view().active(self._loop)
         for job in self._active:
@@ -183,34 +183,34 @@ class Simulation:
         return self._active
 
     def apply(self, decision: Decision) -> None:
-        """Carry out a decision about the jobs as they stand now. Raises DecisionError, with nothing changed, if it cannot be."""
+        """Apply a decision about the present jobs. Raises DecisionError, with nothing changed, if it cannot be applied."""
         self._allocate(decision)
         self.settle()
 
     def settle(self) -> None:
-        """What the caller has started and stopped on `loop` itself takes effect; without it, `advance` goes on at old speeds.
+        """Let starts and stops that the caller made on `loop` itself take effect; without it, `advance` goes on at the old speeds.
 
-        For those who decide often and need no `ClusterState`; they keep to what `apply` would allow.
+        For callers that decide often and need no `ClusterState`; they may do only what `apply` would allow.
         """
         loop = self._loop
         self._undecided = False
         self.decisions += 1
-        if self._residents is not None:
-            self._residents.update(loop)
+        if self._speeds is not None:
+            self._speeds.update(loop)
         self._set_round()
         loop.note()
 
     def _allocate(self, decision: Decision) -> None:
         if self._active is None and decision.allocation:
             raise DecisionError(
-                "time has gone on since jobs were looked at; ask for the state of this instant, then decide"
+                "time has gone on since the state was read; read the state of this instant, then decide"
             )
         self._allocator.apply(self._loop, self.jobs(), decision)
 
     def _set_round(self) -> None:
         loop = self._loop
         if self._rule is not None:
-            # A rule has nothing to decide while nobody waits, and comes to nothing new while nobody runs.
+            # A rule needs no round while no job waits; while no job runs, its last decision still holds.
             wanted = loop.num_waiting > 0 and len(loop.running) > 0
         else:
             wanted = loop.num_waiting > 0 or len(loop.running) > 0
@@ -219,11 +219,11 @@ class Simulation:
     # Copies
 
     def fork(self, policy: Policy | None = None) -> Simulation:
-        """An independent copy that goes on from here, under another policy if one is given.
+        """Return an independent copy that goes on from here, under another policy if one is given.
 
-        Costs time in proportion to active jobs, and a copy of a few numbers per node. What finished before stays with the
+        It takes time in proportion to the active jobs, and copies a few numbers per node. The log of finished jobs stays with the
         original (`finished.prefix`; a short log is copied), and so do records of runs. Rows mean the same jobs in both until
-        one of them advances. A new policy is first asked at the next instant; `decide` asks it at once.
+        one of them advances. A new policy first decides at the next instant; `decide` lets it decide at once.
         """
         twin = object.__new__(Simulation)
         twin.__dict__.update(self.__dict__)
@@ -231,8 +231,8 @@ class Simulation:
         twin._loop = self._loop.fork()
         twin._loop.arrivals = twin._jobs.arrive
         twin._jobs.finished = twin._loop.finished
-        twin._script = self._script.fork()
-        twin._residents = self._residents.fork(twin._loop) if self._residents is not None else None
+        twin._node_changes = self._node_changes.fork()
+        twin._speeds = self._speeds.fork(twin._loop) if self._speeds is not None else None
         twin._stall = self._stall.fork()
         twin._active = None if self._active is None else twin._view().active(twin._loop)
         twin.decision_ns = []
@@ -279,7 +279,7 @@ class _JobMaker:
         self._cost = _integers(cost)
 
     def arrive(self, row: int) -> ActiveJob:
-        """The job of that row."""
+        """Return the job of that row."""
         estimate = self._estimate[row] if self._history is None else self._history.estimate(row, self.finished)
         return ActiveJob(
             row,
@@ -293,7 +293,7 @@ class _JobMaker:
         )
 
     def fork(self) -> _JobMaker:
-        """One that learns from another log."""
+        """Return a copy that reads another log."""
         twin = object.__new__(_JobMaker)
         twin.__dict__.update(self.__dict__)
         if self._history is not None:
@@ -315,7 +315,7 @@ def _refuse_impossible(trace: Trace, cluster: Cluster, possible: BoolColumn) -> 
 
 
 def _period(policy: Policy | None) -> int:
-    """Length of a policy's rounds, ns; 0: it wants none."""
+    """Return the length of a policy's rounds, ns; 0 if it has none."""
     if policy is None or policy.spec.round_s == 0:
         return 0
     if not 1 / NS_PER_S <= policy.spec.round_s <= MAX_TIME_S:
@@ -326,12 +326,12 @@ def _period(policy: Policy | None) -> int:
 
 
 def _integers(column: IntColumn) -> memoryview[int]:
-    """The column as Python integers, read one by one without a list of them all."""
+    """Return the column as Python integers that are made one by one, without a list of them all."""
     return memoryview(np.ascontiguousarray(column).data)
 
 
 def _kernel_decider(rule: Rule | None, pool: NodePool) -> Callable[[Loop], object] | None:
-    """What carries out the rule, if the policy is one."""
+    """Return the kernel's function that decides by the rule; None if the policy has none."""
     if rule is None:
         return None
     layout = int(rule.layout)

@@ -1,4 +1,4 @@
-"""Notices runs that would go on for ever: rounds come and go, and nothing else ever happens."""
+"""Detect runs that would never end: rounds follow each other, and nothing else happens."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from simulator.kernel.loop import Loop
 from simulator.traces.trace import NS_PER_S
 
 PATIENCE = 10_000
-"""Rounds in a row, with no other event between them, after which there is a look at what they have brought."""
+"""Number of rounds in a row without another event after which the progress is checked."""
 IDLE_PATIENCE = 1_000
-"""Rounds in a row at which nobody runs and nothing is to come, after which nobody will."""
+"""Number of rounds in a row without a running job or a future event after which the run ends."""
 
 
 class StallWatch:
-    """Invariant: `_rounds` instants in a row were rounds and nothing else, the last `_idle` of them with nobody running and
-    nothing to come; at the last look there were `_left` ns of work to do, and `_ahead` ns of work and overhead together, all
-    active jobs counted.
+    """Invariant: the last `_rounds` instants were rounds and nothing else, the last `_idle` of them without a running job or a
+    future event. At the last check, all active jobs together had `_left` ns of work left, and `_ahead` ns of work and overhead.
 
-    While rounds do some work, or at least serve more overhead than they make, the run comes to an end. Where a stop costs
-    more than a round brings, it does not.
+    A run ends as long as rounds do some work, or serve more overhead than they add. It does not end if a stop costs more than a
+    round gains.
     """
 
     def __init__(self, name: str, period: int) -> None:
-        """For a policy of that name, with rounds of so many ns."""
+        """Watch the rounds of a policy; `period` is their length in ns."""
         self._name = name
         self._period = period
         self._rounds = 0
@@ -34,7 +33,7 @@ class StallWatch:
         self._ahead = 0
 
     def goes_on(self, loop: Loop, happened: int) -> bool:
-        """Whether something can come of it after that instant. Raises SettingError where jobs run and none will ever finish."""
+        """Return whether the run can still change. Raises SettingError if jobs run and none will ever finish."""
         if happened != ROUND:
             self._rounds = self._idle = 0
             return True
@@ -45,12 +44,12 @@ class StallWatch:
         if self._rounds != 1 and self._rounds % PATIENCE:
             return True
         before_left, before_ahead = self._left, self._ahead
-        self._look(loop)
+        self._measure(loop)
         if self._rounds > 1 and loop.running and self._left >= before_left and self._ahead >= before_ahead:
             raise self._error(loop)
         return True
 
-    def _look(self, loop: Loop) -> None:
+    def _measure(self, loop: Loop) -> None:
         active = [*loop.running, *(job for queue in loop.queues for job in queue)]
         for job in active:
             job.settle(loop.now)
@@ -61,7 +60,7 @@ class StallWatch:
         dearest = max([*loop.running, *(job for queue in loop.queues for job in queue)], key=lambda job: job.stop_cost)
         return SettingError(
             f"no job does any work: in {PATIENCE} rounds of {self._period / NS_PER_S:g} s policy {self._name} stopped jobs "
-            f"before they had served what a stop costs (up to {dearest.stop_cost / NS_PER_S:g} s of overhead); take rounds "
+            f"before they had served what a stop costs (up to {dearest.stop_cost / NS_PER_S:g} s of overhead); use rounds "
             "that are longer than that (--round), or a lower --preempt-cost"
         )
 

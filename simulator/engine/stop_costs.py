@@ -1,8 +1,8 @@
-"""What a stop costs: checkpoint, restart and restore.
+"""The cost of a stop: checkpoint, restart and restore.
 
 The state of a training job that uses Adam is its weights and two moments in 32 bits, 12 bytes a parameter (Kingma and Ba,
 "Adam", ICLR 2015; the layout of `torch.optim.Adam`). It is written once and read once, and the job's processes and libraries
-start again. Every part can be overridden; what runs assume stands in their reports.
+start again. Every part can be overridden; the report of a run states what it assumed.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ BYTES_PER_PARAMETER = 12
 
 @dataclass(frozen=True, slots=True)
 class StopCosts:
-    """How long a stop keeps a job from its work."""
+    """The time that a stop keeps a job from its work."""
 
     restart_s: float = 20.0
-    """Processes start, libraries load, the rendezvous."""
+    """Starting processes, loading libraries, and the rendezvous."""
     storage_gbyte_s: float = 1.0
-    """To and from the checkpoint store."""
+    """Throughput to and from the checkpoint store."""
     unknown_parameters_m: float = 100.0
-    """Of models that are not in the table."""
+    """Parameters of a model that is not in the table."""
 
     def seconds(self, model: str) -> float:
-        """Checkpoint, restart and restore of a job that trains that model."""
+        """Return the seconds of checkpoint, restart and restore for a job that trains that model."""
         millions = PARAMETERS_M.get(model.lower(), self.unknown_parameters_m)
         gbytes = millions * 1e6 * BYTES_PER_PARAMETER / 1e9
         return self.restart_s + 2 * gbytes / self.storage_gbyte_s
 
     def column(self, trace: Trace) -> IntColumn:
-        """The same for every job of a trace, in ns."""
+        """Return the cost of a stop for every job of a trace, in ns."""
         by_model = {model: round(self.seconds(model) * NS_PER_S) for model in set(trace.model)}
         return np.fromiter((by_model[model] for model in trace.model), dtype=np.int64, count=len(trace))

@@ -1,4 +1,4 @@
-"""What every environment shares: an episode over a simulation that the agent drives."""
+"""Base class of the environments: an episode is a simulation that the agent drives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.engine.simulation import Simulation
-from simulator.envs.options import EVENTS, Slowdowns, TraceSource, World, cluster_of
+from simulator.envs.options import EVENTS, EnvOptions, Slowdowns, TraceSource, cluster_of
 from simulator.envs.outcome import outcome
 from simulator.envs.shared_memory import ELAPSED
 from simulator.errors import SettingError
@@ -29,19 +29,19 @@ _STEPS_PER_JOB = 100
 
 
 class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
-    """An episode schedules one trace, from its first job's arrival to its last job's finish.
+    """An episode schedules one trace, from the first arrival to the last finish.
 
-    At a decision time stands still: the agent starts (and may stop) jobs, one a step, until it waits; then the engine goes on
-    to the next decision. There is none while no job waits. A subclass gives the spaces, `_begin`, `_observe`, `_act`, `_rate`
-    and, where it wants them, the other hooks; it changes the cluster with `start` and `stop` alone.
+    At a decision, time does not advance: the agent starts (and may stop) jobs, one per step, until it chooses to wait; then the
+    engine goes on to the next decision. While no job waits there are no decisions. A subclass defines the spaces, `_begin`,
+    `_observe`, `_act`, `_rate` and optionally the other hooks; it changes the cluster only by `start` and `stop`.
 
-    Invariant between steps: everything due at the present instant has happened, `simulation` has speeds that agree with it, and
+    Invariant between steps: every event of the present instant has been handled, the speeds in `simulation` are up to date, and
     some job waits unless the episode is over.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - gymnasium's own form
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: EnvOptions) -> None:
         self.world = world
         self.cluster = cluster_of(world.cluster)
         self._source = TraceSource(world.traces, self.cluster)
@@ -54,10 +54,10 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
         self.steps = 0
         self._most_steps = 0
         self._over = True
-        self._asked_at = -1
+        self._decided_at = -1
         self._invalid = 0
         self._skipped = 0
-        """Decisions that nobody was asked for."""
+        """Number of decisions that were skipped because waiting was the only action."""
 
     # Gymnasium
 
@@ -73,13 +73,13 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
         self.steps = self._invalid = self._skipped = 0
         self._most_steps = self.world.max_steps or _STEPS_PER_JOB * len(trace)
         self._over = False
-        self._asked_at = -1
+        self._decided_at = -1
         self._begin()
         self._pass_time()
         return self._observe(), {}
 
     def step(self, action: ActT) -> tuple[ObsT, float, bool, bool, dict[str, Any]]:
-        """Carry out one action; an impossible one is the same as waiting. `info["elapsed"]`: the rounds that passed meanwhile."""
+        """Apply one action; an impossible action means to wait. `info["elapsed"]` is the number of rounds that passed."""
         if self._over:
             raise gymnasium.error.ResetNeeded("the episode is over: call reset")
         self.steps += 1
@@ -98,62 +98,62 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
     @abstractmethod
     def action_masks(self) -> Mask:
-        """Which actions are possible now (the convention of sb3-contrib's MaskablePPO); an array that nobody else has."""
+        """Return which actions are possible now, as a new array (the convention of sb3-contrib's MaskablePPO)."""
 
-    # What a subclass gives
+    # What a subclass defines
 
     @abstractmethod
     def _begin(self) -> None:
-        """A new simulation stands before its first instant."""
+        """Prepare for a new simulation, before its first instant."""
 
     @abstractmethod
     def _observe(self) -> ObsT:
-        """What the agent sees; an array that nobody else has."""
+        """Return the observation, as a new array."""
 
     @abstractmethod
     def _act(self, action: ActT) -> bool:
-        """Carry out the action; false where that was to wait."""
+        """Apply the action; return False if it was to wait."""
 
     @abstractmethod
     def _rate(self) -> float:
-        """Reward of a round in which the cluster stays as it is."""
+        """Return the reward of a round in which the cluster does not change."""
 
     def _has_choice(self) -> bool:
-        """Whether anything can be done but wait."""
+        """Return whether any action but waiting is possible."""
         return True
 
     def _has_none_before_events(self) -> bool:
-        """Whether a decision without a choice is followed by others like it until jobs come or finish, or nodes change."""
+        """Return whether waiting stays the only action until a job arrives or finishes, or a node changes."""
         return False
 
     def _gone(self, job: ActiveJob) -> None:
-        """The job has finished or was stopped: it holds nothing any more."""
+        """Handle a job that has finished or was stopped: it holds no GPUs any more."""
 
     def _changed(self) -> None:
-        """Jobs have started, or are gone; speeds are those of now."""
+        """Handle starts and stops, after speeds were updated."""
 
     def _nodes_changed(self) -> None:
-        """Nodes may have gone down or come up."""
+        """Handle possible changes of nodes."""
 
     def _before_decision(self) -> None:
-        """A decision is due; the hook may stop jobs."""
+        """Run before a decision; the hook may stop jobs."""
 
     # What a subclass may do
 
     def start(self, job: ActiveJob, nodes: list[int], counts: list[int]) -> None:
-        """The waiting job starts there now. The caller has seen to it that there is room."""
+        """Start the waiting job on those nodes. The caller has checked that the GPUs are free."""
         self.loop.dequeue(job)
         self.loop.start_on(job, nodes, counts)
 
     def stop(self, job: ActiveJob) -> None:
-        """The running job, one that may be stopped, goes back to the queue; its next run pays for that."""
+        """Stop a preemptible running job; it returns to the queue, and its next run serves the overhead."""
         self.loop.stop(job)
         self._settle()
 
     # Time
 
     def _pass_time(self) -> float:
-        """Go on to the next decision, or to the end; the reward for that."""
+        """Go on to the next decision or to the end; return the reward."""
         reward, forced = 0.0, False
         while True:
             reward += self._to_next_decision(forced)
@@ -166,7 +166,8 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
             forced = not self._by_events and self._has_none_before_events()
 
     def _to_next_decision(self, forced: bool) -> float:
-        """`forced`: nothing can be done before something happens, so that rounds until then are only counted."""
+        """Go on to the next decision; return the reward. With `forced`, waiting is the only action before the next event, so the
+        rounds until then are only counted."""
         loop, simulation = self.loop, self.simulation
         reward, begin = 0.0, loop.now
         if loop.touched:
@@ -186,11 +187,11 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
                 self._skipped += (loop.now - begin - 1) // self._period
             if self._is_decision() or self._all_done():
                 break
-        self._asked_at = loop.now
+        self._decided_at = loop.now
         return reward / self._period
 
     def _settle(self) -> None:
-        """Tell whoever keeps count who has gone, and bring speeds up to date."""
+        """Call the hooks for jobs that have left, and bring speeds up to date."""
         loop = self.loop
         touched = loop.touched
         for job in touched:
@@ -204,21 +205,21 @@ class SchedulingEnv(gymnasium.Env[ObsT, ActT], Generic[ObsT, ActT]):
             self._changed()
 
     def _due(self) -> int:
-        """When the engine is to stop for a decision, if nothing happens before; NEVER while no job waits."""
+        """Return when the engine must stop for a decision if no event is earlier; NEVER while no job waits."""
         loop = self.loop
         if not loop.num_waiting:
             return NEVER
         if self._by_events:
             loop.timer = NEVER
             return NEVER if loop.peek() != NEVER else loop.now + self._period
-        earliest = max(self._asked_at + 1, loop.now)
+        earliest = max(self._decided_at + 1, loop.now)
         return -(-earliest // self._period) * self._period
 
     def _is_decision(self) -> bool:
         loop = self.loop
         if not loop.num_waiting:
             return False
-        return self._by_events or (loop.now % self._period == 0 and loop.now > self._asked_at)
+        return self._by_events or (loop.now % self._period == 0 and loop.now > self._decided_at)
 
     def _is_too_long(self) -> bool:
         return self.steps + self._skipped >= self._most_steps

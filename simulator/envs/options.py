@@ -1,4 +1,4 @@
-"""What environments run on: which traces, on which cluster, how jobs slow each other down, and when there is a decision."""
+"""Options of the environments: traces, cluster, slowdown models, and the times of decisions."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from simulator.cluster.cluster import Cluster, parse_cluster
 from simulator.engine.settings import Settings
 from simulator.errors import SettingError
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators import GENERATORS, generate, parameters_of
 from simulator.traces.generators.contention_rl import ContentionRL
 from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace
 
-Options = TypeVar("Options", bound="World")
+Options = TypeVar("Options", bound="EnvOptions")
 ROUNDS, EVENTS = "rounds", "events"
 _LARGEST_SEED = 1 << 31
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class EnvOptions:
     """The options that every environment has."""
 
     traces: Workload | Sequence[Trace] = field(default_factory=ContentionRL)
-    """A workload: every episode draws another set of jobs from it. Traces: every episode draws one of them."""
+    """A workload, from which every episode draws new jobs; or traces, of which every episode draws one."""
     cluster: Cluster | str = "4x8"
-    """As `--cluster` has it."""
+    """The cluster, or a text as for `--cluster`."""
     slowdown: Sequence[str | SlowdownModel] = ()
-    """As `--slowdown` has them, or models that nobody has entered; none at all: every job has its ideal speed."""
-    profiles: Profiles = field(default_factory=lambda: paper_profiles("contention-rl"))
-    """Of the models that jobs train."""
+    """Texts as for `--slowdown`, or models without jobs; empty: every job has its ideal speed."""
+    profiles: ModelProfiles = field(default_factory=lambda: paper_profiles("contention-rl"))
+    """Profiles of the trained models."""
     settings: Settings = field(default_factory=Settings)
-    """What else a run assumes."""
+    """Other settings of the simulation."""
     decide: str = ROUNDS
-    """When there is a decision: at `rounds` (multiples of `round_s`), or at `events` (arrivals, finishes, changes of nodes)."""
+    """Times of decisions: `rounds` (multiples of `round_s`), or `events` (arrivals, finishes, changes of nodes)."""
     round_s: float = 300.0
-    """Seconds of a round; rewards are per round either way."""
+    """Seconds of a round; rewards are per round in both cases."""
     max_steps: int | None = None
-    """Steps, skipped ones included, after which an episode is cut off; None: 100 for each of its jobs."""
+    """Maximum number of steps of an episode, skipped ones included; None: 100 for each of its jobs."""
     skip_forced: bool = False
-    """Do not ask where nothing can be done but wait: the reward is the sum of what these rounds bring."""
+    """Skip decisions at which waiting is the only action; their rewards are added up."""
 
     def __post_init__(self) -> None:
-        """Raises SettingError for what cannot be."""
+        """Raises SettingError for an impossible value."""
         check("decide", self.decide, (ROUNDS, EVENTS))
         if not 0 < self.round_s < 1e9:
             raise SettingError(f"round_s is {self.round_s!r}; give seconds, more than 0")
@@ -60,13 +60,13 @@ class World:
 
 
 def check(name: str, value: object, known: Iterable[str]) -> None:
-    """Raises SettingError for an option that is none of those."""
+    """Check that the value is one of the known ones. Raises SettingError."""
     if value not in (names := list(known)):
         raise SettingError(f"{name} is {value!r}; give one of {', '.join(names)}")
 
 
 def options_of(kind: type[Options], options: Mapping[str, Any]) -> Options:
-    """The options of an environment from keywords. Raises SettingError, with the names there are, for unknown ones."""
+    """Make the options of an environment from keywords. Raises SettingError, which lists the names, for unknown ones."""
     known = [each.name for each in fields(kind)]
     for name in options:
         if name not in known:
@@ -75,7 +75,7 @@ def options_of(kind: type[Options], options: Mapping[str, Any]) -> Options:
 
 
 class TraceSource:
-    """Gives every episode its trace. Invariant: equal generators give equal traces."""
+    """The traces of episodes. Invariant: equal random generators give equal traces."""
 
     def __init__(self, traces: Workload | Sequence[Trace], cluster: Cluster) -> None:
         self._traces = traces
@@ -86,19 +86,19 @@ class TraceSource:
             self._traces = replace(traces, cluster_gpus=cluster.num_gpus)
 
     def draw(self, rng: np.random.Generator) -> Trace:
-        """The next episode's trace."""
+        """Return the trace of the next episode."""
         if isinstance(self._traces, Workload):
             return self.of_seed(int(rng.integers(_LARGEST_SEED)))
         return self._traces[int(rng.integers(len(self._traces)))] if len(self._traces) > 1 else self._traces[0]
 
     def of_seed(self, seed: int) -> Trace:
-        """The workload's set of jobs of that seed. Raises SettingError where there is no workload."""
+        """Return the workload's trace of that seed. Raises SettingError if there is no workload."""
         if not isinstance(self._traces, Workload):
             raise SettingError(f"trace_seed {seed} means nothing for given traces; give trace, the number of one")
         return generate(self._like, replace(self._traces, seed=seed))
 
     def at(self, number: int) -> Trace:
-        """One of the traces given. Raises SettingError where it is none."""
+        """Return one of the given traces. Raises SettingError if there is no such trace."""
         if isinstance(self._traces, Workload) or not 0 <= number < len(self._traces):
             there = "a workload" if isinstance(self._traces, Workload) else f"traces 0 to {len(self._traces) - 1}"
             raise SettingError(f"trace {number} is not there: the environment has {there}; give a Trace")
@@ -106,18 +106,18 @@ class TraceSource:
 
 
 class Slowdowns:
-    """Gives every episode fresh models: copies of pristine ones."""
+    """The slowdown models of episodes: copies of models without jobs."""
 
-    def __init__(self, asked: Sequence[str | SlowdownModel], cluster: Cluster, profiles: Profiles) -> None:
+    def __init__(self, asked: Sequence[str | SlowdownModel], cluster: Cluster, profiles: ModelProfiles) -> None:
         texts = [each for each in asked if isinstance(each, str)]
         given = [each for each in asked if not isinstance(each, str)]
         self._models = [*build(texts, topology=cluster.topology, profiles=profiles), *given]
 
     def fresh(self) -> list[SlowdownModel]:
-        """Models that nobody has entered."""
+        """Return models without jobs."""
         return [model.fork() for model in self._models]
 
 
 def cluster_of(cluster: Cluster | str) -> Cluster:
-    """The cluster of that option."""
+    """Return the cluster of that option."""
     return parse_cluster(cluster) if isinstance(cluster, str) else cluster

@@ -1,4 +1,4 @@
-"""What an episode came to, in the figures of `simulator.results.metrics`."""
+"""The outcome of an episode, in the figures of `simulator.results.metrics`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAN = float("nan")
 
 
 def outcome(simulation: Simulation) -> dict[str, float]:
-    """The figures by which schedulers are compared; NaN where no job finished, or nothing was recorded. JCT counts queueing."""
+    """Return the figures by which schedulers are compared; NaN for undefined ones. JCT includes queueing."""
     result = Result.of(simulation, "agent", wall_s=0.0)
     jct_s = result.jct_ns / 1e9
     p50, p90, p99 = np.percentile(jct_s, (50, 90, 99)).tolist() if len(jct_s) else (_NAN, _NAN, _NAN)

@@ -1,4 +1,4 @@
-"""Arrays that worker processes and their owner both see: one row for each environment."""
+"""Arrays shared by worker processes and their owner: one row for each environment."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from simulator.errors import SettingError
 Array = npt.NDArray[Any]
 Observation = Array | dict[str, Array]
 ELAPSED = "elapsed"
-"""In a step's info: the rounds that passed in it, 0 where time stood still."""
+"""Key in a step's info: the number of rounds that passed in it, 0 where time did not advance."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Memory for rows of one shape; it goes to a worker when that is started, and `rows` is a view of it there."""
+    """Memory for rows of one shape; it is passed to a worker at its start, where `rows` is a view of it."""
 
     memory: Any
     shape: tuple[int, ...]
@@ -30,32 +30,32 @@ class Block:
 
     @classmethod
     def of(cls, context: BaseContext, rows: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Block:
-        """New memory, all zeros."""
+        """Allocate new memory, all zeros."""
         kind = np.dtype(dtype)
         return cls(context.RawArray("b", rows * prod(shape) * kind.itemsize), (rows, *shape), kind.str)
 
     def rows(self) -> Array:
-        """The memory as an array."""
+        """Return the memory as an array."""
         return np.frombuffer(self.memory, dtype=self.dtype, count=prod(self.shape)).reshape(self.shape)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """All that is shared. Invariant: whoever owns a row writes it only between a command and its answer."""
+    """All shared arrays. Invariant: a worker writes its rows only between a command and its answer."""
 
     observations: Mapping[str, Block]
-    """By the observation's key; of a plain array by ''."""
+    """Blocks by the observation's key; '' for a plain array."""
     actions: Block
     rewards: Block
     terminated: Block
     truncated: Block
     elapsed: Block
-    """NaN where an environment does not tell."""
+    """NaN where an environment gives none."""
     masks: Block | None
 
     @classmethod
     def of(cls, context: BaseContext, rows: int, env: gymnasium.Env[Any, Any]) -> Blocks:
-        """For so many environments like this one. Raises SettingError for spaces that are no arrays."""
+        """Allocate for so many environments like this one. Raises SettingError for spaces that are not arrays."""
         masked = env.has_wrapper_attr("action_masks")
         return cls(
             {name: Block.of(context, rows, *form) for name, form in _forms(env.observation_space).items()},
@@ -68,7 +68,7 @@ class Blocks:
         )
 
     def views(self) -> Views:
-        """The same as arrays."""
+        """Return the blocks as arrays."""
         return Views(
             {name: block.rows() for name, block in self.observations.items()},
             self.actions.rows(),
@@ -93,7 +93,7 @@ class Views:
     masks: Array | None
 
     def put(self, row: int, observation: Observation) -> None:
-        """That environment's observation."""
+        """Store the observation of an environment."""
         if isinstance(observation, dict):
             for name, rows in self.observations.items():
                 rows[row] = observation[name]
@@ -101,7 +101,7 @@ class Views:
             self.observations[""][row] = observation
 
     def observed(self) -> Observation:
-        """A copy of all observations."""
+        """Return a copy of all observations."""
         if "" in self.observations:
             return self.observations[""].copy()
         return {name: rows.copy() for name, rows in self.observations.items()}
@@ -122,7 +122,7 @@ def _form(space: gymnasium.Space[Any], what: str) -> tuple[tuple[int, ...], Any]
 
 
 def _mask_shape(space: gymnasium.Space[Any]) -> tuple[int, ...]:
-    """Of what `action_masks` gives: one entry for each action, of each dimension one behind the other."""
+    """Return the shape of `action_masks()`: one entry for each action, dimension after dimension."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return (int(space.n),)
     if isinstance(space, gymnasium.spaces.MultiDiscrete):

@@ -2,9 +2,9 @@
 
     envs = ProcessVectorEnv(partial(ContentionEnv, branch="B"), 32)
 
-`gymnasium.vector.VectorEnv` as any other: batches in, batches out, and environments that end begin anew by themselves (in the next
-step, or in the same one with `autoreset=AutoresetMode.SAME_STEP`). `action_masks()` gives all masks. A script that makes one needs
-the usual `if __name__ == "__main__":`, because workers are fresh processes that import it.
+A `gymnasium.vector.VectorEnv`: environments whose episode ends are reset automatically (in the next step, or in the same one with
+`autoreset=AutoresetMode.SAME_STEP`). `action_masks()` returns all masks. A script that makes one needs the usual
+`if __name__ == "__main__":`, because workers are new processes that import it.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from gymnasium.vector.utils import CloudpickleWrapper, batch_space
 
 from simulator.envs.base import Mask
 from simulator.envs.shared_memory import ELAPSED, Array, Blocks, Observation
-from simulator.envs.worker import CALL, CALL_EACH, CLOSE, RESET, Env, Here, Infos, work
-from simulator.envs.worker_pipe import Wire
+from simulator.envs.worker import CALL, CALL_EACH, CLOSE, RESET, Env, Infos, InProcessWorker, work
+from simulator.envs.worker_pipe import WorkerPipe
 from simulator.errors import SettingError, WorkerError
 
 Stepped: TypeAlias = tuple[Observation, Array, Array, Array, dict[str, Any]]
+_SPAWN = multiprocessing.get_context("spawn")
 _CLOSE_S = 5.0
 _EXIT_S = 0.5
-"""Where the owner ends without a word, it waits no longer for a worker that is at work."""
+"""Seconds for which an owner that exits without closing waits for a busy worker."""
 
 
 class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
     """Invariants: row r of every batch belongs to environment r, and worker w has the rows `_rows[w]`; between two calls no worker
-    is at work, unless `step_async` was called and `step_wait` was not.
+    is busy, unless `step_async` was called and `step_wait` was not.
 
-    When a worker dies or raises, the call that notices raises WorkerError and all workers are ended: nothing waits for ever. So
-    they are when a call is interrupted, because what they would still answer belongs to no other call.
+    When a worker dies or raises, the call that notices it raises WorkerError and ends all workers, so nothing waits for ever. An
+    interrupted call ends them too, because their answers would belong to no later call.
     """
 
     def __init__(
@@ -53,19 +54,13 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         workers: int | None = None,
         autoreset: AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
-        """`make` makes one environment, in the workers; by default there is a worker for each core. With 0 all are in this process:
-        where a few small steps are all there is to do, or others use the cores, nobody is waited for.
+        """Start the workers; each makes its environments with `make`. By default there is a worker for each core. With 0 workers,
+        environments run in this process, which is faster for a few small steps or while other programs use the cores.
 
-        Raises SettingError for numbers or spaces that cannot be, WorkerError if an environment cannot be made.
+        Raises SettingError for impossible numbers or spaces, WorkerError if an environment cannot be made.
         """
         workers = min(num_envs, _cores()) if workers is None else workers
-        if num_envs < 1 or not 0 <= workers <= num_envs:
-            raise SettingError(
-                f"{num_envs} environments in {workers} workers cannot be; give 1 or more, and no more workers"
-            )
-        if autoreset == AutoresetMode.DISABLED:
-            raise SettingError("autoreset is DISABLED; give NEXT_STEP or SAME_STEP")
-        context = multiprocessing.get_context("spawn")
+        _check_options(num_envs, workers, autoreset)
         model = make()
         self.num_envs = num_envs
         self.spec = model.spec
@@ -73,37 +68,41 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         self.single_observation_space, self.single_action_space = model.observation_space, model.action_space
         self.observation_space = batch_space(model.observation_space, num_envs)
         self.action_space = batch_space(model.action_space, num_envs)
-        blocks = Blocks.of(context, num_envs, model)
+        blocks = Blocks.of(_SPAWN, num_envs, model)
         model.close()
         self._views = blocks.views()
         self._is_stepping = False
         self._at_exit: Callable[[], None] | None = None
         parts = max(workers, 1)
         self._rows = [range(num_envs * w // parts, num_envs * (w + 1) // parts) for w in range(parts)]
-        self._wires: list[Wire | Here] = []
+        self._pipes: list[WorkerPipe | InProcessWorker] = []
         self._processes: list[BaseProcess] = []
         if not workers:
-            self._wires.append(Here(make, num_envs, self._views, autoreset))
+            self._pipes.append(InProcessWorker(make, num_envs, self._views, autoreset))
             return
         with self._ended_unless_it_goes_well():
             for rows in self._rows:
-                mine, theirs = context.Pipe()
-                arguments = (theirs, CloudpickleWrapper(make), rows.start, len(rows), blocks, autoreset)
-                process = context.Process(target=work, args=arguments, daemon=True)
-                process.start()
-                # Nobody else has the worker's end of its pipe: if it dies, waiting for it ends at once.
-                theirs.close()
-                self._wires.append(Wire(mine))
-                self._processes.append(process)
+                self._start_worker((CloudpickleWrapper(make), rows.start, len(rows), blocks, autoreset))
             self._answers()
-        # Before multiprocessing waits for the workers, which end by nothing but their pipes.
+        # Registered after multiprocessing's own exit handler, and so run before it: that would wait for the workers, which end
+        # only when their pipes close.
         self._at_exit = partial(_let_go, weakref.ref(self))
         atexit.register(self._at_exit)
+
+    def _start_worker(self, arguments: tuple[Any, ...]) -> None:
+        """Start the process of the next worker; `arguments` are those of `work` behind its end of the pipe."""
+        mine, theirs = _SPAWN.Pipe()
+        process = _SPAWN.Process(target=work, args=(theirs, *arguments), daemon=True)
+        process.start()
+        # Only the worker keeps its end of the pipe: if it dies, waiting for its answer ends at once.
+        theirs.close()
+        self._pipes.append(WorkerPipe(mine))
+        self._processes.append(process)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode everywhere; environment r is seeded with seed + r, or with the r-th of several."""
+        """Begin an episode in every environment; environment r gets the seed `seed + r`, or the r-th of several seeds."""
         self._check_idle("reset")
         seeds: list[int | None] = [None] * self.num_envs
         if isinstance(seed, int | np.integer):
@@ -117,24 +116,24 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         return self._views.observed(), self._infos(answers)
 
     def step(self, actions: npt.ArrayLike) -> Stepped:
-        """Carry out everyone's action."""
+        """Apply the action of every environment."""
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: npt.ArrayLike) -> None:
-        """Let the workers step; `step_wait` gives what comes of it."""
+        """Let the workers step; `step_wait` returns the results."""
         self._check_idle("step")
         self._views.actions[:] = actions
         with self._ended_unless_it_goes_well():
             self._is_stepping = True
-            for worker, wire in enumerate(self._wires):
+            for worker, pipe in enumerate(self._pipes):
                 try:
-                    wire.signal()
+                    pipe.signal()
                 except OSError:
                     self._fail(worker, "")
 
     def step_wait(self) -> Stepped:
-        """What came of `step_async`."""
+        """Return the results of `step_async`."""
         self._check_open("step")
         if not self._is_stepping:
             raise gymnasium.error.NoAsyncCallError("nothing was begun: call step_async first", "step")
@@ -142,24 +141,24 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
             infos = self._infos(self._answers())
             self._is_stepping = False
         views = self._views
-        if (told := ~np.isnan(views.elapsed)).any():
-            infos |= {ELAPSED: np.where(told, views.elapsed, 0.0), f"_{ELAPSED}": told}
+        if (known := ~np.isnan(views.elapsed)).any():
+            infos |= {ELAPSED: np.where(known, views.elapsed, 0.0), f"_{ELAPSED}": known}
         return views.observed(), views.rewards.copy(), views.terminated.copy(), views.truncated.copy(), infos
 
     def action_masks(self) -> Mask:
-        """Which actions are possible, a row for each environment."""
+        """Return which actions are possible, a row for each environment."""
         if self._views.masks is None:
             raise SettingError("these environments have no action_masks")
         return self._views.masks.copy()
 
     def call(self, name: str, *arguments: Any) -> tuple[Any, ...]:
-        """That attribute of each environment, or what it returns where it is a method."""
+        """Return an attribute of each environment, or the result of calling it."""
         self._check_idle("call")
         answers = self._ask([(CALL, name, arguments)] * len(self._rows))
         return tuple(value for values in answers for value in values)
 
     def call_each(self, name: str, arguments: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """What that method of each environment returns, environment r's with the r-th of these arguments."""
+        """Call a method of each environment, of environment r with the r-th of these arguments; return the results."""
         self._check_idle("call")
         if len(arguments) != self.num_envs:
             raise SettingError(
@@ -169,19 +168,19 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
         return tuple(value for values in answers for value in values)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """That attribute of each environment."""
+        """Return an attribute of each environment."""
         return self.call(name)
 
     @property
     def processes(self) -> Sequence[BaseProcess]:
-        """The workers."""
+        """The worker processes."""
         return tuple(self._processes)
 
     def close_extras(self, *, timeout: float = _CLOSE_S, **_: Any) -> None:
-        """End the workers: ask, and end by force who does not answer in so many seconds."""
-        for wire in self._wires:
+        """Close the workers; kill those that have not ended after `timeout` seconds."""
+        for pipe in self._pipes:
             try:
-                wire.send(CLOSE)
+                pipe.send(CLOSE)
             except OSError:
                 continue
         self._end(timeout)
@@ -194,8 +193,8 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
             if process.is_alive():
                 process.kill()
                 process.join()
-        for wire in self._wires:
-            wire.close()
+        for pipe in self._pipes:
+            pipe.close()
 
     # Workers
 
@@ -209,21 +208,21 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
             raise gymnasium.error.AlreadyPendingCallError(f"cannot {what}: call step_wait first", "step")
 
     def _ask(self, messages: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Tell each worker something, and wait for its answer."""
+        """Send a message to each worker, and wait for the answers."""
         with self._ended_unless_it_goes_well():
             for worker, message in enumerate(messages):
                 try:
-                    self._wires[worker].send(message)
+                    self._pipes[worker].send(message)
                 except OSError:
                     self._fail(worker, "")
             return self._answers()
 
     def _answers(self) -> list[Any]:
-        """One answer of each worker, in their order; nothing where it had nothing to tell."""
+        """Return the answer of each worker, in their order; empty if it had no infos."""
         answers = []
-        for worker, wire in enumerate(self._wires):
+        for worker, pipe in enumerate(self._pipes):
             try:
-                answer = wire.receive()
+                answer = pipe.receive()
             except (EOFError, OSError):
                 self._fail(worker, "")
             if answer is None:
@@ -256,6 +255,16 @@ class ProcessVectorEnv(VectorEnv[Any, Any, Array]):
             self._processes[worker].join(_CLOSE_S)
             said = said if trace else f"died (exit code {self._processes[worker].exitcode})"
         raise WorkerError(f"the worker of environments {rows.start} to {rows.stop - 1} {said}")
+
+
+def _check_options(num_envs: int, workers: int, autoreset: AutoresetMode) -> None:
+    """Raises SettingError for impossible numbers or modes."""
+    if num_envs < 1 or not 0 <= workers <= num_envs:
+        raise SettingError(
+            f"{num_envs} environments in {workers} workers are impossible; give 1 or more, and no more workers"
+        )
+    if autoreset == AutoresetMode.DISABLED:
+        raise SettingError("autoreset is DISABLED; give NEXT_STEP or SAME_STEP")
 
 
 def _let_go(envs: weakref.ref[ProcessVectorEnv]) -> None:

@@ -1,8 +1,8 @@
 """A process that steps some environments of a vectorized one.
 
-A signal of its owner means a step of them all; other commands come as messages. It answers each with a signal where all went well
-and nobody has anything to tell, else with a message: (True, infos) or (False, traceback). Observations and all else of a fixed
-shape go through shared memory, so that most steps are two bytes. It ends when told to, or when its owner is gone.
+A signal from its owner means a step of all its environments; other commands are messages. It answers with a signal if all went
+well and there are no infos, else with a message: (True, infos) or (False, traceback). Arrays of fixed shape, such as observations,
+go through shared memory, so most steps send two bytes. It ends at the command CLOSE, or when its owner has ended.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from simulator.envs.shared_memory import ELAPSED, Blocks, Views
-from simulator.envs.worker_pipe import Wire
+from simulator.envs.worker_pipe import WorkerPipe
 
 Env = gymnasium.Env[Any, Any]
 Infos = list[tuple[int, dict[str, Any]]]
-"""Rows and what their environments said, those that said nothing left out."""
+"""Rows and the infos of their environments; empty infos are left out."""
 RESET, CALL, CALL_EACH, CLOSE = "reset", "call", "call_each", "close"
 _NAN = float("nan")
 
 
-class Rows:
+class WorkerEnvs:
     """Environments and their rows of the shared arrays."""
 
     def __init__(self, envs: Sequence[Env], first: int, views: Views, autoreset: AutoresetMode) -> None:
-        """They own the rows from `first` on."""
+        """The environments write the rows from `first` on."""
         self._envs = envs
         self._first = first
         self._views = views
@@ -41,7 +41,7 @@ class Rows:
         self._masks = [env.get_wrapper_attr("action_masks") for env in envs] if views.masks is not None else []
 
     def reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> Infos:
-        """Begin an episode everywhere."""
+        """Begin an episode in every environment."""
         infos: Infos = []
         for place, env in enumerate(self._envs):
             observation, info = env.reset(seed=seeds[place], options=options)
@@ -51,7 +51,7 @@ class Rows:
         return infos
 
     def step(self) -> Infos:
-        """Carry out everyone's action; who came to an end begins anew, in this step or in the next."""
+        """Apply the action of every environment; an environment whose episode ended is reset, in this step or in the next."""
         infos: Infos = []
         for place, (env, action) in enumerate(zip(self._envs, self._actions, strict=True)):
             row = self._first + place
@@ -71,16 +71,16 @@ class Rows:
         return infos
 
     def call(self, name: str, arguments: tuple[Any, ...]) -> list[Any]:
-        """What an attribute of each is, or returns."""
+        """Return an attribute of each environment, or the result of calling it."""
         found = [env.get_wrapper_attr(name) for env in self._envs]
         return [each(*arguments) if callable(each) else each for each in found]
 
     def call_each(self, name: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """What a method of each returns, called with its own arguments."""
+        """Call a method of each environment with its own arguments; return the results."""
         return [env.get_wrapper_attr(name)(*mine) for env, mine in zip(self._envs, arguments, strict=True)]
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all environments."""
         for env in self._envs:
             env.close()
 
@@ -95,40 +95,40 @@ class Rows:
         self._ended[place] = not self._same_step and (terminated or truncated)
 
 
-class Here:
-    """What a worker does, done in its owner's process: a wire whose other end is this one.
+class InProcessWorker:
+    """A worker in the process of its owner, with the methods of a WorkerPipe.
 
     Invariant: every signal or message is answered by the next `receive`.
     """
 
     def __init__(self, make: Callable[[], Env], count: int, views: Views, autoreset: AutoresetMode) -> None:
-        """They own the rows from 0 on."""
-        self._rows = Rows([make() for _ in range(count)], 0, views, autoreset)
+        """Make the environments; they write the rows from 0 on."""
+        self._rows = WorkerEnvs([make() for _ in range(count)], 0, views, autoreset)
         self._answer: tuple[bool, Any] | None = None
 
     def signal(self) -> None:
-        """Step them all."""
+        """Step all environments."""
         self._do(self._rows.step)
 
     def send(self, message: Any) -> None:
-        """Do what a message asks."""
+        """Carry out the command of a message."""
         if message == CLOSE:
             self._rows.close()
         else:
             self._do(partial(getattr(self._rows, message[0]), *message[1:]))
 
     def receive(self) -> Any:
-        """The answer to what was asked last; None where all went well and nobody has anything to tell."""
+        """Return the answer to the last command; None if all went well and there are no infos."""
         answer, self._answer = self._answer, None
         return answer
 
     def close(self) -> None:
-        """There is no pipe."""
+        """Do nothing: there is no pipe."""
 
     def _do(self, command: Callable[[], Any]) -> None:
         try:
             answer = command()
-        except Exception:  # noqa: BLE001 - as of a worker, so that an owner sees no difference
+        except Exception:  # noqa: BLE001 - as in a worker process
             self._answer = (False, traceback.format_exc())
         else:
             self._answer = (True, answer) if answer else None
@@ -137,22 +137,22 @@ class Here:
 def work(
     pipe: Connection, make: Callable[[], Env], first: int, count: int, blocks: Blocks, autoreset: AutoresetMode
 ) -> None:
-    """The process: make the environments, then do what the pipe says."""
-    # The owner decides what they mean, and tells by the pipe; when it is gone, so is the pipe.
+    """Run the worker process: make the environments, then carry out the commands from the pipe."""
+    # The owner handles these signals and closes the pipe; its end closes with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    wire = Wire(pipe)
+    pipe_end = WorkerPipe(pipe)
     try:
-        rows = Rows([make() for _ in range(count)], first, blocks.views(), autoreset)
-        wire.signal()
-        while (command := wire.receive()) != CLOSE:
+        rows = WorkerEnvs([make() for _ in range(count)], first, blocks.views(), autoreset)
+        pipe_end.signal()
+        while (command := pipe_end.receive()) != CLOSE:
             answer = rows.step() if command is None else getattr(rows, command[0])(*command[1:])
             if answer:
-                wire.send((True, answer))
+                pipe_end.send((True, answer))
             else:
-                wire.signal()
+                pipe_end.signal()
         rows.close()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
-    except Exception:  # noqa: BLE001 - whatever an environment raises goes to the owner, who can do something about it
-        wire.send((False, traceback.format_exc()))
+    except Exception:  # noqa: BLE001 - any exception of an environment is raised again by the owner
+        pipe_end.send((False, traceback.format_exc()))

@@ -1,7 +1,7 @@
-"""What the two ends of a worker's pipe say to each other.
+"""The protocol between a worker process and its owner.
 
-Most of it is "step" and "done". Such a signal is one byte, and costs both ends together a fifth of what a pickled message
-costs; whatever has something to tell goes as a message.
+Most messages are "step" and "done". These are signals of one byte, which cost both ends together a fifth of a pickled message;
+everything else is a pickled message.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Any
 _SIGNAL, _MESSAGE = b"s", b"m"
 
 
-class Wire:
-    """One end. Invariant: between two calls the pipe stands before a byte that says what follows.
+class WorkerPipe:
+    """One end of the pipe. Invariant: between two calls, the next byte to read gives the kind of what follows.
 
-    When the other end is gone, all methods but `close` raise EOFError or OSError, at once.
+    When the other end has closed, all methods but `close` raise EOFError or OSError at once.
     """
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
     def signal(self) -> None:
-        """Wake the other end; there is nothing to tell."""
+        """Send a signal."""
         os.write(self._pipe.fileno(), _SIGNAL)
 
     def send(self, message: object) -> None:
-        """Tell the other end something. What cannot be pickled raises before anything is sent."""
+        """Send a message. An object that cannot be pickled raises before anything is sent."""
         pickled = pickle.dumps(message)
         os.write(self._pipe.fileno(), _MESSAGE)
         self._pipe.send_bytes(pickled)
 
     def receive(self) -> Any:
-        """Wait for what comes next: a message, or None for a signal."""
+        """Wait for the next message and return it; None for a signal."""
         kind = os.read(self._pipe.fileno(), 1)
         if kind == _SIGNAL:
             return None
@@ -43,5 +43,5 @@ class Wire:
         raise EOFError
 
     def close(self) -> None:
-        """Nothing more comes from here."""
+        """Close this end."""
         self._pipe.close()

@@ -1,12 +1,12 @@
-"""Numbers that the inner loops know things by.
+"""Numbers that name states, orders and rules in the inner loops.
 
 Compiled modules import them into C variables (their `.pxd` files declare the same names), so that a comparison is one.
 """
 
 NEVER = (1 << 63) - 1
-"""A time that does not come, and the key of what comes last."""
+"""A time that never comes, and the key of what comes last."""
 NOWHERE = -1
-"""In the place of an index or a time that there is not."""
+"""Stands for an index or a time that does not exist."""
 
 WAITING = 1
 RUNNING = 2
@@ -27,9 +27,9 @@ BY_QUEUES = 6
 NOBODY = 0
 EVERYBODY = 1
 ON_SEVERAL_NODES = 2
-"""Whose starts, stops and finishes the loop tells: `Loop.track`."""
+"""Values of `Loop.track`: the jobs whose starts, stops and finishes are reported."""
 
 CONSOLIDATED = 0
 """Jobs wait until they can be placed by consolidated best fit."""
 ANYWHERE = 1
-"""Jobs that cannot be consolidated take the freest nodes."""
+"""Jobs that cannot be consolidated take the nodes with the most free GPUs."""

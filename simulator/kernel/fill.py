@@ -9,7 +9,7 @@ from simulator.kernel.nodes import NodePool
 
 
 def first_waiting(loop: Loop, passed: list[int]) -> ActiveJob | None:
-    """The waiting job that comes first in the policy's order, of the sizes that are not `passed` over."""
+    """Return the first waiting job in the policy's order, of the sizes that are not `passed` over."""
     first: ActiveJob | None = None
     for size in range(len(passed)):
         if passed[size]:
@@ -53,12 +53,12 @@ class Backfill:
     """
 
     def __init__(self, placement: int) -> None:
-        """Jobs are placed by that rule."""
+        """Place jobs by that rule of placement."""
         self.placement = placement
         self.later: NodePool | None = None
 
     def decide(self, loop: Loop) -> None:
-        """Start what may start now."""
+        """Start the jobs that may start now."""
         head = fill(loop, self.placement, 1)
         if head is None or loop.num_waiting == 1 or loop.pool.total == 0:
             return
@@ -68,7 +68,7 @@ class Backfill:
         self._pass_head(loop, later, head, deadline)
 
     def _reserve(self, loop: Loop, later: NodePool, head: ActiveJob) -> int:
-        """T; `later` becomes what is free then."""
+        """Return T; set `later` to the nodes' free GPUs at T."""
         later.share_division(loop.pool)
         later.copy_from(loop.pool)
         for job in loop.running:
@@ -113,7 +113,7 @@ class Backfill:
     def _next(
         self, loop: Loop, cursors: list[int], full: list[int], delaying: list[int], deadline: int
     ) -> ActiveJob | None:
-        """The next job in arrival order that could start."""
+        """Return the next job in order of arrival that could start."""
         first: ActiveJob | None = None
         for size in range(len(cursors)):
             if full[size]:
@@ -129,7 +129,7 @@ class Backfill:
         return first
 
     def _leaves_enough(self, pool: NodePool, later: NodePool, found: int, head: ActiveJob) -> int:
-        """Whether the head can still be placed at T beside what the pool chose last; if so, that is held at T."""
+        """Return whether the head can still be placed at T beside the pool's last choice; if so, hold that choice at T."""
         nodes = [pool.chosen[place] for place in range(found)]
         counts = [pool.chosen_gpus[place] for place in range(found)]
         for place in range(found):
@@ -142,7 +142,7 @@ class Backfill:
 
 
 def expected_finish(job: ActiveJob, now: int) -> int:
-    """When the job will end if it runs from now on as estimated; NEVER without an estimate."""
+    """Return when the job will end by its estimate if it runs from now on; NEVER without an estimate."""
     job.settle(now)
     remaining = job.remaining()
     return NEVER if remaining == NEVER else now + remaining

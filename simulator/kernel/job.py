@@ -1,4 +1,4 @@
-"""One active job: it waits or it runs."""
+"""One active job, which waits or runs."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from simulator.kernel.constants import NEVER, NOWHERE, WAITING
 
 
 class ActiveJob:
-    """What the simulation keeps of a job from its arrival to its finish. All times are integer nanoseconds.
+    """State of a job from its arrival to its finish. All times are integer nanoseconds.
 
-    Invariants: `left` is work still to be done, in run time alone at the requested size; `overhead` is time that a stop has
-    cost and that the next run serves before any work; both, `service` and `attained` are those of the instant `since` while
+    Invariants: `left` is the remaining work, in run time alone at the requested size; `overhead` is the cost of
+    stops, which the next run serves before any work; both, `service` and `attained` are those of the instant `since` while
     the job runs. A running job holds `counts[i]` GPUs of node `nodes[i]`; a waiting one holds nothing. While it runs, `left` is
-    `left_before` less the progress of `worked` ns at the present speed: it does not depend on how often it was looked at.
+    `left_before` less the progress of `worked` ns at the present speed: it does not depend on how often the job was settled.
     """
 
-    def __init__(  # noqa: PLR0915 - one for each thing that is kept
+    def __init__(  # noqa: PLR0915 - a statement for each field
         self, index: int, submit: int, gpus: int, size: int, work: int, estimate: int, fixed: int, stop_cost: int
     ) -> None:
-        """The job of that row of the trace, as it arrives."""
+        """Make the job of that row of the trace, as it arrives."""
         self.index = index
         self.submit = submit
         self.gpus = gpus
-        """GPUs asked for."""
+        """Requested GPUs."""
         self.size = size
-        """Number of its kind of division among nodes, see `NodePool.divide`."""
+        """Number of its size, see `NodePool.divide`."""
         self.work = work
         """Run time alone at the requested size."""
         self.estimate = estimate
-        """What policies are told of `work`; -1: nothing."""
+        """The estimate of `work` that policies see; -1: none."""
         self.fixed = fixed
-        """1: is never stopped."""
+        """1 if the job must not be stopped."""
         self.stop_cost = stop_cost
         """Overhead that each stop adds."""
         self.state = WAITING
@@ -73,7 +73,7 @@ class ActiveJob:
         self.running_place = NOWHERE
 
     def settle(self, now: int) -> None:
-        """Bring what time changes up to now."""
+        """Bring everything that changes with time up to now."""
         passed = now - self.since
         if passed <= 0:
             return
@@ -96,13 +96,13 @@ class ActiveJob:
         self.left = max(self.left, 0)
 
     def run_at(self, speed: float) -> None:
-        """A settled job makes so many seconds of progress in a second from now on."""
+        """Set the speed of a settled job from now on: seconds of work done per second."""
         self.speed = speed
         self.left_before = self.left
         self.worked = 0
 
     def finish_from(self, now: int) -> int:
-        """When a job that was settled now will have done its work, if it runs on so, to the nearest ns; NEVER beyond 292 years."""
+        """Return when a job, settled now, will finish at its present speed, to the nearest ns; NEVER beyond 292 years."""
         needed = self.left
         if self.speed != 1.0:
             exact = self.left_before / self.speed - self.worked
@@ -112,22 +112,22 @@ class ActiveJob:
         return _sum(now, _sum(self.overhead, needed))
 
     def charge(self, cost: int) -> None:
-        """So much more overhead."""
+        """Add overhead."""
         self.overhead = _sum(self.overhead, cost)
 
     def remaining(self) -> int:
-        """Estimated work left as of `since`; NEVER without an estimate."""
+        """Return the estimated remaining work at `since`; NEVER without an estimate."""
         if self.estimate < 0:
             return NEVER
         left = self.estimate - (self.work - self.left)
         return left if left > 0 else 0
 
     def before(self, other: ActiveJob) -> bool:
-        """Whether this one comes first in the policy's order; ties go by submission."""
+        """Return whether this job comes first in the policy's order; ties go by submission."""
         return self.key < other.key or (self.key == other.key and self.index < other.index)
 
     def copy(self) -> ActiveJob:
-        """An independent copy."""
+        """Return an independent copy."""
         twin = ActiveJob(
             self.index, self.submit, self.gpus, self.size, self.work, self.estimate, self.fixed, self.stop_cost
         )
@@ -162,12 +162,12 @@ class ActiveJob:
 
 
 def _sum(time: int, more: int) -> int:
-    """A time after so much more; what does not fit into 63 bits (292 years) never comes."""
+    """Return the sum of two times; NEVER if it does not fit into 63 bits (292 years)."""
     return time + more if more <= NEVER - time else NEVER
 
 
 def _add(attained: int, passed: int, held: int) -> int:
-    """GPU-ns after so much more; what does not fit into 63 bits (290 years of a GPU) stays at the limit."""
+    """Return GPU-ns increased by time x GPUs, at most 63 bits (290 years of a GPU)."""
     if held > 0 and passed > (NEVER - attained) // held:
         return NEVER
     return attained + passed * held

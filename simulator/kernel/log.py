@@ -1,4 +1,4 @@
-"""What finished jobs leave behind."""
+"""Logs of a run: finished jobs, the cluster over time, and the runs of jobs."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from simulator.kernel.job import ActiveJob
 from simulator.kernel.nodes import NodePool
 
 _SHORT = 64
-"""Entries up to which a log is copied rather than kept as one more link of a chain."""
+"""A log of at most so many entries is copied; a longer one becomes a link of a chain."""
 _COLUMNS = (
     *("index", "first_start", "finish", "service", "wait", "overhead", "lost"),
     *("attained", "stops", "moves", "resizes", "failures"),
 )
-"""Those with one number for each job."""
+"""The columns with one number for each job."""
 
 
 class FinishLog:
     """One entry per finished job in every column, in order of finishing; times in ns.
 
-    Job k held `counts[i]` GPUs of node `nodes[i]` in its last run, for i from `offset[k]` to `offset[k + 1]` - 1. Of what finished
-    before a fork, the last `prefix_length` jobs are the first entries of `prefix`, and those before them stand in its own prefix.
+    Job k held `counts[i]` GPUs of node `nodes[i]` in its last run, for i from `offset[k]` to `offset[k + 1]` - 1. Of the jobs that
+    finished before a fork, the last `prefix_length` are the first entries of `prefix`, and earlier ones are in its own prefix.
 
-    Invariant: of two neighbours in such a chain none is empty, and together they have more than `_SHORT` entries; so a run that
-    goes on from fork to fork keeps a chain that grows with the jobs that finish, by a link for some thirty, and not with forks.
+    Invariant: no log of such a chain is empty, and two neighbours have more than `_SHORT` entries together. So the chain of a run
+    that is forked again and again grows with the finished jobs, by a link for some thirty of them, and not with the forks.
     """
 
     def __init__(self, original: FinishLog | None = None) -> None:
-        """An empty log behind what `original` holds now."""
+        """Begin an empty log after the present entries of `original`."""
         self.prefix: FinishLog | None = None
         self.prefix_length = 0
         if original is not None:
@@ -50,7 +50,7 @@ class FinishLog:
         self.offset = array("q", [0])
 
     def _as_prefix(self) -> tuple[FinishLog | None, int]:
-        """A log, and of how many of its entries, that stand for all that this one and its prefixes hold now."""
+        """Return a log and a number of its entries, which together stand for everything in this log and its prefixes."""
         before, behind = self.prefix_length, len(self.index)
         if not behind:
             return self.prefix, before
@@ -63,7 +63,7 @@ class FinishLog:
         return both, before + behind
 
     def _append(self, log: FinishLog, count: int) -> None:
-        """The first so many entries of another log."""
+        """Copy the first entries of another log."""
         for name in _COLUMNS:
             getattr(self, name).extend(getattr(log, name)[:count])
         held, end = len(self.nodes), log.offset[count]
@@ -72,7 +72,7 @@ class FinishLog:
         self.offset.extend([held + offset for offset in log.offset[1 : count + 1]])
 
     def add(self, job: ActiveJob) -> None:
-        """The job has finished: it is settled, and still holds its GPUs."""
+        """Add a job that has finished: it is settled, and still holds its GPUs."""
         self.index.append(job.index)
         self.first_start.append(job.first_start)
         self.finish.append(job.since)
@@ -91,19 +91,19 @@ class FinishLog:
 
 
 class SeriesLog:
-    """What the cluster looked like after each decision, one entry per instant; times in ns."""
+    """State of the cluster after each decision, one entry per instant; times in ns."""
 
     def __init__(self) -> None:
-        """An empty log."""
+        """Begin an empty log."""
         self.time = array("q")
         self.free = array("q")
         self.waiting = array("q")
         self.running = array("q")
         self.empty = array("q")
-        """Nodes that are up and wholly free."""
+        """Number of nodes that are up and entirely free."""
 
     def add(self, time: int, pool: NodePool, waiting: int, running: int) -> None:
-        """What holds from that instant on."""
+        """Add the state from that instant on."""
         if self.time and self.time[-1] == time:
             for column in (self.time, self.free, self.waiting, self.running, self.empty):
                 column.pop()
@@ -115,10 +115,10 @@ class SeriesLog:
 
 
 class SpanLog:
-    """Every run of every job: who held which nodes from when to when; times in ns."""
+    """Every run of every job, with its nodes, its start and its end; times in ns."""
 
     def __init__(self) -> None:
-        """An empty log."""
+        """Begin an empty log."""
         self.index = array("q")
         self.start = array("q")
         self.end = array("q")
@@ -127,7 +127,7 @@ class SpanLog:
         self.offset = array("q", [0])
 
     def add(self, job: ActiveJob) -> None:
-        """The present run of the job ends at the instant to which it was settled."""
+        """Add the present run of the job, which ends at the instant to which the job was settled."""
         self.index.append(job.index)
         self.start.append(job.start)
         self.end.append(job.since)

@@ -1,8 +1,8 @@
-"""The event loop: jobs arrive, run and finish; time jumps from one instant at which something happens to the next.
+"""The event loop: jobs arrive, run and finish; time goes from event to event.
 
-At one instant all finishes come first, then all arrivals; then the caller decides, once. Times are integer nanoseconds, so
-a trace of 10^8 s runs without drift and simultaneous events meet exactly. What finished jobs leave is kept in a log apart
-from the active ones: a copy of the loop costs time in proportion to active jobs, however long the trace is.
+At one instant, all finishes come first, then all arrivals; then the caller decides once. Times are integer nanoseconds, so a
+trace of 10^8 s runs without drift and simultaneous events coincide exactly. Finished jobs are in a log apart from active ones:
+copying the loop takes time in proportion to the active jobs, however long the trace is.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from simulator.kernel.nodes import NodePool
 class Loop:
     """Clock and active jobs.
 
-    Invariants: `pool` counts exactly what running jobs hold. Running jobs stand in `heap`, the earliest `finish` first. Waiting
-    jobs stand in the queue of their size, sorted by (key, index), where `order` gives the key; it does not change while a
-    job waits. `touched` are the jobs that started, stopped or finished since the caller last emptied it.
+    Invariants: `pool` counts exactly the GPUs that running jobs hold. Running jobs are in `heap`, the earliest `finish` first.
+    Waiting jobs are in the queue of their size, sorted by (key, index), where `order` gives the key, which does not change while
+    a job waits. `touched` are the jobs that started, stopped or finished since the caller last emptied it.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class Loop:
         order: int = BY_ARRIVAL,
         threshold: int = 0,
     ) -> None:
-        """Jobs arrive at the times of `submit` (ns, rising); `arrivals` makes the one of that row.
+        """Prepare for jobs that arrive at the times of `submit` (ns, increasing); `arrivals` makes the job of a row.
 
-        `order` says by what waiting jobs are sorted; `threshold` (GPU-ns) is that of the two queues of `BY_QUEUES`.
+        `order` is the order of waiting jobs; `threshold` (GPU-ns) is that of the two queues of `BY_QUEUES`.
         """
         self.pool = pool
         self.arrivals = arrivals
@@ -63,13 +63,13 @@ class Loop:
         self.arrived = 0
         self.next_arrival = submit[0] if self.num_jobs else NEVER
         self.interrupt = NEVER
-        """The instant at which the caller wants to be woken."""
+        """An instant at which the loop must stop for the caller."""
         self.timer = NEVER
-        """The next round."""
+        """Time of the next round."""
         self.checkpoint_period = NEVER
-        """A running job is saved every so many ns of its work."""
+        """Work between checkpoints of a running job, ns."""
         self.track = NOBODY
-        """Whose starts, stops and finishes are told in `touched`."""
+        """The jobs whose starts, stops and finishes are added to `touched`."""
         self.num_waiting = 0
         self.heap: list[ActiveJob] = []
         self.running: list[ActiveJob] = []
@@ -83,7 +83,7 @@ class Loop:
     # The clock
 
     def next_instant(self) -> int:
-        """Go to the next instant at which something happens, and let it happen.
+        """Go to the next instant with an event, and handle its events.
 
         Returns what did: a sum of FINISH, ARRIVAL, INTERRUPT and ROUND; 0 when nothing will ever happen again.
         """
@@ -110,7 +110,7 @@ class Loop:
         return happened
 
     def peek(self) -> int:
-        """The next instant at which something happens, if nothing is decided before; NEVER when nothing does."""
+        """Return the next instant with an event, if no decision comes before; NEVER if there is none."""
         when = min(self.next_arrival, self.interrupt, self.timer)
         if len(self.heap) > 0:
             first = self.heap[0]
@@ -118,15 +118,15 @@ class Loop:
         return when
 
     def set_round(self, period: int) -> None:
-        """Come back at the next whole multiple of so many ns; 0: only when something happens."""
+        """Set the next round at the next multiple of so many ns; 0: no rounds."""
         self.timer = (self.now // period + 1) * period if period > 0 else NEVER
 
     def note(self) -> None:
-        """Record what the cluster looks like now, where that is wanted."""
+        """Record the state of the cluster, if it is recorded."""
         if self.series is not None:
             self.series.add(self.now, self.pool, self.num_waiting, len(self.running))
 
-    # What happens to jobs
+    # Changes of jobs
 
     def _arrive(self) -> None:
         job = self.arrivals(self.arrived)
@@ -141,7 +141,7 @@ class Loop:
         self._leave(job)
 
     def start(self, job: ActiveJob, found: int) -> None:
-        """The waiting job, already out of its queue, starts on the `found` nodes that the pool chose last."""
+        """Start a waiting job, already out of its queue, on the `found` nodes that the pool chose last."""
         pool = self.pool
         nodes: list[int] = []
         counts: list[int] = []
@@ -154,7 +154,7 @@ class Loop:
         self._run(job, nodes, counts, held)
 
     def start_on(self, job: ActiveJob, nodes: list[int], counts: list[int]) -> None:
-        """The waiting job, already out of its queue, starts on those nodes with so many GPUs on each."""
+        """Start a waiting job, already out of its queue, on those nodes with so many GPUs on each."""
         held = 0
         for place in range(len(nodes)):
             self.pool.take(nodes[place], counts[place])
@@ -183,7 +183,7 @@ class Loop:
         self._touch(job)
 
     def set_speed(self, job: ActiveJob, speed: float) -> None:
-        """The running job makes so many seconds of progress in a second from now on."""
+        """Set the speed of the running job from now on: seconds of work done per second."""
         if job.speed == speed:
             return
         job.settle(self.now)
@@ -191,7 +191,7 @@ class Loop:
         self._reschedule(job)
 
     def stop(self, job: ActiveJob) -> None:
-        """The running job is checkpointed and waits again; its next run begins with what that costs."""
+        """Checkpoint and stop the running job; it waits again, and its next run begins with the overhead."""
         job.settle(self.now)
         job.stops += 1
         job.charge(job.stop_cost)
@@ -199,13 +199,13 @@ class Loop:
         self._enqueue(job)
 
     def charge(self, job: ActiveJob, cost: int) -> None:
-        """The running job spends so many ns without progress."""
+        """Let the running job spend so many ns without progress."""
         job.settle(self.now)
         job.charge(cost)
         self._reschedule(job)
 
     def fail(self, job: ActiveJob) -> None:
-        """The running job is killed: work since its last checkpoint is lost, and it waits again."""
+        """Kill the running job: work since its last checkpoint is lost, and it waits again."""
         job.settle(self.now)
         job.failures += 1
         lost = (job.saved - job.left) % self.checkpoint_period
@@ -216,7 +216,7 @@ class Loop:
         self._enqueue(job)
 
     def _leave(self, job: ActiveJob) -> None:
-        """A settled running job gives back what it holds."""
+        """Free the GPUs of a settled running job."""
         if self.spans is not None:
             self.spans.add(job)
         for place in range(len(job.nodes)):
@@ -241,7 +241,7 @@ class Loop:
         self.num_waiting += 1
 
     def first_behind(self, queue: list[ActiveJob], key: int, index: int) -> int:
-        """Place of the first job of the queue that comes behind (key, index)."""
+        """Return the place of the first job of the queue after (key, index)."""
         low = 0
         high = len(queue)
         if high > 0 and _before(queue[high - 1], key, index):
@@ -255,12 +255,12 @@ class Loop:
         return low
 
     def dequeue(self, job: ActiveJob) -> None:
-        """Take a waiting job out of its queue, because it is about to start."""
+        """Take a waiting job out of its queue, before it starts."""
         queue = self.queues[job.size]
         del queue[self.first_behind(queue, job.key, job.index - 1)]
 
     def key_of(self, job: ActiveJob) -> int:
-        """Place of a settled job in the policy's order, lowest first."""
+        """Return the key of a settled job in the policy's order, lowest first."""
         order = self.order
         if order == BY_ARRIVAL:
             return 0
@@ -276,7 +276,7 @@ class Loop:
         return remaining * job.gpus if remaining <= NEVER // job.gpus else NEVER
 
     def reorder(self, order: int, threshold: int) -> None:
-        """Sort waiting jobs by another order from now on."""
+        """Change the order of waiting jobs."""
         self.order = order
         self.threshold = threshold
         for queue in self.queues:
@@ -342,7 +342,7 @@ class Loop:
     # Copies
 
     def fork(self) -> Loop:
-        """An independent copy: what happens to one does not touch the other. Records of series and spans are not kept."""
+        """Return an independent copy, without the records of series and spans."""
         twin = Loop(self.pool.copy(), self.arrivals, self.submit, self.order, self.threshold)
         twin.now = self.now
         twin.arrived = self.arrived
@@ -361,7 +361,7 @@ class Loop:
 
 
 def _copies(jobs: list[ActiveJob], copied: list[list[ActiveJob]]) -> list[ActiveJob]:
-    """The copies of these jobs; those that have finished, in which nothing changes any more, themselves."""
+    """Return copies of these jobs; finished jobs, which do not change any more, are not copied."""
     by_index = {job.index: job for copies in copied for job in copies}
     return [by_index.get(job.index, job) for job in jobs]
 

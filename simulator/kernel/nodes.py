@@ -1,7 +1,7 @@
 """Free GPUs of every node, and consolidated best fit over them.
 
 The rule is that of `policies.placement.best_fit`: each share of a job goes to the fitting node with the fewest free GPUs, the
-lowest index on ties; larger shares first, no two shares on one node. How a job of each size divides into shares is told once per
+lowest index on ties; larger shares first, no two shares on one node. How a job of each size is divided into shares is set once per
 size, by `divide`.
 """
 
@@ -14,7 +14,7 @@ from simulator.kernel.constants import ANYWHERE
 
 
 class NodePool:
-    """What is free on each node.
+    """Free GPUs of each node.
 
     Nodes that are up stand in the level of their free GPUs: word w of level f has bit b set exactly when node 64 w + b is up
     and has f GPUs free. So the best fit for a share of s GPUs is the lowest bit of the first level from s on that has one.
@@ -24,7 +24,7 @@ class NodePool:
     """
 
     def __init__(self, gpus: Sequence[int]) -> None:
-        """Nodes with so many GPUs each, all up, all free."""
+        """Begin with nodes of so many GPUs each, all up and free."""
         self.num_nodes = len(gpus)
         self.top = max(gpus, default=0)
         self.words = (len(gpus) + 63) // 64
@@ -47,7 +47,7 @@ class NodePool:
         self.chosen_gpus = array("q", bytes(8 * self.num_nodes))
 
     def divide(self, shares: Sequence[int], counts: Sequence[int]) -> None:
-        """How jobs divide: size k has counts[2k] shares of shares[2k] GPUs, then counts[2k+1] of shares[2k+1].
+        """Set how jobs are divided: size k has counts[2k] shares of shares[2k] GPUs, then counts[2k+1] of shares[2k+1].
 
         A size that fits on no state of the cluster has counts of 0.
         """
@@ -56,13 +56,13 @@ class NodePool:
         self.counts = array("q", counts)
 
     def share_division(self, other: NodePool) -> None:
-        """Jobs divide as they do there."""
+        """Divide jobs as the other pool does."""
         self.num_sizes = other.num_sizes
         self.shares = other.shares
         self.counts = other.counts
 
     def set_up(self, node: int, up: int) -> None:
-        """The node takes jobs from now on (1), or takes none (0)."""
+        """Let the node take jobs from now on (1) or not (0)."""
         if self.up[node] == up:
             return
         self.up[node] = up
@@ -78,7 +78,7 @@ class NodePool:
         self.levels[level * self.words + node // 64] ^= _bit(node % 64)
 
     def take(self, node: int, gpus: int) -> None:
-        """So many of the node's free GPUs are held from now on; a negative number gives them back."""
+        """Take free GPUs of the node; a negative number returns them."""
         before = self.free[node]
         after = before - gpus
         self.free[node] = after
@@ -90,9 +90,9 @@ class NodePool:
             self.total -= gpus
 
     def place(self, size: int, gpus: int, rule: int) -> int:
-        """Where a job of that size and number of GPUs would go; takes nothing.
+        """Choose nodes for a job of that size and number of GPUs; take nothing.
 
-        Returns how many nodes, and leaves them in `chosen` and `chosen_gpus`; 0 when the job does not fit.
+        Return the number of nodes, which are in `chosen` and `chosen_gpus`; 0 if the job does not fit.
         """
         if gpus > self.total:
             return 0
@@ -115,7 +115,7 @@ class NodePool:
         return found
 
     def _choose(self, share: int, missing: int, found: int) -> int:
-        """Choose nodes for equal shares behind those found already; how many are chosen now, -1 when they do not suffice.
+        """Choose nodes for equal shares after those already found; return the new total, -1 if nodes do not suffice.
 
         Chosen nodes are out of their levels until `_restore`, so that no two shares meet on a node.
         """
@@ -143,7 +143,7 @@ class NodePool:
             self._flip(node, self.free[node])
 
     def _freest(self, gpus: int) -> int:
-        """All the job's GPUs from the freest nodes, lowest index on ties; the total is known to suffice."""
+        """Choose the nodes with the most free GPUs, lowest index on ties; the caller knows that the total suffices."""
         found = 0
         for level in range(self.top, 0, -1):
             if self.population[level] == 0:
@@ -164,14 +164,14 @@ class NodePool:
         return 0
 
     def take_chosen(self, found: int) -> None:
-        """Take what the last `place` chose."""
+        """Take the nodes that the last `place` chose."""
         for index in range(found):
             self.take(self.chosen[index], self.chosen_gpus[index])
 
     def copy_from(self, other: NodePool) -> None:
-        """Become equal to a pool of the same nodes."""
+        """Copy the state of a pool of the same nodes."""
         self.total = other.total
-        # Plain loops: compiled they are block copies, and much faster than slices of so few entries.
+        # Plain loops: compiled, they are block copies, much faster than slices of so few entries.
         for node in range(self.num_nodes):
             self.free[node] = other.free[node]
             self.up[node] = other.up[node]
@@ -181,7 +181,7 @@ class NodePool:
             self.population[level] = other.population[level]
 
     def copy(self) -> NodePool:
-        """An independent copy; the division of jobs is shared."""
+        """Return an independent copy; the division of jobs is shared."""
         twin = NodePool(())
         twin.num_nodes = self.num_nodes
         twin.top = self.top
@@ -194,13 +194,13 @@ class NodePool:
 
 
 def _bit(place: int) -> int:
-    """The word with only that bit set. As a variable, because C would shift a literal 1 in 32 bits."""
+    """Return the word with only that bit set. The 1 is a variable, because C would shift a literal in 32 bits."""
     one = 1
     return one << place
 
 
 def _lowest_bit(word: int) -> int:
-    """Index of the lowest bit that is set in a word of 64 bits; the word is not 0."""
+    """Return the index of the lowest set bit of a 64-bit word that is not 0."""
     index = 0
     if not word & 0xFFFFFFFF:
         word >>= 32

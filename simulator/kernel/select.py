@@ -1,4 +1,4 @@
-"""The preemptive rule: select jobs down an order, as long as the whole selection can be laid out."""
+"""The preemptive rule: select jobs in an order, as long as the whole selection can be laid out."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from simulator.kernel.nodes import NodePool
 
 
 class Selection:
-    """Going down the policy's order a job is selected if the whole selection can be laid out.
+    """Selection in the policy's order: a job is selected if the whole selection can be laid out.
 
-    Laid out means: selected running jobs in their own places, then selected newcomers in selection order by the placement
+    A layout is: selected running jobs in their own places, then selected newcomers in selection order by the placement
     rule, with the GPUs of running jobs that are not selected counting as free. Running jobs that are not selected are
-    stopped, never moved; those that are never stopped count as selected before all others.
+    stopped, never moved; jobs that must not be stopped are selected before all others.
 
-    Invariants while deciding: `base` is what the selected running jobs leave; laying out the newcomers on it in order gives
-    their `nodes` and `counts`, and leaves `free`. `worst[g]` is at or behind the `rank` of every fit of a share of at
-    most g GPUs: only a node that comes before it could have been preferred.
+    Invariants while deciding: `base` are the GPUs that selected running jobs leave free; laying out the newcomers on it in order
+    gives their `nodes` and `counts`, and leaves `free`. `worst[g]` is at or behind the `rank` of every fit of a share of at most
+    g GPUs: only a node that comes before it could have been preferred.
     """
 
     def __init__(self, pool: NodePool, placement: int) -> None:
-        """For clusters like that of the pool."""
+        """Prepare for clusters like that of the pool."""
         self.placement = placement
         self.base = pool.copy()
         self.free = pool.copy()
@@ -33,12 +33,12 @@ class Selection:
         self.later: list[ActiveJob] = []
         self.num_sizes = 0
         self.cursors = array("q", bytes(8))
-        """By size: the first waiting job that was not offered yet."""
+        """First waiting job of each size that was not offered yet."""
         self.passed = array("q", bytes(8))
-        """By size: 1 where the last job that was offered did not fit."""
+        """1 for each size whose last offered job did not fit."""
 
     def decide(self, loop: Loop) -> None:
-        """Stop and start what the order asks for."""
+        """Stop and start jobs by the order."""
         if loop.num_waiting == 0:
             return
         if loop.num_waiting == 1 and self._fits_beside_all(loop):
@@ -61,7 +61,7 @@ class Selection:
         return 0
 
     def _begin(self, loop: Loop) -> None:
-        """Running jobs that come before every newcomer are selected at once: nothing can be in their way."""
+        """Select the running jobs that come before every newcomer: nothing can conflict with them."""
         base = self.base
         base.share_division(loop.pool)
         self.free.share_division(loop.pool)
@@ -78,7 +78,7 @@ class Selection:
         self.free.copy_from(base)
 
     def _set_apart(self, loop: Loop) -> None:
-        """`later` becomes the running jobs behind the first newcomer, in the policy's order."""
+        """Set `later` to the running jobs after the first newcomer, in the policy's order."""
         first = first_waiting(loop, [0] * self.num_sizes)
         assert first is not None
         sooner: list[ActiveJob] = []
@@ -92,13 +92,13 @@ class Selection:
                 later.append(job)
         _sort(later)
         self.later = later
-        loop.running = sooner + later  # kept as sorted as it is: the next sort has little to do
+        loop.running = sooner + later  # stays nearly sorted: the next sort has little to do
         for place in range(len(loop.running)):
             job = loop.running[place]
             job.running_place = place
 
     def _walk(self, loop: Loop) -> list[ActiveJob]:
-        """Go down the order; returns the running jobs that were not selected."""
+        """Select in order; return the running jobs that were not selected."""
         stopped: list[ActiveJob] = []
         newcomer = self._next_newcomer(loop)
         for job in self.later:
@@ -120,7 +120,7 @@ class Selection:
         return stopped
 
     def _next_newcomer(self, loop: Loop) -> ActiveJob | None:
-        """The first waiting job that was not offered yet, of the sizes that may still fit."""
+        """Return the first waiting job that was not offered yet, of the sizes that may still fit."""
         first: ActiveJob | None = None
         if self.free.total == 0:
             return first
@@ -134,7 +134,7 @@ class Selection:
         return first
 
     def _reopen(self, loop: Loop, last: ActiveJob) -> None:
-        """Newcomers have moved: sizes that did not fit may fit now, from behind the job that was offered last."""
+        """Newcomers have moved: offer sizes that did not fit again, from after the job that was offered last."""
         for size in range(self.num_sizes):
             if self.passed[size]:
                 self.passed[size] = 0
@@ -158,7 +158,7 @@ class Selection:
         self.cursors[job.size] += 1
 
     def _settle(self, job: ActiveJob, pool: NodePool, found: int) -> None:
-        """The newcomer goes where the pool chose last."""
+        """Place the newcomer on the pool's last choice."""
         nodes: list[int] = []
         counts: list[int] = []
         for place in range(found):
@@ -174,7 +174,7 @@ class Selection:
         pool.take_chosen(found)
 
     def _held_up(self, job: ActiveJob) -> int:
-        """GPUs of the running job on nodes that take jobs."""
+        """Return the running job's GPUs on nodes that take jobs."""
         held = 0
         for share in range(len(job.nodes)):
             if self.base.up[job.nodes[share]]:
@@ -206,7 +206,7 @@ class Selection:
             pool.take(job.nodes[share], sign * job.counts[share])
 
     def _disturbs(self, job: ActiveJob) -> int:
-        """Whether newcomers could be laid out differently with that running job in its place."""
+        """Return whether that running job, if it stays, could change the layout of newcomers."""
         for place in range(len(job.nodes)):
             node = job.nodes[place]
             if not self.base.up[node]:
@@ -219,7 +219,7 @@ class Selection:
         return 0
 
     def _lay_out_around(self, job: ActiveJob) -> int:
-        """Keep the running job and lay out the newcomers anew; 0, and nothing changed, when one of them does not fit."""
+        """Keep the running job and lay out the newcomers anew; return 0, with nothing changed, if one does not fit."""
         free = self.free
         newcomers = self.newcomers
         for place in range(len(newcomers)):
@@ -239,7 +239,7 @@ class Selection:
         return 2
 
     def _lay_out_as_before(self, former: list[tuple[list[int], list[int]]]) -> None:
-        """The first newcomers, who had moved already, go back to their former places, the others stay where they were."""
+        """Restore the layout: the first newcomers return to their former places, the others have not moved."""
         for place in range(len(former)):
             self._take(self.free, self.newcomers[place], -1)
         for place in range(len(self.newcomers)):
@@ -257,7 +257,7 @@ class Selection:
 
 
 def _sort(jobs: list[ActiveJob]) -> None:
-    """By the policy's order. They nearly are: keys change little from one decision to the next."""
+    """Sort by the policy's order. The jobs are nearly sorted: keys change little between decisions."""
     budget = 8 * len(jobs) + 64
     for place in range(1, len(jobs)):
         job = jobs[place]

@@ -35,7 +35,7 @@ from policies.model import FloatColumn
 from simulator.envs.base import Cells, Mask, SchedulingEnv
 from simulator.envs.shared_memory import Blocks
 from simulator.envs.vector import ProcessVectorEnv
-from simulator.envs.worker import Env, Rows
+from simulator.envs.worker import Env, WorkerEnvs
 from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2
@@ -47,14 +47,14 @@ _WAIT_SHARE = 0.2
 
 
 def record(env: Timed) -> list[np.int64]:
-    """An episode of random possible actions; a fifth of the choices waits."""
+    """Play an episode of random possible actions, a fifth of which wait; return the actions."""
     rng = np.random.default_rng(SEED)
     env.reset(seed=SEED)
     actions: list[np.int64] = []
     over = False
     while not over:
         possible = np.flatnonzero(env.action_masks())
-        # Where waiting is impossible, the first entry is no wait.
+        # If waiting is impossible, the first entry is another action.
         waits = possible[0] == 0 and (len(possible) == 1 or rng.random() < _WAIT_SHARE)
         actions.append(np.int64(0) if waits else rng.choice(possible[possible > 0]))
         _, _, terminated, truncated, _ = env.step(actions[-1])
@@ -63,7 +63,7 @@ def record(env: Timed) -> list[np.int64]:
 
 
 def replay(env: Timed, actions: Sequence[np.int64], *, masks: bool) -> FloatColumn:
-    """Seconds of each of these steps, the reset before them not counted."""
+    """Return the seconds of each of these steps, without the reset before them."""
     env.reset(seed=SEED)
     step, action_masks, clock = env.step, env.action_masks, time.perf_counter
     times = [clock()]
@@ -76,7 +76,7 @@ def replay(env: Timed, actions: Sequence[np.int64], *, masks: bool) -> FloatColu
 
 
 def best(repeat: int, measure: Callable[[], FloatColumn]) -> FloatColumn:
-    """Of each entry the least of so many measurements."""
+    """Return the minimum of each entry over several measurements."""
     least = measure()
     for _ in range(repeat - 1):
         least = np.minimum(least, measure())
@@ -84,7 +84,7 @@ def best(repeat: int, measure: Callable[[], FloatColumn]) -> FloatColumn:
 
 
 class Idle(gymnasium.Env[Cells, np.int64]):
-    """Does nothing, with the spaces of those that do something."""
+    """An environment that does nothing, with the spaces of a real one."""
 
     def __init__(self, make: Make) -> None:
         model = make()
@@ -93,41 +93,41 @@ class Idle(gymnasium.Env[Cells, np.int64]):
         self._mask = model.action_masks()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Cells, dict[str, Any]]:
-        """Nothing begins."""
+        """Return a constant observation."""
         super().reset(seed=seed, options=options)
         return self._seen, {}
 
     def step(self, action: np.int64) -> tuple[Cells, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
-        """Nothing happens."""
+        """Return a constant step."""
         return self._seen, 0.0, False, False, {}
 
     def action_masks(self) -> Mask:
-        """Always the same."""
+        """Return a constant mask."""
         return self._mask
 
 
 class OneProcess:
-    """What ProcessVectorEnv does, in this process."""
+    """The work of ProcessVectorEnv in this process."""
 
     def __init__(self, make: Callable[[], Env], num_envs: int) -> None:
         envs = [make() for _ in range(num_envs)]
         self._views = Blocks.of(multiprocessing.get_context("spawn"), num_envs, envs[0]).views()
-        self._rows = Rows(envs, 0, self._views, AutoresetMode.NEXT_STEP)
+        self._rows = WorkerEnvs(envs, 0, self._views, AutoresetMode.NEXT_STEP)
         self._seeds = range(SEED, SEED + num_envs)
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Reset all environments."""
         self._rows.reset(self._seeds, None)
 
     def step(self, actions: npt.NDArray[np.int64]) -> object:
-        """A step of all."""
+        """Step all environments."""
         views = self._views
         views.actions[:] = actions
         self._rows.step()
         return views.observed(), views.rewards.copy(), views.terminated.copy(), views.truncated.copy()
 
     def action_masks(self) -> Mask:
-        """Of all."""
+        """Return the masks of all environments."""
         assert self._views.masks is not None
         return self._views.masks.copy()
 
@@ -136,29 +136,29 @@ class Batch(Protocol):
     """Environments that step together."""
 
     def step(self, actions: npt.NDArray[np.int64]) -> object:
-        """A step of all."""
+        """Step all environments."""
 
     def action_masks(self) -> Mask:
-        """Of all."""
+        """Return the masks of all environments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of so many steps of all environments."""
+    """Cost of a number of steps of all environments."""
 
     wall_s: float
     cpu_s: float
-    """Of all processes together."""
+    """CPU time of all processes together."""
     path_s: float
     """CPU time of the owner and, at every step, of the worker that needed most."""
 
     def best(self, other: Cost) -> Cost:
-        """The least of each."""
+        """Return the minimum of each figure."""
         return Cost(min(self.wall_s, other.wall_s), min(self.cpu_s, other.cpu_s), min(self.path_s, other.path_s))
 
 
 def drive(batch: Batch, draws: npt.NDArray[np.float32], turns: int, processes: Sequence[int]) -> Cost:
-    """What so many random steps cost these processes, the owner first."""
+    """Measure the cost of random steps in these processes, the owner first."""
     begin, path_s = time.perf_counter(), 0.0
     before = first = list(map(cpu_s, processes))
     for turn in range(turns):
@@ -171,29 +171,29 @@ def drive(batch: Batch, draws: npt.NDArray[np.float32], turns: int, processes: S
 
 
 def cpu_s(process: int) -> float:
-    """CPU time of a process until now: its clock, numbered as clock_getcpuclockid(3) does on Linux."""
+    """Return the CPU time of a process until now, from its clock as numbered by clock_getcpuclockid(3) on Linux."""
     return time.clock_gettime(~process << 3 | 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is run of the vectorized form."""
+    """The size of the vectorized measurement."""
 
     workers: int
     per_worker: int
     turns: int
-    """Steps of a run."""
+    """Number of steps of a run."""
     rounds: int
-    """Runs, of which the best counts."""
+    """Number of runs, of which the best counts."""
 
     @property
     def num_envs(self) -> int:
-        """Environments of all workers."""
+        """Number of environments of all workers."""
         return self.workers * self.per_worker
 
 
 def compare(make: Callable[[], Env], extent: Extent) -> tuple[Cost, Cost]:
-    """The best of several runs in one process, and of as many in workers, in turn."""
+    """Return the best of several runs in one process, and of as many in workers, alternating."""
     num_envs = extent.num_envs
     envs = ProcessVectorEnv(make, num_envs, workers=extent.workers)
     try:
@@ -214,7 +214,7 @@ def compare(make: Callable[[], Env], extent: Extent) -> tuple[Cost, Cost]:
 
 
 def report_one(make: Make, repeat: int) -> list[str]:
-    """What there is to say of one environment."""
+    """Measure one environment; return the lines of the report."""
     env = make()
     actions = record(env)
     steps = len(actions)
@@ -233,7 +233,7 @@ def report_one(make: Make, repeat: int) -> list[str]:
 
 
 def report_many(make: Make, extent: Extent) -> list[str]:
-    """What there is to say of many."""
+    """Measure many environments; return the lines of the report."""
     one, many = compare(make, extent)
     idle, idle_workers = compare(partial(Idle, make), extent)
     steps = extent.num_envs * extent.turns
@@ -257,7 +257,7 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def make_of(given: argparse.Namespace) -> Make:
-    """Makes the environment that was asked for."""
+    """Return a function that makes the requested environment."""
     if given.env == "sched2":
         traces = Sched2(mean_gap_s=given.gap)
         return partial(

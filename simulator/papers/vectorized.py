@@ -1,4 +1,4 @@
-"""What `gymnasium.make_vec(id, num_envs, vectorization_mode="vector_entry_point")` makes: environments in worker processes.
+"""Entry points of `gymnasium.make_vec(id, num_envs, vectorization_mode="vector_entry_point")`: environments in worker processes.
 
 Besides an environment's own options these take `workers` and `autoreset`, as `simulator.envs.vector` has them.
 """
@@ -12,21 +12,21 @@ from simulator.envs.vector import ProcessVectorEnv
 
 
 def contention(num_envs: int = 1, **options: Any) -> ProcessVectorEnv:
-    """Of `headway/Contention-v0`."""
+    """Make vectorized `headway/Contention-v0`."""
     from simulator.papers.contention_rl.env import ContentionEnv
 
     return _many(ContentionEnv, num_envs, options)
 
 
 def elastic(num_envs: int = 1, **options: Any) -> ProcessVectorEnv:
-    """Of `headway/ElasticAllocation-v0`."""
+    """Make vectorized `headway/ElasticAllocation-v0`."""
     from simulator.papers.dl2.env import ElasticAllocationEnv
 
     return _many(ElasticAllocationEnv, num_envs, options)
 
 
 def sched2(num_envs: int = 1, **options: Any) -> ProcessVectorEnv:
-    """Of `headway/Sched2-v0`."""
+    """Make vectorized `headway/Sched2-v0`."""
     from simulator.papers.sched2.env import Sched2Env
 
     return _many(Sched2Env, num_envs, options)

@@ -1,1 +1,1 @@
-"""Published experiments, made again: policies and controls on the same workloads, the paper's figures beside ours."""
+"""Published experiments, reproduced: policies and controls on equal workloads, results beside the paper's. Imports `runs`."""

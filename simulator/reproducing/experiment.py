@@ -1,8 +1,8 @@
-"""An experiment: several policies on the same workloads in several settings, and what came of every run.
+"""An experiment: several policies on the same workloads in several settings, and the results of every run.
 
-outcome = perform(experiment, seeds=range(1000, 1005), look=bar)
+outcome = perform(experiment, seeds=range(1000, 1005), on_progress=bar)
 outcome.rows()       # every figure: policy, setting, metric, mean, half of its 95 % interval
-outcome.findings()   # every claim: what the paper says, what came out here, whether it holds
+outcome.findings()   # every claim: the paper's figure, the result here, whether the claim holds
 """
 
 from __future__ import annotations
@@ -22,17 +22,14 @@ from simulator.errors import SimulatorError
 from simulator.results import metrics
 from simulator.results.result import Result
 from simulator.runs.process_pool import in_parallel
-from simulator.runs.progress import Tell, drive
-from simulator.slowdown.profiles import Profiles
+from simulator.runs.progress import OnProgress, drive
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S, Trace
 
-Look: TypeAlias = Callable[[float], None]
-"""Told which share of the work is done."""
-
 
 class Kind(Enum):
-    """What a contender is there for."""
+    """The role of a contender in an experiment."""
 
     OURS = "learned"
     BASELINE = "baseline of the paper"
@@ -47,7 +44,7 @@ class Metric:
     of: Callable[[Result], float | None]
     says: str
     lower: bool = True
-    """Whether less is better."""
+    """True if a smaller value is better."""
 
 
 METRICS: Mapping[str, Metric] = {
@@ -65,7 +62,7 @@ METRICS: Mapping[str, Metric] = {
         lambda result: float(metrics.contention_sensitivity(result).mean()), "contention sensitivity"
     ),
 }
-"""By their names in tables."""
+"""Metrics by their names in tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,30 +72,30 @@ class Setting:
     name: str
     says: str
     trace: Callable[[int], Trace]
-    """Of a seed."""
+    """Makes the trace of a seed."""
     cluster: Cluster
     slowdown: tuple[str, ...]
-    """As `--slowdown` has them."""
-    profiles: Profiles
+    """Slowdown models, written as for `--slowdown`."""
+    profiles: ModelProfiles
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run leaves."""
+    """The results of one run."""
 
     figures: Mapping[str, float]
     samples: Mapping[str, FloatColumn] = field(default_factory=dict)
-    """What pictures are drawn of."""
+    """Samples from which pictures are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Whoever takes part. `run` raises SimulatorError, PolicyError."""
+    """A policy, rule or bound that takes part. `run` raises SimulatorError, PolicyError."""
 
     name: str
     kind: Kind
-    run: Callable[[Setting, int, Tell | None], Run]
-    """In a setting, on the trace of that seed."""
+    run: Callable[[Setting, int, OnProgress | None], Run]
+    """Runs it in a setting, on the trace of a seed."""
 
 
 Sampler: TypeAlias = Callable[[Result], Mapping[str, FloatColumn]]
@@ -112,21 +109,21 @@ def policy(
     name: str | None = None,
     measures: Mapping[str, Metric] = METRICS,
 ) -> Contender:
-    """The policy NAME[:key=value,...]. With a sampler runs are recorded."""
+    """Return the policy NAME[:key=value,...] as a contender. With a sampler, its runs are recorded."""
 
-    def run(setting: Setting, seed: int, tell: Tell | None) -> Run:
+    def run(setting: Setting, seed: int, on_progress: OnProgress | None) -> Run:
         made = load_policy(*parse_policy(text))
         models = build(setting.slowdown, topology=setting.cluster.topology, profiles=setting.profiles)
         settings = Settings(record=sampler is not None)
         simulation = Simulation(setting.trace(seed), setting.cluster, made, settings, models, setting.profiles)
-        drive(simulation, tell)
+        drive(simulation, on_progress)
         return run_of(simulation, f"{text} in {setting.name}, seed {seed}", sampler, measures)
 
     return Contender(name or text, kind, run)
 
 
 def run_of(simulation: Simulation, what: str, sampler: Sampler | None, measures: Mapping[str, Metric] = METRICS) -> Run:
-    """Of a simulation that has ended. Raises SimulatorError where jobs are left: their JCT would count for nothing."""
+    """Return the results of a simulation that has ended. Raises SimulatorError if jobs are left: they would have no JCT."""
     result = Result.of(simulation, what, 0.0)
     if not result.done.all():
         raise SimulatorError(f"{what}: left {int((~result.done).sum())} of {len(result)} jobs waiting for ever")
@@ -136,9 +133,7 @@ def run_of(simulation: Simulation, what: str, sampler: Sampler | None, measures:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """That one is better than the best of others by so much. What is said is a change (-0.1: a tenth less), or how many times as
-    good with `factor`.
-    """
+    """A claim that one contender is better than the best of others, by a relative change (-0.1: a tenth less) or by a factor."""
 
     name: str
     setting: str
@@ -146,29 +141,29 @@ class Claim:
     ours: str
     against: tuple[str, ...]
     paper: float | None
-    """What the paper says; None: nothing."""
+    """The paper's figure; None if it gives none."""
     goal: float
-    """What must be reached for the claim to hold."""
+    """The value that must be reached for the claim to hold."""
     factor: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of a claim. Means over seeds, pair by pair."""
+    """The result for a claim: the mean over seeds, compared pair by pair."""
 
     claim: Claim
     against: str
-    """The best of those it is told against, by its mean."""
+    """The contender with the best mean among those of the claim."""
     ours: Mean
     holds: bool
-    """Whether the mean reaches the goal."""
+    """True if the mean reaches the goal."""
 
     def as_json(self) -> dict[str, object]:
-        """For programs."""
+        """Return the finding as values that JSON has."""
         claim = self.claim
-        told = {"name": claim.name, "paper": claim.paper, "ours": self.ours.mean, "ci95": self.ours.ci95}
+        result = {"name": claim.name, "paper": claim.paper, "ours": self.ours.mean, "ci95": self.ours.ci95}
         more = {"setting": claim.setting, "metric": claim.metric, "policy": claim.ours, "against": self.against}
-        return {**told, "holds": self.holds, "goal": claim.goal, "factor": claim.factor, **more}
+        return {**result, "holds": self.holds, "goal": claim.goal, "factor": claim.factor, **more}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,13 +174,13 @@ class Experiment:
     says: str
     settings: tuple[Setting, ...]
     contenders: Mapping[str, tuple[Contender, ...]]
-    """By setting."""
+    """Contenders of each setting."""
     metrics: tuple[str, ...]
-    """Shown; the others stand in the table for programs."""
+    """Metrics that tables show; the JSON has all."""
     measures: Mapping[str, Metric] = field(default_factory=lambda: METRICS)
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
-    """What readers should know."""
+    """Remarks for the reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,16 +192,16 @@ class Outcome:
     runs: Mapping[tuple[str, str], Sequence[Run]]
 
     def values(self, setting: str, contender: str, metric: str) -> list[float]:
-        """A figure of every seed; none where the contender has no such figure."""
+        """Return a figure for every seed; empty where the contender has no such figure."""
         return [run.figures[metric] for run in self.runs[setting, contender] if metric in run.figures]
 
     def mean(self, setting: str, contender: str, metric: str) -> Mean | None:
-        """Over seeds."""
+        """Return the mean of a figure over seeds; None where the contender has no such figure."""
         values = self.values(setting, contender, metric)
         return Mean.of(values) if values else None
 
     def rows(self) -> list[dict[str, object]]:
-        """Everything, for programs."""
+        """Return every mean, as values that JSON has."""
         return [
             {"policy": name, "setting": setting, "metric": metric, "value": mean.mean, "ci95": mean.ci95}
             for setting, name in self.runs
@@ -215,7 +210,7 @@ class Outcome:
         ]
 
     def findings(self) -> list[Finding]:
-        """What became of every claim."""
+        """Return the result for every claim."""
         return [self._finding(claim) for claim in self.experiment.claims]
 
     def _finding(self, claim: Claim) -> Finding:
@@ -231,8 +226,10 @@ class Outcome:
         return Finding(claim, best, found, found.mean <= claim.goal if lower else found.mean >= claim.goal)
 
 
-def perform(experiment: Experiment, seeds: Sequence[int], look: Look, processes: int | None = None) -> Outcome:
-    """Every contender in every setting, in processes. Raises SimulatorError."""
+def perform(
+    experiment: Experiment, seeds: Sequence[int], on_progress: OnProgress, processes: int | None = None
+) -> Outcome:
+    """Run every contender in every setting, in several processes. Raises SimulatorError."""
     work = {
         f"{contender.name} in {setting.name}": (setting, contender)
         for setting in experiment.settings
@@ -240,17 +237,17 @@ def perform(experiment: Experiment, seeds: Sequence[int], look: Look, processes:
     }
     shares = dict.fromkeys(work, 0.0)
 
-    def do(label: str, tell: Tell) -> list[Run]:
+    def do(label: str, report: OnProgress) -> list[Run]:
         setting, contender = work[label]
         return [
-            contender.run(setting, seed, lambda share, at=at: tell((at + share) / len(seeds)))  # type: ignore[misc]
+            contender.run(setting, seed, lambda share, at=at: report((at + share) / len(seeds)))  # type: ignore[misc]
             for at, seed in enumerate(seeds)
         ]
 
-    def told(label: str, share: float) -> None:
+    def add(label: str, share: float) -> None:
         shares[label] = share
-        look(sum(shares.values()) / len(shares))
+        on_progress(sum(shares.values()) / len(shares))
 
-    found = in_parallel(list(work), do, told, processes)
+    found = in_parallel(list(work), do, add, processes)
     keys = [(setting.name, contender.name) for setting, contender in work.values()]
     return Outcome(experiment, tuple(seeds), dict(zip(keys, found, strict=True)))

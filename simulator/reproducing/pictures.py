@@ -1,4 +1,4 @@
-"""Pictures in the forms that papers have: distributions, shares and densities. The only module here that needs matplotlib."""
+"""Pictures in the forms of the papers' figures: distributions, shares, densities. Only this module needs matplotlib."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _BINS = 40
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One figure. Its data are samples of the first seed, or means."""
+    """One figure, drawn from samples of the first seed or from means."""
 
     title: str
     draw: Callable[[Any, Outcome], None]
-    """On matplotlib's axes."""
+    """Draws the outcome on matplotlib's axes."""
 
 
 def svg(picture: Picture, outcome: Outcome) -> str:
-    """As an element for a page. Raises SettingError without matplotlib."""
+    """Return the picture as an SVG element for a page. Raises SettingError without matplotlib."""
     try:
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
@@ -52,7 +52,7 @@ def svg(picture: Picture, outcome: Outcome) -> str:
 
 
 def cdf(title: str, setting: str, sample: str, label: str, scale: float = 1.0) -> Picture:
-    """How many of the jobs have no more than that."""
+    """Cumulative distribution of a sample over jobs."""
 
     def draw(axes: Any, outcome: Outcome) -> None:
         for name, values, colour in _each(outcome, setting, sample):
@@ -64,7 +64,7 @@ def cdf(title: str, setting: str, sample: str, label: str, scale: float = 1.0) -
 
 
 def shares(title: str, setting: str, sample: str, label: str, edges: Sequence[float]) -> Picture:
-    """Which share of the jobs lies between every two edges, side by side."""
+    """Histogram: the share of jobs between every two edges, contenders side by side."""
 
     def draw(axes: Any, outcome: Outcome) -> None:
         found = list(_each(outcome, setting, sample))
@@ -95,7 +95,7 @@ def density(title: str, setting: str, sample: str, label: str) -> Picture:
 
 
 def over_time(title: str, setting: str, sample: str, hours: str, label: str) -> Picture:
-    """Samples against others that are hours."""
+    """A sample over time, which another sample gives in hours."""
 
     def draw(axes: Any, outcome: Outcome) -> None:
         times = {name: values for name, values, _ in _each(outcome, setting, hours)}

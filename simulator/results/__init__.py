@@ -1,1 +1,1 @@
-"""What a run came to: rows, metrics, fragmentation, tables. Imports `engine` and `traces`."""
+"""Results of runs: rows, files, metrics, fragmentation, tables. Imports `engine` and `traces`."""

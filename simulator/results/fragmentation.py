@@ -1,4 +1,4 @@
-"""Fragmentation of the cluster over time, from who held which GPUs.
+"""Fragmentation of the cluster over time, from the runs of jobs.
 
 Equation 1 of SCHED2 (section II-B), for one node of n GPUs whose GPU i comes free in x_i seconds (0 where it is free):
 
@@ -26,14 +26,14 @@ from simulator.traces.trace import NS_PER_S
 
 @dataclass(frozen=True, eq=False)
 class Fragmentation:
-    """Its mean over nodes, integrated over each of `bins` equal parts of a stretch of time."""
+    """Fragmentation as mean over nodes, in each of `bins` equal parts of an interval."""
 
     bins: FloatColumn
     """Mean over nodes and over the bin."""
 
     @classmethod
     def of(cls, spans: Spans, node_gpus: IntColumn, begin_ns: int, end_ns: int, bins: int = 1) -> Self:
-        """Between these instants."""
+        """Compute fragmentation between these instants."""
         edges = np.linspace(begin_ns, end_ns, bins + 1).round().astype(np.int64)
         pieces = _Pieces.of(spans, edges)
         area = pieces.area_s(node_gpus)
@@ -43,26 +43,26 @@ class Fragmentation:
         return cls(np.divide(total, length, out=np.zeros(bins), where=length > 0))
 
     def mean(self) -> float:
-        """Over the whole stretch."""
+        """Mean over the whole interval."""
         return float(self.bins.mean())
 
 
 @dataclass(frozen=True, eq=False)
 class _Pieces:
-    """Stretches of one node's time during which nobody comes or goes there, and the GPUs held in each."""
+    """Intervals during which no job starts or ends on a node, and the GPUs held in each."""
 
     node: IntColumn
     begin: IntColumn
     end: IntColumn
     piece: IntColumn
-    """Of every part of a run that holds GPUs during a piece: which piece."""
+    """The piece of every part of a run that holds GPUs during it."""
     gpus: IntColumn
     free_at: IntColumn
-    """When those GPUs come free."""
+    """Time at which those GPUs come free."""
 
     @classmethod
     def of(cls, spans: Spans, edges: IntColumn) -> Self:
-        """Cut at every change and at the edges."""
+        """Cut the time of each node at every change and at the edges."""
         run = spans.run_of_part
         first, last = int(edges[0]), int(edges[-1])
         start, end = spans.start[run], spans.end[run]
@@ -88,7 +88,7 @@ class _Pieces:
         return cls(at_node, at_time, until, piece, np.repeat(gpus, covers), np.repeat(free_at, covers))
 
     def area_s(self, node_gpus: IntColumn) -> FloatColumn:
-        """Integral of frag over each piece, in seconds."""
+        """Return the integral of frag over each piece, in seconds."""
         count = len(self.node)
         length = (self.end - self.begin) / NS_PER_S
         left = (self.free_at - self.begin[self.piece]) / NS_PER_S

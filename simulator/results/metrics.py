@@ -1,4 +1,4 @@
-"""Figures of a run, each a function that says what it means.
+"""Figures of a run, one function for each.
 
 JCT is finish - submit, queueing and pauses included. Jobs that never finished count in no figure but `finished`, `utilization`
 and those that count stops. Percentiles are linear between samples, as numpy has them. Where nothing was measured (no job
@@ -21,53 +21,53 @@ NS_PER_MS = 1_000_000
 
 
 def average_jct_s(result: Result) -> float | None:
-    """Mean of finish - submit."""
+    """Return the mean of finish - submission."""
     return _mean(result.jct_ns / NS_PER_S)
 
 
 def percentile_jct_s(result: Result, percent: float) -> float | None:
-    """That percentile of finish - submit, linear between samples."""
+    """Return a percentile of finish - submit, linear between samples."""
     return _percentile(result.jct_ns / NS_PER_S, percent)
 
 
 def average_service_s(result: Result) -> float | None:
-    """Mean time spent running, without any waiting. Some papers print this and call it JCT; it is not."""
+    """Return the mean running time, without waiting. Some papers call this JCT, which it is not."""
     return _mean(result.service_ns[result.done] / NS_PER_S)
 
 
 def makespan_s(result: Result) -> float | None:
-    """Last finish - first submit."""
+    """Return last finish - first submission."""
     return result.makespan_ns / NS_PER_S if result.done.any() else None
 
 
 def average_wait_s(result: Result) -> float | None:
-    """Mean of all the time that a job waits: before its first start, and again after every stop."""
+    """Return the mean waiting time: before the first start, and after every stop."""
     return _mean(result.wait_ns[result.done] / NS_PER_S)
 
 
 def average_first_wait_s(result: Result) -> float | None:
-    """Mean of first start - submit."""
+    """Return the mean of first start - submission."""
     done = result.done
     return _mean((result.first_start_ns - result.submit_ns)[done] / NS_PER_S)
 
 
 def effectiveness(result: Result) -> float | None:
-    """Mean of ideal time / JCT, in (0, 1]; the ideal time is the run time alone with the best locality."""
+    """Return the mean of ideal time / JCT, in (0, 1]; the ideal time is the run time alone with the best locality."""
     return _mean(result.duration_ns[result.done] / result.jct_ns)
 
 
 def slowdowns(result: Result) -> FloatColumn:
-    """JCT / ideal time of every job that finished, 1 or more."""
+    """Return JCT / ideal time of every finished job, 1 or more."""
     return result.jct_ns / result.duration_ns[result.done]
 
 
 def utilization(result: Result) -> float | None:
-    """GPU time held by jobs / (GPUs of all nodes x makespan). Nodes that are down count as GPUs that are not used."""
+    """Return GPU time held by jobs / (GPUs of all nodes x makespan). GPUs of nodes that are down count as unused."""
     return _of_cluster(result, result.attained_gpu_ns)
 
 
 def work_utilization(result: Result) -> float | None:
-    """Work done / (GPUs of all nodes x makespan): GPUs asked for x ideal time of the jobs that finished.
+    """Return work / (GPUs of all nodes x makespan): requested GPUs x ideal time of the finished jobs.
 
     Less than `utilization` by what slowdown, stops and failures cost.
     """
@@ -75,7 +75,7 @@ def work_utilization(result: Result) -> float | None:
 
 
 def contention_sensitivity(result: Result) -> FloatColumn:
-    """Ideal / observed throughput of every job that finished, averaged over its runs: (service - overhead) / work.
+    """Return ideal / observed throughput of every finished job, averaged over its runs: (service - overhead) / work.
 
     1 is full speed all along. Work that was lost with a failed node was done nevertheless, and counts.
     """
@@ -85,10 +85,10 @@ def contention_sensitivity(result: Result) -> FloatColumn:
 
 
 def finish_time_fairness(result: Result) -> FloatColumn:
-    """Themis's rho of every job that finished (Mahajan et al., NSDI 2020, section 3): JCT / JCT on a fair share of its own.
+    """Return Themis's rho of every finished job (Mahajan et al., NSDI 2020, section 3): JCT / JCT on a dedicated fair share.
 
     The fair share is 1/N of the cluster, N the mean number of active jobs (waiting or running) over the job's own life, itself
-    included. A job that asks for g GPUs takes ideal time x max(1, g / share) there: it scales linearly below its size, and gains
+    included. A job that requests g GPUs takes ideal time x max(1, g / share) there: it scales linearly below its size, and gains
     nothing beyond. At most 1 means that the job lost nothing by sharing.
     """
     done = result.done
@@ -103,7 +103,7 @@ def finish_time_fairness(result: Result) -> FloatColumn:
 
 
 def _active_time(result: Result, when: IntColumn) -> FloatColumn:
-    """Job-ns that jobs were active before each of these instants."""
+    """Return the job-ns for which jobs were active before each of these instants."""
     last = int(result.finish_ns.max())
     leave = np.sort(np.where(result.done, result.finish_ns, max(last, int(result.submit_ns.max()))))
     active: FloatColumn = _area_after(result.submit_ns, when) - _area_after(leave, when)
@@ -111,7 +111,7 @@ def _active_time(result: Result, when: IntColumn) -> FloatColumn:
 
 
 def _area_after(sorted_times: IntColumn, when: IntColumn) -> FloatColumn:
-    """For each instant the sum of what has passed since every time that lies before it."""
+    """Return for each instant the sum of (instant - time) over all earlier times."""
     first = sorted_times[0]
     before = np.searchsorted(sorted_times, when, side="right")
     summed = np.concatenate(([0.0], np.cumsum((sorted_times - first).astype(np.float64))))
@@ -120,7 +120,7 @@ def _area_after(sorted_times: IntColumn, when: IntColumn) -> FloatColumn:
 
 
 def overhead_gpu_s(result: Result) -> float:
-    """GPU-seconds that stops, moves and resizes cost, at the size that the job asked for."""
+    """Return the GPU-seconds that stops, moves and resizes cost, at the requested size."""
     return float((result.overhead_ns / NS_PER_S * result.num_gpus).sum())
 
 
@@ -133,12 +133,12 @@ def fragmentation(result: Result) -> float | None:
 
 
 def decision_ms(result: Result, percent: float) -> float | None:
-    """That percentile of how long it takes to decide about an instant and to carry that out, real time in ms."""
+    """Return a percentile of the real time to make and apply a decision, ms."""
     return _percentile(result.decision_ns / NS_PER_MS, percent)
 
 
 def summary(result: Result) -> dict[str, Figure]:
-    """Every figure by its name; the first sixteen are those that programs may rely on, in that order."""
+    """Return every figure by its name; programs may rely on the first sixteen, in that order."""
     slowdown, sensitivity, fairness = slowdowns(result), contention_sensitivity(result), finish_time_fairness(result)
     return {
         "jobs": len(result),
@@ -194,7 +194,7 @@ def _percentile(values: FloatColumn, percent: float) -> float | None:
 
 
 def percentile(values: FloatColumn, percent: float) -> float:
-    """As `np.percentile`, which imports half of numpy again for its checks."""
+    """Return the same as `np.percentile`, which would import half of numpy for its checks."""
     place = (len(values) - 1) * percent / 100
     low = int(place)
     ordered = np.partition(values, (low, min(low + 1, len(values) - 1)))

@@ -1,40 +1,23 @@
-"""What a run came to: one row for each job of the trace, and what the run assumed.
+"""The result of a run: one row for each job of the trace, and the assumptions of the run.
 
-A `Result` is plain data: it goes between processes, and `simulator.results.metrics` makes every figure from it. `jobs.csv`,
-`summary.json` and `series.csv` are written here.
+A `Result` is plain data: it is sent between processes, and `results.metrics` computes every figure from it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Self
 
 import numpy as np
 
 from policies.model import BoolColumn, IntColumn
 from simulator.engine.simulation import Simulation
-from simulator.errors import SettingError
 from simulator.kernel.job import ActiveJob
 from simulator.kernel.log import FinishLog
-from simulator.traces.write import seconds_text
 
 NOT_YET = -1
-JOB_COLUMNS = (
-    "job_id",
-    "submit_time_s",
-    "first_start_s",
-    "finish_time_s",
-    "num_gpus",
-    "jct_s",
-    "service_s",
-    "preemptions",
-    "nodes",
-)
-SERIES_COLUMNS = ("time_s", "busy_gpus", "free_gpus", "waiting_jobs", "running_jobs", "empty_nodes")
 _LOGGED = (
     "first_start",
     "finish",
@@ -70,29 +53,29 @@ class Spans:
 
     @property
     def run_of_part(self) -> IntColumn:
-        """For every entry of `nodes` the run that it belongs to."""
+        """The run of every entry of `nodes`."""
         return np.repeat(np.arange(len(self)), np.diff(self.offset))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Series:
-    """What the cluster looked like from each instant (ns) on, until the next."""
+    """State of the cluster from each instant (ns) until the next."""
 
     time: IntColumn
     free: IntColumn
-    """GPUs free on nodes that are up."""
+    """Free GPUs on nodes that are up."""
     waiting: IntColumn
     running: IntColumn
     empty: IntColumn
-    """Nodes that are up and have nothing but free GPUs."""
+    """Number of nodes that are up and entirely free."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """A run that has come to its end. Columns have one entry for each job, in the order of the trace; times in ns.
+    """A run that has ended. Columns have one entry for each job, in the order of the trace; times in ns.
 
-    Of a job that never finished `finish_ns` is -1, of one that never started `first_start_ns` too; the other columns say how far
-    it came.
+    `finish_ns` is -1 for a job that never finished, `first_start_ns` for one that never started; the other columns then have the
+    values at the end of the run.
     """
 
     policy: str
@@ -107,12 +90,12 @@ class Result:
     first_start_ns: IntColumn
     finish_ns: IntColumn
     service_ns: IntColumn
-    """Time spent running, overhead included."""
+    """Running time, including overhead."""
     wait_ns: IntColumn
     overhead_ns: IntColumn
-    """Part of the service that stops, moves and resizes cost."""
+    """Part of the service that is overhead of stops, moves and resizes."""
     lost_ns: IntColumn
-    """Work that was done and lost with a failed node."""
+    """Work lost with failed nodes."""
     attained_gpu_ns: IntColumn
     """GPU-ns held."""
     stops: IntColumn
@@ -122,19 +105,19 @@ class Result:
     placement_offset: IntColumn
     placement_node: IntColumn
     placement_gpus: IntColumn
-    """Of the last run of job k: entries `placement_offset[k]` to `placement_offset[k + 1]` - 1."""
+    """The last run of job k has entries `placement_offset[k]` to `placement_offset[k + 1]` - 1."""
     node_gpus: IntColumn
     node_names: tuple[str, ...]
     decisions: int
     decision_ns: IntColumn
-    """How long each decision took, of real time."""
+    """Real time of each decision."""
     wall_s: float
     dropped: int = 0
-    """Jobs that the cluster can never hold, left out before the run."""
+    """Number of jobs that were dropped before the run because the cluster can never hold them."""
     series: Series | None = None
     spans: Spans | None = None
     assumptions: Mapping[str, object] = field(default_factory=dict)
-    """Everything that the run assumed, by name, as values that JSON has."""
+    """All assumptions of the run by name, as values that JSON has."""
 
     @classmethod
     def of(
@@ -146,7 +129,7 @@ class Result:
         dropped: int = 0,
         assumptions: Mapping[str, object] | None = None,
     ) -> Self:
-        """Of a simulation that has come to its end; of a copy, with what its original had finished before."""
+        """Return the result of a simulation that has ended; for a fork, with the jobs that its original had finished."""
         trace, cluster = simulation.trace, simulation.cluster
         columns = {name: np.full(len(trace), _EMPTY.get(name, 0), dtype=np.int64) for name in _LOGGED}
         placements = _from_logs(simulation.finished, columns, len(trace))
@@ -190,7 +173,7 @@ class Result:
 
     @property
     def done(self) -> BoolColumn:
-        """Which jobs finished."""
+        """True for the jobs that finished."""
         return np.not_equal(self.finish_ns, NOT_YET)
 
     @property
@@ -205,7 +188,7 @@ class Result:
         return int(self.finish_ns.max() - self.submit_ns.min()) if self.done.any() else 0
 
     def nodes(self) -> list[str]:
-        """Where each job ran last, as `0:8+1:4`: 8 GPUs of node 0 and 4 of node 1; empty for a job that did not finish."""
+        """Return the last placement of each job, as `0:8+1:4`: 8 GPUs of node 0 and 4 of node 1; empty if it did not finish."""
         parts = list(map("{}:{}".format, self.placement_node.tolist(), self.placement_gpus.tolist()))
         offset = self.placement_offset.tolist()
         return ["+".join(parts[begin:end]) for begin, end in pairwise(offset)]
@@ -215,7 +198,7 @@ _EMPTY = {"first_start": NOT_YET, "finish": NOT_YET}
 
 
 def _from_logs(log: FinishLog, columns: Mapping[str, IntColumn], jobs: int) -> tuple[IntColumn, IntColumn, IntColumn]:
-    """Fill the columns with what finished; the placements of the last runs, in the order of the trace."""
+    """Fill the columns of finished jobs; return the placements of their last runs, in the order of the trace."""
     rows: list[IntColumn] = []
     nodes: list[IntColumn] = []
     counts: list[IntColumn] = []
@@ -240,7 +223,7 @@ def _from_logs(log: FinishLog, columns: Mapping[str, IntColumn], jobs: int) -> t
 
 
 def _from_active(jobs: Iterable[ActiveJob], columns: Mapping[str, IntColumn]) -> None:
-    """Fill the columns with how far jobs came that did not finish."""
+    """Fill the columns of jobs that did not finish."""
     for job in jobs:
         row = job.index
         columns["first_start"][row] = job.first_start
@@ -272,98 +255,5 @@ def _spans(simulation: Simulation) -> Spans | None:
 
 
 def _ints(values: Sequence[int]) -> IntColumn:
-    """The column of a log as an array of its own."""
+    """Return the column of a log as a new array."""
     return np.array(values, dtype=np.int64)
-
-
-# Files
-
-
-def prepare_folder(path: Path) -> None:
-    """Make the folder that results go into, before the run that they come from. Raises SettingError when that cannot be."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        probe = path / ".headway-sim"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise SettingError(
-            f"--out {path}: nothing can be written there ({error.strerror}); give a folder that you may write to"
-        ) from error
-
-
-def write_results(result: Result, summary: Mapping[str, object], folder: Path) -> None:
-    """`jobs.csv`, `summary.json` and, of a recorded run, `series.csv` into the folder. Raises SettingError."""
-    facts = {"summary": summary, "assumptions": result.assumptions}
-    try:
-        _write(folder / "jobs.csv", job_lines(result))
-        _write(folder / "summary.json", [json.dumps(facts, indent=2)])
-        if result.series is not None:
-            _write(folder / "series.csv", series_lines(result, result.series))
-    except OSError as error:
-        raise SettingError(f"--out {folder}: cannot be written ({error.strerror}); give another folder") from error
-
-
-def job_lines(result: Result) -> Iterator[str]:
-    """The lines of `jobs.csv`: a header, then one for each job in the order of the trace; times are exact."""
-    yield ",".join(JOB_COLUMNS)
-    jct = np.where(result.done, result.finish_ns - result.submit_ns, NOT_YET)
-    yield from map(
-        ",".join,
-        zip(
-            map(_quoted, result.job_ids),
-            _times(result.submit_ns),
-            _times(result.first_start_ns),
-            _times(result.finish_ns),
-            map(str, result.num_gpus.tolist()),
-            _times(jct),
-            _times(result.service_ns),
-            map(str, result.stops.tolist()),
-            result.nodes(),
-            strict=True,
-        ),
-    )
-
-
-def series_lines(result: Result, series: Series) -> Iterator[str]:
-    """The lines of `series.csv`: the cluster after each instant at which something happened."""
-    yield ",".join(SERIES_COLUMNS)
-    busy = busy_gpus(result, series)
-    counts = (column.tolist() for column in (busy, series.free, series.waiting, series.running, series.empty))
-    rows = (map(str, column) for column in counts)
-    yield from map(",".join, zip(_times(series.time), *rows, strict=True))
-
-
-def busy_gpus(result: Result, series: Series) -> IntColumn:
-    """GPUs held by jobs at each instant of the series, from the runs where they are known (nodes may be down)."""
-    spans = result.spans
-    if spans is None:
-        return int(result.node_gpus.sum()) - series.free
-    held = np.add.reduceat(spans.counts, spans.offset[:-1]) if len(spans) else np.zeros(0, dtype=np.int64)
-    time = np.concatenate((spans.start, spans.end))
-    order = np.argsort(time, kind="stable")
-    level = np.concatenate(([0], np.cumsum(np.concatenate((held, -held))[order])))
-    return level[np.searchsorted(time[order], series.time, side="right")]
-
-
-def _write(path: Path, lines: Iterable[str]) -> None:
-    """The lines at that path, whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{line}\n" for line in lines)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _times(column: IntColumn) -> list[str]:
-    """Nanoseconds as decimal seconds, exactly; empty where there is no such time."""
-    return [seconds_text(time) if time >= 0 else "" for time in column.tolist()]
-
-
-def _quoted(text: str) -> str:
-    """The text as a field of a CSV."""
-    if any(char in text for char in ',"\r\n'):
-        return '"' + text.replace('"', '""') + '"'
-    return text

@@ -1,4 +1,4 @@
-"""Figures for people: what they are called, how they are written, which way is better."""
+"""Figures as tables: their labels, their format, and which value is better."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 
 def time_text(seconds: float) -> str:
-    """Seconds in the unit in which they read best."""
+    """Return seconds in a suitable unit."""
     for length, unit in _UNITS:
         if abs(seconds) >= 2 * length:
             return f"{seconds / length:,.2f} {unit}"
@@ -24,22 +24,22 @@ def time_text(seconds: float) -> str:
 
 
 def share_text(share: float) -> str:
-    """A share as percents."""
+    """Return a share in percent."""
     return f"{share:.1%}"
 
 
 def ratio_text(ratio: float) -> str:
-    """A ratio to three digits or more."""
+    """Return a ratio with at least three digits."""
     return f"{ratio:,.3f}" if ratio < 100 else f"{ratio:,.0f}"
 
 
 def count_text(count: float) -> str:
-    """A count."""
+    """Return a count with separators."""
     return f"{count:,.0f}"
 
 
 def ms_text(ms: float) -> str:
-    """Milliseconds, or microseconds where there are less than one."""
+    """Return milliseconds, or microseconds below one."""
     return f"{ms * 1000:,.1f} µs" if ms < 1 else f"{ms:,.2f} ms"
 
 
@@ -51,7 +51,7 @@ class Row:
     label: str
     text: Callable[[float], str]
     better: int = 0
-    """-1: the least is best; 1: the most; 0: neither."""
+    """-1: the smallest value is best; 1: the largest; 0: neither."""
 
 
 ROWS = (
@@ -90,12 +90,12 @@ ROWS = (
 
 
 def text_of(row: Row, value: Figure) -> str:
-    """The figure as people read it."""
+    """Return the figure as text."""
     return MISSING if value is None else row.text(value)
 
 
 def best(row: Row, values: Sequence[Figure]) -> set[int]:
-    """Places of the best values; none where no way is better, or all are the same."""
+    """Return the places of the best values; empty if no value is better or all are equal."""
     known = [value for value in values if value is not None]
     if not row.better or len(set(known)) < 2:
         return set()
@@ -104,19 +104,19 @@ def best(row: Row, values: Sequence[Figure]) -> set[int]:
 
 
 def shown(summaries: Sequence[Mapping[str, Figure]]) -> list[Row]:
-    """The rows that say something: not those that nobody measured, nor counts that are 0 for everyone."""
+    """Return the rows to show: neither figures that no run has, nor counts that are 0 in all runs."""
     return [row for row in ROWS if any(summary.get(row.key) for summary in summaries)]
 
 
 def lines_of(summary: Mapping[str, Figure]) -> list[str]:
-    """One run's figures as lines of text."""
+    """Return the figures of one run as lines of text."""
     rows = shown([summary])
     width = max(len(row.label) for row in rows) + 1
     return [f"{row.label + ':':<{width}} {text_of(row, summary[row.key])}" for row in rows]
 
 
 def table_of(names: Sequence[str], summaries: Sequence[Mapping[str, Figure]], title: str) -> Table:
-    """Several runs' figures side by side, the best in bold."""
+    """Return the figures of several runs side by side, the best in bold."""
     from rich.table import Table
     from rich.text import Text
 

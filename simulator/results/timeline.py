@@ -1,4 +1,4 @@
-"""What a recorded run was like over time, as SCHED2 draws it (Luan et al., figure 9): fragmentation, and GPUs that are wanted."""
+"""A recorded run over time, as SCHED2 draws it (Luan et al., figure 9): fragmentation, and requested GPUs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from simulator.traces.trace import NS_PER_S
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Means over each of equal parts of a stretch of time, from the first submit on."""
+    """Means over equal parts of an interval, from the first submission on."""
 
     begin_s: FloatColumn
-    """When each part begins, seconds from the first submit."""
+    """Begin of each part, seconds from the first submission."""
     fragmentation: FloatColumn
-    """Equation 1, mean over nodes. Runs that had not ended are not in it."""
+    """Equation 1, mean over nodes. Without runs that had not ended."""
     required_gpus: FloatColumn
-    """GPUs that jobs want which have come and not yet started."""
+    """Requested GPUs of jobs that have arrived and not started."""
 
     @classmethod
     def of(cls, result: Result, end_ns: int, bins: int) -> Self:
-        """Of a run that was recorded, until that instant of the trace's clock. Raises SettingError where it was not recorded."""
+        """Return the timeline of a recorded run, until that instant of the trace's clock. Raises SettingError."""
         if result.spans is None:
             raise SettingError("this run was not recorded; give settings=Settings(record=True)")
         if bins < 1:
@@ -39,7 +39,7 @@ class Timeline:
 
 
 def _required(result: Result, edges: FloatColumn) -> FloatColumn:
-    """Mean of what waiting jobs ask for between each two edges; waiting after a failure is not seen."""
+    """Return the mean requested GPUs of waiting jobs between every two edges; without waiting after a failure."""
     start = np.where(np.equal(result.first_start_ns, NOT_YET), np.iinfo(np.int64).max, result.first_start_ns)
     wanted: IntColumn = result.num_gpus
     area = np.array([(wanted * (np.clip(edge, result.submit_ns, start) - result.submit_ns)).sum() for edge in edges])

@@ -1,1 +1,1 @@
-"""Runs from the command line: one policy, several in parallel, benchmarks. Imports `results` and everything below."""
+"""Runs from the command line: options, one policy, several in parallel, benchmarks, reports. Imports `results` and below."""

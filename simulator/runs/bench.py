@@ -1,4 +1,4 @@
-"""How fast the simulator is: whole processes from a cold start, a curve over the number of jobs, what a run's time is made of."""
+"""Benchmark of the simulator: whole processes from a cold start, a curve over the number of jobs, the phases of a run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from simulator.errors import SettingError
+from simulator.kernel import COMPILED, MEND, kernel_text
 
 PHILLY_JOBS = 111_597
 PHILLY_CLUSTER = "311x8"
@@ -29,7 +30,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One command that is timed, and what is asked of it."""
+    """One command that is timed, and its target."""
 
     name: str
     jobs: int
@@ -41,7 +42,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Whole processes, n of them one after the other."""
+    """Measurement of whole processes, several one after the other."""
 
     name: str
     jobs: int
@@ -52,7 +53,7 @@ class Measured:
     """Wall time, interpreter and imports included."""
     median_s: float
     cpu_s: float
-    """User and system time of the best one: what the wall time would be on a machine with nothing else to do."""
+    """User and system time of the best one: the wall time on an idle machine."""
     peak_gb: float
     runs: int
     avg_jct_s: float
@@ -62,15 +63,17 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that was measured."""
+    """All measurements."""
 
     speed: list[Measured] = field(default_factory=list)
     curve: list[Measured] = field(default_factory=list)
     profile: list[dict[str, object]] = field(default_factory=list)
+    kernel: str = field(default_factory=kernel_text)
+    """`compiled`, or `interpreted` where compiling the kernel failed: times are then several times longer."""
 
     @property
     def missed(self) -> bool:
-        """Whether a target was."""
+        """True if any target was missed."""
         return any(row.missed for row in [*self.speed, *self.curve])
 
 
@@ -87,9 +90,9 @@ LARGE = (
 
 
 def bench(quick: bool, philly: Path | None, repeat: int, say: Say) -> Report:
-    """Measure everything; `say` is told what comes next. Raises SimulatorError.
+    """Measure everything; `say` is called with the name of each step. Raises SimulatorError.
 
-    Without `philly`, a trace of as many jobs is generated in its place.
+    Without `philly`, a trace of as many jobs is generated instead.
     """
     if philly is not None and not philly.is_file():
         raise SettingError(f"--philly {philly}: there is no such file; leave it out to generate a trace instead")
@@ -112,21 +115,21 @@ def bench(quick: bool, philly: Path | None, repeat: int, say: Say) -> Report:
 
 
 def curve_cases(quick: bool) -> Iterator[Case]:
-    """Ever more jobs that come at the same rate to the same cluster."""
+    """Yield cases with more and more jobs that arrive at the same rate in the same cluster."""
     for jobs in CURVE:
         if not quick or jobs <= QUICK_MOST:
             yield from (Case(f"{jobs:,} jobs", jobs, CURVE_CLUSTER, policy) for policy in ("fifo", "srtf"))
 
 
 class _Traces:
-    """Traces that were generated for this; each once."""
+    """The traces of the cases, each generated once."""
 
     def __init__(self, folder: Path, philly: Path | None) -> None:
         self._folder = folder
         self._philly = philly
 
     def of(self, case: Case) -> Path:
-        """The trace of a case."""
+        """Return the trace of a case."""
         if self._philly is not None and case in LARGE:
             return self._philly
         path = self._folder / f"{case.jobs}-{case.cluster}.csv"
@@ -141,16 +144,16 @@ class _Traces:
 
 
 def as_installed(folder: Path) -> dict[str, str]:
-    """An environment in which modules have their bytecode in that folder, as installed ones do, whatever is set here.
+    """Return an environment with bytecode in that folder, as installed modules have, whatever is set here.
 
-    The first process fills it; it is not to be counted.
+    The first process writes it and must not be counted.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return kept | {"PYTHONPYCACHEPREFIX": str(folder)}
 
 
 def measure(case: Case, trace: Path, times: int, environment: Mapping[str, str] | None = None) -> Measured:
-    """The command of a case, so many times. Raises SettingError when it fails."""
+    """Run the command of a case so many times. Raises SettingError if it fails."""
     runs = [_timed(_words(case, trace), environment) for _ in range(times)]
     best = min(runs, key=lambda run: run.wall_s)
     peak_gb = max(run.peak_bytes for run in runs) / 1e9
@@ -187,7 +190,7 @@ class _Run:
 
 
 def _timed(words: Sequence[str], environment: Mapping[str, str] | None) -> _Run:
-    """One process, from its start to its end."""
+    """Time one process, from its start to its end."""
     with tempfile.TemporaryFile() as out:
         begin = time.perf_counter()
         program = [sys.executable, "-c", _PROGRAM, *words]
@@ -213,9 +216,10 @@ import json
 from simulator.results.metrics import summary
 from simulator.runs.progress import collect_seldom
 from simulator.results.result import Result
-from simulator.runs.scenario import Options, Scenario, make_policy
+from simulator.runs.options import RunOptions
+from simulator.runs.scenario import Scenario, make_policy
 from pathlib import Path
-options = Options(Path(sys.argv[1]), sys.argv[2], (sys.argv[4],), drop_impossible=True)
+options = RunOptions(Path(sys.argv[1]), sys.argv[2], (sys.argv[4],), drop_impossible=True)
 policy = make_policy(sys.argv[3], options)
 imported = time.perf_counter()
 scenario = Scenario.of(options, record=False)
@@ -245,7 +249,7 @@ print(json.dumps({
 
 
 def profile(case: Case, trace: Path, environment: Mapping[str, str] | None = None) -> dict[str, object]:
-    """Where the time of a run goes: seconds of each phase, in a process of its own."""
+    """Return the seconds of each phase of a run, in a process of its own."""
     words = [sys.executable, "-c", _PHASES, str(trace), case.cluster, case.policy, case.slowdown]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
@@ -255,7 +259,7 @@ def profile(case: Case, trace: Path, environment: Mapping[str, str] | None = Non
 
 
 def as_json(report: Report) -> str:
-    """Everything, for programs."""
+    """Return everything as JSON."""
     return json.dumps(asdict(report) | {"missed": report.missed}, indent=2)
 
 
@@ -263,7 +267,10 @@ def as_json(report: Report) -> str:
 
 
 def lines_of(report: Report) -> Iterator[str]:
-    """Everything, for people: tables in Markdown, which docs take as they are."""
+    """Yield everything as tables in Markdown, as the docs have them."""
+    if report.kernel != COMPILED:
+        yield f"The kernel is {report.kernel}: expect several times the figures of docs/benchmarks.md. {MEND}"
+        yield ""
     yield from _table(
         ("what", "cluster", "policy", "best", "median", "CPU", "peak memory", "target"), map(_speed_row, report.speed)
     )

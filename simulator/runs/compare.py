@@ -1,4 +1,4 @@
-"""Several policies on the same trace: in parallel, as a table, as JSON, and as one page. Needs no typer."""
+"""Run several policies on the same trace in parallel; print a table or JSON, and write one page. Needs no typer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from pathlib import Path
 
 from policies.rule import Ruled
 from simulator.errors import SettingError
+from simulator.results.files import prepare_folder, write_results
 from simulator.results.metrics import Figure, summary
-from simulator.results.result import Result, prepare_folder, write_results
+from simulator.results.result import Result
 from simulator.runs.one import command_line
+from simulator.runs.options import RunOptions
 from simulator.runs.process_pool import in_parallel
-from simulator.runs.progress import Tell, bars, collect_seldom, drive
-from simulator.runs.scenario import Options, Scenario, make_policy, takes
+from simulator.runs.progress import OnProgress, bars, collect_seldom, drive
+from simulator.runs.scenario import Scenario, make_policy, takes
 
 REPORT = "report.html"
 
@@ -27,10 +29,10 @@ class Compared:
 
     figures: Mapping[str, Figure]
     drawn: Mapping[str, object] | None
-    """What the page draws of it; None without a page."""
+    """The data from which the page draws it; None without a page."""
 
 
-def compare(options: Options, names: Sequence[str], out: Path | None = None, as_json: bool = False) -> None:
+def compare(options: RunOptions, names: Sequence[str], out: Path | None = None, as_json: bool = False) -> None:
     """Simulate the policies and print a table; with `out` write each one's files and a page. Raises SimulatorError, PolicyError."""
     _check(options, names)
     if out is not None:
@@ -38,17 +40,17 @@ def compare(options: Options, names: Sequence[str], out: Path | None = None, as_
     scenario = Scenario.of(options, record=True)
     begin = time.perf_counter()
 
-    def work(name: str, tell: Tell) -> Compared:
-        return _one(scenario, name, out, tell)
+    def work(name: str, on_progress: OnProgress) -> Compared:
+        return _one(scenario, name, out, on_progress)
 
     with bars() as progress:
         tasks = {name: progress.add_task(name, total=1.0) for name in names}
 
-        def look(name: str, share: float) -> None:
+        def show(name: str, share: float) -> None:
             progress.update(tasks[name], completed=share)
             progress.refresh()
 
-        found = in_parallel(names, work, look)
+        found = in_parallel(names, work, show)
     if out is not None:
         from simulator.runs.report.page import write_page
 
@@ -62,8 +64,8 @@ def compare(options: Options, names: Sequence[str], out: Path | None = None, as_
         sys.stdout.write(f"\n{out / REPORT}\n")
 
 
-def _check(options: Options, names: Sequence[str]) -> None:
-    """Raises PolicyLoadError, SettingError for policies that cannot be, before the trace is read."""
+def _check(options: RunOptions, names: Sequence[str]) -> None:
+    """Check the policies before the trace is read. Raises PolicyLoadError, SettingError."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if not names or twice:
         raise SettingError(f"--policies: {twice[0]} is there twice" if twice else "--policies: give a,b,c")
@@ -73,13 +75,13 @@ def _check(options: Options, names: Sequence[str]) -> None:
         raise SettingError("none of the policies takes --placement; leave it out")
 
 
-def _one(scenario: Scenario, name: str, out: Path | None, tell: Tell) -> Compared:
-    """In a process of its own: one policy's run."""
+def _one(scenario: Scenario, name: str, out: Path | None, on_progress: OnProgress) -> Compared:
+    """Run one policy, in a process of its own."""
     policy = make_policy(name, scenario.options, lenient=True)
     begin = time.perf_counter()
     simulation, dropped = scenario.simulation(policy)
     collect_seldom()
-    drive(simulation, tell)
+    drive(simulation, on_progress)
     wall_s = time.perf_counter() - begin
     assumptions = scenario.assumptions(name, policy) | {"command": command_line()}
     result = Result.of(simulation, name, wall_s, dropped=dropped, assumptions=assumptions)

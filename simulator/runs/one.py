@@ -9,13 +9,15 @@ import time
 from pathlib import Path
 
 from policies.api import Policy
+from simulator.results.files import prepare_folder, write_results
 from simulator.results.metrics import summary
-from simulator.results.result import Result, prepare_folder, write_results
+from simulator.results.result import Result
+from simulator.runs.options import RunOptions
 from simulator.runs.progress import Bar, collect_seldom, drive
-from simulator.runs.scenario import Options, Scenario, make_policy
+from simulator.runs.scenario import Scenario, make_policy
 
 
-def run(options: Options, policy: str, out: Path | None = None, as_json: bool = False) -> None:
+def run(options: RunOptions, policy: str, out: Path | None = None, as_json: bool = False) -> None:
     """Simulate one policy and print its figures; with `out` write its jobs and series too. Raises SimulatorError, PolicyError."""
     if out is not None:
         prepare_folder(out)
@@ -32,21 +34,21 @@ def run(options: Options, policy: str, out: Path | None = None, as_json: bool = 
     sys.stdout.write("\n".join([f"{policy} on {result.trace_name}, {options.cluster}", *lines_of(figures), ""]))
     left = len(result) - int(result.done.sum())
     if left:
-        sys.stdout.write(f"{left:,} jobs never finished: the nodes that are left cannot hold them\n")
+        sys.stdout.write(f"{left:,} jobs never finished: the remaining nodes cannot hold them\n")
 
 
 def simulated(scenario: Scenario, name: str, policy: Policy) -> Result:
-    """What the run of that policy came to."""
+    """Run that policy and return the result."""
     begin = time.perf_counter()
     simulation, dropped = scenario.simulation(policy)
     collect_seldom()
     with Bar(f"{name} on {scenario.trace.name}") as bar:
-        drive(simulation, bar.tell)
+        drive(simulation, bar.on_progress)
     wall_s = time.perf_counter() - begin
     assumptions = scenario.assumptions(name, policy) | {"command": command_line()}
     return Result.of(simulation, name, wall_s, dropped=dropped, assumptions=assumptions)
 
 
 def command_line() -> str:
-    """The command that was given, as a shell would take it again."""
+    """The command that was given, quoted for a shell."""
     return shlex.join(["headway-sim", *sys.argv[1:]])

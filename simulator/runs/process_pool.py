@@ -1,4 +1,8 @@
-"""The same work for several names at once, each in a process of its own, as many as there are cores."""
+"""The same work for several names at once, each in a process of its own, as many as there are cores.
+
+Not concurrent.futures.ProcessPoolExecutor: that waits for the other processes when one fails, does not say which task's process
+died, and pickles the work; here the others are killed at once, the error names the task, and the work is inherited by fork.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,17 @@ from typing import Any, Generic, TypeVar
 
 from policies.errors import PolicyError
 from simulator.errors import SettingError, SimulatorError
-from simulator.runs.progress import Tell
+from simulator.runs.progress import OnProgress
 
 T = TypeVar("T")
-Work = Callable[[str, Tell], T]
-"""Done for one name; tells how far it is."""
-LOOK_EVERY_S = 0.1
+Work = Callable[[str, OnProgress], T]
+"""The work for one name; it calls its second argument with the share that is done."""
+WAKE_EVERY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """A user's error, in its own words."""
+    """The message of an error that the user can mend."""
 
     text: str
 
@@ -33,46 +37,52 @@ class _Failed:
 def in_parallel(
     names: Sequence[str],
     work: Work[T],
-    look: Callable[[str, float], None],
+    on_progress: Callable[[str, float], None],
     processes: int | None = None,
     *,
     outlast_sigterm: bool = False,
 ) -> list[T]:
-    """What the work gives for each name, in that order; `look` is told how far each is. Raises SimulatorError.
+    """Do the work for each name; return the results in the order of the names. Raises SimulatorError.
 
-    Processes are forked: they share what the caller has read, and nothing is sent to them. Whatever ends this, they end too.
-    `outlast_sigterm` is for callers who heed a SIGTERM later, where Slurm or systemd sends it to all processes at once.
+    `on_progress` is called with a name and the share of its work that is done. Processes are forked: they share what the caller
+    has read, and nothing is sent to them. However this function ends, they end too. `outlast_sigterm` is for callers that handle
+    a SIGTERM later: Slurm and systemd send it to all processes at once.
     """
-    return _Crew(names, work, look, processes or os.cpu_count() or 1, outlast_sigterm).results()
+    return _Pool(names, work, on_progress, processes or os.cpu_count() or 1, outlast_sigterm).results()
 
 
-class _Crew(Generic[T]):
-    """Invariant: `_at_work` are the processes that run, by the end on which they tell; the names before `_next` have begun."""
+class _Pool(Generic[T]):
+    """Invariant: `_running` holds the running processes by our end of their pipe; the names before `_next` have begun."""
 
     def __init__(
-        self, names: Sequence[str], work: Work[T], look: Callable[[str, float], None], processes: int, outlast: bool
+        self,
+        names: Sequence[str],
+        work: Work[T],
+        on_progress: Callable[[str, float], None],
+        processes: int,
+        outlast: bool,
     ) -> None:
         self._outlast = outlast
         self._names = names
         self._work = work
-        self._look = look
+        self._on_progress = on_progress
         self._processes = processes
         self._context = multiprocessing.get_context("fork")
         self._next = 0
-        self._at_work: dict[Connection, tuple[int, BaseProcess]] = {}
+        self._running: dict[Connection, tuple[int, BaseProcess]] = {}
         self._results: dict[int, T] = {}
 
     def results(self) -> list[T]:
-        """Do everything."""
+        """Start processes as cores come free, and collect what they send."""
         try:
             while len(self._results) < len(self._names):
-                while self._next < len(self._names) and len(self._at_work) < self._processes:
+                while self._next < len(self._names) and len(self._running) < self._processes:
                     self._begin()
-                for ready in wait(list(self._at_work), LOOK_EVERY_S):
+                for ready in wait(list(self._running), WAKE_EVERY_S):
                     assert isinstance(ready, Connection)
-                    self._hear(ready)
+                    self._receive(ready)
         finally:
-            for _, process in self._at_work.values():
+            for _, process in self._running.values():
                 process.kill()
                 process.join()
         return [self._results[place] for place in range(len(self._names))]
@@ -83,45 +93,45 @@ class _Crew(Generic[T]):
         process = self._context.Process(target=_do, args=(name, self._work, theirs, self._outlast), daemon=True)
         process.start()
         theirs.close()
-        self._at_work[ours] = self._next, process
+        self._running[ours] = self._next, process
         self._next += 1
 
-    def _hear(self, ready: Connection) -> None:
-        place, process = self._at_work[ready]
+    def _receive(self, ready: Connection) -> None:
+        place, process = self._running[ready]
         name = self._names[place]
         try:
-            said: Any = ready.recv()
+            message: Any = ready.recv()
         except EOFError:
             process.join()
             raise SettingError(
                 f"the process of {name} ended ({process.exitcode}) before its run did; there may be too little memory, "
                 "take fewer policies at once, or --limit"
             ) from None
-        if isinstance(said, float):
-            self._look(name, said)
+        if isinstance(message, float):
+            self._on_progress(name, message)
             return
-        if isinstance(said, _Failed):
-            raise SettingError(f"{name}: {said.text}")
-        self._results[place] = said[0]
-        self._look(name, 1.0)
-        del self._at_work[ready]
+        if isinstance(message, _Failed):
+            raise SettingError(f"{name}: {message.text}")
+        self._results[place] = message[0]
+        self._on_progress(name, 1.0)
+        del self._running[ready]
         process.join()
 
 
-def _do(name: str, work: Work[Any], tell: Connection, outlast: bool) -> None:
-    """In a process: do it, and send what came of it."""
+def _do(name: str, work: Work[Any], pipe: Connection, outlast: bool) -> None:
+    """Run in the child process: do the work, and send its progress and its result."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN if outlast else signal.SIG_DFL)
     _take_one_core()
     with suppress(BrokenPipeError):
         try:
-            tell.send((work(name, tell.send),))
+            pipe.send((work(name, pipe.send),))
         except (SimulatorError, PolicyError) as error:
-            tell.send(_Failed(str(error)))
+            pipe.send(_Failed(str(error)))
 
 
 def _take_one_core() -> None:
-    """As there is a process for every core, threads of a learned policy's arithmetic would only wait for each other."""
+    """Use one thread for arithmetic: with a process for every core, more threads would only wait for each other."""
     os.environ["OMP_NUM_THREADS"] = "1"
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)

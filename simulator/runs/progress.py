@@ -1,4 +1,4 @@
-"""Carrying a run out, and saying how far it is."""
+"""Carry a run out and report its progress."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ if TYPE_CHECKING:
 
     from simulator.engine.simulation import Simulation
 
-Tell = Callable[[float], None]
-"""Told from time to time which share of a run is done."""
-LOOK_EVERY = 256
-"""Instants between two looks at the real clock."""
-TELL_EVERY_S = 0.1
+OnProgress = Callable[[float], None]
+"""Called from time to time with the share of a run that is done."""
+CLOCK_EVERY = 256
+"""Instants between two readings of the real clock."""
+REPORT_EVERY_S = 0.1
 PATIENCE_S = 1.0
-"""A run that is done by then shows no bar."""
+"""A run that takes less time than this shows no bar."""
 
 
-def drive(simulation: Simulation, tell: Tell | None = None) -> None:
-    """Carry the run out until every job has finished, or nothing will happen any more.
+def drive(simulation: Simulation, on_progress: OnProgress | None = None) -> None:
+    """Carry the run out until every job has finished, or nothing more will happen.
 
-    What would happen to nodes after the last finish is left out: it would only count decisions that decide nothing.
+    Node changes after the last finish are left out: decisions at them would be counted and decide nothing.
     """
     advance, decide, finished = simulation.advance, simulation.decide, simulation.finished.index
     jobs = len(simulation.trace)
-    look, due = LOOK_EVERY, time.perf_counter() + TELL_EVERY_S
+    left, due = CLOCK_EVERY, time.perf_counter() + REPORT_EVERY_S
     while len(finished) < jobs and advance():
         decide()
-        look -= 1
-        if not look:
-            look = LOOK_EVERY
-            if tell is not None and time.perf_counter() >= due:
-                due = time.perf_counter() + TELL_EVERY_S
-                tell((simulation.loop.arrived + len(finished)) / (2 * jobs))
+        left -= 1
+        if not left:
+            left = CLOCK_EVERY
+            if on_progress is not None and time.perf_counter() >= due:
+                due = time.perf_counter() + REPORT_EVERY_S
+                on_progress((simulation.loop.arrived + len(finished)) / (2 * jobs))
 
 
 def collect_seldom() -> None:
-    """Let Python's collector look only at what a run makes, and seldom. For programs whose process is there for the run.
+    """Let Python's garbage collector run seldom, and over new objects only. For processes that exist for one run.
 
-    The loop makes no cycles; looking at all jobs and modules again and again took a fifth of a run's time.
+    The event loop makes no cycles; scanning all jobs and modules again and again took a fifth of a run's time.
     """
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
@@ -52,13 +52,13 @@ def collect_seldom() -> None:
 
 
 class Bar:
-    """A progress bar on a terminal's standard error, for a run that takes longer than a second. Elsewhere nothing.
+    """A progress bar on standard error, if that is a terminal, for a run that takes longer than a second.
 
     rich is imported only when the bar is first drawn.
     """
 
     def __init__(self, label: str) -> None:
-        """Not drawn yet."""
+        """Prepare a bar that is not drawn yet."""
         self._label = label
         self._begin = time.perf_counter()
         self._wanted = sys.stderr.isatty()
@@ -74,11 +74,11 @@ class Bar:
             self._progress.stop()
 
     @property
-    def tell(self) -> Tell | None:
-        """What to call with the share that is done; None where nobody looks."""
-        return self._tell if self._wanted else None
+    def on_progress(self) -> OnProgress | None:
+        """The function to call with the share that is done; None where standard error is no terminal."""
+        return self._show if self._wanted else None
 
-    def _tell(self, share: float) -> None:
+    def _show(self, share: float) -> None:
         if self._progress is None:
             if time.perf_counter() - self._begin < PATIENCE_S:
                 return
@@ -90,7 +90,7 @@ class Bar:
 
 
 def bars() -> Progress:
-    """Progress bars on standard error that draw only when told to: no thread of theirs runs beside a simulation or a fork."""
+    """Progress bars on standard error. They draw only when refreshed: they start no thread beside a simulation or a fork."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,

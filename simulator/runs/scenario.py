@@ -1,4 +1,4 @@
-"""What is to be simulated: the options of the command line, checked, and what they stand for."""
+"""The scenario of a run: trace, cluster and settings, from the options of the command line."""
 
 from __future__ import annotations
 
@@ -13,59 +13,33 @@ import numpy as np
 from policies.api import Policy, load_policy, option_names, parse_policy
 from policies.rule import Layout, Ruled
 from simulator.cluster.cluster import Cluster, parse_cluster
-from simulator.engine.job_sizes import Sizes
+from simulator.engine.job_sizes import JobSizes
 from simulator.engine.settings import Estimates, Settings
 from simulator.engine.simulation import Simulation
 from simulator.errors import SettingError, TraceError
+from simulator.runs.options import PLACEMENTS, RunOptions
 from simulator.slowdown.api import SlowdownModel
 from simulator.traces.read import read_trace
 from simulator.traces.trace import Trace
 
 if TYPE_CHECKING:
-    from simulator.slowdown.profiles import Profiles
-
-PLACEMENTS = {"consolidated": "consolidated", "any": "anywhere"}
-"""Words of --placement, and of the policies' option `layout`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of a run, as they were given. Raises SettingError for a number that is out of its range."""
-
-    trace: Path
-    cluster: str
-    slowdown: tuple[str, ...] = ("locality",)
-    placement: str | None = None
-    """None: not given, which is as `consolidated`."""
-    preempt_cost_s: float | None = None
-    round_s: float | None = None
-    seed: int | None = None
-    limit: int | None = None
-    estimates: str = "true"
-    drop_impossible: bool = False
-    preemptible_share: float = 1.0
-    checkpoint_interval_s: float | None = None
-    failures: str | None = None
-    profiles: Path | None = None
-
-    def __post_init__(self) -> None:
-        _check(self)
+    from simulator.slowdown.profiles.model_profiles import ModelProfiles
 
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """Everything that runs of several policies have in common."""
+    """Everything that the runs of several policies share."""
 
-    options: Options
+    options: RunOptions
     trace: Trace
     cluster: Cluster
     settings: Settings
     read_s: float
-    """How long reading the trace took."""
+    """Seconds that reading the trace took."""
 
     @classmethod
-    def of(cls, options: Options, *, record: bool) -> Scenario:
-        """What the options stand for. Raises SimulatorError for what they do not allow."""
+    def of(cls, options: RunOptions, *, record: bool) -> Scenario:
+        """Read trace and cluster as the options say. Raises SimulatorError."""
         cluster = parse_cluster(options.cluster)
         models_of(options.slowdown, options, cluster)
         begin = time.perf_counter()
@@ -74,21 +48,21 @@ class Scenario:
         return cls(options, trace, cluster, _settings(options, cluster, trace, record), read_s)
 
     def simulation(self, policy: Policy) -> tuple[Simulation, int]:
-        """A run of that policy that has not begun, and how many jobs were dropped. Raises SimulatorError."""
+        """Return a simulation of that policy that has not begun, and the number of dropped jobs. Raises SimulatorError."""
         trace, dropped = self._possible(policy)
         models = self.models(policy)
-        # A policy that is its rule is never shown a state, and so no profiles.
+        # A policy that is defined by its rule sees no state, and so no profiles.
         profiles = None if isinstance(policy, Ruled) else _profiles(self.options.profiles)
         return Simulation(trace, self.cluster, policy, self.settings, models, profiles), dropped
 
     def models(self, policy: Policy) -> list[SlowdownModel]:
-        """New slowdown models, those of a run of that policy. Raises SimulatorError."""
+        """Return new slowdown models for a run of that policy. Raises SimulatorError."""
         return models_of(self.slowdown(policy), self.options, self.cluster)
 
     def slowdown(self, policy: Policy) -> tuple[str, ...]:
-        """The slowdown models of a run of that policy: those that were asked for, and `scaling` where jobs are resized.
+        """Return the slowdown models of a run of that policy: the given ones, and `scaling` if jobs are resized.
 
-        Raises SettingError where jobs are resized and no model may say how fast they are then.
+        Raises SettingError if jobs are resized and --slowdown none excludes a model of their speed.
         """
         asked = self.options.slowdown
         if not (policy.spec.resizes and self.trace.elastic) or any(
@@ -103,7 +77,7 @@ class Scenario:
         return (*asked, "scaling")
 
     def assumptions(self, name: str, policy: Policy) -> dict[str, object]:
-        """What a run of that policy assumes, as values that JSON has."""
+        """Return the assumptions of a run of that policy, as values that JSON has."""
         options, settings = self.options, self.settings
         rule = policy.rule if isinstance(policy, Ruled) else None
         return {
@@ -130,9 +104,9 @@ class Scenario:
         }
 
     def _possible(self, policy: Policy) -> tuple[Trace, int]:
-        """The jobs that the cluster can hold, and how many it cannot. Raises TraceError if there are some and they may not be."""
+        """Return the jobs that the cluster can hold, and the number of others. Raises TraceError if these must not be dropped."""
         layout = policy.rule.layout if isinstance(policy, Ruled) else Layout.ANYWHERE
-        fits = Sizes(self.trace, self.cluster).possible(layout)
+        fits = JobSizes(self.trace, self.cluster).possible(layout)
         dropped = len(self.trace) - int(fits.sum())
         if not dropped:
             return self.trace, 0
@@ -153,11 +127,11 @@ class Scenario:
 _PLACEMENT_OF = {Layout.CONSOLIDATED: "consolidated", Layout.ANYWHERE: "any"}
 
 
-def make_policy(text: str, options: Options, *, lenient: bool = False) -> Policy:
-    """The policy of NAME[:key=value,...] with what --placement, --round and --seed say. Raises PolicyLoadError, SettingError.
+def make_policy(text: str, options: RunOptions, *, lenient: bool = False) -> Policy:
+    """Load NAME[:key=value,...] with the values of --placement, --round and --seed. Raises PolicyLoadError, SettingError.
 
-    A policy that decides at events only goes without rounds, and one whose rule says where jobs go (srtf-count) keeps to it.
-    Another that does not take --placement makes it an error; with `lenient` it is left out, as where policies share options.
+    --round is ignored by a policy that decides at events only, --placement by one whose rule fixes placement (srtf-count). Any
+    other policy that does not take --placement is an error, except with `lenient`, for policies that share options.
     """
     name, own = parse_policy(text)
     given: dict[str, tuple[str, object]] = {}
@@ -179,12 +153,12 @@ def make_policy(text: str, options: Options, *, lenient: bool = False) -> Policy
 
 
 def takes(text: str, key: str) -> bool:
-    """Whether the policy of NAME[:key=value,...] has that option. Raises PolicyLoadError."""
+    """Return whether the policy of NAME[:key=value,...] has that option. Raises PolicyLoadError."""
     return key in option_names(parse_policy(text)[0])
 
 
-def models_of(names: tuple[str, ...], options: Options, cluster: Cluster) -> list[SlowdownModel]:
-    """New slowdown models of these names, with --profiles. Raises SimulatorError."""
+def models_of(names: tuple[str, ...], options: RunOptions, cluster: Cluster) -> list[SlowdownModel]:
+    """Return new slowdown models of these names, with --profiles. Raises SimulatorError."""
     if names == ("none",):
         return []
     from simulator.slowdown.registry import build
@@ -192,34 +166,17 @@ def models_of(names: tuple[str, ...], options: Options, cluster: Cluster) -> lis
     return build(names, topology=cluster.topology, profiles=_profiles(options.profiles))
 
 
-def _profiles(path: Path | None) -> Profiles:
+def _profiles(path: Path | None) -> ModelProfiles:
     if path is None:
-        from simulator.slowdown.papers import paper_profiles
+        from simulator.slowdown.profiles.papers import paper_profiles
 
         return paper_profiles()
-    from simulator.slowdown.store import load_profiles
+    from simulator.slowdown.profiles.files import load_profiles
 
     return load_profiles(path)
 
 
-def _check(options: Options) -> None:
-    """Raises SettingError for a number that is out of its range."""
-    cost, every, share = options.preempt_cost_s, options.checkpoint_interval_s, options.preemptible_share
-    if options.placement is not None and options.placement not in PLACEMENTS:
-        raise SettingError(f"--placement {options.placement!r}: give {' or '.join(PLACEMENTS)}")
-    if cost is not None and not (math.isfinite(cost) and 0 <= cost < 1e9):
-        raise SettingError(f"--preempt-cost {cost:g}: give seconds, 0 or more")
-    if options.round_s is not None and not (math.isfinite(options.round_s) and options.round_s >= 0):
-        raise SettingError(f"--round {options.round_s:g}: give seconds, or 0 for no rounds")
-    if every is not None and not (math.isfinite(every) and every > 0):
-        raise SettingError(f"--checkpoint-interval {every:g}: give seconds, more than 0")
-    if not 0 <= share <= 1:
-        raise SettingError(f"--preemptible-share {share:g}: give a share from 0 to 1")
-    if options.seed is not None and options.seed < 0:
-        raise SettingError(f"--seed {options.seed}: give a whole number, 0 or more")
-
-
-def _settings(options: Options, cluster: Cluster, trace: Trace, record: bool) -> Settings:
+def _settings(options: RunOptions, cluster: Cluster, trace: Trace, record: bool) -> Settings:
     from simulator.engine.failures import failures_from
 
     seed = options.seed or 0

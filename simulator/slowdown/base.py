@@ -1,4 +1,4 @@
-"""What the models have in common: who runs, whose factor must be worked out again, and whose has changed."""
+"""Base classes of models: they keep the running jobs, the outdated factors and the changed factors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from simulator.slowdown.api import Resident
 
 
 class Model:
-    """A model that works out factors when they are asked for, and only those that an enter or leave touched.
+    """A model that computes factors when they are read, and only those that an arrival or departure affected.
 
-    Invariants: `_residents` are the running jobs; `_factors` holds their factors, right for all but `_stale`; `_news` are those
-    that entered, or whose factor changed, since `changed` was last asked. What a subclass keeps is in dicts whose values are
-    never changed in place, so that `fork` copies the dicts alone.
+    Invariants: `_residents` are the running jobs; `_factors` holds their factors, correct for all but `_stale`; `_news` are the
+    jobs that entered, or whose factor changed, since the last call of `changed`. A subclass keeps its data in dicts whose values
+    are never changed in place, so that `fork` need only copy the dicts.
     """
 
     def __init__(self) -> None:
@@ -25,11 +25,11 @@ class Model:
 
     @property
     def only_between_nodes(self) -> bool:
-        """Whether jobs on one node have factor 1 and touch nobody."""
+        """True if jobs on one node have factor 1 and affect no other job."""
         return False
 
     def enter(self, resident: Resident) -> None:
-        """The job holds these GPUs from now on."""
+        """Add a job, which holds these GPUs from now on."""
         job = resident.job
         self._residents[job] = resident
         self._factors[job] = 1.0
@@ -38,7 +38,7 @@ class Model:
         self._entered(resident)
 
     def leave(self, job: int) -> None:
-        """The job holds nothing any more."""
+        """Remove a job, which holds no GPUs any more."""
         resident = self._residents.pop(job)
         del self._factors[job]
         self._stale.discard(job)
@@ -46,20 +46,20 @@ class Model:
         self._left(resident)
 
     def changed(self) -> Iterable[int]:
-        """Jobs that run now and whose factor may differ from what it was when this was last asked; each once, by row."""
+        """Return the running jobs whose factor may have changed since the last call, each once, by row."""
         self._refresh()
         news = sorted(self._news)
         self._news.clear()
         return news
 
     def factor(self, job: int) -> float:
-        """Throughput of a running job as a share of what it would be without this reason."""
+        """Return the throughput of a running job, relative to that without this reason."""
         if self._stale:
             self._refresh()
         return self._factors[job]
 
     def fork(self) -> Self:
-        """An independent copy, in time proportional to running jobs."""
+        """Return an independent copy, in time proportional to the running jobs."""
         twin = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, dict | set):
@@ -69,34 +69,34 @@ class Model:
     def _refresh(self) -> None:
         stale, self._stale = self._stale, set()
         for job in stale:
-            self._put(job, self._worked_out(self._residents[job]))
+            self._put(job, self._computed(self._residents[job]))
 
     def _put(self, job: int, factor: float) -> None:
-        """That is the job's factor now."""
+        """Set the job's factor."""
         if self._factors[job] != factor:
             self._factors[job] = factor
             self._news.add(job)
 
-    # What a model adds
+    # What a subclass implements
 
     def _entered(self, resident: Resident) -> None:
-        """Note its load, and put into `_stale` whom it touches."""
+        """Add the job's load, and put the jobs that it affects into `_stale`."""
 
     def _left(self, resident: Resident) -> None:
-        """Forget its load, and put into `_stale` whom it touched."""
+        """Remove the job's load, and put the jobs that it affected into `_stale`."""
 
-    def _worked_out(self, resident: Resident) -> float:
-        """The job's factor from what is noted now; it must not depend on the order in which that came."""
+    def _computed(self, resident: Resident) -> float:
+        """Return the job's factor under the present load, whatever the order in which jobs came."""
         raise NotImplementedError
 
 
 class Neighbours(Model):
-    """A model in which jobs touch those with whom they share nodes."""
+    """A model in which jobs affect the jobs that share nodes with them."""
 
     def __init__(self) -> None:
         super().__init__()
         self._on_node: dict[int, tuple[int, ...]] = {}
-        """Jobs of each node that has any, by row."""
+        """Jobs of each node that has any, in order of their rows."""
 
     def _entered(self, resident: Resident) -> None:
         for node in resident.nodes:
@@ -109,12 +109,12 @@ class Neighbours(Model):
             self._stale.update(self._on_node.get(node, ()))
 
     def _move_in(self, resident: Resident) -> None:
-        """The job stands on its nodes; nobody is touched by that."""
+        """Enter the job on its nodes, without marking other jobs as stale."""
         for node in resident.nodes:
             self._on_node[node] = tuple(sorted((*self._on_node.get(node, ()), resident.job)))
 
     def _move_out(self, resident: Resident) -> None:
-        """The job stands nowhere any more; nobody is touched by that."""
+        """Remove the job from its nodes, without marking other jobs as stale."""
         for node in resident.nodes:
             jobs = tuple([job for job in self._on_node[node] if job != resident.job])
             if jobs:

@@ -1,4 +1,4 @@
-"""The models by the names that the command line has for them: `--slowdown NAME[:key=value,...]`, several times."""
+"""The slowdown models by their names on the command line: `--slowdown NAME[:key=value,...]`, several times."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from simulator.cluster.topology import Topology
 from simulator.errors import SlowdownError
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.interference import HostInterference
-from simulator.slowdown.link_sharing import LinkSharing
-from simulator.slowdown.locality import Locality
-from simulator.slowdown.max_min import MaxMin
-from simulator.slowdown.node_speed import NodeSpeed
-from simulator.slowdown.pair_table import PairTable
-from simulator.slowdown.parameter_server import ParameterServer
-from simulator.slowdown.profiles import Profiles
-from simulator.slowdown.scaling import Scaling
+from simulator.slowdown.links.link_sharing import LinkSharing
+from simulator.slowdown.links.max_min import MaxMin
+from simulator.slowdown.links.parameter_server import ParameterServer
+from simulator.slowdown.neighbours.interference import HostInterference
+from simulator.slowdown.neighbours.pair_table import PairTable
+from simulator.slowdown.placement.locality import Locality
+from simulator.slowdown.placement.node_speed import NodeSpeed
+from simulator.slowdown.placement.scaling import Scaling
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
 
 NONE = "none"
 """The name that switches all models off."""
@@ -25,20 +25,20 @@ Value = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One key that a model takes."""
+    """One option of a model."""
 
     parse: Callable[[str], Value]
     says: str
-    """What it takes, for people."""
+    """Description of its values, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model by its name."""
+    """One model."""
 
     says: str
     make: Callable[..., SlowdownModel]
-    """Of a topology, profiles, and the options."""
+    """Makes the model from a topology, profiles, and the options."""
     options: Mapping[str, Option] = field(default_factory=dict)
 
 
@@ -69,7 +69,7 @@ def _yes() -> Option:
 
 
 MODELS: dict[str, Entry] = {
-    "locality": Entry("slower for being spread over sockets, nodes and racks", Locality),
+    "locality": Entry("slower when spread over sockets, nodes and racks", Locality),
     "max-min": Entry(
         "links are shared max-min fairly",
         MaxMin,
@@ -78,17 +78,17 @@ MODELS: dict[str, Entry] = {
     "link-sharing": Entry(
         "links are shared by the number of jobs on them (RL-TAPS)", LinkSharing, {"reference": _one_of("best", "alone")}
     ),
-    "pair-table": Entry("the worst measured ratio of two that share a node", PairTable, {"single": _yes()}),
+    "pair-table": Entry("the worst measured ratio of two jobs that share a node", PairTable, {"single": _yes()}),
     "interference": Entry("cores and PCIe of a host are shared (MARL)", HostInterference, {"cores": _number(0)}),
     "parameter-server": Entry("workers and servers that are spread (DL2)", ParameterServer, {"ratio": _number(0)}),
-    "scaling": Entry("elastic jobs at another size than they asked for", Scaling),
+    "scaling": Entry("elastic jobs at another size than they requested", Scaling),
     "node-speed": Entry("nodes of different speed", NodeSpeed),
 }
-"""Every model takes `default=MODEL` too: the profile that stands for models that have none."""
+"""Every model has the option `default=MODEL` too: the profile of models that have none."""
 
 
-def build(texts: Sequence[str], *, topology: Topology, profiles: Profiles) -> list[SlowdownModel]:
-    """The models that were asked for, in that order. Raises SlowdownError on names and options that there are not."""
+def build(texts: Sequence[str], *, topology: Topology, profiles: ModelProfiles) -> list[SlowdownModel]:
+    """Make the models of these texts, in their order. Raises SlowdownError for unknown names and options."""
     asked = [_parsed(text) for text in texts if text.strip()]
     names = [name for name, _ in asked]
     if NONE in names:
@@ -102,7 +102,7 @@ def build(texts: Sequence[str], *, topology: Topology, profiles: Profiles) -> li
 
 
 def _made(
-    name: str, options: dict[str, Value], names: Sequence[str], topology: Topology, profiles: Profiles
+    name: str, options: dict[str, Value], names: Sequence[str], topology: Topology, profiles: ModelProfiles
 ) -> SlowdownModel:
     default = options.pop("default", None)
     if default is not None:
@@ -113,7 +113,7 @@ def _made(
 
 
 def _parsed(text: str) -> tuple[str, dict[str, Value]]:
-    """Name and options of `NAME[:key=value,...]`."""
+    """Return the name and the options of `NAME[:key=value,...]`."""
     name, _, rest = text.strip().partition(":")
     if name == NONE and not rest:
         return NONE, {}

@@ -1,4 +1,4 @@
-"""What a trace holds, in numbers: how many jobs, how large, how long, when, and how much work for a cluster."""
+"""Statistics of a trace: number, sizes, durations and arrivals of jobs, and the load on a cluster."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ class SizeShare:
     jobs: int
     jobs_share: float
     work_share: float
-    """Of all GPU-seconds."""
+    """Share of all GPU-seconds."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """The trace against a cluster."""
+    """The load of the trace on a cluster."""
 
     cluster_gpus: int
     offered: float | None
-    """GPU-seconds that arrive per second of the span, over the cluster's GPUs; None where all jobs come at once."""
+    """GPU-seconds that arrive per second of the span, over the cluster's GPUs; None if all jobs arrive at once."""
     too_large: int
-    """Jobs that the cluster can never hold."""
+    """Number of jobs that the cluster can never hold."""
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """A trace in numbers. Times are seconds; a percentile is that of linear interpolation."""
+    """Statistics of a trace. Times are seconds; percentiles are linearly interpolated."""
 
     name: str
     jobs: int
     span_s: float
-    """From the first submit to the last."""
+    """Seconds from the first submission to the last."""
     gpu_hours: float
     mean_gap_s: float | None
-    """Between two submits; None for a single job."""
+    """Mean seconds between two submissions; None for a single job."""
     gap_cv: float | None
-    """Deviation over mean of those gaps: 1 as in a Poisson process, more where jobs come in bursts."""
+    """Coefficient of variation of those gaps: 1 for a Poisson process, more if jobs arrive in bursts."""
     sizes: tuple[SizeShare, ...]
     mean_gpus: float
     duration_s: Mapping[str, float]
@@ -60,9 +60,9 @@ class Statistics:
     submits_by_hour: tuple[int, ...]
     """Jobs in each of 24 hours of the day, which begins at time 0 of the trace."""
     gpu_hours_by_hour: tuple[float, ...]
-    """Their work, by the hour in which they come."""
+    """GPU-seconds of the jobs, by the hour of their arrival."""
     users: int
-    """Different ones; 0 where users are not known."""
+    """Number of users; 0 if not known."""
     most_active: Mapping[str, int]
     """Jobs of the users with most of them."""
     vcs: Mapping[str, int]
@@ -72,13 +72,13 @@ class Statistics:
     """Jobs whose time limit is known."""
     not_preemptible: int
     elastic: int
-    """Jobs that may be given another size."""
+    """Number of jobs that may get another size."""
     load: Load | None
-    """None where no cluster was named."""
+    """None if no cluster was given."""
 
 
 def describe(trace: Trace, cluster_gpus: int | None = None) -> Statistics:
-    """The trace's statistics; with a cluster also what load the trace is for it."""
+    """Return the trace's statistics; with a cluster also its load."""
     seconds = trace.duration_ns / NS_PER_S
     work = trace.num_gpus * seconds
     gaps = np.diff(trace.submit_ns) / NS_PER_S
@@ -110,7 +110,7 @@ def describe(trace: Trace, cluster_gpus: int | None = None) -> Statistics:
 
 
 def size_class(least: int, most: int) -> str:
-    """A class of sizes in words."""
+    """Return the name of a class of sizes."""
     return str(least) if least == most else f"{least}-{most}" if most < 1 << 32 else f"more than {least - 1}"
 
 
@@ -144,7 +144,7 @@ def _medians(trace: Trace, seconds: np.ndarray) -> dict[str, float]:
 
 
 def _most(texts: Sequence[str]) -> dict[str, int]:
-    """The most frequent known texts and how often each stands there."""
+    """Return the most frequent known texts and their counts."""
     counts = Counter(texts)
     counts.pop("", None)
     return dict(counts.most_common(MOST_NAMED))

@@ -1,4 +1,4 @@
-"""Files as blocks of bytes, unpacked on the way: plain, gzip and zstd, with memory bounded whatever the file holds."""
+"""Files as blocks of decompressed bytes: plain, gzip and zstd, with bounded memory for any content."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import IO
 from simulator.errors import TraceError
 
 BLOCK_BYTES = 1 << 17
-"""Small enough for the caches of one core."""
+"""Size of a block: small enough for the caches of one core."""
 MOST_BYTES = 512 << 20
-"""Of text, unpacked: about eight million jobs, which take some 2 GB as columns. A larger file is read with a limit, or refused."""
+"""Maximum decompressed text: about eight million jobs, some 2 GB as columns. A larger file is read with a limit, or refused."""
 _ZSTD_STEP_BYTES = 1 << 10
-"""Packed bytes unpacked at once: what they can grow to (a block of 128 KiB for every four) bounds the memory."""
+"""Compressed bytes that are decompressed at once: every four can become a block of 128 KiB, which bounds the memory."""
 GZIP_MAGIC, ZSTD_MAGIC, PARQUET_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
 UNPACK_AGAIN = "the file is cut short or damaged: copy or download it again"
 
 
 def blocks(path: Path, *, limited: bool = False) -> Iterator[bytes]:
-    """What the file holds, unpacked, in blocks. Not `limited`: a file too large to hold is refused, at once if its size says so."""
+    """Yield the decompressed content in blocks. Unless `limited`, a file too large for memory is refused."""
     total = 0
     for block in _unpacked(path, limited=limited):
         total += len(block)
@@ -32,7 +32,7 @@ def blocks(path: Path, *, limited: bool = False) -> Iterator[bytes]:
 
 
 def first_bytes(path: Path, count: int = 8) -> bytes:
-    """The first bytes as they stand in the file."""
+    """Return the first bytes of the file."""
     with _opened(path) as raw:
         return raw.read(count)
 
@@ -82,7 +82,7 @@ def _gzip_blocks(path: Path) -> Iterator[bytes]:
 
 
 def _zstd_blocks(path: Path) -> Iterator[bytes]:
-    """One frame after the other. Not by zstandard's reader: it takes a frame that ends too early for a whole one."""
+    """Decompress frame after frame. Not by zstandard's reader: it accepts a truncated frame as complete."""
     try:
         import zstandard
     except ImportError:

@@ -1,4 +1,4 @@
-"""Columns of text to columns of numbers, exactly: seconds to whole nanoseconds without a float on the way.
+"""Exact conversion of columns of text to numbers: seconds become whole nanoseconds without floats.
 
 Each takes a column and gives an array of as many entries; a text that it cannot take raises `BadCellError`, which says in which
 row it stands. Whole columns of plain digits, which is what logs hold, are taken at once; anything else goes one by one.
@@ -21,7 +21,7 @@ _DECIMAL = re.compile(r"([0-9]+)(?:\.([0-9]{1,9}))?", re.ASCII)
 _MOST_DIGITS = 18
 """Any number of so many digits is less than 2^63."""
 MOST_GPUS = 10_000_000
-"""More GPUs than one job can mean; a column of bytes or of milliseconds is caught here."""
+"""More GPUs than any job requests; detects a column of bytes or milliseconds."""
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,7 +30,7 @@ _NO_INSTANT = dict.fromkeys(("None", "NULL", "null", "NaN", "nan", "Unknown"), "
 
 
 class BadCellError(Exception):
-    """A text that is not what its column asks for. `row` counts from 0 in the column that was given."""
+    """A text that is not valid in its column. `row` counts from 0 in the given column."""
 
     def __init__(self, row: int, text: str, reason: str, mend: str) -> None:
         super().__init__(f"row {row}: {text!r} {reason}; {mend}")
@@ -41,7 +41,7 @@ class BadCellError(Exception):
 
 
 class _NotANumberError(Exception):
-    """Why a text is not the number that was asked for, and the mend."""
+    """The reason why a text is not a valid number, and how to correct it."""
 
     def __init__(self, reason: str, mend: str) -> None:
         super().__init__(reason)
@@ -50,7 +50,7 @@ class _NotANumberError(Exception):
 
 
 def times_ns(texts: Sequence[str], *, zero: bool, missing: bool = False) -> IntColumn:
-    """Seconds to nanoseconds; nine decimals are exact, more are rounded. `zero` lets 0 pass, `missing` an empty text (-1)."""
+    """Convert seconds to nanoseconds; nine decimals are exact, more are rounded. `zero` accepts 0, `missing` an empty text (-1)."""
     wanted = "give seconds, 0 or more" if zero else "give seconds, more than 0"
     plain = _plain_ns(texts)
     if plain is not None and _within(plain, 0 if zero else 1, MAX_TIME_S * NS_PER_S):
@@ -73,7 +73,7 @@ def times_ns(texts: Sequence[str], *, zero: bool, missing: bool = False) -> IntC
 
 
 def counts(texts: Sequence[str], *, of: str, missing: bool = False, most: int = MOST_GPUS) -> IntColumn:
-    """Whole numbers of at least 1. `of` says what is counted, in the plural; `missing` lets an empty text pass (-1)."""
+    """Parse whole numbers of at least 1. `of` names the things, in the plural; `missing` accepts an empty text (-1)."""
     wanted = f"give a whole number of {of}, at least 1"
     plain = _plain("\n".join(texts), len(texts))
     if plain is not None and _within(plain, 1, most):
@@ -93,7 +93,7 @@ def counts(texts: Sequence[str], *, of: str, missing: bool = False, most: int = 
 
 
 def flags(texts: Sequence[str], *, default: bool) -> BoolColumn:
-    """0, 1, true, false in any case; an empty text is `default`."""
+    """Parse 0, 1, true, false in any case; an empty text is `default`."""
     words = {"0": False, "false": False, "1": True, "true": True, "": default}
     column = np.empty(len(texts), dtype=np.bool_)
     for row, text in enumerate(texts):
@@ -105,7 +105,7 @@ def flags(texts: Sequence[str], *, default: bool) -> BoolColumn:
 
 
 def amounts(texts: Sequence[str]) -> FloatColumn:
-    """Numbers for comparing; NaN for what is no number, whatever it is."""
+    """Parse numbers for comparisons; NaN for any other text."""
     column = np.empty(len(texts), dtype=np.float64)
     for row, text in enumerate(texts):
         try:
@@ -137,7 +137,7 @@ def _instant(text: str) -> int:
 
 
 def _plain_ns(texts: Sequence[str]) -> IntColumn | None:
-    """The column in nanoseconds, where every entry is plain digits with at most nine decimals."""
+    """Return the column in nanoseconds if every entry is plain digits with at most nine decimals, else None."""
     joined = "\n".join(texts)
     digits = _plain(joined.replace(".", ""), len(texts))
     if digits is None:
@@ -156,7 +156,7 @@ def _plain_ns(texts: Sequence[str]) -> IntColumn | None:
 
 
 def _plain(joined: str, rows: int) -> IntColumn | None:
-    """The column as it stands, one entry a line, where every entry is plain digits."""
+    """Return the column, one entry per line, if every entry is plain digits."""
     if not joined.isascii() or joined.startswith("\n") or joined.endswith("\n") or "\n\n" in joined:
         return None
     data = np.frombuffer(joined.encode(), dtype=np.uint8)
@@ -189,7 +189,7 @@ def _each(texts: Sequence[str], one: Callable[[str], int], *, missing: bool, wan
 
 
 def _nanoseconds(text: str, wanted: str) -> int:
-    """Any other way to write a number of seconds, rounded to the nearest nanosecond."""
+    """Parse any other notation of seconds, rounded to the nearest nanosecond."""
     scaled = _number(text, wanted) * NS_PER_S
     if abs(scaled) > 10 * MAX_TIME_S * NS_PER_S:
         return (MAX_TIME_S * NS_PER_S + 1) * (1 if scaled > 0 else -1)

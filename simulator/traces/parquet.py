@@ -10,11 +10,11 @@ from simulator.errors import TraceError
 from simulator.traces.table import Table, check_header
 
 MOST_ROWS = 8_000_000
-"""As many jobs as a text of the largest size would hold."""
+"""Maximum number of jobs: as many as in the largest text file."""
 
 
 def read_parquet(path: Path, required: Sequence[str], *, limit: int | None = None) -> Table:
-    """The file's columns as text, exactly as they would stand in a CSV; lines count rows."""
+    """Read the file's columns as text, exactly as in a CSV; lines count rows."""
     arrow, parquet = _pyarrow(path)
     try:
         with parquet.ParquetFile(path) as file:
@@ -47,7 +47,7 @@ def write_parquet(path: Path, columns: Mapping[str, Any]) -> None:
 
 
 def seconds_column(nanoseconds: Sequence[int]) -> Any:
-    """Times as exact decimals with nine places, or whole seconds where all are."""
+    """Return times as exact decimals with nine places, or as whole seconds if all are whole."""
     arrow, _ = _pyarrow(None)
     if all(not time % 1_000_000_000 for time in nanoseconds):
         return arrow.array([time // 1_000_000_000 for time in nanoseconds], type=arrow.int64())
@@ -57,7 +57,7 @@ def seconds_column(nanoseconds: Sequence[int]) -> Any:
 
 
 def _texts(values: Any) -> list[str]:
-    """One column of a batch as text; what is missing is empty."""
+    """Return one column of a batch as text; missing values are empty."""
     return ["" if value is None else value if isinstance(value, str) else str(value) for value in values.to_pylist()]
 
 

@@ -67,12 +67,12 @@ def trace_of(table: Table) -> Trace:
 
 
 def name_of(path: Path) -> str:
-    """A file's name without what says how it is packed."""
+    """Return a file's name without the suffix of its compression."""
     return path.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".csv").removesuffix(".parquet")
 
 
 def _size(table: Table, name: str, num_gpus: IntColumn) -> IntColumn:
-    """A bound on a job's size; the size that it asks for, where the bound is not known."""
+    """Return a bound on the jobs' sizes; the requested size if the bound is not known."""
     if name not in table.columns:
         return num_gpus
     bound = table.parsed(name, partial(counts, of="GPUs", missing=True))
@@ -93,7 +93,7 @@ def _check_sizes(table: Table, num_gpus: IntColumn, min_gpus: IntColumn, max_gpu
 
 
 def _unique_ids(table: Table) -> list[str]:
-    """The ids, none empty, none twice."""
+    """Return the ids, after checking that none is empty or occurs twice."""
     ids = list(table.columns["job_id"])
     distinct = set(ids)
     if len(distinct) == len(ids) and "" not in distinct:

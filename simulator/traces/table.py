@@ -1,4 +1,4 @@
-"""Tables of text (CSV and its like) as columns, and the line on which a row stands once something is wrong with it."""
+"""Tables of text (CSV and similar) as columns, and the line of a row for error messages."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MOST_LINE_BYTES = 1 << 20
-"""No line of a log is longer: what is, is no table."""
+"""Maximum length of a line; a file with a longer line is not a table."""
 _ROWS_AT_ONCE = 1 << 11
-"""Few, so that the garbage collector does not look at every row again and again."""
+"""Rows per piece: few, so that the garbage collector does not scan all rows repeatedly."""
 _FEW = 1 << 14
-"""A column with fewer different texts holds each of them once: a million jobs have few users."""
+"""A column with fewer different texts stores each of them once: a million jobs have few users."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a file as text, each with as many entries as there are rows; blank lines are no rows."""
+    """The columns of a file as text, with one entry per row; blank lines are not rows."""
 
     path: Path
     columns: Mapping[str, Sequence[str]]
     rows: int
     line_of: Callable[[int], int]
-    """The line (from 1) on which that row (from 0) begins; slow, it reads the file again."""
+    """Returns the line (from 1) on which a row (from 0) begins; slow, it reads the file again."""
     called: Mapping[str, str] = field(default_factory=dict)
-    """What the file calls a column, where that is not its name here."""
+    """Names of columns in the file, where they differ from those here."""
 
     def parsed(self, column: str, parse: Callable[[Sequence[str]], T]) -> T:
-        """That column through `parse`; what it cannot take is told with its line and column."""
+        """Parse that column with `parse`; an error names line and column."""
         try:
             return parse(self.columns[column])
         except BadCellError as bad:
             raise self.wrong(bad.row, column, bad.text, bad.reason, bad.mend) from None
 
     def wrong(self, row: int, column: str | None, text: str | None, reason: str, mend: str) -> TraceError:
-        """The error that says what is wrong in that row."""
+        """Return the error about that row."""
         column = self.called.get(column, column) if column else None
         return TraceError(reason, mend=mend, path=self.path, line=self.line_of(row), column=column, text=text)
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file is written."""
+    """The form of a delimited file."""
 
     delimiter: str = ","
     names: tuple[str, ...] | None = None
-    """The columns, where the file has no header line."""
+    """The columns, if the file has no header line."""
     quoting: bool = True
-    """Whether a field in double quotes may hold delimiters and line ends."""
+    """True if a field in double quotes may contain delimiters and line ends."""
     open_end: bool = False
-    """Whether the last field may hold delimiters: it is all that is left of the line."""
+    """True if the last field may contain delimiters: it is the rest of the line."""
     aliases: Mapping[str, str] | None = None
-    """Other names of columns, to the names used here."""
+    """Other names of columns, with the names used here."""
 
     def rows(self, lines: Iterable[str]) -> CsvReader:
-        """A csv reader over these lines."""
+        """Return a csv reader over these lines."""
         return csv.reader(
             lines, delimiter=self.delimiter, quoting=csv.QUOTE_MINIMAL if self.quoting else csv.QUOTE_NONE
         )
@@ -77,7 +77,7 @@ class Dialect:
 def read_table(
     path: Path, required: Sequence[str], *, limit: int | None = None, dialect: Dialect | None = None
 ) -> Table:
-    """The file's columns, among them all that are required; with `limit` only its first rows, and no more of it is read."""
+    """Read the file's columns, which must include the required ones; with `limit` only its first rows."""
     dialect = dialect or Dialect()
     pieces = _texts(path, limited=limit is not None)
     first = io.StringIO(next(pieces, ""), newline="")
@@ -94,7 +94,7 @@ def read_table(
 
 
 class Columns:
-    """Columns of text that grow, to `limit` rows at most; a column of few different texts holds each of them once."""
+    """Columns of text that grow to at most `limit` rows; a column with few different texts stores each once."""
 
     def __init__(self, width: int, limit: int | None) -> None:
         self.texts: list[list[str]] = [[] for _ in range(width)]
@@ -103,7 +103,7 @@ class Columns:
         self._known: list[dict[str, str]] = [{} for _ in range(width)]
 
     def extend(self, columns: Iterable[Sequence[str]], rows: int) -> bool:
-        """Takes more rows; says whether it wants still more."""
+        """Add rows; return whether more are needed."""
         taken = rows if self.left is None else min(rows, self.left)
         for mine, known, more in zip(self.texts, self._known, columns, strict=True):
             texts = more[:taken] if taken < rows else more
@@ -115,7 +115,7 @@ class Columns:
 
 
 def _fill(path: Path, columns: Columns, pieces: Iterator[str], dialect: Dialect) -> None:
-    """All rows: by splitting a piece at once as long as nothing is quoted and no row is odd, from there on row by row."""
+    """Read all rows: split whole pieces as long as nothing is quoted and rows are regular, then row by row."""
     width = len(columns.texts)
     for piece in pieces:
         plain = piece.replace("\r\n", "\n") if "\r" in piece else piece
@@ -128,7 +128,7 @@ def _fill(path: Path, columns: Columns, pieces: Iterator[str], dialect: Dialect)
 
 
 def _split(piece: str, delimiter: str, width: int) -> list[str] | None:
-    """The fields of whole lines, row after row; None where that takes more than splitting."""
+    """Return the fields of whole lines, row after row; None if splitting is not enough."""
     if '"' in piece or "\r" in piece:
         return None
     if piece and not piece.endswith("\n"):
@@ -150,17 +150,17 @@ def _fill_slowly(path: Path, columns: Columns, reader: Iterator[list[str]], dial
 
 
 def lines_of(path: Path, *, limited: bool = False) -> Iterator[str]:
-    """The lines of a text file, unpacked, with their ends."""
+    """Yield the lines of a text file, decompressed, with their ends."""
     return _lines(_texts(path, limited=limited))
 
 
 def _lines(pieces: Iterable[str]) -> Iterator[str]:
-    """Lines with their ends: so that csv counts them, and a quoted field may span them."""
+    """Yield lines with their ends: csv counts them, and a quoted field may span them."""
     return chain.from_iterable(io.StringIO(piece, newline="") for piece in pieces)
 
 
 def _texts(path: Path, *, limited: bool) -> Iterator[str]:
-    """The file in pieces of whole lines."""
+    """Yield the file in pieces of whole lines."""
     rest, line = b"", 1
     first = True
     for block in blocks(path, limited=limited):
@@ -206,7 +206,7 @@ def _header(path: Path, reader: CsvReader, required: Sequence[str], dialect: Dia
 def check_header(
     path: Path, header: Sequence[str], required: Sequence[str], aliases: Mapping[str, str] | None = None
 ) -> list[str]:
-    """The names of the columns, all required ones among them and none twice."""
+    """Return the names of the columns; check that required ones are present and none occurs twice."""
     names = [(aliases or {}).get(name.strip(), name.strip()) for name in header]
     for name in names:
         if names.count(name) > 1:
@@ -227,7 +227,7 @@ def _shown(names: Sequence[str], most: int = 12) -> str:
 
 
 def _whole_rows(path: Path, rows: list[list[str]], width: int, columns: Columns, dialect: Dialect) -> list[list[str]]:
-    """The rows without blank ones, as many as are wanted, all of the header's width."""
+    """Yield the rows that are not blank, up to the limit; check that they have the header's width."""
     rows = [row for row in rows if row][: columns.left]
     if dialect.open_end:
         rows = [
@@ -245,7 +245,7 @@ def _whole_rows(path: Path, rows: list[list[str]], width: int, columns: Columns,
 
 
 def _line_of(path: Path, row: int, dialect: Dialect) -> int:
-    """Where that row begins: one pass through the file as far as it."""
+    """Return where that row begins, by one pass through the file."""
     reader = dialect.rows(lines_of(path, limited=True))
     header = dialect.names is None
     line = 1

@@ -1,4 +1,4 @@
-"""A trace: the jobs that came to a cluster, as columns, in the order in which they came.
+"""A trace: the jobs that arrived at a cluster, as columns, in order of arrival.
 
 Nothing here does I/O; `simulator.traces.read` and `.write` do, and `.formats` and `.generators` make traces from elsewhere.
 """
@@ -16,49 +16,49 @@ from policies.model import BoolColumn, IntColumn
 NS_PER_S = 1_000_000_000
 NOT_KNOWN = -1
 MAX_TIME_S = 4_000_000_000
-"""No time in a trace is longer (126 years): a submit time and a duration still add up in 64 bits of nanoseconds."""
+"""Maximum time in a trace (126 years): submission plus duration fit into 64 bits of nanoseconds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Jobs sorted by submit time; those of one instant in the order of their file. `Trace.of` makes one.
+    """Jobs sorted by submission; jobs of one instant are in the order of their file. `Trace.of` makes a trace.
 
-    Every column has one entry a job. Times are whole nanoseconds, so that sums over years are exact. Arrays are not
-    writable: a trace is shared between runs.
+    Every column has one entry per job. Times are whole nanoseconds, so that sums over years are exact. Arrays are
+    read-only: a trace is shared between runs.
     """
 
     name: str
-    """What it is called in reports: the file's stem, or the generator and its seed."""
+    """Name in reports: the file's stem, or the generator and its seed."""
     job_ids: tuple[str, ...]
-    """Unique."""
+    """Ids of the jobs, unique."""
     submit_ns: IntColumn
-    """0 or more."""
+    """Submission, 0 or more."""
     num_gpus: IntColumn
-    """GPUs that the job asks for: at least 1."""
+    """Requested GPUs: at least 1."""
     duration_ns: IntColumn
     """Run time alone, at `num_gpus` and the best locality: more than 0."""
     limit_ns: IntColumn
-    """The user's time limit; -1 where it is not known."""
+    """The user's time limit; -1 when not known."""
     preemptible: BoolColumn
-    """Whether the job may be stopped and started again; true unless the trace says otherwise."""
+    """True if the job may be stopped and started again, which is the default."""
     min_gpus: IntColumn
-    """The smallest size that the job may be given; `num_gpus` unless the trace says otherwise."""
+    """Smallest size of the job; by default `num_gpus`."""
     max_gpus: IntColumn
-    """The largest size that the job may be given; `num_gpus` unless the trace says otherwise."""
+    """Largest size of the job; by default `num_gpus`."""
     batch_size: IntColumn
-    """Samples a step, over all GPUs; -1 where it is not known."""
+    """Examples per step over all GPUs; -1 when not known."""
     user: tuple[str, ...]
-    """Like `vc`, `status` and `model`: an empty text is not known."""
+    """User; as for `vc`, `status` and `model`, an empty text means not known."""
     vc: tuple[str, ...]
     """Virtual cluster, partition or queue."""
     status: tuple[str, ...]
-    """How the job ended, in the words of its log."""
+    """Final status of the job, in the words of its log."""
     model: tuple[str, ...]
-    """What it trains."""
+    """Name of the network that it trains."""
     file_rows: IntColumn
-    """Where the job stood in its file, from 0: what `head` counts by."""
+    """Row of the job in its file, from 0, by which `head` counts."""
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Columns that nobody here knows, by name, as text."""
+    """Unknown columns by name, as text."""
 
     @classmethod
     def of(
@@ -140,11 +140,11 @@ class Trace:
 
     @property
     def elastic(self) -> bool:
-        """Whether some job may be given another number of GPUs than it asks for."""
+        """True if some job may get another number of GPUs than it requests."""
         return bool((self.min_gpus < self.max_gpus).any())
 
     def take(self, rows: npt.ArrayLike) -> Trace:
-        """The jobs at these positions, in the order given (which must be one of submit times)."""
+        """Return the jobs at these positions, in the given order (which must be by submission)."""
         chosen = np.asarray(rows)
         chosen = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.int64)
         positions = chosen.tolist()
@@ -162,26 +162,26 @@ class Trace:
         return replace(self, **columns, extra=extra)  # type: ignore[arg-type] # the same types as before, column by column
 
     def head(self, limit: int) -> Trace:
-        """The jobs of the first `limit` rows of its file, which need not be the first to be submitted."""
+        """Return the jobs of the first `limit` rows of its file, which need not be the first submissions."""
         if limit >= len(self):
             return self
         last = np.partition(self.file_rows, limit)[limit]
         return self.take(self.file_rows < last)
 
     def fitting(self, total_gpus: int) -> tuple[Trace, int]:
-        """The jobs that a cluster of so many GPUs can hold, and how many it never can."""
+        """Return the jobs that a cluster of so many GPUs can hold, and the number of others."""
         fits = self.num_gpus <= total_gpus
         dropped = len(self) - int(fits.sum())
         return (self.take(fits), dropped) if dropped else (self, 0)
 
     def from_zero(self) -> Trace:
-        """The same with the first submit at time 0."""
+        """Return the trace with the first submission at time 0."""
         if not len(self) or not self.submit_ns[0]:
             return self
         return replace(self, submit_ns=self.submit_ns - self.submit_ns[0])
 
     def same_jobs(self, other: Trace) -> bool:
-        """Whether both hold the same jobs in the same order, whatever they are called and wherever they stood in their files."""
+        """Return whether both have the same jobs in the same order; names and positions in files may differ."""
         return all(
             np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs
             for mine, theirs in (
@@ -193,7 +193,7 @@ class Trace:
 
 
 def _integers(values: npt.ArrayLike | None, rows: int = 0) -> IntColumn:
-    """A column of its own; not known throughout, where no values are given."""
+    """Return a new column; all unknown if no values are given."""
     if values is None:
         return np.full(rows, NOT_KNOWN, dtype=np.int64)
     return np.array(values, dtype=np.int64)

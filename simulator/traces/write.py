@@ -1,4 +1,4 @@
-"""Traces to files: CSV (plain, .gz, .zst) or parquet, as the name says. What is written is read back as it was."""
+"""Write traces to files: CSV (plain, .gz, .zst) or parquet, by the name. Reading the file gives an equal trace."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def write_trace(trace: Trace, path: Path | str) -> None:
 
 
 def write_trace_to(trace: Trace, file: IO[str]) -> None:
-    """The trace as CSV into an open text file."""
+    """Write the trace as CSV into an open text file."""
     _write_csv(trace, file)
 
 
 def seconds_text(nanoseconds: int) -> str:
-    """Nanoseconds as decimal seconds, exactly, without trailing zeros."""
+    """Return nanoseconds as exact decimal seconds, without trailing zeros."""
     whole, part = divmod(nanoseconds, NS_PER_S)
     return f"{whole}.{part:09d}".rstrip("0") if part else str(whole)
 
@@ -76,7 +76,7 @@ def _write_parquet(trace: Trace, path: Path) -> None:
 
 
 def _columns(trace: Trace) -> dict[str, IntColumn | Sequence[str]]:
-    """What is written, by name, in the order of the file."""
+    """Return the columns to write by name, in the order of the file."""
     columns: dict[str, IntColumn | Sequence[str]] = {
         "job_id": trace.job_ids,
         "submit_time_s": trace.submit_ns,
@@ -98,7 +98,7 @@ def _columns(trace: Trace) -> dict[str, IntColumn | Sequence[str]]:
 
 
 def _texts(name: str, column: IntColumn | Sequence[str]) -> Sequence[str]:
-    """One column as it stands in a CSV."""
+    """Return one column as texts for a CSV."""
     if not isinstance(column, np.ndarray):
         return column
     if name.endswith("_s"):
@@ -111,7 +111,7 @@ def _texts(name: str, column: IntColumn | Sequence[str]) -> Sequence[str]:
 
 @contextmanager
 def _text_file(path: Path, suffix: str) -> Iterator[IO[str]]:
-    """A text file to write, packed as the suffix says; the same trace gives the same bytes."""
+    """Open a text file for writing, compressed by its suffix; equal traces give equal bytes."""
     with path.open("wb") as raw:
         if suffix == ".gz":
             packed: Any = gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0)

@@ -1,1 +1,1 @@
-"""The ground that learned policies are trained on, and its data sets. Imports `envs`, `papers` and everything below."""
+"""The simulator as a training ground for learned policies, and its data sets. Imports `envs`, `runs` and everything below."""

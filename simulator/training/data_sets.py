@@ -1,8 +1,8 @@
-"""Which traces a training learns from, which it is validated on, and which nobody learns from.
+"""The traces for training, for validation and for tests.
 
-Workloads give another trace for every seed, and the three have no seed in common. Traces of users are cut in time: the first 60 %
-of each one's jobs are learned from, the next 20 % validate, the last 20 % are left for tests. Each part is cut into
-windows of about as many jobs as an episode has; a window begins on an empty cluster.
+A workload gives a different trace for every seed, and the three sets have no seed in common. A user's trace is cut in time: the
+first 60 % of its jobs are for training, the next 20 % for validation, the last 20 % for tests. Each part is cut into windows of
+about as many jobs as an episode has; a window begins on an empty cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from policies.learned.training.systems import TEST_SEEDS, Jobs, Scene
 from policies.rule import Layout
 from simulator.cluster.cluster import Cluster
-from simulator.engine.job_sizes import Sizes
+from simulator.engine.job_sizes import JobSizes
 from simulator.errors import TraceError
 from simulator.traces.files import first_bytes
 from simulator.traces.formats import FORMATS, load_log
@@ -29,36 +29,36 @@ from simulator.traces.read import read_trace
 from simulator.traces.trace import Trace
 
 TRAINING, VALIDATION = 0.6, 0.2
-"""Shares of a user's trace; the rest is for tests."""
+"""Shares of a user's trace for training and for validation; the rest is for tests."""
 FEWEST = 30
-"""Jobs of a user's trace: with less there is nothing to judge by."""
+"""Minimum number of jobs in a user's trace: fewer give no meaningful validation."""
 TESTS = 5
-"""Seeds of a test, unless more or fewer are asked for."""
+"""Default number of seeds of a test."""
 _SACCT = b"JobIDRaw|"
 
 
 @dataclass(frozen=True)
-class Data:
-    """Traces by what they are for."""
+class DataSets:
+    """Traces by purpose."""
 
     training: Sequence[Trace]
     validation: Sequence[Trace]
     tests: Sequence[Trace]
     says: str
-    """What it is, in a phrase."""
+    """Description of the data, in a phrase."""
     sha256: str
     notes: tuple[str, ...] = ()
-    """What users should know of it: what was left out."""
+    """Remarks for the user: which jobs were left out."""
     each: int | None = None
-    """Test traces of one seed; None where they are of users, and have none."""
+    """Number of test traces of one seed; None for users' traces, which have no seeds."""
 
     def some_tests(self, seeds: int | None) -> Sequence[Trace]:
-        """The test traces of so many seeds, or so many of users' traces; None: `TESTS` seeds, or all that users gave."""
+        """Return the test traces of so many seeds, or so many of the users' traces; None: `TESTS` seeds, or all users' traces."""
         return self.tests[:seeds] if self.each is None else self.tests[: (seeds or TESTS) * self.each]
 
 
-class Drawn(Sequence[Trace]):
-    """Traces of workloads, drawn when they are asked for: number n is of workload n mod W.
+class DrawnTraces(Sequence[Trace]):
+    """Traces of W workloads, generated when they are read: trace n is of workload n mod W.
 
     Invariant: equal workloads, seeds and numbers give equal traces.
     """
@@ -84,24 +84,24 @@ class Drawn(Sequence[Trace]):
         return generate(like, replace(workload, seed=int(self._seeds[seed])))
 
 
-def of_scene(scene: Scene, cluster: Cluster) -> Data:
-    """The scene's workloads, for that cluster. Raises TraceError."""
+def of_scene(scene: Scene, cluster: Cluster) -> DataSets:
+    """Return the data sets of the scene's workloads on that cluster. Raises TraceError."""
     if not scene.workloads:
         raise TraceError("there are no jobs", mend="give --traces")
     workloads = [(each.like, _workload(each, cluster)) for each in scene.workloads]
     training, validation, tests = (
-        Drawn(workloads, seeds) for seeds in (scene.training_seeds, scene.validation_seeds, TEST_SEEDS)
+        DrawnTraces(workloads, seeds) for seeds in (scene.training_seeds, scene.validation_seeds, TEST_SEEDS)
     )
     for number in range(len(workloads)):
-        # What cannot be drawn for this cluster is found here, and not in the worker of an environment.
+        # A workload that cannot be generated for this cluster fails here, not in the worker of an environment.
         training[number]
     content = repr((workloads, list(scene.validation_seeds), _range(scene.training_seeds)))
     says = _says(workloads)
-    return Data(training, validation, tests, says, hashlib.sha256(content.encode()).hexdigest(), (), len(workloads))
+    return DataSets(training, validation, tests, says, hashlib.sha256(content.encode()).hexdigest(), (), len(workloads))
 
 
-def of_files(texts: Sequence[str], cluster: Cluster, window: int, *, whole: bool = False) -> Data:
-    """Users' traces; `whole`: all of them for tests. Raises TraceError."""
+def of_files(texts: Sequence[str], cluster: Cluster, window: int, *, whole: bool = False) -> DataSets:
+    """Return the data sets of users' traces; with `whole`, all jobs are for tests. Raises TraceError."""
     training: list[Trace] = []
     validation: list[Trace] = []
     tests: list[Trace] = []
@@ -128,11 +128,12 @@ def of_files(texts: Sequence[str], cluster: Cluster, window: int, *, whole: bool
         else f"the first {TRAINING:.0%}, the next {VALIDATION:.0%} for validation, the rest for tests"
     )
     says = f"{', '.join(texts)} ({jobs:,} jobs: {parts})"
-    return Data(training, validation, tests, says, digest.hexdigest(), tuple(notes))
+    return DataSets(training, validation, tests, says, digest.hexdigest(), tuple(notes))
 
 
 def read_any(text: str) -> tuple[Trace, dict[str, int]]:
-    """The trace of FILE or FORMAT:FILE, and what was left out of it. What sacct wrote is known by its first line.
+    """Read FILE or FORMAT:FILE; return the trace and how many rows were left out, by reason. A file of sacct is recognised by its
+    first line.
 
     Raises TraceError.
     """
@@ -148,14 +149,14 @@ def read_any(text: str) -> tuple[Trace, dict[str, int]]:
 
 
 def possible(trace: Trace, cluster: Cluster) -> tuple[Trace, int]:
-    """The jobs that every policy could place on the empty cluster, and how many others there were."""
-    sizes = Sizes(trace, cluster)
+    """Return the jobs that every policy could place on the empty cluster, and the number of others."""
+    sizes = JobSizes(trace, cluster)
     fits = sizes.possible(Layout.CONSOLIDATED) & sizes.possible(Layout.ANYWHERE)
     return trace.take(fits), int((~fits).sum())
 
 
 def windows(trace: Trace, jobs: int) -> list[Trace]:
-    """The trace in pieces of about so many jobs, each with its first submit at 0."""
+    """Cut the trace into windows of about so many jobs, each with its first submission at 0."""
     if not len(trace):
         return []
     pieces = np.array_split(np.arange(len(trace)), max(1, round(len(trace) / jobs)))
@@ -177,7 +178,7 @@ def _text(value: object) -> str:
 
 
 def _says(workloads: Sequence[tuple[str, Workload]]) -> str:
-    """What they have in common once, and then what each has besides."""
+    """Describe the workloads: what they have in common once, then what is particular to each."""
     kinds: dict[str, list[str]] = {}
     for like, workload in workloads:
         own = [mix] if (mix := getattr(workload, "mix", "")) else []
@@ -191,6 +192,6 @@ def _range(seeds: Sequence[int]) -> Any:
 
 
 def _content(trace: Trace) -> bytes:
-    """What a run sees of a trace."""
+    """Return the content of a trace that affects a run, for a digest."""
     columns = (trace.submit_ns, trace.num_gpus, trace.duration_ns, trace.batch_size, trace.preemptible)
     return b"".join(np.ascontiguousarray(each).tobytes() for each in columns) + "\n".join(trace.model).encode()

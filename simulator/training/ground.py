@@ -1,6 +1,6 @@
-"""The ground that learned policies are trained on: traces, a cluster and how jobs slow each other down, from a scene or from users.
+"""The simulator as a training ground: traces, a cluster and slowdown models, from a scene or from the user.
 
-Registered in the entry-point group `headway.grounds`; `policies.learned.training.systems` says what recipes may ask of it.
+Registered in the entry-point group `headway.grounds`; `policies.learned.training.systems` defines its interface.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from simulator.results.result import Result
 from simulator.runs.process_pool import in_parallel
 from simulator.runs.progress import drive
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.profiles.files import load_profiles
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import NONE, build
-from simulator.slowdown.store import load_profiles
 from simulator.traces.trace import NS_PER_S, Trace
-from simulator.training.data_sets import Data, of_files, of_scene
+from simulator.training.data_sets import DataSets, of_files, of_scene
 
 FIGURES: dict[str, Callable[[Result], float | None]] = {
     FIGURE: metrics.average_jct_s,
@@ -48,35 +48,35 @@ FIGURES: dict[str, Callable[[Result], float | None]] = {
     "utilization": metrics.utilization,
     "effectiveness": metrics.effectiveness,
 }
-"""What a validation tells; all are there when every job has finished."""
+"""Figures of a validation; all are defined when every job has finished."""
 _RUN = "run "
 
 
 @dataclass
 class SimulatorGround:
-    """A `policies.learned.training.systems.Ground`. Invariant: nothing is read again, so that what is trained on stays as it is."""
+    """A `policies.learned.training.systems.Ground`. Invariant: no file is read twice, so the data stay the same."""
 
-    data_of: Data
+    data_of: DataSets
     cluster: Cluster
     slowdown: tuple[str, ...]
-    profiles: Profiles
+    profiles: ModelProfiles
     data: str
     data_sha256: str
     _envs: list[gymnasium.vector.VectorEnv[Any, Any, Any]] = field(default_factory=list)
 
     @property
     def gpus(self) -> tuple[int, ...]:
-        """Of every node."""
+        """GPUs of every node."""
         return self.cluster.gpus
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What users should know of their data."""
+        """Remarks for the user about the data."""
         return self.data_of.notes
 
     def envs(self, env: str, count: int, **options: Any) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-        """That environment on training traces, in processes. Raises TrainingError for options that it has not."""
-        import simulator.envs  # noqa: F401 - registers them
+        """Make that environment on training traces, in several processes. Raises TrainingError for unknown options."""
+        import simulator.envs  # noqa: F401 - registers the environments
 
         with _as_training_errors():
             made = gymnasium.make_vec(
@@ -94,7 +94,7 @@ class SimulatorGround:
         return made
 
     def example(self, number: int = 0) -> ClusterState:
-        """The cluster when the first jobs of that training trace have come."""
+        """Return the state when the first jobs of that training trace have arrived."""
         training = self.data_of.training
         simulation = Simulation(
             training[number % len(training)], self.cluster, None, Settings(), self.models(), self.profiles
@@ -105,19 +105,19 @@ class SimulatorGround:
     def play(
         self, policies: Sequence[Policy], numbers: Sequence[int], keep: Callable[[Policy], Any] | None = None
     ) -> list[Played]:
-        """Policies on training traces, each run in a process of its own. Raises TrainingError."""
+        """Run policies on training traces, each in a process of its own. Raises TrainingError."""
         training = self.data_of.training
         runs = [(policy, training, number % len(training)) for policy, number in zip(policies, numbers, strict=True)]
         return self._runs(runs, keep)
 
     def validate(self, policy: Policy) -> dict[str, float]:
-        """Means over the validation traces. Raises TrainingError for a policy that leaves jobs unfinished."""
+        """Return means over the validation traces. Raises TrainingError for a policy that leaves jobs unfinished."""
         validation = self.data_of.validation
         played = self._runs([(policy, validation, number) for number in range(len(validation))], None)
         return {name: float(np.mean([each.figures[name] for each in played])) for name in FIGURES}
 
     def judge(self, policies: Mapping[str, Policy], seeds: int | None, tell: Tell) -> Judged:
-        """Policies on the same test traces. Raises TrainingError."""
+        """Run policies on the same test traces. Raises TrainingError."""
         traces = self.data_of.some_tests(seeds)
         work = {
             f"{name} on {number}. {trace.name}": partial(self._result, policy, trace, name)
@@ -126,22 +126,22 @@ class SimulatorGround:
         }
         shares = dict.fromkeys(work, 0.0)
 
-        def look(label: str, share: float) -> None:
+        def add(label: str, share: float) -> None:
             shares[label] = share
             tell(sum(shares.values()) / len(shares))
 
         with _as_training_errors():
-            found = in_parallel(list(work), lambda label, _tell: metrics.summary(work[label]()), look)
+            found = in_parallel(list(work), lambda label, _tell: metrics.summary(work[label]()), add)
         each = iter(found)
         names = tuple(trace.name for trace in traces)
         return Judged(names, {name: [next(each) for _ in traces] for name in policies}, self.data_of.each or 1)
 
     def models(self) -> list[SlowdownModel]:
-        """New slowdown models."""
+        """Return new slowdown models."""
         return build(self._texts, topology=self.cluster.topology, profiles=self.profiles)
 
     def close(self) -> None:
-        """End the environments."""
+        """Close all environments."""
         while self._envs:
             self._envs.pop().close()
 
@@ -158,7 +158,7 @@ class SimulatorGround:
 
         with _as_training_errors():
             names = [f"{_RUN}{place}" for place in range(len(runs))]
-            # A training heeds a SIGTERM at its next clean place, and needs these runs until then.
+            # After a SIGTERM, a training continues to its next checkpoint and needs these runs until then.
             return in_parallel(names, work, lambda _name, _share: None, outlast_sigterm=True)
 
     def _run(self, policy: Policy, trace: Trace, keep: Callable[[Policy], Any] | None) -> Played:
@@ -167,7 +167,7 @@ class SimulatorGround:
             left = [job_id for job_id, done in zip(result.job_ids, result.done.tolist(), strict=True) if not done]
             raise TrainingError(
                 f"{policy.spec.name} left {len(left)} of {len(trace)} jobs of {trace.name} waiting for ever, {left[0]} first; "
-                "it must start whoever fits when nothing runs"
+                "it must start a job that fits when nothing runs"
             )
         figures = {name: float(figure) for name, of in FIGURES.items() if (figure := of(result)) is not None}
         return Played(figures, result.jct_ns / NS_PER_S, keep(policy) if keep else None)
@@ -180,7 +180,7 @@ class SimulatorGround:
 
 
 def ground(scene: Scene, given: Given) -> SimulatorGround:
-    """What was given, and the rest as the scene has it. Raises TrainingError for what cannot be."""
+    """Make the training ground from the user's options, with the scene's values for the rest. Raises TrainingError."""
     with _as_training_errors():
         return _ground(scene, given)
 
@@ -203,7 +203,7 @@ def _ground(scene: Scene, given: Given) -> SimulatorGround:
 
 @contextmanager
 def _as_training_errors() -> Iterator[None]:
-    """Recipes and command lines of policies know no error of the simulator."""
+    """Turn errors of the simulator into TrainingError: recipes and the commands of policies know only that."""
     try:
         yield
     except SimulatorError as error:
@@ -211,7 +211,7 @@ def _as_training_errors() -> Iterator[None]:
 
 
 def _cluster(scene: Scene, given: Given) -> tuple[Cluster, str]:
-    """The cluster, and what pins it down."""
+    """Return the cluster, and a text that identifies it."""
     if given.cluster is not None:
         cluster = parse_cluster(given.cluster)
         path = Path(given.cluster)
@@ -227,6 +227,6 @@ def _says(scene: Scene, given: Given, cluster: Cluster) -> str:
     return text if text and not Path(text).is_file() else f"{text} ({nodes})" if text else nodes
 
 
-def _of_profiles(profiles: Profiles) -> str:
+def _of_profiles(profiles: ModelProfiles) -> str:
     models: Mapping[str, object] = profiles.models
     return repr((sorted(models.items()), sorted(profiles.pairs.items()), profiles.interference, profiles.ring))

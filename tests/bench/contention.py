@@ -35,10 +35,10 @@ from simulator.cluster.cluster import cluster_of
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
 from simulator.papers.contention_rl.experiment import CONTROLS, GREEDY, HEADWAY, NIC_GBS, cluster
-from simulator.reproducing.systems import FIRST_TEST_SEED
+from simulator.reproducing.registry import FIRST_TEST_SEED
 from simulator.results.result import Result
 from simulator.runs.process_pool import in_parallel
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
 from simulator.traces.trace import NS_PER_S, Trace

@@ -47,9 +47,9 @@ from simulator.envs.vector import ProcessVectorEnv
 from simulator.papers.bench import cpu_s
 from simulator.papers.contention_rl.env import BRANCHES, ContentionEnv
 from simulator.results.result import Result
-from simulator.slowdown import pair_table
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.neighbours import pair_table
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL, generate
 from simulator.traces.trace import NS_PER_S
@@ -157,7 +157,7 @@ def greedy(env: ContentionEnv, _rng: np.random.Generator) -> int:
 
 
 def rate_after(env: ContentionEnv, more: list[tuple[str, frozenset[int], int]]) -> float:
-    """Return equation 2 for the running jobs and `more`, by the pair table (`simulator.slowdown.pair_table`)."""
+    """Return equation 2 for the running jobs and `more`, by the pair table (`simulator.slowdown.neighbours.pair_table`)."""
     ratios = Ratios(env.options.profiles.pairs)
     running = [
         (f"{key_of(env.trace.model[job.index])},{job.gpus},{len(job.nodes)}", frozenset(job.nodes), job.held)
@@ -196,7 +196,7 @@ def played(starts: str, branch: str, seeds: Sequence[int]) -> dict[str, dict[str
     return means
 
 
-def measured(path: Path) -> Profiles:
+def measured(path: Path) -> ModelProfiles:
     """Return the paper's profiles with the measured pairs of its authors."""
     with path.open(encoding="utf-8") as file:
         _, *others = next(lines := csv.reader(file))
@@ -208,7 +208,7 @@ def measured(path: Path) -> Profiles:
     return replace(paper_profiles("contention-rl"), pairs=pair_table.fit(rows)[0])
 
 
-def running_times(policy: str, seeds: Sequence[int], profiles: Profiles, slowdown: str) -> tuple[float, float, float]:
+def running_times(policy: str, seeds: Sequence[int], profiles: ModelProfiles, slowdown: str) -> tuple[float, float, float]:
     """Return mean and 90th percentile of running times, which the paper calls JCT, and mean JCT with queueing; in seconds."""
     cluster = parse_cluster(NODES)
     rows = []
@@ -297,7 +297,7 @@ def print_latencies() -> None:
             print(f"  {clock} time: median {half:.1f} ms, p99 {p99:.1f} ms")
 
 
-def print_running_times(seeds: Sequence[int], profiles: Profiles, slowdown: str) -> None:
+def print_running_times(seeds: Sequence[int], profiles: ModelProfiles, slowdown: str) -> None:
     """Simulate and print the running times of the paper's policies."""
     found_s = {name: running_times(name, seeds, profiles, slowdown) for name in PAPERS_POLICIES}
     for name, (mean_s, p90_s, jct_s) in found_s.items():

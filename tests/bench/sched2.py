@@ -35,7 +35,7 @@ from simulator.results import metrics
 from simulator.results.result import Result
 from simulator.results.timeline import Timeline
 from simulator.runs.process_pool import in_parallel
-from simulator.slowdown.papers import SCHED2, paper_profiles
+from simulator.slowdown.profiles.papers import SCHED2, paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.sched2 import TEST_SEEDS, TRAINING_SEEDS, generate
 from simulator.traces.generators.sched2 import Sched2 as Workload

@@ -25,7 +25,7 @@ from simulator.cluster.cluster import Cluster, parse_cluster
 from simulator.papers.sched2.baselines import BASELINES, Baseline
 from simulator.results import metrics
 from simulator.results.result import Result
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.sched2 import TRAINING_SEEDS, Sched2, generate
 from simulator.traces.trace import NS_PER_S, Trace

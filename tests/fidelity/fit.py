@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from simulator.slowdown.profiles import Profile
+from simulator.slowdown.profiles.model_profiles import ModelProfile
 from tests.fidelity.mix import TrainingJob
 from tests.fidelity.records import Isolated
 
@@ -18,7 +18,7 @@ class Alone:
     latency_s: float
     """Time from submission until it has its nodes, on an idle cluster."""
     run_s: float
-    profile: Profile
+    profile: ModelProfile
     """Profile of the job, not only of its model: constant time is spread over the job's own steps."""
 
 
@@ -46,13 +46,13 @@ class Fit:
         hidden_s = compute.step_s + communicate_s - row.run.step_s
         return communicate_s, max(0.0, min(1.0, hidden_s / most_s))
 
-    def _profile(self, row: Isolated, steps: int) -> Profile:
+    def _profile(self, row: Isolated, steps: int) -> ModelProfile:
         compute = self._rows[row.kind, 1].run
         _, overlap = self.overlap(row)
         sending_s = row.fixed_bytes / self._nic_bytes_s
         other_s = (self.latency_s + max(0.0, row.run.fixed_s - sending_s)) / steps
         passes = 2 * (row.nodes - 1) / row.nodes
-        return Profile(
+        return ModelProfile(
             compute_s=compute.step_s + other_s,
             bytes=(row.bytes_per_step + row.fixed_bytes / steps) / passes if row.nodes > 1 else 0.0,
             overlap=overlap,

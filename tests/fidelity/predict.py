@@ -13,7 +13,7 @@ from simulator.cluster.cluster import Cluster, default_sockets
 from simulator.cluster.topology import flat
 from simulator.engine.settings import Estimates, Settings
 from simulator.engine.simulation import Simulation
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.fidelity.fit import Fit

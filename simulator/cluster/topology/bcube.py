@@ -1,4 +1,4 @@
-"""BCube: servers with several ports that pass on what is not theirs."""
+"""BCube: servers with several ports, which forward traffic of other servers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class BCubeRoutes:
     servers: int
 
     def nics(self, node: int) -> tuple[int, ...]:
-        """The links by which a node is connected."""
+        """Return the links of a node."""
         return tuple(range(node * self.levels, (node + 1) * self.levels))
 
     def path(self, source: int, target: int, source_group: int = 0, target_group: int = 0) -> tuple[int, ...]:  # noqa: ARG002
-        """Two links for every digit in which the servers differ."""
+        """Return two links for every digit in which the servers differ."""
         return tuple(link for link, _ in self._hops(source, target))
 
     def ring(self, nodes: Sequence[int]) -> Mapping[int, float]:

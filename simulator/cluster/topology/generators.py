@@ -27,7 +27,7 @@ VL2_SERVERS = 20
 def flat(
     gpus: Sequence[int], sockets: Sequence[int], *, nic_gbs: float = NIC_GBS, inside: Inside | None = None
 ) -> Topology:
-    """All nodes in one rack, on one switch that never is what limits."""
+    """Make one rack of all nodes, on one switch that is never the bottleneck."""
     return rack_tree(gpus, sockets, [0] * len(gpus), nic_gbs=nic_gbs, inside=inside, kind="flat")
 
 
@@ -42,7 +42,7 @@ def rack_tree(
     inside: Inside | None = None,
     kind: str = "racks",
 ) -> Topology:
-    """Racks on one director switch that never is what limits; one uplink for each rack."""
+    """Make racks on one director switch that is never the bottleneck, with one uplink for each rack."""
     links = LinkList()
     nic_links = links.add_nics(range(len(gpus)), nic_gbs, nics)
     uplinks = [links.add(f"rack {rack} uplink", uplink_gbs) for rack in range(max(racks) + 1)]
@@ -51,7 +51,7 @@ def rack_tree(
 
 
 def rl_taps(num_racks: int = 4, machines: int = 2) -> Topology:
-    """The cluster of RL-TAPS (table 1, section 5.1): machines of 4 GPUs and 2 sockets, each socket with its own card."""
+    """Make the cluster of RL-TAPS (table 1, section 5.1): machines of 4 GPUs and 2 sockets, each socket with its own card."""
     count = num_racks * machines
     return rack_tree(
         [4] * count,
@@ -71,7 +71,7 @@ def fat_tree(
     tiers_gbs: Sequence[float] = FAT_TREE_GBS,
     inside: Inside | None = None,
 ) -> Topology:
-    """A k-ary fat-tree: k pods of k/2 edge switches with k/2 servers each; without `k` the smallest that has room.
+    """Make a k-ary fat-tree: k pods of k/2 edge switches with k/2 servers each; without `k` the smallest that is large enough.
 
     Parallel switches are fused, as in MARL (section VI): an edge switch has k/2 links up, a pod (k/2)^2; traffic is spread evenly
     over them. Racks are the edge switches.
@@ -99,7 +99,7 @@ def vl2(
     tiers_gbs: Sequence[float] = VL2_GBS,
     inside: Inside | None = None,
 ) -> Topology:
-    """VL2 with k aggregation switches: k^2/4 racks with two links up; without `k` the smallest that has room.
+    """Make VL2 with k aggregation switches: k^2/4 racks with two links up; without `k` the smallest that is large enough.
 
     Traffic is spread evenly (Valiant), so a pod is a fused aggregation switch: k/4 racks below it, k/2 links to the intermediate
     switches above.
@@ -118,7 +118,7 @@ def vl2(
 
 
 def _tiers(tiers_gbs: Sequence[float], *parallel: int) -> tuple[float, ...]:
-    """Capacities of the fused links of each tier."""
+    """Return the capacities of the fused links of each tier."""
     if len(tiers_gbs) != len(parallel):
         raise ClusterError(
             f"{len(tiers_gbs)} bandwidths given for the {len(parallel)} tiers of links",

@@ -206,7 +206,7 @@ def _numbered(labels: Sequence[str | None]) -> tuple[int, ...]:
 def _lines(text: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Number and keys (in lower case) of every line; a comment ends it, a backslash at its end goes on with the next.
 
-    Of a key that stands twice the first counts: what follows may be in somebody's words (Reason=, Comment=).
+    If a key occurs twice, the first counts: later text may be free text (Reason=, Comment=).
     """
     joined = re.sub(r"\\\n", " ", text)
     for number, line in enumerate(joined.splitlines(), start=1):

@@ -17,13 +17,13 @@ SOCKET_GBS = 37.5
 
 
 class Routes(Protocol):
-    """Where bytes go between nodes."""
+    """The paths of bytes between nodes."""
 
     def path(self, source: int, target: int, source_group: int = 0, target_group: int = 0) -> tuple[int, ...]:
-        """The links from one node to another, in order; none where both are the same node."""
+        """Return the links from one node to another, in order; empty if both are the same node."""
 
     def ring(self, nodes: Sequence[int]) -> Mapping[int, float]:
-        """How often a byte that goes once around a ring of these nodes passes each link, in each direction."""
+        """Return how often a byte that goes once around a ring of these nodes passes each link, in each direction."""
 
     def nics(self, node: int) -> tuple[int, ...]:
         """The links by which a node is connected."""
@@ -44,8 +44,8 @@ class Topology:
     """Nodes, their GPU groups, and the links between them. Immutable: all copies of a simulated cluster share it.
 
     Invariants: `gpus`, `sockets`, `racks` and `pods` have one entry per node; racks and pods are counted from 0 without gaps.
-    Links of the network are numbered from 0 as in `capacity`; those inside nodes follow, and are asked for by `pcie` and
-    `between_sockets`. Capacities are GB/s in each direction.
+    Links of the network are numbered from 0 as in `capacity`; those inside nodes follow; `pcie` and
+    `between_sockets` give their numbers. Capacities are GB/s in each direction.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Topology:
     routes: Routes
     inside: Inside = Inside()
     speed: tuple[float, ...] = ()
-    """How fast a GPU of each node is, relative to the others; empty where all are alike."""
+    """Relative speed of the GPUs of each node; empty if all are alike."""
     capacity: tuple[float, ...] = field(init=False, repr=False)
     """GB/s of every link, those inside nodes included."""
     max_gpus: int = field(init=False)
@@ -78,16 +78,16 @@ class Topology:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.gpus)
 
     @property
     def num_racks(self) -> int:
-        """How many racks there are."""
+        """Number of racks."""
         return max(self.racks) + 1
 
     def group_size(self, node: int) -> int:
-        """GPUs of each group of a node; the last group has what is left."""
+        """Return the GPUs of each group of a node; the last group may have fewer."""
         return -(-self.gpus[node] // self.sockets[node])
 
     def group_of(self, node: int, gpu: int) -> int:
@@ -110,16 +110,16 @@ class Topology:
         return self._first_inside[node] + self.sockets[node]
 
     def nic(self, node: int, group: int = 0) -> int:
-        """The link by which a GPU group leaves its node: its socket's own where there are several, else the only one."""
+        """Return the link by which a GPU group leaves its node: that of its socket if there are several, else the only one."""
         nics = self.routes.nics(node)
         return nics[group % len(nics)]
 
     def path(self, source: int, target: int, source_group: int = 0, target_group: int = 0) -> tuple[int, ...]:
-        """The links from one node to another, in order; none where both are the same node."""
+        """Return the links from one node to another, in order; empty if both are the same node."""
         return self.routes.path(source, target, source_group, target_group)
 
     def ring(self, nodes: Sequence[int]) -> Mapping[int, float]:
-        """How often a byte that goes once around a ring of these nodes passes each link, in each direction.
+        """Return how often a byte that goes once around a ring of these nodes passes each link, in each direction.
 
         The ring visits nodes by rack, so that it enters and leaves every rack once: a node's link, and the uplinks of the racks
         of a job in several racks, are passed once each way.
@@ -127,7 +127,7 @@ class Topology:
         return self.routes.ring(nodes)
 
     def link_name(self, link: int) -> str:
-        """What people call a link."""
+        """Return the name of a link."""
         if link < len(self.names):
             return self.names[link]
         node = next(node for node in range(self.num_nodes) if link < self._first_inside[node + 1])

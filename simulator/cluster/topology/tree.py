@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class TreeRoutes:
-    """Every node hangs on a chain of switches up to the root.
+    """Every node is below a chain of switches up to the root.
 
     Invariant: `above[node]` are the uplinks of its switches from the lowest up; nodes below one switch share the link. A node
     with several NICs has one for each GPU group, and splits a ring's traffic evenly among them.
@@ -56,19 +56,19 @@ class TreeRoutes:
 
 @dataclass
 class LinkList:
-    """Links as they are made."""
+    """Links while they are made."""
 
     gbs: list[float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
     def add(self, name: str, gbs: float) -> int:
-        """The number of a new link."""
+        """Add a link; return its number."""
         self.gbs.append(gbs)
         self.names.append(name)
         return len(self.gbs) - 1
 
     def add_nics(self, nodes: Iterable[int], gbs: float, count: int = 1) -> tuple[tuple[int, ...], ...]:
-        """NICs for every node."""
+        """Add NICs for every node; return their numbers."""
         return tuple(
             tuple(self.add(f"node {node} NIC {nic}" if count > 1 else f"node {node} NIC", gbs) for nic in range(count))
             for node in nodes

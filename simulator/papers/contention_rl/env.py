@@ -1,23 +1,22 @@
 """The environment of contention-aware scheduling by reinforcement learning (Ryu and Eo, section IV).
 
 **State**: an array (nodes, 2 x GPUs per node). A cell of the left half stands for a GPU and holds the profile of the job on it,
-0 where it is free. A cell (i, j) of the right half, j counted from 1, holds the profile of a candidate that can be spread over
+0 if it is free. A cell (i, j) of the right half, j counted from 1, holds the profile of a candidate that can be spread over
 2^i nodes with j GPUs of each. A profile is one number, or features with `cells='features'`, and then the array has a third axis.
-Candidates are the first waiting job of each of the K demands that come first in the queue. Where two candidates want one cell
-(9 and 10 GPUs are both 2 x 5, rounded up), it shows the one nearer to the head.
+Candidates are the first waiting job of each of the K demands that come first in the queue. If two candidates have the same
+cell (9 and 10 GPUs are both 2 x 5, rounded up), it shows the one nearer to the head.
 
 **Action**: 0 waits; 1 + k x (placements of one candidate) + p starts candidate k by placement p.
-Time stands still until the agent waits, so that one round starts as many jobs as the agent likes, each with its own
-node list. An impossible action is the same as waiting.
+Time does not advance until the agent waits, so one round starts as many jobs as the agent chooses, each with its own node list. An
+impossible action means to wait.
 
-What a cell holds, and where placements put a job, is what policies learned here see and do in any cluster:
-`policies.learned.contention_rl`, with its `features`, `board` and `placing`.
+Policies that were learned here use the same cells and placements in any cluster: `policies.learned.contention_rl`, with its
+`features`, `board` and `placing`.
 
 **Reward**: -W1 x CS + W2 x Util (equation 2), CS the mean of ideal / present throughput over running jobs, Util the share of
-GPUs held. It is the integral over the time that a wait lasts, in rounds: a round in which nothing changes brings exactly the
-equation, and `decide`, `round_s` and `skip_forced` do not change what an episode adds up to by the same decisions.
-Starting a job brings 0. `reward='jct'` brings minus the active jobs' share of all jobs, which adds up to
--(average JCT / round_s).
+GPUs held. It is integrated over the time of a wait, in rounds: a round without changes earns exactly the equation, and
+`decide`, `round_s` and `skip_forced` do not change the sum over an episode with the same decisions. Starting a job earns 0.
+`reward='jct'` is minus the active jobs' share of all jobs, which adds up to -(average JCT / round_s).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from policies.learned.contention_rl.placing import (
     choice,
 )
 from simulator.envs.base import Cells, Mask, SchedulingEnv
-from simulator.envs.options import World, check, options_of
+from simulator.envs.options import EnvOptions, check, options_of
 from simulator.errors import SettingError
 from simulator.kernel.constants import CONSOLIDATED
 from simulator.kernel.job import ActiveJob
@@ -62,34 +61,34 @@ _BY_SPEED = attrgetter("speed", "index")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContentionOptions(World):
+class ContentionOptions(EnvOptions):
     """The options of `headway/Contention-v0`."""
 
     slowdown: Sequence[str | SlowdownModel] = ("pair-table",)
-    """The paper trains on a table of measured pairs too. `none`, or nothing, for jobs that do not slow each other down."""
+    """The paper also trains on a table of measured pairs. `none`, or empty, for jobs that do not slow each other down."""
     candidates: int = 3
-    """K."""
+    """Number K of demands whose first job is a candidate."""
     branch: str = "B"
-    """A to E: the weights W1 and W2."""
+    """A to E, which select the weights W1 and W2."""
     reward: str = CONTENTION
     """contention (the paper's) or jct."""
     idle_sensitivity: float = 1.0
-    """CS of a cluster in which nothing runs though jobs wait. 0 is algorithm 1 to the letter; it rewards leaving a cluster idle."""
+    """CS of a cluster in which nothing runs although jobs wait. 0 is algorithm 1 literally; it rewards an idle cluster."""
     nodes: str = LISTS
-    """lists or rules: how an action names nodes."""
+    """lists or rules: the meaning of a placement in an action."""
     split: str = EVEN
-    """even or packed: how a job's GPUs are divided among them."""
+    """even or packed: the division of a job's GPUs among nodes."""
     starts: str = ANY
-    """any or fewest: who may be started next, any candidate that fits somewhere or, of those, only the one of the fewest GPUs."""
+    """any or fewest: any candidate that fits may be started next, or only the one of these with the fewest GPUs."""
     cells: str = SCALAR
     """scalar or features."""
     preempt_below: float | None = None
     """At a decision, jobs below this share of their ideal speed are stopped (the paper's code: 0.6), the slowest first."""
     preempt_after_s: float = 300.0
-    """Only those whose present run has lasted so long."""
+    """Only jobs whose present run has lasted so long are stopped."""
 
     def __post_init__(self) -> None:
-        """Raises SettingError for what cannot be."""
+        """Raises SettingError for an impossible value."""
         super().__post_init__()
         check("branch", self.branch, BRANCHES)
         check("reward", self.reward, (CONTENTION, JCT))
@@ -123,10 +122,10 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         self._numbers: dict[tuple[str, float, int], Numbers] = {}
         self._candidates: list[ActiveJob] = []
         self._queues_moved = True
-        """Jobs have left the queues or come back to them since the candidates were worked out; `_arrived` had come until then."""
+        """True if jobs left or rejoined the queues since candidates were computed; `_arrived` is the number of arrivals then."""
         self._arrived = 0
         self._running_rate = 0.0
-        """Reward of a round with the jobs that run now, at their present speeds."""
+        """Reward of a round with the present jobs at their present speeds."""
         low = ABSENT if len(set(self.cluster.gpus)) > 1 or asked.settings.changes else 0.0
         self.observation_space = gymnasium.spaces.Box(low, 1.0, self._shape, np.float32)
         self.action_space = gymnasium.spaces.Discrete(1 + asked.candidates * self._choice.size)
@@ -139,17 +138,17 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
 
     @property
     def candidates(self) -> Sequence[ActiveJob]:
-        """The jobs that can be started now, the head of the queue first."""
+        """Return the jobs that can be started now, the head of the queue first."""
         return self._candidates
 
     def action_masks(self) -> Mask:
-        """Which actions are possible now; waiting always is."""
+        """Return which actions are possible now; waiting always is."""
         masks = self._masks()
         missing = bytes((self.options.candidates - len(masks)) * self._choice.size)
         return np.frombuffer(bytearray(b"".join((b"\1", *masks, missing))), dtype=np.bool_)
 
     def _masks(self) -> list[bytes]:
-        """Of each candidate."""
+        """Return the possible placements of each candidate."""
         jobs = self._candidates
         return allowed([self._choice.mask(job) for job in jobs], [job.gpus for job in jobs], self.options.starts)
 
@@ -164,7 +163,7 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
                 self._slots[gpus] = self._slots_of(gpus)
 
     def _slots_of(self, gpus: int) -> list[int]:
-        """The cells that show a candidate of so many GPUs. Raises SettingError for one that can never be placed."""
+        """Return the cells that show a candidate of so many GPUs. Raises SettingError if it can never be placed."""
         spreads = self._choice.spreads(gpus)
         if not spreads and self.options.split == EVEN:
             raise SettingError(
@@ -177,7 +176,7 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         return self._board.array.reshape(self._shape).copy()
 
     def _show_candidates(self) -> None:
-        """Work out the candidates, and show them on the board if they are others than before."""
+        """Compute the candidates, and show them on the board if they have changed."""
         if not self._queues_moved and self.loop.arrived == self._arrived:
             return
         self._queues_moved, self._arrived = False, self.loop.arrived
@@ -191,7 +190,7 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
             self._board.show(slots)
 
     def _numbers_of(self, job: ActiveJob, place: float = 1.0, nodes: int = 1) -> Numbers:
-        """What a cell shows of the job: of a candidate, in that place; of one that runs, on so many nodes."""
+        """Return the content of a job's cell: of a candidate at that place, or of a job running on so many nodes."""
         key = self.trace.model[job.index], place, nodes
         numbers = self._numbers.get(key)
         if numbers is None:
@@ -248,7 +247,7 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
             self._board.set_up(node, bool(up))
 
     def _before_decision(self) -> None:
-        """Stop the slowest job that is too slow, look at the speeds that this gives, and so on."""
+        """Stop the slowest job that is too slow, update the speeds, and repeat."""
         below = self.options.preempt_below
         while below is not None:
             slow = [job for job in self.loop.running if job.speed < below and not job.fixed]

@@ -1,7 +1,7 @@
-"""Contention-aware scheduling by reinforcement learning (Ryu and Eo), section VI, and what contention-awareness gains where it can.
+"""Contention-aware scheduling by reinforcement learning (Ryu and Eo), section VI, and gains where they are possible.
 
 **The paper's own setting**: 4 nodes of 8 GPUs, four mixes, 256 jobs of an hour at once, demands of 2, 4 and 8 as in the published
-code, slowdown by pairs. Its JCT is running time alone; JCT with queueing stands beside it.
+code, slowdown by pairs. Its JCT is running time only; JCT with queueing is given too.
 
 **Link sharing**: demands from 1 to 32, Poisson arrivals at load 0.9, the normal and the heavy mix, on one rack of 4x8 and on two
 whose uplinks carry half of what their NICs do.
@@ -20,10 +20,10 @@ from simulator.reproducing.experiment import Claim, Contender, Experiment, Kind,
 from simulator.reproducing.pictures import Picture, cdf, density, scatter, shares
 from simulator.results import metrics
 from simulator.results.result import Result
-from simulator.runs.progress import Tell
+from simulator.runs.progress import OnProgress
 from simulator.runs.report.steps import busy, means
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.contention_rl import MIXES, ContentionRL, generate
 from simulator.traces.trace import NS_PER_S, Trace
 
@@ -34,24 +34,24 @@ PAPER_DEMANDS = (2, 4, 8)
 ALL_DEMANDS = tuple(range(1, 33))
 RULED = ("fifo", "fewest-gpus", "srtf", "las", "fifo-skip", "sjf", "srsf")
 CONTROLS = (*RULED, *(f"{name}:layout=anywhere" for name in RULED))
-"""That do not look at contention."""
+"""Baselines that ignore contention."""
 GREEDY = "contention-greedy"
 BASE, HYBRID, HEADWAY = "rl-base", "rl-hybrid", "headway-rl"
 SPARING = "rl-hybrid:greedy=one"
-"""Its rule starts one job where the agent starts none, as the paper's code does."""
+"""With a rule that starts one job if the agent starts none, as in the paper's code."""
 OTHER_BRANCHES = "ABDE"
-"""Of the reward's weights; the weights that BASE and HYBRID have without a word are of branch C."""
+"""Branches of the reward's weights; without an option, BASE and HYBRID have the weights of branch C."""
 PAPER_CONTROLS = ("srtf:layout=anywhere", "las:layout=anywhere", "fifo", "fewest-gpus", GREEDY, "random")
-"""Beside its baselines, in the paper's own setting."""
+"""Contenders beside its baselines, in the paper's own setting."""
 PUBLISHED = "normal, as published"
-"""Where, as in the published code, jobs on one node slow nobody down."""
+"""The setting in which, as in the published code, jobs on one node slow no other down."""
 BOUND = "lower bound"
 NORMAL = "normal"
 HOUR_S = 3600.0
 _PARTS = 100
-"""Of a run, whose utilization is drawn."""
+"""Intervals of a run in the picture of utilization."""
 _EDGES = (1.0, 1.1, 1.25, 1.5, 2.0)
-"""Of contention sensitivities."""
+"""Edges of the histogram of contention sensitivities."""
 _PAPER = {
     (BASE, "avg_service_s", "srtf"): -0.154,
     (BASE, "avg_service_s", "las"): -0.182,
@@ -62,33 +62,33 @@ _PAPER = {
     (HYBRID, "p90_service_s", "srtf"): -0.164,
     (HYBRID, "p90_service_s", "las"): -0.207,
 }
-"""Section VI, "Results"; normal mix, branch B."""
+"""The paper's gains: section VI, "Results"; normal mix, branch B."""
 _GAINS = {"one-normal": -0.12, "one-heavy": -0.20, "two-normal": -0.40, "two-heavy": -0.40}
-"""Against the best control that does not look at contention: what is to be reached."""
+"""Gains to be reached over the best control that ignores contention."""
 
 
 def cluster(racks: int) -> Cluster:
-    """4x8 for each rack; uplinks are oversubscribed 2:1."""
+    """Return a cluster of 4x8 per rack; uplinks are oversubscribed 2:1."""
     nodes = [{"count": 4, "gpus": 8, "rack": f"r{rack}"} for rack in range(racks)]
     network = {"kind": "racks", "nic_gbs": NIC_GBS, "uplink_gbs": 4 * NIC_GBS / 2}
     return cluster_of({"nodes": nodes, "network": network})
 
 
 def batch(mix: str, seed: int, jobs: int = JOBS) -> Trace:
-    """All at once."""
+    """Return a trace of jobs that arrive at once."""
     return generate(ContentionRL(jobs=jobs, seed=seed, mix=mix, demands=PAPER_DEMANDS))
 
 
 def poisson(racks: int, mix: str, seed: int, jobs: int = JOBS) -> Trace:
-    """One after another."""
+    """Return a trace of jobs with Poisson arrivals."""
     workload = ContentionRL(
         jobs=jobs, seed=seed, arrivals="poisson", load=LOAD, cluster_gpus=32 * racks, mix=mix, demands=ALL_DEMANDS
     )
     return generate(workload)
 
 
-def experiment(profiles: Profiles | None = None, *, quick: bool = False) -> Experiment:
-    """With measured profiles, such as the authors' pair table, in place of what the paper says. `quick`: fewer of all."""
+def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) -> Experiment:
+    """Return the experiment; `profiles`, such as the authors' pair table, replace the paper's. `quick`: fewer of all."""
     known = profiles or paper_profiles()
     mixes = (NORMAL,) if quick else tuple(MIXES)
     paper = tuple(_paper_setting(mix, mix, known) for mix in mixes)
@@ -113,15 +113,15 @@ def experiment(profiles: Profiles | None = None, *, quick: bool = False) -> Expe
             *(claim for setting in links for claim in _link_claims(setting.name, controls)),
         ),
         notes=(
-            "What the paper calls JCT is running time; it counts no queueing. Both are told.",
-            "The lower bound knows no contention: where jobs on one node slow each other down too, nobody comes near it.",
+            "What the paper calls JCT is running time; it counts no queueing. Both are given.",
+            "The lower bound knows no contention: where jobs on one node slow each other down too, no policy comes near it.",
             "In the paper's setting all jobs come at once: most of a JCT with queueing is the order of jobs. Controls that do "
-            "not look at contention stand beside the learned policies.",
+            "ignore contention stand beside the learned policies.",
         ),
     )
 
 
-def _paper_setting(name: str, mix: str, profiles: Profiles, slowdown: str = "pair-table") -> Setting:
+def _paper_setting(name: str, mix: str, profiles: ModelProfiles, slowdown: str = "pair-table") -> Setting:
     where = "by pairs" if slowdown == "pair-table" else "by pairs of jobs on several nodes"
     return Setting(
         name=name,
@@ -133,7 +133,7 @@ def _paper_setting(name: str, mix: str, profiles: Profiles, slowdown: str = "pai
     )
 
 
-def _link_setting(racks: int, mix: str, profiles: Profiles) -> Setting:
+def _link_setting(racks: int, mix: str, profiles: ModelProfiles) -> Setting:
     size = "one" if racks == 1 else "two"
     where = "4x8" if racks == 1 else "two racks of 4x8, uplinks 2:1"
     return Setting(
@@ -162,7 +162,7 @@ def _link_contenders(controls: tuple[str, ...]) -> tuple[Contender, ...]:
     return (*ours, policy(GREEDY, Kind.CONTROL), *(policy(name, Kind.CONTROL) for name in controls))
 
 
-def _bound(setting: Setting, seed: int, _tell: Tell | None) -> Run:
+def _bound(setting: Setting, seed: int, _tell: OnProgress | None) -> Run:
     return Run({"avg_jct_s": average_jct_bound_s(setting.trace(seed), setting.cluster)})
 
 
@@ -214,7 +214,7 @@ def _link_claims(setting: str, controls: tuple[str, ...]) -> tuple[Claim, ...]:
         name = f"{ours}: {metric} against {what}, {setting}"
         return Claim(name=name, setting=setting, metric=metric, ours=ours, against=against, paper=None, goal=goal)
 
-    blind, gain = "the best control that does not look at contention", _GAINS[setting]
+    blind, gain = "the best control that ignores contention", _GAINS[setting]
     return (
         claim(HEADWAY, controls, "avg_jct_s", gain, blind),
         claim(HEADWAY, controls, "p90_jct_s", 0.0, blind),
@@ -224,7 +224,7 @@ def _link_claims(setting: str, controls: tuple[str, ...]) -> tuple[Claim, ...]:
 
 
 def samples(result: Result) -> dict[str, FloatColumn]:
-    """What figures 5 to 7 are drawn of: JCT and running time (s) and contention sensitivity of jobs, and utilization over time."""
+    """Return the samples of figures 5 to 7: JCT, running time (s) and contention sensitivity of jobs, and utilization over time."""
     assert result.spans is not None
     begin = int(result.submit_ns.min())
     width = -(-result.makespan_ns // _PARTS)
@@ -239,7 +239,7 @@ def samples(result: Result) -> dict[str, FloatColumn]:
 
 
 def pictures(outcome: Outcome) -> list[Picture]:
-    """Figures 5 to 8."""
+    """Return figures 5 to 8."""
     mixes = [setting.name for setting in outcome.experiment.settings if setting.name in MIXES]
     hours = ("share of GPU time held", "average JCT with queueing, h")
     return [

@@ -1,18 +1,18 @@
-"""What an agent sees of a job (`policies.learned.contention_rl.features`), from the numbers that slowdown models read."""
+"""Features of jobs (`policies.learned.contention_rl.features`), from the profiles that slowdown models read."""
 
 from __future__ import annotations
 
 from policies.learned.contention_rl.features import Features, features
 from policies.state.pair_ratios import mean_losses
 from simulator.cluster.topology import Topology
-from simulator.slowdown.profiles import Profiles, key_of
-from simulator.slowdown.ring import GB, sent_bytes
+from simulator.slowdown.links.ring import GB, sent_bytes
+from simulator.slowdown.profiles.model_profiles import ModelProfiles, key_of
 
 
 class JobFeatures:
-    """Features by model. Invariant: equal models have equal features, and none fails for want of a profile."""
+    """Features by model. Invariant: equal models have equal features, and a missing profile is no error."""
 
-    def __init__(self, profiles: Profiles, topology: Topology) -> None:
+    def __init__(self, profiles: ModelProfiles, topology: Topology) -> None:
         self._profiles = profiles
         nics = {link for node in range(topology.num_nodes) for link in topology.routes.nics(node)}
         self._link = min((topology.capacity[link] for link in nics), default=float("inf")) * GB
@@ -20,7 +20,7 @@ class JobFeatures:
         self._known: dict[str, Features] = {}
 
     def of(self, model: str) -> Features:
-        """Communication, bandwidth and sensitivity."""
+        """Return communication, bandwidth and sensitivity."""
         known = self._known.get(model)
         if known is None:
             profile, lost = self._profiles.of(model), self._lost.get(key_of(model))

@@ -1,35 +1,34 @@
 """The environment of DL2 (Peng et al., TPDS 2021, section 4): workers and parameter servers for elastic jobs, slot by slot.
 
-A **slot** (20 minutes) begins with all that jobs hold free again. The agent gives it out in many inferences, one step each, while
-time stands still; then the cluster runs with that until the next slot.
+At the begin of a **slot** (20 minutes), all resources of jobs are free again. The agent allocates them in many inferences, one step
+each, while time does not advance; then the cluster runs with this allocation until the next slot.
 
 **State**: s = (x, d, e, r, w, u), an array (J, L + 5): a row for each of at most J concurrent jobs by arrival. x is one-hot over
-the L types of `types` (none for a model that is not there), d the slots that the job has run, e the epochs left (a share of the
-trace's column `epochs`), r its share of the dominant resource, w and u its workers and servers in this slot. Rows without a job are
-0. Of more than J jobs the first J are served, then the next J, each batch until its void action, on what is left.
+the L types of `types` (all 0 for another model), d the slots that the job has run, e the epochs left (a share of the trace's column
+`epochs`), r its share of the dominant resource, w and u its workers and servers in this slot. Rows without a job are 0. If there
+are more than J jobs, the first J are served, then the next J with the remaining resources; a void action ends each batch.
 
-**Action**: 3 i gives job i one worker, 3 i + 1 one server, 3 i + 2 one of each; 3 J is void. What is not possible is masked
-(`action_mask` in info, and `action_masks()`): no such job, no room, or as many as the job takes (the trace's `max_gpus`, of workers
-and of servers). Void, or that nothing is possible any more, ends the batch, and with the last batch the slot. An action that is
-masked counts as void.
+**Action**: 3 i gives job i one worker, 3 i + 1 one server, 3 i + 2 one of each; 3 J is void. Impossible actions are masked
+(`action_mask` in info, and `action_masks()`): no such job, no room, or the job has its maximum (the trace's `max_gpus`, of workers
+and of servers). A batch ends at void or when no other action is possible; the slot ends with the last batch. A masked action counts
+as void.
 
-**Reward**: equation 1, the sum over jobs of epochs trained in the slot by all epochs of the job, with the step that ends the
-slot; 0 before. Over an episode it adds up to the number of jobs that finish. (DL2 gives every sample of a slot that reward:
-`slot_ended` in info tells a trainer where slots end.)
+**Reward**: equation 1, the sum over jobs of epochs trained in the slot by all epochs of the job, given with the step that ends
+the slot; 0 before. Over an episode, rewards add up to the number of finished jobs. (DL2 gives that reward to every sample of a
+slot: `slot_ended` in info marks the end of slots.)
 
-`speeds` says how jobs progress. `engine`: as in the simulator, by where their tasks are and who sends over the same NICs
-(`simulator.papers.dl2.servers`), and by the models of `slowdown` besides: what DL2 learns from online. `analytical`: as
-Optimus' model says that was fitted to profiles, without interference; `slowdown` does not count. That is the environment that
-OfflineRL is trained in (section 6.2).
+`speeds` selects the speeds of jobs. `engine`: by the placement of their tasks and the jobs on the same NICs
+(`simulator.papers.dl2.servers`), and by the models of `slowdown`: DL2 learns online from these. `analytical`: by Optimus' model,
+fitted to profiles, without interference and without `slowdown`: OfflineRL is trained in this environment (section 6.2).
 
 Not in the paper, and chosen here: a worker is one GPU; nodes have `cpus_per_gpu` cores for each of their GPUs (those of its testbed
-have 8 cores and 2 GPUs), workers and servers take 2 of the 1 to 4 it says. Tasks are placed as they are given, balanced over
-nodes, and stay where they were in the last slot if they can. A job trains with at least one server and the trace's `min_gpus`
-workers; with less it waits, and what it was given lies idle. Changing a job costs 50 ms (hot scaling, "tens of milliseconds"):
-`preempt_cost_s` of `settings`. Who arrives waits for the next slot, and who finishes leaves its share idle until then. Jobs that
-are not preemptible keep what they hold.
+have 8 cores and 2 GPUs), workers and servers take 2 cores (it gives 1 to 4). Tasks are placed in the order of the actions, balanced
+over nodes, and stay on the nodes of the last slot if possible. A job trains with at least one server and the trace's `min_gpus`
+workers; with less it waits, and its resources are idle. Changing a job costs 50 ms (hot scaling, "tens of milliseconds"):
+`preempt_cost_s` of `settings`. A new job waits for the next slot, and the share of a finished job is idle until then. Jobs that are
+not preemptible keep their resources.
 
-Measured with the default options on one core that others used too: some 12,000 steps/s of a random agent, its masks included.
+Measured with the default options on one shared core: some 12,000 steps/s with a random agent and masks.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ import numpy.typing as npt
 from simulator.cluster.cluster import Cluster
 from simulator.engine.settings import Settings
 from simulator.envs.base import Mask, SchedulingEnv
-from simulator.envs.options import ROUNDS, World, check, cluster_of, options_of
+from simulator.envs.options import ROUNDS, EnvOptions, check, cluster_of, options_of
 from simulator.envs.outcome import outcome
 from simulator.errors import SettingError
 from simulator.kernel.constants import NEVER
@@ -53,8 +52,8 @@ from simulator.kernel.job import ActiveJob
 from simulator.papers.dl2.servers import FittedSpeed, Footprints, PlacedSpeed
 from simulator.papers.dl2.tasks import BALANCED, PACKED, Tasks, Where
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles, key_of
+from simulator.slowdown.profiles.model_profiles import ModelProfiles, key_of
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.dl2 import DL2, MODELS
 from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace
@@ -67,21 +66,21 @@ _MOST = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElasticOptions(World):
+class ElasticOptions(EnvOptions):
     """The options of `headway/ElasticAllocation-v0`."""
 
     traces: Workload | Sequence[Trace] = field(default_factory=DL2)
     cluster: Cluster | str = "12x8"
-    profiles: Profiles = field(default_factory=lambda: paper_profiles("dl2"))
+    profiles: ModelProfiles = field(default_factory=lambda: paper_profiles("dl2"))
     settings: Settings = field(default_factory=lambda: Settings(preempt_cost_s=0.05))
     round_s: float = 1200.0
     """Seconds of a slot."""
     max_steps: int | None = None
-    """Steps after which an episode is cut off; None: after 100 slots for each of its jobs."""
+    """Maximum number of steps of an episode; None: 100 slots for each of its jobs."""
     concurrent: int = 40
-    """J."""
+    """Number J of jobs in a state."""
     types: tuple[str, ...] = MODELS
-    """The models that a state tells apart: L of them."""
+    """The L models that a state distinguishes."""
     speeds: str = ENGINE
     """engine or analytical."""
     placing: str = BALANCED
@@ -93,10 +92,10 @@ class ElasticOptions(World):
     server_cpus: int = 2
     """Cores of a parameter server."""
     epochs: int = 100
-    """Of jobs whose trace does not say."""
+    """Epochs of jobs whose trace gives none."""
 
     def __post_init__(self) -> None:
-        """Raises SettingError for what cannot be."""
+        """Raises SettingError for an impossible value."""
         super().__post_init__()
         check("speeds", self.speeds, (ENGINE, ANALYTICAL))
         check("placing", self.placing, (BALANCED, PACKED))
@@ -129,7 +128,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         self._type_of = {key_of(name): row for row, name in enumerate(asked.types)}
         size, types = asked.concurrent, len(asked.types)
         self._state: State = np.zeros((size, types + 5), dtype=np.float32)
-        # Columns of the state behind the types
+        # Columns of the state after the types
         self._d, self._e, self._r, self._w, self._u = range(types, types + 5)
         self._most = np.zeros(size, dtype=np.float32)
         self._mask: Mask = np.zeros(3 * size + 1, dtype=np.bool_)
@@ -157,12 +156,12 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
     # Gymnasium
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[State, dict[str, Any]]:
-        """Begin an episode; the options are those of every environment here."""
+        """Begin an episode; the options are those of all environments."""
         seen, info = super().reset(seed=seed, options=options)
         return seen, {**info, "action_mask": self._mask.astype(np.int8)}
 
     def step(self, action: np.int64) -> tuple[State, float, bool, bool, dict[str, Any]]:
-        """One inference; the one that ends the slot lets the slot pass."""
+        """Apply one inference; the one that ends the slot runs it."""
         if self._over:
             raise gymnasium.error.ResetNeeded("the episode is over: call reset")
         self.steps += 1
@@ -178,7 +177,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         return self._observe(), reward, terminated, truncated, info
 
     def action_masks(self) -> Mask:
-        """Which actions are possible now; void always is."""
+        """Return which actions are possible now; void always is."""
         return self._mask.copy()
 
     # The slot
@@ -192,7 +191,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         self._epochs = _whole(extra.get("epochs"), [self.options.epochs] * jobs, "epochs")
 
     def _open_slot(self) -> None:
-        """Everything that jobs hold is free again, but for what those hold who may not be stopped."""
+        """Free all resources of jobs, except those of jobs that must not be stopped."""
         options = self.options
         self._jobs = list(self.simulation.jobs())
         self._tasks = Tasks(
@@ -209,7 +208,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         self._first = -options.concurrent
 
     def _show_next_batch(self) -> bool:
-        """Show the next J jobs to whom something can be given; false when there are none, and then nothing is shown."""
+        """Show the next J jobs that can be given a task; return False, and show none, if there are none."""
         size = self.options.concurrent
         while self._first + size < len(self._jobs):
             self._first += size
@@ -232,18 +231,18 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
             if not (job.fixed and job.held):
                 self._most[row] = self.trace.max_gpus[job.index]
             self._show_tasks(row)
-        self._look()
+        self._update_mask()
 
     def _show_tasks(self, row: int) -> None:
-        """What that job has been given."""
+        """Show the tasks of that job."""
         options, job = self.options, self._batch[row].index
         workers, servers = sum(self._tasks.workers(job).values()), sum(self._tasks.servers(job).values())
         cpus = workers * options.worker_cpus + servers * options.server_cpus
         self._state[row, self._w], self._state[row, self._u] = workers, servers
         self._state[row, self._r] = max(workers / self.cluster.num_gpus, cpus / max(sum(self._cpus), 1))
 
-    def _look(self) -> None:
-        """Note which actions are possible now."""
+    def _update_mask(self) -> None:
+        """Set the mask of possible actions."""
         worker, server, both = self._tasks.room
         mask = self._mask[:-1].reshape(-1, 3)
         np.less(self._state[:, self._w :], self._most[:, None], out=mask[:, :2])
@@ -269,17 +268,17 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         if kind != 0:
             self._tasks.give_server(job.index, dict(self._footprints.of.get(job.index, {})))
         self._show_tasks(row)
-        self._look()
+        self._update_mask()
         return True
 
     def _workers_of(self, job: ActiveJob) -> Where:
-        """What the job holds since the last slot."""
+        """Return the job's tasks since the last slot."""
         return dict(zip(job.nodes, job.counts, strict=True)) if job.held else {}
 
     # The cluster
 
     def _pass_time(self) -> float:
-        """The slot's jobs run, and slots in which nothing can be given; what that trained, until the next decision or the end."""
+        """Run the slot, and slots in which nothing can be given, until the next decision or the end; return the reward."""
         before = self._trained
         while True:
             if self._jobs:
@@ -293,7 +292,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
             self._skipped += 1
 
     def _carry_out(self) -> None:
-        """Jobs hold what they were given."""
+        """Apply the allocation."""
         coming = []
         for job in self._jobs:
             workers, servers = self._tasks.workers(job.index), self._tasks.servers(job.index)
@@ -313,7 +312,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
             self._slots_run[job.index] = self._slots_run.get(job.index, 0) + 1
 
     def _count_change(self, job: ActiveJob, workers: Where, servers: Where) -> None:
-        """The job starts: if it was stopped for that, it was resized or moved, and not preempted."""
+        """Start the job; if it was stopped only for that, count a resize or a move instead of a preemption."""
         before = self._footprints.of.get(job.index)
         if before is None:
             return
@@ -327,7 +326,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
         self._footprints.of.pop(job.index, None)
 
     def _to_next_slot(self) -> None:
-        """Let time run to the next slot with a job in it, or to the end."""
+        """Go on to the next slot that has a job, or to the end."""
         loop = self.loop
         slot = (loop.now // self._period + 1) * self._period if self._jobs else 0
         while not self._all_done():
@@ -341,7 +340,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
                 return
 
     def _epochs_trained(self) -> float:
-        """Of all jobs, those that have finished too, each by its number of epochs."""
+        """Return the trained epochs of all jobs, finished ones too, as shares of their epochs."""
         under_way = sum([1.0 - job.left / job.work for job in self.simulation.jobs()])
         return len(self.simulation.finished.index) + under_way
 
@@ -358,7 +357,7 @@ class ElasticAllocationEnv(SchedulingEnv[State, np.int64]):
 
 
 def _whole(texts: Sequence[str] | None, otherwise: list[int], column: str) -> list[int]:
-    """A column of whole numbers from 1 on; what stands for it where the trace has none. Raises SettingError."""
+    """Read a column of whole numbers from 1 on, or return the default if the trace has none. Raises SettingError."""
     if texts is None:
         return otherwise
     if not all(text.isdecimal() and int(text) > 0 for text in texts):

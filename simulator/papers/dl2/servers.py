@@ -1,17 +1,18 @@
-"""How fast a job trains with so many workers and parameter servers: as it is, and as Optimus' model has it.
+"""Training speed with workers and parameter servers: as placed, and as Optimus' model predicts it.
 
-Training is synchronous and the batch of all workers together stays as it is at every size (DL2, section 3.1), so that w workers
-and p servers take a step of
+Training is synchronous, and the batch of all workers together is the same at every size (DL2, section 3.1), so a step with w
+workers and p servers takes
 
     T = A/w + b + c x + d w + e p
 
-(`simulator.slowdown.parameter_server`), A being all computing of a step on one GPU: a B of the profile's measured coefficients, or
-else the profile's computing time times the GPUs that the job asks for; then c is the time of twice the model's bytes on a NIC, and
-b, d, e are 0. A job's factor is T at the size that it asks for, alone, on the fewest nodes, over T now: what it asks for is
-`num_gpus` workers and as many servers as the trace's column `num_ps` says (without it, as many as workers).
+(`slowdown.links.parameter_server`), A being all computing of a step on one GPU: a B of the profile's measured coefficients, or
+else the profile's computing time times the requested GPUs; then c is the time of twice the model's bytes on a NIC, and b, d, e are
+0. A job's factor is T at the requested size, alone, on the fewest nodes, over T now: it requests `num_gpus` workers, and servers by
+the trace's column `num_ps` (without it, as many as workers).
 
-`PlacedSpeed` has x from where workers and servers are and who sends over the same NICs. `FittedSpeed` is what Optimus believes:
-its x is w/p, whoever is near, and its coefficients are fitted to runs of the job alone (`parameter_server.fit`).
+`PlacedSpeed` computes x from the placement of workers and servers and from the jobs that share NICs. `FittedSpeed` is Optimus'
+prediction: its x is w/p, whatever runs beside it, and its coefficients are fitted to runs of the job alone
+(`parameter_server.fit`).
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ from math import inf
 from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Model
-from simulator.slowdown.parameter_server import ServerRow, fit
-from simulator.slowdown.profiles import Profile, Profiles, Servers
-from simulator.slowdown.ring import GB
+from simulator.slowdown.links.parameter_server import ServerRow, fit
+from simulator.slowdown.links.ring import GB
+from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles, Servers
 
 _SAMPLED = (1, 2, 4, 8, 16)
-"""Workers, and servers, of the runs that a fit sees."""
+"""Numbers of workers and of servers in the runs that are fitted."""
 _EXAMPLES = 1
-"""A batch is one unit of work here, since a law has all computing of a step in one number."""
+"""Examples of a batch: one unit of work, since a law has the computing of a step in one number."""
 
 
 class Footprints:
-    """Where the parameter servers of jobs are: node -> servers. An object of its own, because copies of models share it."""
+    """The parameter servers of each job by node. A separate object, because copies of models share it."""
 
     def __init__(self) -> None:
         self.of: dict[int, Mapping[int, int]] = {}
-        """By row of the trace; who is not there has none."""
+        """Servers by node, of each row of the trace; a job without an entry has none."""
         self.asked: list[int] = []
-        """Servers that each job of the trace asks for."""
+        """Servers that each job of the trace requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """A, b, c, d and e."""
+    """The coefficients A, b, c, d and e."""
 
     computing_s: float
     overhead_s: float
@@ -55,7 +56,7 @@ class Law:
     server_s: float
 
     def step_s(self, workers: int, servers: int, units: float) -> float:
-        """Of a step in which the busiest NIC sends so many models."""
+        """Return the seconds of a step in which the busiest NIC sends so many models."""
         return (
             self.computing_s / workers
             + self.overhead_s
@@ -65,8 +66,8 @@ class Law:
         )
 
 
-def law_of(profile: Profile, batch: float, requested: int, gbs: float) -> Law:
-    """Of a job of that batch a GPU (-1: not known) that asks for so many GPUs, on nodes with NICs of so many GB/s."""
+def law_of(profile: ModelProfile, batch: float, requested: int, gbs: float) -> Law:
+    """Return the law of a job with that batch per GPU (-1: not known) and requested GPUs, on nodes with NICs of so many GB/s."""
     if profile.servers is None:
         return Law(profile.compute_s * requested, 0.0, 2 * profile.bytes / (gbs * GB), 0.0, 0.0)
     computing, overhead, unit_s, per_worker, per_server = profile.servers
@@ -75,7 +76,7 @@ def law_of(profile: Profile, batch: float, requested: int, gbs: float) -> Law:
 
 
 def units(workers: Mapping[int, int], servers: Mapping[int, int], crowd: Mapping[int, int]) -> float:
-    """x: models that the busiest NIC sends or takes in a step; 0 on one node. `crowd` are the jobs that send over each NIC.
+    """Return x: the models that the busiest NIC sends or receives in a step; 0 on one node. `crowd` is the number of jobs per NIC.
 
     A node with n of w workers and the share q of the servers takes n (1 - q) models for its workers, and sends q (w - n).
     """
@@ -91,19 +92,19 @@ def units(workers: Mapping[int, int], servers: Mapping[int, int], crowd: Mapping
 
 
 def packed(workers: int, servers: int, gpus: int) -> tuple[dict[int, int], dict[int, int]]:
-    """Workers on the fewest nodes of so many GPUs; servers dealt out to those nodes in turn."""
+    """Return workers on the fewest nodes of so many GPUs, and servers on the same nodes in turn."""
     nodes = -(-workers // gpus)
     placed = {node: min(gpus, workers - node * gpus) for node in range(nodes)}
     return placed, {node: len(range(node, servers, nodes)) for node in range(min(nodes, servers))}
 
 
 class PlacedSpeed(Model):
-    """A job's speed where its workers and servers are. Jobs touch each other on the NICs of nodes that they share.
+    """A job's speed by the placement of its workers and servers. Jobs affect each other on the NICs of shared nodes.
 
     Invariant: `_on_node` has the jobs of each node that has any of a job on several nodes; `_spread` says which nodes those are.
     """
 
-    def __init__(self, topology: Topology, profiles: Profiles, footprints: Footprints) -> None:
+    def __init__(self, topology: Topology, profiles: ModelProfiles, footprints: Footprints) -> None:
         super().__init__()
         self._profiles = profiles
         self._footprints = footprints
@@ -129,7 +130,7 @@ class PlacedSpeed(Model):
             self._stale.update(there)
             self._on_node[node] = there
 
-    def _worked_out(self, resident: Resident) -> float:
+    def _computed(self, resident: Resident) -> float:
         job = resident.job
         workers = dict(zip(resident.nodes, resident.counts, strict=True))
         servers = self._footprints.of[job]
@@ -143,9 +144,9 @@ class PlacedSpeed(Model):
 
 
 class FittedSpeed(Model):
-    """The speed that Optimus' model says: by numbers of workers and servers alone."""
+    """The speed that Optimus' model predicts, from the numbers of workers and servers only."""
 
-    def __init__(self, topology: Topology, profiles: Profiles, footprints: Footprints) -> None:
+    def __init__(self, topology: Topology, profiles: ModelProfiles, footprints: Footprints) -> None:
         super().__init__()
         self._profiles = profiles
         self._footprints = footprints
@@ -154,7 +155,7 @@ class FittedSpeed(Model):
             for node in range(topology.num_nodes)
         )
 
-    def _worked_out(self, resident: Resident) -> float:
+    def _computed(self, resident: Resident) -> float:
         workers, servers = sum(resident.counts), sum(self._footprints.of[resident.job].values())
         law = law_of(self._profiles.of(resident.model), resident.batch_size, resident.requested_gpus, self._gbs)
         asked = resident.requested_gpus, self._footprints.asked[resident.job]
@@ -162,7 +163,7 @@ class FittedSpeed(Model):
 
 
 def believed_step_s(law: Law, workers: int, servers: int) -> float:
-    """What the fit for a job of that law says a step takes."""
+    """Return the seconds of a step that the fit for a job of that law predicts."""
     computing, overhead, unit_s, per_worker, per_server = fitted_law(law)
     return (
         computing * _EXAMPLES / workers
@@ -175,11 +176,11 @@ def believed_step_s(law: Law, workers: int, servers: int) -> float:
 
 @lru_cache(maxsize=1024)
 def fitted_law(law: Law) -> Servers:
-    """Optimus' a to e for a job of that law, from runs of it alone, every worker and server on a node of its own."""
+    """Return Optimus' a to e for a job of that law, from runs of it alone, with every worker and server on its own node."""
     rows = []
     for workers in _SAMPLED:
         for servers in _SAMPLED:
-            # The busiest NIC is a worker's, which exchanges one model, or a server's, which has its share of them all.
+            # The busiest NIC is a worker's, which exchanges one model, or a server's, which exchanges its share of all.
             step_s = law.step_s(workers, servers, max(1.0, workers / servers))
             rows.append(ServerRow("", _EXAMPLES, workers, servers, _EXAMPLES / step_s))
     coefficients, _ = fit(rows)

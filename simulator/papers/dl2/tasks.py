@@ -1,4 +1,4 @@
-"""Workers and parameter servers of one slot, one after the other on the nodes that have room.
+"""Placement of the workers and parameter servers of one slot, one after the other, on nodes with room.
 
 A worker takes a GPU and some cores, a server cores alone (DL2, section 3.1: "a worker often requires at least 1 GPU, and a PS
 needs many CPU cores"). The engine knows of GPUs only; cores are counted here.
@@ -15,11 +15,11 @@ from policies.model import BoolColumn, IntColumn
 
 BALANCED, PACKED = "balanced", "packed"
 Where = dict[int, int]
-"""How many tasks of one kind on which node."""
+"""Number of tasks of one kind on each node."""
 
 
 class Tasks:
-    """What the jobs of a slot were given so far.
+    """Tasks that the jobs of a slot were given so far.
 
     Invariant: `gpus` and `cpus` are what the tasks given leave of nodes that are up; a node that is down has none.
 
@@ -38,7 +38,7 @@ class Tasks:
         server_cpus: int,
         rule: str,
     ) -> None:
-        """Nothing is given yet."""
+        """Begin without tasks."""
         is_up = np.array(up, dtype=np.int64) > 0
         self.gpus: IntColumn = np.where(is_up, np.array(gpus, dtype=np.int64), 0)
         self.cpus: IntColumn = np.where(is_up, np.array(cpus, dtype=np.int64), 0)
@@ -51,26 +51,26 @@ class Tasks:
         self._server_fits: BoolColumn = self.cpus >= server_cpus
         self._for_workers = int(self._worker_fits.sum())
         self._for_servers = int(self._server_fits.sum())
-        """Nodes that fit."""
+        """Return the nodes with room."""
 
     def workers(self, job: int) -> Where:
-        """Of that job."""
+        """Return the workers of that job by node."""
         return self._workers.get(job, {})
 
     def servers(self, job: int) -> Where:
-        """Of that job."""
+        """Return the servers of that job by node."""
         return self._servers.get(job, {})
 
     @property
     def room(self) -> tuple[bool, bool, bool]:
-        """Whether there is room for a worker, for a server, and for one of each."""
+        """Return whether there is room for a worker, for a server, and for one of each."""
         worker, server = self._for_workers > 0, self._for_servers > 0
-        # With two nodes for servers one is left, wherever the worker goes.
+        # With two nodes for servers, one remains wherever the worker is placed.
         both = worker and (self._for_servers > 1 or (server and bool(self._beside_a_server().any())))
         return worker, server, both
 
     def give_worker(self, job: int, before: Where, *, with_server: bool = False) -> None:
-        """One more worker for the job, which held these before; one that leaves room for a server, where that is to follow.
+        """Place one more worker of a job, which held these before; leave room for a server if one is to follow.
 
         The caller has seen to it that there is room.
         """
@@ -79,12 +79,12 @@ class Tasks:
         self._give(where, self._choose(fits, self.gpus, where, before, self._servers.get(job, {})), 1)
 
     def give_server(self, job: int, before: Where) -> None:
-        """One more server for the job, which held these before. The caller has seen to it that there is room."""
+        """Place one more server of a job, which held these before. The caller has checked that there is room."""
         where = self._servers.setdefault(job, {})
         self._give(where, self._choose(self._server_fits, self.cpus, where, before, self._workers.get(job, {})), 0)
 
     def hold(self, job: int, workers: Where, servers: Where) -> None:
-        """The job keeps these, whatever is decided."""
+        """Let the job keep these tasks in this slot."""
         for gpus, held, kept in ((1, workers, self._workers), (0, servers, self._servers)):
             for node, count in held.items():
                 for _ in range(count):
@@ -102,7 +102,7 @@ class Tasks:
             self._for_servers -= 1
 
     def _choose(self, fits: BoolColumn, free: IntColumn, has: Where, before: Where, other: Where) -> int:
-        """The node for one more task of a job that has these of this kind, and others of the other kind."""
+        """Return the node for one more task of a job with these tasks of this kind and those of the other."""
         for node, count in before.items():
             if has.get(node, 0) < count and fits[node]:
                 return node
@@ -112,7 +112,7 @@ class Tasks:
         return near[0] if near else int(np.where(fits, free, np.iinfo(np.int64).max).argmin())
 
     def _beside_a_server(self) -> npt.NDArray[np.bool_]:
-        """Nodes that a worker can take so that a server fits somewhere yet."""
+        """Return the nodes for a worker that leave room for a server somewhere."""
         here = self.cpus >= self._worker_cpus + self._server_cpus
         elsewhere = self._for_servers - self._server_fits > 0
         fits: BoolColumn = self._worker_fits & (here | elsewhere)

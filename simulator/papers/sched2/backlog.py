@@ -10,7 +10,7 @@ from simulator.traces.trace import NS_PER_S, Trace
 
 HOUR_NS = 3600 * NS_PER_S
 Numbers = npt.NDArray[np.float64]
-"""Of each job: its times under the placements, its GPUs, since when it has waited; its ideal time, which is not shown."""
+"""Numbers of each job: its times under the placements, its GPUs, its begin of waiting, and its ideal time, which is not shown."""
 _HIDDEN = 1
 _GPUS, _SINCE, _IDEAL = -3, -2, -1
 
@@ -24,21 +24,21 @@ class Backlog:
     """
 
     def __init__(self, trace: Trace, factors: npt.NDArray[np.float64], unit: int) -> None:
-        """Nobody has come yet. A row of `factors` has the times of a job under each placement, as multiples of its ideal time."""
+        """Begin without jobs. A row of `factors` has the times of a job under each placement, as multiples of its ideal time."""
         ideal = trace.duration_ns[:, None] / HOUR_NS
         since = trace.submit_ns[:, None] / HOUR_NS
         self._numbers = np.concatenate((ideal * factors, trace.num_gpus[:, None] / unit, since, ideal), axis=1)
         sums = np.concatenate((np.zeros((1, 3)), np.cumsum(self._numbers[:, _GPUS:], axis=0)))
         self._came: list[list[float]] = sums.tolist()
         self._gone = [0.0, 0.0, 0.0]
-        """GPUs, instants, ideal times."""
+        """Sums of GPUs, instants and ideal times."""
 
     def started(self, job: ActiveJob) -> None:
-        """The job waits no more."""
+        """Remove a job that has started."""
         self._leave(job, 1.0)
 
     def again(self, job: ActiveJob) -> None:
-        """The settled job waits again: with what is left of it, and all the time that it has waited."""
+        """Add a settled job that waits again, with its remaining time and all its waiting time."""
         self._leave(job, -1.0)
         numbers = self._numbers[job.index]
         before = numbers[_GPUS:].tolist()
@@ -53,7 +53,7 @@ class Backlog:
         self._gone = [gone + sign * number for gone, number in zip(self._gone, numbers, strict=True)]
 
     def show(self, rows: list[int], now: int, jobs: Numbers) -> list[float]:
-        """Fill the first rows of `jobs` with those of the trace: times, GPUs, wait. The sums of GPUs, instants, ideal times."""
+        """Fill the first rows of `jobs` with times, GPUs and wait of those jobs; return sums of GPUs, instants, ideal times."""
         numbers = self._numbers.take(rows, axis=0)
         sums: list[float] = numbers[:, _GPUS:].sum(axis=0).tolist()
         np.subtract(now / HOUR_NS, numbers[:, _SINCE], out=numbers[:, _SINCE])
@@ -61,7 +61,7 @@ class Backlog:
         return sums
 
     def rest(self, count: int, shown: list[float], arrived: int, now: int) -> tuple[float, float, float]:
-        """Mean GPUs, ideal time and wait of the `count` waiting jobs that are not among those of these sums."""
+        """Return mean GPUs, ideal time and wait of the `count` waiting jobs outside these sums."""
         gpus, since, ideal = [
             (came - gone - seen) / count
             for came, gone, seen in zip(self._came[arrived], self._gone, shown, strict=True)

@@ -1,4 +1,4 @@
-"""How a job would run under the k = 4 placements of `policies.learned.sched2.placements` (SCHED2, section III-B).
+"""Times of a job under the k = 4 placements of `policies.learned.sched2.placements` (SCHED2, section III-B).
 
 A dry run asks the slowdown models of a job that is alone on the cluster: exactly what the job would have there.
 """
@@ -17,16 +17,16 @@ _JOB = 0
 
 
 class DryRuns:
-    """Times under each placement, as multiples of the ideal time. Invariant: nobody is on the models between two calls."""
+    """Times under each placement, as multiples of the ideal time. Invariant: between two calls, the models hold no job."""
 
     def __init__(self, topology: Topology, models: Sequence[SlowdownModel]) -> None:
-        """The models belong to the dry runs: nobody has entered them, and nobody else ever will."""
+        """Use models of its own: they hold no jobs, and nothing else uses them."""
         self._placements = ProfiledPlacements(topology.gpus, topology.racks)
         self._models = Composite(models)
         self._known: dict[tuple[str, int, int], Factors] = {}
 
     def times(self, model: str, batch_size: int, gpus: int) -> Factors:
-        """Of a job of that model; `batch_size` over all its GPUs, -1 where it is not known."""
+        """Return the times of a job of that model; `batch_size` is over all its GPUs, -1 when not known."""
         key = model, batch_size, gpus
         known = self._known.get(key)
         if known is None:

@@ -1,30 +1,30 @@
-"""The environment of SCHED2 (Luan et al., GLOBECOM 2019, section III): which of the first J waiting jobs starts next.
+"""The environment of SCHED2 (Luan et al., GLOBECOM 2019, section III): it chooses which of the first J waiting jobs starts next.
 
 **State**, a vector of N M + (k + 2) J + 4 numbers (table I; `policies.learned.sched2.layout` finds its parts): hours until each GPU
-of each node comes free, 0 where it is; of each of the first J = 10 waiting jobs, in order of submission, hours that it would run
-under k = 4 placements from concentrated to scattered (`policies.learned.sched2.placements`), its GPUs, and hours that it has
-waited; of the other waiting jobs how many they are, and their mean GPUs, ideal time and wait. GPUs are counted in nodes (8 GPUs of
-8: 1), jobs in J. Where there is no such job all its numbers are 0.
+of each node comes free, 0 if it is free; for each of the first J = 10 waiting jobs, in order of submission, its hours under k = 4
+placements from concentrated to scattered (`policies.learned.sched2.placements`), its GPUs, and the hours that it has waited; for
+the other waiting jobs their number, and their mean GPUs, ideal time and wait. GPUs are counted in nodes (8 GPUs of 8: 1), jobs in
+J. All numbers of a missing job are 0.
 
-**Action**: 0 is the paper's void, 1 to J start that job. Time stands still until void; then it goes on to the next event (a submit
-or a finish; there is nothing to decide while no job waits). Jobs that do not fit are masked; a masked action is void. Void is
-masked while nothing runs and a job would fit: no placement will ever be better, and who waits there would wait for ever.
+**Action**: 0 is the paper's void, 1 to J start that job. Time does not advance until void; then it goes on to the next event (an
+arrival or a finish; while no job waits there is no decision). Jobs that do not fit are masked; a masked action is void. Void is
+masked while nothing runs and a job would fit: no placement will ever be better, and the job would wait for ever.
 
 **Placement**: packing (`simulator.papers.sched2.packing`). Jobs are never stopped.
 
-**Reward**: starting job j brings E_j = ideal time / (wait + actual time) (equation 2), void 0. The actual time is that under the
-placement it got, as if nothing changed until its end. Where something does (a model by which jobs slow each other down, a node that
-fails), the difference comes when the job ends: what an episode adds up to is always the sum of E_j as it was in fact, and over the
-number of jobs it is `effectiveness` of the outcome. Two others can be had:
+**Reward**: starting job j earns E_j = ideal time / (wait + actual time) (equation 2), void 0. The actual time is that under the
+job's placement, as if nothing changed until its end. If something changes (jobs slow each other down, a node fails), the difference
+is paid when the job ends: the sum over an episode is always that of the true E_j; divided by the number of jobs it is
+`effectiveness` of the outcome. There are two other rewards:
 
-- `jct` brings minus the active jobs' share of all jobs, which adds up to -(average JCT / round_s);
-- `completions` brings exp(-actual time / horizon) for a start: who discounts by exp(-elapsed / horizon) adds up
-  exp(-finish / horizon) over jobs, which is the most where finishes, and so JCTs, are least. Nothing that comes anyway is in it.
+- `jct` is minus the active jobs' share of all jobs, which adds up to -(average JCT / round_s);
+- `completions` is exp(-actual time / horizon) for a start: discounted by exp(-elapsed / horizon) it adds up to the sum of
+  exp(-finish / horizon) over jobs, which is largest for the earliest finishes, and so the shortest JCTs. It has no constant part.
 
-Not in the paper, and chosen here: units; what a job's profile is (the time of its whole run, without which equation 2 could not be
-foreseen: the paper's "performance number" is that of a mini-batch, and its state has no number of mini-batches); a node's GPUs are
-sorted by the time left; no decision is asked for where only void is possible (`skip_forced=False` asks); of a job that a node
-took down with it, the times of what is left are shown. `window='widest'` shows J jobs of the whole queue
+Not in the paper, and chosen here: units; a job's profile is the time of its whole run (without it equation 2 could not be
+predicted: the paper's "performance number" is that of a mini-batch, and its state has no number of mini-batches); a node's GPUs are
+sorted by the time left; decisions at which only void is possible are skipped (except with `skip_forced=False`); for a job that
+failed with a node, the times of the remaining work are shown. `window='widest'` shows J jobs of the whole queue
 (`policies.learned.sched2.window`).
 """
 
@@ -46,7 +46,7 @@ from simulator.cluster.cluster import Cluster
 from simulator.engine.queue import first_waiting
 from simulator.engine.settings import Settings
 from simulator.envs.base import Mask, SchedulingEnv
-from simulator.envs.options import EVENTS, World, check, options_of
+from simulator.envs.options import EVENTS, EnvOptions, check, options_of
 from simulator.errors import SettingError
 from simulator.kernel.job import ActiveJob
 from simulator.papers.sched2.backlog import HOUR_NS, Backlog
@@ -56,44 +56,44 @@ from simulator.papers.sched2.packing import pack
 from simulator.results.result import Result
 from simulator.results.timeline import Timeline
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.locality import Locality
-from simulator.slowdown.node_speed import NodeSpeed
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles
+from simulator.slowdown.placement.locality import Locality
+from simulator.slowdown.placement.node_speed import NodeSpeed
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.sched2 import Sched2
 from simulator.traces.generators.workload import Workload
 from simulator.traces.trace import Trace
 
 EFFECTIVENESS, COMPLETIONS, JCT = "effectiveness", "completions", "jct"
 _MOST = 1e9
-"""Hours, nodes and J that a state never reaches."""
+"""A bound on hours, nodes and J that no state reaches."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sched2Options(World):
+class Sched2Options(EnvOptions):
     """The options of `headway/Sched2-v0`."""
 
     traces: Workload | Sequence[Trace] = field(default_factory=Sched2)
     cluster: Cluster | str = "15x8"
     slowdown: Sequence[str | SlowdownModel] = ("locality",)
-    profiles: Profiles = field(default_factory=lambda: paper_profiles("sched2"))
+    profiles: ModelProfiles = field(default_factory=lambda: paper_profiles("sched2"))
     settings: Settings = field(default_factory=lambda: Settings(record=True))
-    """Fragmentation needs the record of runs; without it `fragmentation` is NaN."""
+    """Fragmentation needs recorded runs; without them `fragmentation` is NaN."""
     decide: str = EVENTS
     skip_forced: bool = True
     candidates: int = 10
-    """J."""
+    """Number J of jobs in a state."""
     window: str = FIRST
-    """Which J: first (the paper's) or widest."""
+    """The J jobs shown: first (the paper's) or widest."""
     reward: str = EFFECTIVENESS
     """effectiveness (the paper's), completions or jct."""
     horizon_h: float = 10.0
-    """Of completions."""
+    """Horizon of the reward `completions`."""
     tell_time: bool = False
     """Every step's info has `elapsed_h`, hours that passed in it."""
 
     def __post_init__(self) -> None:
-        """Raises SettingError for what cannot be."""
+        """Raises SettingError for an impossible value."""
         super().__post_init__()
         check("reward", self.reward, (EFFECTIVENESS, COMPLETIONS, JCT))
         check("window", self.window, WINDOWS)
@@ -123,7 +123,7 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         models = self._slowdowns.fresh()
         self._dry_runs = DryRuns(self.cluster.topology, models)
         self._others_stay = all(isinstance(model, Locality | NodeSpeed) for model in models)
-        """No job's speed depends on who else runs."""
+        """True if no job's speed depends on other jobs."""
         self._backlog: Backlog
         self._candidates: list[ActiveJob] = []
         self._queues_moved = True
@@ -139,22 +139,22 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
 
     @property
     def candidates(self) -> Sequence[ActiveJob]:
-        """The jobs that can be chosen now, in the order of the actions."""
-        self._look()
+        """Return the jobs that can be chosen now, in the order of the actions."""
+        self._update_window()
         return self._candidates
 
     def fewest_nodes(self, gpus: int) -> int:
-        """Nodes of a job of so many GPUs with its best locality; with more its locality is relaxed (table III)."""
+        """Return the nodes of a job with so many GPUs at its best locality; on more nodes its locality is relaxed (table III)."""
         return fewest_nodes(self.cluster.gpus, gpus)
 
     def timeline(self, bins: int = 100) -> Timeline:
-        """Fragmentation and GPUs that waiting jobs want over the episode so far (figure 9)."""
+        """Return fragmentation and requested GPUs over the episode so far (figure 9)."""
         return Timeline.of(Result.of(self.simulation, "agent", wall_s=0.0), self.loop.now, bins)
 
     # Gymnasium
 
     def step(self, action: np.int64) -> tuple[State, float, bool, bool, dict[str, Any]]:
-        """Start a job, or let time go on; what that earned."""
+        """Start a job or go on in time; return what this earned."""
         before = self.loop.now
         seen, reward, terminated, truncated, info = super().step(action)
         reward, self._earned = reward + self._earned, 0.0
@@ -163,8 +163,8 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         return seen, reward, terminated, truncated, info
 
     def action_masks(self) -> Mask:
-        """Which actions are possible now."""
-        self._look()
+        """Return which actions are possible now."""
+        self._update_window()
         free = self.loop.pool.total
         fits = [job.gpus <= free for job in self._candidates]
         missing = bytes(self.options.candidates - len(fits))
@@ -174,8 +174,8 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
     def play(self, rules: Sequence[Rule], seeds: Sequence[int]) -> list[list[dict[str, float]]]:
         """Play an episode with each rule on the trace that each seed draws: outcomes, by seed and rule.
 
-        A rule has a worth for each feature of a candidate (`policies.learned.sched2.features`): who is worth most starts, nobody
-        whom void, worth 0, is worth more than. Where fewer jobs finished than there are, the episode was cut off.
+        A rule has a weight for each feature of a candidate (`policies.learned.sched2.features`): the candidate with the highest
+        score starts, unless void, with score 0, is higher. If not all jobs finished, the episode was cut off.
         """
         return [[self._played(rule, seed) for rule in rules] for seed in seeds]
 
@@ -201,7 +201,7 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         self._backlog = Backlog(trace, factors, self.layout.gpus)
 
     def _observe(self) -> State:
-        self._look()
+        self._update_window()
         loop, count = self.loop, len(self._candidates)
         self._free.show(loop.now, self._gpus_seen)
         self._jobs_seen[count:] = 0.0
@@ -214,8 +214,8 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
                 self._rest_seen[1:] = self._backlog.rest(more, shown, loop.arrived, loop.now)
         return self._seen.astype(np.float32)
 
-    def _look(self) -> None:
-        """See who is first in the queue, if it has moved."""
+    def _update_window(self) -> None:
+        """Update the first jobs of the queue, if it has changed."""
         if self._queues_moved or self.loop.arrived != self._arrived:
             self._queues_moved, self._arrived = False, self.loop.arrived
             most, window = self.options.candidates, self.options.window
@@ -229,7 +229,7 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         number = int(action)
         if not 0 <= number <= self.options.candidates:
             raise gymnasium.error.InvalidAction(f"{action!r} is not in {self.action_space}")
-        self._look()
+        self._update_window()
         job = self._candidates[number - 1] if 0 < number <= len(self._candidates) else None
         where = pack(self.loop.pool, job) if job is not None else None
         if job is None or where is None:
@@ -249,14 +249,14 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         free = self.loop.pool.total
         if not free:
             return False
-        self._look()
+        self._update_window()
         return True in [job.gpus <= free for job in self._candidates]
 
     def _may_wait(self) -> bool:
         return bool(self.loop.running) or not self._has_choice()
 
     def _pay(self, job: ActiveJob, finish: int) -> None:
-        """What the job brings if it ends then, less what was paid for it before."""
+        """Return what the job earns if it ends then, less what was paid for it before."""
         match self.options.reward:
             case "effectiveness":
                 worth = job.work / (finish - job.submit)

@@ -32,9 +32,9 @@ from simulator.reproducing.pictures import Picture, lines, over_time
 from simulator.results import metrics
 from simulator.results.fragmentation import Fragmentation
 from simulator.results.result import Result
-from simulator.runs.progress import Tell
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles
+from simulator.runs.progress import OnProgress
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.sched2 import MODELS, Sched2, generate
 from simulator.traces.trace import NS_PER_S, Trace
@@ -63,13 +63,13 @@ _FIRST_TEN = {"avg_jct_s": 3.0, "effectiveness": 2.2, "makespan_s": 1.5}
 _WHOLE_QUEUE = {"avg_jct_s": 1.4, "effectiveness": 1.1, "makespan_s": 1.4}
 
 
-def sensitive(profiles: Profiles) -> frozenset[str]:
+def sensitive(profiles: ModelProfiles) -> frozenset[str]:
     """The models that lose more than half of their speed on two nodes."""
     slow = (name for name in MODELS if (curve := profiles.models[name].locality) and curve[2] < _SENSITIVE_BELOW)
     return frozenset(slow)
 
 
-def measures(profiles: Profiles) -> dict[str, Metric]:
+def measures(profiles: ModelProfiles) -> dict[str, Metric]:
     """The usual ones, and those of table III."""
     quick = sensitive(profiles)
     slow = frozenset(MODELS) - quick
@@ -89,7 +89,7 @@ def trace(gap_s: float, one_gpu_share: float, seed: int) -> Trace:
     return generate(Sched2(seed=seed, mean_gap_s=gap_s, one_gpu_share=one_gpu_share))
 
 
-def experiment(profiles: Profiles | None = None, *, quick: bool = False) -> Experiment:
+def experiment(profiles: ModelProfiles | None = None, *, quick: bool = False) -> Experiment:
     """`quick`: the calibrated gap alone."""
     known = profiles or paper_profiles("sched2")
     gaps = (CALIBRATED_GAP_S,) if quick else GAPS_S
@@ -120,7 +120,7 @@ def name_of(gap_s: float, one_gpu_share: float = 0.68) -> str:
     return f"gap {gap_s:g} s" if one_gpu_share == 0.68 else f"gap {gap_s:g} s, {one_gpu_share:.0%} on one GPU"
 
 
-def _setting(gap_s: float, one_gpu_share: float, profiles: Profiles) -> Setting:
+def _setting(gap_s: float, one_gpu_share: float, profiles: ModelProfiles) -> Setting:
     return Setting(
         name=name_of(gap_s, one_gpu_share),
         says=f"1,000 jobs on 15x8, {one_gpu_share:.0%} on one GPU, a mean gap of {gap_s:g} s, slowdown by locality",
@@ -145,7 +145,7 @@ def _contenders(measured: dict[str, Metric], *, record: bool, quick: bool) -> tu
 
 
 def _rule(name: str, kind: Kind, reading: str, measured: dict[str, Metric], *, record: bool) -> Contender:
-    def run(setting: Setting, seed: int, _tell: Tell | None) -> Run:
+    def run(setting: Setting, seed: int, _tell: OnProgress | None) -> Run:
         models = build(setting.slowdown, topology=setting.cluster.topology, profiles=setting.profiles)
         rule = Baseline(name, setting.trace(seed), setting.cluster, models, READINGS[reading], record=record)
         what = f"{name} in {setting.name}, seed {seed}"

@@ -1,4 +1,4 @@
-"""When each GPU comes free: the GPU state of SCHED2 (section III-B), a number for every GPU of every node.
+"""Time at which each GPU comes free: the GPU state of SCHED2 (section III-B), a number for every GPU of every node.
 
 The engine counts GPUs, and so does a live cluster's state. Which of a node's GPUs a job has is therefore not shown: the numbers
 of a node are sorted, the least first. Nothing but that order is lost.
@@ -21,10 +21,10 @@ _NO_GPU = -1
 
 
 class FreeTimes:
-    """Instants in ns. Invariant: a GPU that a job holds has that job's instant, a free one 0, one that is not there -1."""
+    """Instants in ns. Invariant: a GPU that a job holds has that job's instant, a free GPU 0, a missing one -1."""
 
     def __init__(self, gpus: Sequence[int]) -> None:
-        """Nodes with so many GPUs, all free."""
+        """Begin with nodes of so many GPUs, all free."""
         self._gpus = tuple(gpus)
         self.width = max(gpus)
         self._at: Times = np.zeros((len(gpus), self.width), dtype=np.int64)
@@ -32,13 +32,13 @@ class FreeTimes:
         self._open: list[list[int]] = []
         self._held: dict[int, list[int]] = {}
         self._until: dict[int, int] = {}
-        """What the cells of each job say."""
+        """The instant in the cells of each job."""
         self._up = [True] * len(gpus)
         self._some_absent = False
         self.reset()
 
     def reset(self) -> None:
-        """All there, all free."""
+        """Set all nodes up and all GPUs free."""
         self._at[:] = _NO_GPU
         self._open = []
         self._held.clear()
@@ -49,7 +49,7 @@ class FreeTimes:
         self._some_absent = min(self._gpus) < self.width
 
     def take(self, job: int, nodes: Sequence[int], counts: Sequence[int]) -> None:
-        """The job holds so many GPUs of each node from now on; `follow` is to be told of it before anybody looks."""
+        """Let the job hold so many GPUs of each node from now on; call `follow` for it before reading."""
         held: list[int] = []
         for node, count in zip(nodes, counts, strict=True):
             free = self._open[node]
@@ -59,27 +59,27 @@ class FreeTimes:
         self._until[job] = 0
 
     def follow(self, running: Sequence[ActiveJob]) -> None:
-        """These jobs, all of which hold GPUs, hold them until they finish."""
+        """Set the instants of these running jobs to their finishes."""
         until = self._until
         for job in [job for job in running if until[job.index] != job.finish]:
             self._cells[self._held[job.index]] = until[job.index] = job.finish
 
     def give_back(self, job: int) -> None:
-        """The job holds nothing any more; nothing happens if it held nothing."""
+        """Free the job's GPUs, if it holds any."""
         for cell in self._held.pop(job, ()):
             node = cell // self.width
             self._open[node].append(cell)
             self._cells[cell] = 0 if self._up[node] else _NO_GPU
 
     def set_up(self, node: int, up: bool) -> None:
-        """The node is there from now on, or is not; who holds GPUs of a node that is not goes on holding them."""
+        """Set whether the node is up; jobs keep the GPUs that they hold on a node that is not."""
         if self._up[node] != up:
             self._up[node] = up
             self._cells[self._open[node]] = 0 if up else _NO_GPU
             self._some_absent = not all(self._up) or min(self._gpus) < self.width
 
     def show(self, now: int, hours: Hours) -> None:
-        """Fill `hours` (nodes x GPUs) with those until each GPU comes free: 0 where it is, ABSENT where there is none."""
+        """Fill `hours` (nodes x GPUs) with the hours until each GPU comes free: 0 if it is free, ABSENT if there is none."""
         np.multiply(np.maximum(self._at - now, 0), 1.0 / HOUR_NS, out=hours)
         if self._some_absent:
             hours[self._at == _NO_GPU] = ABSENT

@@ -1,4 +1,4 @@
-"""Who got the best locality, and whether it was one that another job had left: table III of SCHED2 and what stands beside it."""
+"""Locality of jobs, and whether a job inherited it from another job: table III of SCHED2 and related figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _END, _START = 0, 1
 
 
 def spread(result: Result) -> BoolColumn:
-    """Whose last run was on more nodes than it needed."""
+    """Return the jobs whose last run was on more nodes than necessary."""
     largest = int(result.node_gpus.max())
     fewest = -(-result.num_gpus // largest)
     on: BoolColumn = np.diff(result.placement_offset) > fewest
@@ -25,21 +25,21 @@ def spread(result: Result) -> BoolColumn:
 
 
 def relaxed(result: Result, models: Collection[str]) -> Figure:
-    """Of the jobs of these models that have more than one GPU the share that did not get the best locality."""
+    """Return the share of jobs of these models, with more than one GPU, that did not get the best locality."""
     theirs = _theirs(result, models)
     return float(spread(result)[theirs].mean()) if theirs.any() else None
 
 
 def wait_s(result: Result, models: Collection[str]) -> Figure:
-    """Their average wait."""
+    """Return the average wait of jobs of these models, with more than one GPU."""
     theirs = _theirs(result, models)
     return float(result.wait_ns[theirs].mean()) / NS_PER_S if theirs.any() else None
 
 
 def reused(result: Result) -> Figure:
-    """Of the jobs with several GPUs on one node the share whose GPUs were left to it by one other such job.
+    """Return the share of jobs with several GPUs on one node that inherited their GPUs from one other such job.
 
-    That is: since a job that held at least as many GPUs of the node ended, nobody has started there. Chosen; the paper does not say
+    That is: no job has started on the node since a job ended that held at least as many GPUs of it. Chosen; the paper does not say
     how it counts. None where runs were not recorded.
     """
     if result.spans is None:
@@ -53,7 +53,7 @@ def _theirs(result: Result, models: Collection[str]) -> BoolColumn:
 
 
 def _events(spans: Spans) -> list[tuple[int, int, int, int, bool]]:
-    """(node, time, end or start, GPUs, whether all of the job is there), in that order."""
+    """Return (node, time, end or start, GPUs, whether the whole job is on the node), sorted in that order."""
     alone = np.diff(spans.offset) == 1
     rows = [
         (int(spans.nodes[part]), int(moment), kind, int(spans.counts[part]), bool(alone[run]))
@@ -64,7 +64,7 @@ def _events(spans: Spans) -> list[tuple[int, int, int, int, bool]]:
 
 
 def _inherited(events: Iterator[tuple[int, int, int, int, bool]]) -> Iterator[bool]:
-    """Of every job of several GPUs that starts on this node alone, whether it inherits them."""
+    """Yield for every job of several GPUs that starts on this node alone, whether it inherits them."""
     left = 0
     for _, _, kind, gpus, alone in events:
         if kind == _END:

@@ -1,7 +1,7 @@
-"""How much slower jobs of one model are while they share a node or a link with jobs of another.
+"""Mean slowdown of jobs of one model while they share a node or a link with jobs of another.
 
-The runs are told to the slowdown models once more, in order of time; what those say between two changes is weighted by how long it
-holds. So the figures are those of the run itself, and not a guess from the jobs' averages.
+The runs are replayed to the slowdown models in order of time; the slowdown between two changes is weighted by its duration. So the
+figures are exact, and not estimated from averages of jobs.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Heat:
     hours: tuple[tuple[float, ...], ...]
     """Job hours that they shared."""
     alone: tuple[float | None, ...]
-    """Mean slowdown while it shares with nobody."""
+    """Mean slowdown while it shares with no job."""
     runs: int
-    """Runs that were looked at: the first ones."""
+    """Number of runs that were replayed: the first ones."""
 
 
 def heat(result: Result, trace: Trace, models: Sequence[SlowdownModel], topology: Topology) -> Heat | None:
-    """The same for a recorded run; None where the trace names no models. `trace` has the jobs of the result."""
+    """Return the slowdowns of a recorded run; None if the trace names no models. `trace` has the jobs of the result."""
     spans = result.spans
     if spans is None or not any(trace.model) or not len(spans):
         return None
@@ -76,11 +76,11 @@ def _events(spans: Spans, runs: int) -> list[tuple[int, int, int]]:
 
 @dataclass(eq=False)
 class _Running:
-    """A job that runs: since when its slowdown and its neighbours are what they are."""
+    """A running job, with the time of the last change of its slowdown or its neighbours."""
 
     label: str
     keys: tuple[tuple[int, int], ...]
-    """What it shares: (0, node) and (1, link)."""
+    """The nodes and links that it uses: (0, node) and (1, link)."""
     since: int
     slowdown: float = 1.0
     near: Counter[int] = field(default_factory=Counter)
@@ -103,7 +103,7 @@ class _Meter:
         self._slowed: defaultdict[tuple[str, str], float] = defaultdict(float)
 
     def mean(self, one: str, other: str) -> float | None:
-        """Mean slowdown of one beside the other ('' for nobody)."""
+        """Return the mean slowdown of one beside the other ('' for none)."""
         time = self.time[one, other]
         return self._slowed[one, other] / time if time else None
 
@@ -148,7 +148,7 @@ class _Meter:
             self._running[job].slowdown = 1 / max(self._composite.speed(job), 1e-9)
 
     def _count(self, now: int, job: int) -> None:
-        """What was the case until now."""
+        """Add the state since the job's last change."""
         mine = self._running[job]
         passed = now - mine.since
         if not passed:

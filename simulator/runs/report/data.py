@@ -1,4 +1,4 @@
-"""What the page draws of one policy's run, small enough to stand in the page itself."""
+"""Data of one policy's run, from which the page draws; small enough to be embedded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from simulator.traces.trace import NS_PER_S, Trace
 BINS = 360
 QUANTILES = 240
 MOST_BARS = 120_000
-"""Of one policy; a page holds a few megabytes for each."""
+"""Maximum number of bars of one policy; they take a few megabytes."""
 _TICKS = 2**32 - 1
 
 
@@ -32,7 +32,7 @@ def of_run(
     models: Sequence[SlowdownModel],
     topology: Topology,
 ) -> dict[str, object]:
-    """Curves, runs and contention of a recorded run; `trace` has the jobs of the result."""
+    """Return curves, runs and contention of a recorded run; `trace` has the jobs of the result."""
     spans, series = result.spans, result.series
     assert spans is not None
     assert series is not None
@@ -57,7 +57,7 @@ def of_run(
 
 
 def of_trace(trace: Trace, node_names: Sequence[str], node_gpus: Sequence[int]) -> dict[str, object]:
-    """What all policies have in common: the jobs and the nodes."""
+    """Return the data that all policies share: the jobs and the nodes."""
     models, users = sorted(set(trace.model)), sorted(set(trace.user))
     return {
         "name": trace.name,
@@ -75,7 +75,7 @@ def of_trace(trace: Trace, node_names: Sequence[str], node_gpus: Sequence[int]) 
 
 
 def _gantt(result: Result, begin: int, end: int) -> dict[str, object]:
-    """Rectangles; times as shares of the stretch, in 32 bits."""
+    """Return the rectangles; times are shares of the whole run, in 32 bits."""
     assert result.spans is not None
     drawn = lanes.bars(result.spans, result.node_gpus, MOST_BARS)
     scale = _TICKS / (end - begin)
@@ -95,12 +95,12 @@ def _places(names: Sequence[str], values: Sequence[str]) -> npt.NDArray[np.int64
 
 
 def _packed(values: npt.NDArray[np.int64] | npt.NDArray[np.float64], kind: str) -> str:
-    """The numbers as base64 of that binary form."""
+    """Return the numbers in that binary form, as base64."""
     return base64.b64encode(values.astype(np.dtype(kind)).tobytes()).decode()
 
 
 def _quantiles(values: npt.NDArray[np.float64]) -> list[float]:
-    """The curve of a distribution: its value at so many shares, the same distance from each other."""
+    """Return the quantiles of a distribution at equally spaced shares."""
     if not len(values):
         return []
     place = np.linspace(0, len(values) - 1, QUANTILES)
@@ -108,5 +108,5 @@ def _quantiles(values: npt.NDArray[np.float64]) -> list[float]:
 
 
 def _rounded(values: npt.NDArray[np.float64]) -> list[float]:
-    """Six digits are more than a screen shows."""
+    """Round to six digits, which is more than a screen shows."""
     return [float(f"{value:.6g}") for value in values.tolist()]

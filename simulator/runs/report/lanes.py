@@ -1,4 +1,4 @@
-"""Which of a node's GPUs a run is drawn on. The simulator counts GPUs and does not number them; a drawing must."""
+"""The GPUs of a node on which a run is drawn. The simulator counts GPUs and does not number them; a drawing must."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.results.result import Spans
 
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """Rectangles of a Gantt chart: so many GPUs from `lane` on, of all nodes' GPUs one below the other. Times in ns."""
+    """Rectangles of a Gantt chart: so many GPUs from `lane` on; lanes number the GPUs of all nodes. Times in ns."""
 
     job: IntColumn
     start: IntColumn
@@ -26,7 +26,7 @@ class Bars:
 
 
 def bars(spans: Spans, node_gpus: IntColumn, most: int) -> Bars:
-    """Every run on lanes of its nodes, the lowest that are free; of more than `most` parts of runs the longest."""
+    """Return every run on the lowest free lanes of its nodes; of more than `most` parts of runs, the longest."""
     run = spans.run_of_part
     start, end = spans.start[run], spans.end[run]
     kept = np.flatnonzero(end > start)
@@ -48,7 +48,7 @@ def bars(spans: Spans, node_gpus: IntColumn, most: int) -> Bars:
 
 
 class _Lanes:
-    """One node's lanes. Runs come in order of their starts."""
+    """The lanes of one node. Runs are added in order of their starts."""
 
     def __init__(self, gpus: int, first: int) -> None:
         self._first = first
@@ -56,7 +56,7 @@ class _Lanes:
         self._held: list[tuple[int, list[int]]] = []
 
     def take(self, begin: int, finish: int, gpus: int) -> list[tuple[int, int]]:
-        """Lanes for a run, as (first, how many next to each other)."""
+        """Return lanes for a run, as (first, number of adjacent lanes)."""
         while self._held and self._held[0][0] <= begin:
             self._free += heappop(self._held)[1]
         heapify(self._free)

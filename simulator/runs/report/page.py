@@ -1,4 +1,4 @@
-"""The page: data, style and code in one file that needs no network."""
+"""The page of a comparison: data, style and code in one file that needs no network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import SettingError
-from simulator.kernel import compiled
+from simulator.kernel import kernel_text
 from simulator.results.table import best, shown, text_of
 from simulator.runs.report.data import of_trace
 from simulator.runs.scenario import Scenario
@@ -65,7 +65,7 @@ def write_page(path: Path, scenario: Scenario, runs: Sequence[Mapping[str, objec
 
 
 def page(title: str, data: Mapping[str, object]) -> str:
-    """The whole page of that data."""
+    """Return the page of that data."""
     assets = files(__package__) / "assets"
     script = "\n".join((assets / name).read_text(encoding="utf-8") for name in SCRIPTS)
     # In a script element only "</" could end the data, and JSON may write it as "<\/".
@@ -77,7 +77,7 @@ def page(title: str, data: Mapping[str, object]) -> str:
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
-    """Every figure as people read it, and who is best."""
+    """Return every figure as text, and which runs are best."""
     figures = [run["figures"] for run in runs]
     return [
         {
@@ -93,8 +93,8 @@ def table(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
 
 
 def versions() -> dict[str, str]:
-    """What made a result, by name."""
-    found = {"Python": platform.python_version(), "kernel": "compiled" if compiled() else "interpreted"}
+    """Return the versions behind a result, by name."""
+    found = {"Python": platform.python_version(), "kernel": kernel_text()}
     for name, package in (("Headway", "headway-scheduler"), ("numpy", "numpy")):
         try:
             found[name] = version(package)

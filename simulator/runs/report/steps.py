@@ -1,4 +1,4 @@
-"""What changes in steps over time: means over equal parts of a stretch."""
+"""Step functions over time: means over equal parts of an interval."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simulator.results.result import Spans
 
 
 def means(times: IntColumn, levels: IntColumn, edges: IntColumn) -> FloatColumn:
-    """The mean between every two edges of what is `levels[i]` from `times[i]` (rising) on, and 0 before the first."""
+    """Return the mean between every two edges of the function that is `levels[i]` from `times[i]` (increasing) on, and 0 before."""
     if not len(times):
         return np.zeros(len(edges) - 1)
     since = (times - edges[0]).astype(np.float64)
@@ -23,7 +23,7 @@ def means(times: IntColumn, levels: IntColumn, edges: IntColumn) -> FloatColumn:
 
 
 def busy(spans: Spans) -> tuple[IntColumn, IntColumn]:
-    """GPUs held by jobs: the instants at which that changes, and how many from then on."""
+    """Return the instants at which the number of GPUs held by jobs changes, and the number from then on."""
     if not len(spans):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     held = np.add.reduceat(spans.counts, spans.offset[:-1])

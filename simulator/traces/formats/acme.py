@@ -21,7 +21,7 @@ COLUMNS = ("job_id", "user", "gpu_num", "state", "submit_time", "start_time", "e
 
 
 def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - one signature for every format
-    """The jobs of these logs."""
+    """Load the jobs of these logs."""
     return joined([_load(path) for path in paths], paths)
 
 
@@ -44,5 +44,5 @@ def _load(path: Path) -> Loaded:
 
 
 def _whole(texts: Sequence[str]) -> list[str]:
-    """GPUs without the `.0` that some rows carry."""
+    """Return GPUs without the `.0` of some rows."""
     return [text.removesuffix(".0") for text in texts]

@@ -34,7 +34,7 @@ _KEY = re.compile(r"\('(?P<type>.*)', (?P<scale>[0-9]+)\)")
 
 
 def load(paths: Sequence[Path], options: Options) -> Loaded:
-    """The jobs of these workloads."""
+    """Load the jobs of these workloads."""
     if options.speeds is None:
         mend = "give --speeds FILE: Gavel's simulation_throughputs.json, or a CSV of isolated_steps_per_s"
         raise TraceError("a Gavel workload counts steps, not seconds", mend=mend, path=paths[0])
@@ -74,7 +74,7 @@ def _samples(batch: str | None, scale: float) -> str:
 
 
 def _speeds(path: Path, gpu: str) -> Speeds:
-    """Steps a second of each job type and scale, alone on that GPU."""
+    """Return the steps per second of each job type and scale, alone on that GPU."""
     if path.suffix == ".json":
         return _speeds_json(path, gpu)
     table = read_table(path, ("gpu", "job_type", "scale_factor", "isolated_steps_per_s"))

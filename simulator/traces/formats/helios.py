@@ -18,7 +18,7 @@ COLUMNS = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration"
 
 
 def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - one signature for every format
-    """The jobs of these logs."""
+    """Load the jobs of these logs."""
     return joined([_load(path) for path in paths], paths)
 
 

@@ -19,7 +19,7 @@ KEPT = {"model": "model_name", "batch_size": "batch_size", "deadline_s": "deadli
 
 
 def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - one signature for every format
-    """The jobs of these logs."""
+    """Load the jobs of these logs."""
     return joined([_load(path) for path in paths], paths)
 
 

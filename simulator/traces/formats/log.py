@@ -1,4 +1,4 @@
-"""What the loaders of logs share: rows are dropped for a reason and counted, the rest becomes a trace in the common form."""
+"""Common parts of the loaders of logs: rows are dropped and counted by reason, the rest becomes a trace in the common form."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ UNFINISHED = "jobs that had not ended when the log did"
 
 @dataclass(frozen=True)
 class Options:
-    """What a loader may be told besides its files."""
+    """Options of loaders."""
 
     speeds: Path | None = None
-    """Measured steps a second, for logs that say how much work a job is and not how long it takes (gavel)."""
+    """Measured steps per second, for logs that give the work of a job instead of its duration (gavel)."""
     gpu: str = "v100"
-    """The GPU of those speeds."""
+    """Kind of GPU of those speeds."""
     since: str = "now-90days"
-    """How far back sacct is asked."""
+    """Begin of the period for which sacct lists jobs."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Loaded:
 
     trace: Trace
     skipped: Mapping[str, int]
-    """How many rows were dropped, by reason; no reason with none."""
+    """Number of dropped rows by reason, without zeros."""
 
 
 class Log:
-    """One log's table on its way to a trace: which rows are still kept, and why the others are not."""
+    """The table of a log while it is converted: the kept rows, and the reasons for dropping the others."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -52,26 +52,26 @@ class Log:
         self.skipped: dict[str, int] = {}
 
     def texts(self, column: str) -> Sequence[str]:
-        """That column; empty texts, where the log has none of the name."""
+        """Return that column; empty texts if the log does not have it."""
         return self.table.columns.get(column) or [""] * self.table.rows
 
     def numbers(self, column: str) -> FloatColumn:
-        """That column for comparing; NaN for what is no number. What is kept is parsed exactly later."""
+        """Return that column as floats, for comparisons; NaN for texts that are not numbers. Kept rows are parsed exactly later."""
         return amounts(self.table.columns[column])
 
     def instants(self, column: str) -> IntColumn:
-        """Dates and times as nanoseconds since 1970; -1 where there is none."""
+        """Return dates and times as nanoseconds since 1970; -1 if there is none."""
         return self.table.parsed(column, instants_ns)
 
     def drop(self, rows: BoolColumn, why: str) -> None:
-        """Leaves these rows out of the trace; a row counts for the first reason only."""
+        """Drop these rows; a row counts for the first reason only."""
         newly = int((rows & self.kept).sum())
         if newly:
             self.skipped[why] = self.skipped.get(why, 0) + newly
         self.kept &= ~rows
 
     def loaded(self, **columns: Column) -> Loaded:
-        """The trace of the rows that are kept. A column is the name of the log's, or entries for all rows (arrays: nanoseconds)."""
+        """Return the trace of the kept rows. A column is a name in the log, or entries for all rows (arrays: nanoseconds)."""
         rows = np.flatnonzero(self.kept).tolist()
         if not rows:
             reasons = ", ".join(f"{count} {why}" for why, count in self.skipped.items())
@@ -82,7 +82,7 @@ class Log:
         return Loaded(trace_of(table), self.skipped)
 
     def _kept(self, column: Column, rows: list[int]) -> Sequence[str]:
-        """The entries of a column in these rows, as text."""
+        """Return the entries of a column in these rows, as text."""
         if isinstance(column, np.ndarray):
             return [seconds_text(time) if time >= 0 else "" for time in column[rows].tolist()]
         entries = self.texts(column) if isinstance(column, str) else column
@@ -90,7 +90,7 @@ class Log:
 
 
 def joined(loaded: Sequence[Loaded], paths: Sequence[Path]) -> Loaded:
-    """Several logs of one clock as one trace. Ids that logs share get the file's name before them."""
+    """Join several logs with one clock into one trace. Ids that occur in several logs get the file's name as a prefix."""
     if len(loaded) == 1:
         return loaded[0]
     traces = [each.trace for each in loaded]

@@ -19,7 +19,7 @@ COLUMNS = ("name", "num_gpu", "gpu_milli", "qos", "pod_phase", "creation_time", 
 
 
 def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - one signature for every format
-    """The pods of these lists."""
+    """Load the pods of these lists as jobs."""
     return joined([_load(path) for path in paths], paths)
 
 

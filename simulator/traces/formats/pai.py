@@ -1,7 +1,7 @@
 """Alibaba's PAI cluster, 2020 (Weng et al., "MLaaS in the Wild", NSDI 2022; cluster-trace-gpu-v2020).
 
 Give `pai_task_table.csv`, with it `pai_job_table.csv` (users, submit times) and `pai_group_tag_table.csv` (workloads), in any
-order; the files have no header line and are told apart by their number of columns (a header line is taken too). Times are
+order; the files have no header line and are recognised by their number of columns (a header line is accepted too). Times are
 seconds on one clock, GPUs hundredths (plan_gpu 50.0 is half a GPU) times instances.
 
 A job's GPUs are the sum over its tasks, rounded up, because jobs here hold whole GPUs; what was planned is kept as plan_gpu.
@@ -40,7 +40,7 @@ MEND = "give pai_task_table.csv, and with it pai_job_table.csv and pai_group_tag
 
 
 def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - one signature for every format
-    """The jobs of these tables."""
+    """Load the jobs of these tables."""
     tables: dict[tuple[str, ...], Table] = {}
     for path in paths:
         names = _names(path)
@@ -53,7 +53,7 @@ def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - o
 
 
 def _load(tasks: Table, jobs: Table | None, tags: Table | None) -> Loaded:
-    """Tasks to jobs: the first row of each job stands for it."""
+    """Convert tasks to jobs: the first row of each job stands for the job."""
     log = Log(tasks)
     start, end = log.instants("start_time"), log.instants("end_time")
     planned = np.nan_to_num(log.numbers("plan_gpu")) * np.nan_to_num(log.numbers("inst_num"))
@@ -90,7 +90,7 @@ def _load(tasks: Table, jobs: Table | None, tags: Table | None) -> Loaded:
 
 
 def _from_job_table(jobs: Table | None, tags: Table | None) -> tuple[dict[str, str], dict[str, int], dict[str, str]]:
-    """User, submit time and workload of each job."""
+    """Return user, submission and workload of each job."""
     if jobs is None:
         return {}, {}, {}
     log = Log(jobs)
@@ -104,7 +104,7 @@ def _from_job_table(jobs: Table | None, tags: Table | None) -> tuple[dict[str, s
 
 
 def _names(path: Path) -> tuple[str, ...]:
-    """Which table that is."""
+    """Return which table that file is."""
     first = next(iter(islice(lines_of(path, limited=True), 1)), "")
     for names in (TASK, JOB, TAG):
         if first.count(",") == len(names) - 1:

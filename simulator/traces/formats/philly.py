@@ -29,7 +29,7 @@ MEND = "give Philly's cluster_job_log: a JSON array of jobs"
 
 
 def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - one signature for every format
-    """The jobs of these logs."""
+    """Load the jobs of these logs."""
     return joined([_load(path) for path in paths], paths)
 
 
@@ -60,7 +60,7 @@ def _load(path: Path) -> Loaded:
 
 
 def _jobs(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The jobs one after the other, each with the line on which it begins."""
+    """Yield job after job, each with the line on which it begins."""
     text = "".join(lines_of(path))
     decoder = json.JSONDecoder()
     at, line, counted = _NEXT.match(text, 0).end(), 1, 0  # type: ignore[union-attr] # it matches nothing at all too
@@ -84,7 +84,7 @@ def _jobs(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _row(path: Path, line: int, job: Mapping[str, Any]) -> tuple[str, ...]:
-    """One job's fields as text."""
+    """Return the fields of one job as text."""
     try:
         attempts = sorted((start, end) for start, end in map(_times, job["attempts"]) if start >= 0 and end > start)
         gpus = max((sum(len(node["gpus"]) for node in attempt["detail"]) for attempt in job["attempts"]), default=0)
@@ -105,6 +105,6 @@ def _times(attempt: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _run_ns(attempts: Sequence[tuple[int, int]]) -> int:
-    """How long any attempt ran; they are in the order of their starts, and each ends at the latest where the next one starts."""
+    """Return the total time of the attempts, in order of their starts; each ends at the latest when the next one starts."""
     later = [*(start for start, _ in attempts[1:]), 1 << 63]
     return sum(min(end, after) - start for (start, end), after in zip(attempts, later, strict=False))

@@ -3,7 +3,7 @@
 `workload-N.csv`: name,time,application,num_replicas,batch_size; time is the submit time in seconds. The log does not say how
 long a job takes: that follows from the simulators' goodput models. Here a job is as much work as the middle (geometric mean)
 of its application's category in GPU hours (Pollux, table 1: small 0 to 1, medium 1 to 10, large 10 to 100, extra large 100 to
-1,000; small counts from 0.1), divided by the GPUs that it asks for. So orders of magnitude are the paper's, and jobs of one
+1,000; small counts from 0.1), divided by the requested GPUs. So orders of magnitude are the paper's, and jobs of one
 application and size are equal. BERT, which Sia adds, counts as large. Dropped: jobs of other applications.
 """
 
@@ -32,7 +32,7 @@ GPU_HOURS = {
 
 
 def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - one signature for every format
-    """The jobs of these workloads."""
+    """Load the jobs of these workloads."""
     return joined([_load(path) for path in paths], paths)
 
 

@@ -37,12 +37,12 @@ FIELDS = (
     *("User", "Account", "Partition", "State", "JobName"),
 )
 TIMEOUT_S = 600.0
-"""A large database takes minutes to answer."""
+"""Time limit of sacct: a large database takes minutes."""
 _UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "COMPLETING", "CONFIGURING")
 
 
 def load(paths: Sequence[Path], options: Options) -> Loaded:
-    """The jobs in these outputs of sacct; without a file, those that sacct tells now."""
+    """Load the jobs in these outputs of sacct; without a file, run sacct."""
     if paths:
         return joined([_load(path) for path in paths], paths)
     with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +52,7 @@ def load(paths: Sequence[Path], options: Options) -> Loaded:
 
 
 def command(since: str) -> list[str]:
-    """What asks Slurm for its jobs."""
+    """Return the command that lists Slurm's jobs."""
     return [
         *("sacct", "--allusers", "--allocations", "--duplicates", "--parsable2"),
         *(f"--starttime={since}", "--endtime=now", f"--format={','.join(FIELDS)}"),
@@ -106,7 +106,7 @@ def _load(path: Path) -> Loaded:
 
 
 def _gpus(log: Log) -> IntColumn:
-    """GPUs of every row; 0 for none."""
+    """Return the GPUs of every row; 0 for none."""
     counts = np.zeros(log.table.rows, dtype=np.int64)
     for row, (allocated, requested) in enumerate(zip(log.texts("AllocTRES"), log.texts("ReqTRES"), strict=True)):
         try:
@@ -132,7 +132,7 @@ def gpus_of(tres: str) -> int:
 
 
 def _first_submits(log: Log) -> IntColumn:
-    """When each job was submitted first; drops all its runs but the last."""
+    """Return the first submission of each job, and drop all its runs but the last."""
     submits, starts = log.instants("Submit"), log.instants("Start")
     runs: dict[tuple[str, str, str], list[int]] = {}
     keys = zip(log.texts("JobIDRaw"), log.texts("User"), log.texts("JobName"), strict=True)
@@ -151,7 +151,7 @@ def _first_submits(log: Log) -> IntColumn:
 
 
 def _unique(ids: Sequence[str], submits: Sequence[str], kept: Sequence[bool]) -> list[str]:
-    """The ids; where Slurm has given one to a second job, with the submit time behind it."""
+    """Return the ids; an id that Slurm gave to a second job gets the submission as a suffix."""
     seen: set[str] = set()
     unique: list[str] = []
     for job_id, submit, keep in zip(ids, submits, kept, strict=True):
@@ -162,5 +162,5 @@ def _unique(ids: Sequence[str], submits: Sequence[str], kept: Sequence[bool]) ->
 
 
 def _limit_s(minutes: str) -> str:
-    """A time limit in seconds; empty where there is none, or only that of the partition."""
+    """Return a time limit in seconds; empty if there is none, or only that of the partition."""
     return str(int(minutes) * 60) if minutes.isascii() and minutes.isdigit() and int(minutes) else ""

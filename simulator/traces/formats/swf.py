@@ -41,7 +41,7 @@ STATUS = {"0": "failed", "1": "completed", "5": "cancelled"}
 
 
 def load(paths: Sequence[Path], options: Options) -> Loaded:  # noqa: ARG001 - one signature for every format
-    """The jobs of these logs."""
+    """Load the jobs of these logs."""
     return joined([_load(path) for path in paths], paths)
 
 

@@ -1,4 +1,4 @@
-"""Workloads of the papers, drawn from their distributions: one module a paper, each with its parameters and `generate`."""
+"""Workloads of the papers, drawn from their distributions: one module per paper, with its parameters and `generate`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GENERATORS = tuple(_PARAMETERS)
 
 
 def parameters_of(like: str) -> type[Workload]:
-    """The parameters of one of `GENERATORS`. Raises TraceError."""
+    """Return the parameters of one of `GENERATORS`. Raises TraceError."""
     if like not in _PARAMETERS:
         raise TraceError(f"there is no generator {like!r}", mend=f"give one of {', '.join(GENERATORS)}")
     parameters: type[Workload] = getattr(_module(like), _PARAMETERS[like])
@@ -31,14 +31,14 @@ def parameters_of(like: str) -> type[Workload]:
 
 
 def generate(like: str, workload: Workload | None = None) -> Trace:
-    """The jobs of that workload; its defaults are the paper's. Raises TraceError."""
+    """Generate the jobs of a workload; its defaults are the paper's. Raises TraceError."""
     parameters = parameters_of(like)
     make: Callable[[Any], Trace] = _module(like).generate
     return make(parameters() if workload is None else workload)  # type: ignore[call-arg] # every generator gives the defaults
 
 
 def from_text(like: str, texts: Mapping[str, str]) -> Workload:
-    """Parameters by their names, as text: numbers, words, and several numbers between slashes. Raises TraceError."""
+    """Parse parameters by name: numbers, words, and several numbers between slashes. Raises TraceError."""
     parameters = parameters_of(like)
     known = {each.name: each for each in fields(parameters)}
     values: dict[str, object] = {}

@@ -32,27 +32,27 @@ class ContentionRL(Workload):
     """One set of jobs."""
 
     jobs: int = 256
-    """How many jobs."""
+    """Number of jobs."""
     arrivals: str = "batch"
-    """How they come."""
+    """Kind of arrivals."""
     mean_gap_s: float = 300.0
-    """Seconds between two submits, where they do not come at once; chosen."""
+    """Seconds between two submissions, unless all arrive at once; chosen."""
     cluster_gpus: int = 32
-    """4 nodes of 8."""
+    """GPUs of the cluster: 4 nodes of 8."""
     mix: str = "normal"
-    """How much communication: normal, heavy, medium or low."""
+    """Amount of communication: normal, heavy, medium or low."""
     demands: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     """The GPU demands, equally likely."""
     duration_s: float = 3600.0
-    """Training time in an isolated cluster; its mean, where times differ."""
+    """Training time in an isolated cluster; its mean if times differ."""
     duration_spread: float = 0.0
-    """Deviation of the logarithms of training times, which are log-normal then; 0: all train for as long. Chosen."""
+    """Standard deviation of the logarithms of log-normal training times; 0: all times are equal. Chosen."""
     batch_sizes: tuple[int, ...] = (16, 32, 64, 128, 256)
     """Samples of one GPU, equally likely."""
 
 
 def generate(workload: ContentionRL) -> Trace:
-    """The set of jobs of that seed."""
+    """Generate the set of jobs of that seed."""
     workload.check()
     if workload.mix not in MIXES:
         raise TraceError(f"there is no mix {workload.mix!r}", mend=f"give one of {', '.join(MIXES)}")
@@ -86,7 +86,7 @@ def generate(workload: ContentionRL) -> Trace:
 
 
 def _in_ratio(ratio: tuple[int, ...], jobs: int) -> list[int]:
-    """Indices in exactly that ratio; what does not divide goes to the first ones."""
+    """Return indices in exactly that ratio; a remainder goes to the first ones."""
     pattern = [index for index, share in enumerate(ratio) for _ in range(share)]
     whole, rest = divmod(jobs, len(pattern))
     counts = [share * whole for share in ratio]

@@ -5,7 +5,7 @@ more than half of the jobs longer than one hour and some days long; 200 jobs on 
 arrival pattern of a typical week (uniform and Poisson as well, section 6.4).
 
 Left open, and chosen here: durations are log-normal with a median of 75 minutes, which gives 58 % of more than one hour and
-0.5 % of more than one day; the week of figure 8a becomes the hours of a day in Philly; five jobs come in a slot; a job asks for 1
+0.5 % of more than one day; the week of figure 8a becomes the hours of a day in Philly; five jobs arrive in a slot; a job requests 1
 to 4 workers and may be given 1 to 16 (the bound in its code), as many parameter servers as workers; epochs are log-uniform from
 10 to 500. The models' names and total batch sizes are those of its published measurements. A worker is one GPU.
 """
@@ -29,25 +29,25 @@ class DL2(Workload):
     """One sequence of jobs."""
 
     jobs: int = 200
-    """How many jobs."""
+    """Number of jobs."""
     arrivals: str = "daily"
-    """How they come."""
+    """Kind of arrivals."""
     mean_gap_s: float = 240.0
-    """Seconds between two submits, on average: five in a slot of 20 minutes; chosen."""
+    """Mean seconds between two submissions: five in a slot of 20 minutes; chosen."""
     cluster_gpus: int = 4000
-    """500 nodes of 8."""
+    """GPUs of the cluster: 500 nodes of 8."""
     most_requested: int = 4
-    """A job asks for 1 to so many workers, equally likely; chosen."""
+    """Maximum of requested workers, from 1 on equally likely; chosen."""
     most_workers: int = 16
-    """A job may be given 1 to so many workers."""
+    """Maximum of allocated workers."""
     median_s: float = 4500.0
-    """Half of the jobs run longer; chosen."""
+    """Median duration; chosen."""
     mean_s: float = 8820.0
     """Mean duration: 147 minutes."""
 
 
 def generate(workload: DL2) -> Trace:
-    """The sequence of that seed."""
+    """Generate the sequence of that seed."""
     workload.check()
     if not 1 <= workload.most_requested <= workload.most_workers:
         raise TraceError(

@@ -30,25 +30,25 @@ class Marl(Workload):
     """The jobs of all schedulers."""
 
     jobs: int = 3000
-    """How many jobs: ten intervals of all schedulers."""
+    """Number of jobs: ten intervals of all schedulers."""
     arrivals: str = "daily"
-    """How they come; the paper also shows uniform and poisson."""
+    """Kind of arrivals; the paper also shows uniform and poisson."""
     mean_gap_s: float = INTERVAL_S / (JOBS_AN_INTERVAL * SCHEDULERS)
-    """Seconds between two submits, on average, over all schedulers."""
+    """Mean seconds between two submissions, over all schedulers."""
     cluster_gpus: int = 8000
-    """2,000 nodes of 4."""
+    """GPUs of the cluster: 2,000 nodes of 4."""
     schedulers: int = SCHEDULERS
-    """Among which the jobs are divided; the gap is not changed by it."""
+    """Number of schedulers among which the jobs are divided; it does not change the gap."""
     most_workers: int = 4
-    """A job has 1 to so many workers, and as many parameter servers at the most, equally likely."""
+    """Maximum of a job's workers, and of its parameter servers, from 1 on equally likely."""
     median_s: float = 4500.0
-    """Half of the jobs run longer; chosen."""
+    """Median duration; chosen."""
     mean_s: float = 8820.0
     """Mean duration; chosen."""
 
 
 def generate(workload: Marl) -> Trace:
-    """The jobs of that seed."""
+    """Generate the jobs of that seed."""
     workload.check()
     if workload.schedulers < 1 or workload.most_workers < 1:
         raise TraceError("schedulers and most_workers must be at least 1", mend="give schedulers=20, most_workers=4")

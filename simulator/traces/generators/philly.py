@@ -1,4 +1,4 @@
-"""Jobs as in Microsoft's Philly clusters, as many as are wanted (Jeon et al., USENIX ATC 2019).
+"""Any number of jobs as in Microsoft's Philly clusters (Jeon et al., USENIX ATC 2019).
 
 Sizes and durations follow what was counted in the public log of 2017 (111,597 jobs with GPUs and a run time): the share of
 each size, and for each class of sizes (1, 2 to 4, 5 to 8, more) the percentiles of the run time, between which its logarithm is
@@ -22,7 +22,7 @@ from simulator.traces.trace import NS_PER_S, Trace
 
 SIZES = (1, 2, 4, 8, 16, 24, 32, 64, 128)
 SIZE_COUNTS = (96641, 2532, 5515, 5739, 876, 41, 214, 28, 11)
-"""Of the log's jobs; the few of other sizes count as the next power of two."""
+"""Counts of the log's jobs by size; the few of other sizes count as the next power of two."""
 CLASSES = ((1, 1), (2, 4), (5, 8), (9, 1 << 62))
 RUN_TIMES = (
     (0, 1, 1, 1, 1),
@@ -56,7 +56,7 @@ RUN_TIMES = (
     (99.9, 2_740_000, 2_850_000, 3_890_000, 1_770_000),
     (100, 5_200_000, 5_190_000, 4_720_000, 2_420_000),
 )
-"""Percent, and the run time in seconds below which so many of the jobs of each class lie; to three digits."""
+"""Percentiles of the run time in seconds for each class of sizes, to three digits."""
 MODELS = ("resnet50", "vgg16", "inception3", "bert", "gpt2", "deepspeech2")
 BATCH_SIZES = (128, 128, 128, 64, 128, 64)
 
@@ -66,21 +66,21 @@ class Philly(Workload):
     """One trace."""
 
     jobs: int = 10_000
-    """How many jobs."""
+    """Number of jobs."""
     arrivals: str = "poisson"
-    """How they come; `daily` follows the hours of the log."""
+    """Kind of arrivals; `daily` follows the hours of the log."""
     mean_gap_s: float = 106.0
-    """Seconds between two submits, on average, as in the log; `load` overrides it."""
+    """Mean seconds between two submissions, as in the log; `load` overrides it."""
     cluster_gpus: int = 2490
-    """Of the cluster that `load` counts by; jobs larger than it are not drawn."""
+    """GPUs of the cluster to which `load` refers; larger jobs are not drawn."""
     users: int = 300
-    """Who submits: the n-th user 1/n as often as the first; chosen."""
+    """Number of users: the n-th submits 1/n as often as the first; chosen."""
     longest_s: float = 5_200_000.0
-    """Run times are cut here: the longest in the log is 60 days."""
+    """Maximum run time: the longest in the log is 60 days."""
 
 
 def generate(workload: Philly) -> Trace:
-    """The trace of that seed."""
+    """Generate the trace of that seed."""
     workload.check()
     if workload.users < 1 or not workload.longest_s >= 1:
         raise TraceError("users and longest_s must be at least 1", mend="give users=300, longest_s=5200000")
@@ -104,7 +104,7 @@ def generate(workload: Philly) -> Trace:
 
 
 def durations_s(rng: np.random.Generator, gpus: IntColumn) -> FloatColumn:
-    """A run time for each job by the class of its size."""
+    """Draw a run time for each job by the class of its size."""
     percent = rng.uniform(0, 100, len(gpus))
     percents, *known = np.array(RUN_TIMES).T
     seconds = np.empty(len(gpus))

@@ -30,7 +30,7 @@ MODELS = (
 )
 BATCH_SIZES = (32, 64, 128, 256, 512)
 STEP_S = 1000 * 256 * 20e9 / 10.6e12 / 10
-"""The time of one row: 48.3 s."""
+"""Seconds of one row: 48.3."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,13 @@ class RLTaps(Workload):
     """One job sequence."""
 
     jobs: int = 400
-    """How many jobs."""
+    """Number of jobs."""
     arrivals: str = "even"
-    """How they come."""
+    """Kind of arrivals."""
     mean_gap_s: float = STEP_S
-    """Seconds between two submits: one step."""
+    """Seconds between two submissions: one step."""
     cluster_gpus: int = 32
-    """8 nodes of 4."""
+    """GPUs of the cluster: 8 nodes of 4."""
     short: tuple[int, int] = (1, 3)
     """Steps of half of the jobs, both ends included."""
     long: tuple[int, int] = (6, 10)
@@ -56,11 +56,11 @@ class RLTaps(Workload):
     step_s: float = STEP_S
     """Seconds of a step, at the GPU's advertised speed."""
     efficiency: float = 0.9
-    """The share of the advertised speed that is reached."""
+    """Share of the advertised speed that is reached."""
 
 
 def generate(workload: RLTaps) -> Trace:
-    """The sequence of that seed."""
+    """Generate the sequence of that seed."""
     workload.check()
     ranges = (workload.short, workload.long, workload.narrow, workload.wide)
     if any(len(ends) != 2 or not 1 <= ends[0] <= ends[1] for ends in ranges):
@@ -87,6 +87,6 @@ def generate(workload: RLTaps) -> Trace:
 
 
 def _either(rng: np.random.Generator, jobs: int, one: tuple[int, int], other: tuple[int, int]) -> IntColumn:
-    """Uniform in one range or in the other, by a fair coin."""
+    """Draw uniformly from one of two equally likely ranges."""
     coin = rng.uniform(size=jobs) < 0.5
     return np.where(coin, rng.integers(*one, jobs, endpoint=True), rng.integers(*other, jobs, endpoint=True))

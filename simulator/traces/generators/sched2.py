@@ -26,9 +26,9 @@ MODELS = ("alexnet", "inception3", "resnet50", "vgg16", "transformer", "deepspee
 MODEL_WEIGHTS = (0.025, 0.025, 0.025, 0.025, 0.60, 0.30)
 BATCH_SIZES = (128, 64, 64, 64, 32, 32)
 TRAINING_SEEDS = range(30)
-"""Of the 30 traces that are trained and tuned on."""
+"""Seeds of the 30 traces for training and tuning."""
 TEST_SEEDS = range(1000, 1030)
-"""Of the 30 traces that results are told of, and nothing else."""
+"""Seeds of the 30 traces for results only."""
 LARGER = (2, 4, 8, 16)
 LARGER_WEIGHTS = (0.19, 0.28, 0.34, 0.19)
 
@@ -38,23 +38,23 @@ class Sched2(Workload):
     """One trace (episode) of jobs."""
 
     jobs: int = 1000
-    """How many jobs."""
+    """Number of jobs."""
     arrivals: str = "bursty"
-    """How they come."""
+    """Kind of arrivals."""
     mean_gap_s: float = 172.0
-    """Seconds between two submits, on average."""
+    """Mean seconds between two submissions."""
     cluster_gpus: int = 120
-    """15 nodes of 8."""
+    """GPUs of the cluster: 15 nodes of 8."""
     one_gpu_share: float = 0.68
     """The share of jobs on one GPU; the paper also shows 0.60 and 0.75."""
     median_s: float = 3600.0
-    """Half of the jobs run longer; chosen."""
+    """Median duration; chosen."""
     mean_s: float = 5400.0
     """Mean duration before it is cut; chosen."""
 
 
 def generate(workload: Sched2) -> Trace:
-    """The trace of that seed."""
+    """Generate the trace of that seed."""
     workload.check()
     if not 0 <= workload.one_gpu_share <= 1:
         raise TraceError(f"one_gpu_share is {workload.one_gpu_share}", mend="give a share between 0 and 1")

@@ -1,4 +1,4 @@
-"""What the generators share: how jobs arrive, how many, and how they become a trace.
+"""Common parts of the generators: arrivals, number of jobs, and the trace made of them.
 
 Everything drawn comes from one numpy Generator for the seed: the same parameters and seed give the same trace.
 """
@@ -21,32 +21,32 @@ BY_HOUR = (
     *(0.87, 0.77, 0.83, 0.53, 0.62, 0.58, 0.94, 0.82, 0.69, 0.89, 1.07, 0.84),
     *(1.15, 1.24, 1.18, 1.15, 1.06, 1.01, 1.06, 1.22, 1.33, 1.97, 1.14, 1.03),
 )
-"""Submits by hour, as a share of their mean, counted in the public Philly log (hours from its first submit)."""
+"""Submissions by hour relative to their mean, counted in the public Philly log (hours from its first submission)."""
 HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What every workload has."""
+    """Parameters of every workload."""
 
     jobs: int
-    """How many jobs."""
+    """Number of jobs."""
     seed: int = 0
-    """Of everything that is drawn."""
+    """Seed of all random draws."""
     arrivals: str
-    """How they come: `batch` (all at once), `even` (one gap apart), `uniform` (anywhere in the span), `poisson`, `bursty`
+    """Kind of arrivals: `batch` (all at once), `even` (one gap apart), `uniform` (anywhere in the span), `poisson`, `bursty`
     (gamma gaps with a coefficient of variation of `gap_cv`), `daily` (Poisson, its rate by the hour as in Philly)."""
     mean_gap_s: float
-    """Seconds between two submits, on average; does not matter for `batch`."""
+    """Mean seconds between two submissions; not used by `batch`."""
     gap_cv: float = 2.0
-    """Of `bursty` gaps: deviation over mean; 1 is Poisson."""
+    """Coefficient of variation of `bursty` gaps; 1 is Poisson."""
     load: float | None = None
-    """GPU-seconds that arrive per second, as a share of the cluster: where it is given, it sets `mean_gap_s`."""
+    """GPU-seconds that arrive per second, as a share of the cluster; if given, it determines `mean_gap_s`."""
     cluster_gpus: int = 32
-    """GPUs of the cluster that `load` counts by, and that no job may exceed."""
+    """GPUs of the cluster to which `load` refers; no job may be larger."""
 
     def check(self) -> None:
-        """Raises TraceError for what cannot be drawn."""
+        """Raises TraceError for parameters from which nothing can be drawn."""
         wrong = {
             f"{self.jobs} jobs cannot be drawn": ("give at least 1", self.jobs < 1),
             f"arrivals {self.arrivals!r} are not known": (
@@ -89,7 +89,7 @@ def made(
     max_gpus: npt.ArrayLike | None = None,
     extra: dict[str, Sequence[str]] | None = None,
 ) -> Trace:
-    """The trace of these jobs, in the order in which they come; their submit times are drawn here, last."""
+    """Return the trace of these jobs, in order of arrival; their submission times are drawn here, last."""
     largest = int(num_gpus.max())
     if largest > workload.cluster_gpus:
         reason = f"a job of {largest} GPUs does not fit a cluster of {workload.cluster_gpus}"
@@ -119,7 +119,7 @@ def made(
 
 
 def submits(rng: np.random.Generator, workload: Workload, gap_s: float) -> FloatColumn:
-    """When the jobs come, in seconds from the first, in order."""
+    """Return the arrivals in seconds from the first, in order."""
     jobs = workload.jobs
     if workload.arrivals == "batch":
         return np.zeros(jobs)
@@ -138,7 +138,7 @@ def submits(rng: np.random.Generator, workload: Workload, gap_s: float) -> Float
 
 
 def by_hours(even_s: FloatColumn) -> FloatColumn:
-    """Times of an even process moved so that they come by the hours of a day: each waits until the day has brought its share."""
+    """Return even arrival times moved to follow the hours of a day: each waits until the day's cumulative rate reaches it."""
     shares = np.array(BY_HOUR) / np.mean(BY_HOUR)
     brought = np.concatenate(([0.0], np.cumsum(shares))) * HOUR_S
     day_s = 24 * HOUR_S
@@ -148,12 +148,12 @@ def by_hours(even_s: FloatColumn) -> FloatColumn:
 
 
 def nanoseconds(seconds: npt.NDArray[np.floating]) -> IntColumn:
-    """To whole milliseconds, as nanoseconds: nobody logs finer, and files stay short."""
+    """Round to whole milliseconds, as nanoseconds: logs are no finer, and files stay short."""
     return np.round(np.asarray(seconds) * 1e3).astype(np.int64) * (NS_PER_S // 1000)
 
 
 def lognormal_s(rng: np.random.Generator, jobs: int, *, median_s: float, mean_s: float) -> FloatColumn:
-    """Durations of that median and mean."""
+    """Draw durations of that median and mean."""
     sigma = sqrt(2.0 * np.log(mean_s / median_s))
     return np.asarray(rng.lognormal(np.log(median_s), sigma, jobs), dtype=np.float64)
 
@@ -161,17 +161,17 @@ def lognormal_s(rng: np.random.Generator, jobs: int, *, median_s: float, mean_s:
 def chosen(
     rng: np.random.Generator, names: Sequence[str], jobs: int, weights: Sequence[float] | None = None
 ) -> IntColumn:
-    """An index into the names for each job, by weight."""
+    """Draw an index into the names for each job, by weight."""
     shares = None if weights is None else np.array(weights) / np.sum(weights)
     return rng.choice(len(names), jobs, p=shares)
 
 
 def named(names: Sequence[str], which: IntColumn) -> list[str]:
-    """The names of those indices."""
+    """Return the names of those indices."""
     return list(map(names.__getitem__, which.tolist()))
 
 
 def numbered(jobs: int) -> list[str]:
-    """Ids that sort as they count."""
+    """Return ids whose order as text is their order as numbers."""
     width = len(str(jobs - 1))
     return [f"{row:0{width}d}" for row in range(jobs)]

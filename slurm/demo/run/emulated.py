@@ -23,8 +23,8 @@ from controller.slurm.embedded import (
     NodeDescription,
     PartitionDescription,
 )
-from simulator.slowdown.ring import sent_bytes
-from simulator.slowdown.store import load_profiles
+from simulator.slowdown.links.ring import sent_bytes
+from simulator.slowdown.profiles.files import load_profiles
 from slurm.demo.display.history import History, RunResult
 from slurm.demo.display.reading import view_of
 from slurm.demo.display.view import ClusterView, JobView, NodeView, Stage

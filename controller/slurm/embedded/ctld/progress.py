@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from controller.slurm.embedded.ctld.job import Job
-from simulator.engine.queueless_jobs import MOST_WORK_NS, AtWork
+from simulator.engine.queueless_jobs import MOST_WORK_NS, QueuelessJobs
 from simulator.kernel.constants import NEVER
 from simulator.slowdown.api import SlowdownModel
 
@@ -26,7 +26,7 @@ class Progress:
     def __init__(self, gpus: Mapping[str, int], models: Sequence[SlowdownModel], start_s: float) -> None:
         """Start without jobs. `gpus` are the GPUs of each node that has some, in the order in which the models know the nodes."""
         self._nodes = {name: number for number, name in enumerate(gpus)}
-        self._work = AtWork(list(gpus.values()), models)
+        self._work = QueuelessJobs(list(gpus.values()), models)
         self._start_s = start_s
         self._numbers: dict[str, int] = {}
         self._ids: dict[int, str] = {}

@@ -21,9 +21,9 @@ def slowdown_models(description: ClusterDescription) -> list[SlowdownModel]:
         raise ConfigurationError(str(error)) from error
     if not description.slowdown:
         return []
-    from simulator.slowdown.papers import paper_profiles
+    from simulator.slowdown.profiles.files import load_profiles
+    from simulator.slowdown.profiles.papers import paper_profiles
     from simulator.slowdown.registry import build
-    from simulator.slowdown.store import load_profiles
 
     try:
         profiles = load_profiles(description.profiles) if description.profiles else paper_profiles()

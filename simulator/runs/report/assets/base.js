@@ -1,4 +1,4 @@
-// What all drawings share: data, colours, words for numbers, axes, and the tooltip.
+// Common parts of all drawings: data, colours, formats of numbers, axes, and the tooltip.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const PALETTE = ["#4269d0", "#e8a20c", "#f2604a", "#2fa58b", "#a463f2", "#e7649a", "#9c6b4e", "#6cb33f", "#59b4e6", "#8a93a3"];
@@ -27,7 +27,7 @@ function unpacked(text, Kind) {
   return new Kind(bytes.buffer);
 }
 
-// Words
+// Formats of numbers
 
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
@@ -88,7 +88,7 @@ function logTicks(low, high, times) {
   return [1, 2, 5, 10, 20, 50, 100].filter((at) => at >= low * 0.999 && at <= high * 1.001).map((at) => ({ at, text: String(at) }));
 }
 
-// A canvas that is as sharp as the screen, and drawn anew when its size or the theme changes
+// A canvas with the resolution of the screen, which is redrawn when its size or the theme changes
 
 function canvasIn(holder, height, draw) {
   const canvas = node("canvas", { style: { height: `${height}px` } });
@@ -126,7 +126,7 @@ function redrawAll() {
   for (const drawing of drawings) drawing.redraw();
 }
 
-// The tooltip: made of nodes, so that names from a trace stay text
+// The tooltip: made of DOM nodes, so that names from a trace are never parsed as HTML
 
 const tip = node("div", { id: "tip", role: "status" });
 document.body.append(tip);

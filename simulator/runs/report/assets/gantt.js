@@ -1,4 +1,4 @@
-// Who ran where, when: one line for each GPU. Drawn on a canvas, only what is in view and wider than what is drawn already.
+// Gantt chart of all runs, one row for each GPU. It draws only bars in view, and skips bars hidden by earlier ones.
 
 function gantt(holder) {
   const AXIS = 26;
@@ -146,7 +146,7 @@ function gantt(holder) {
     });
   }
 
-  // Bars come by node and start: on a row, one that ends before the pixel that is drawn already is not drawn again.
+  // Bars are sorted by node and start: a bar that ends before the last pixel drawn in its row is skipped.
   function bars(pen, x, y, width, dim) {
     const drawn = new Float32Array(lanes).fill(-1);
     const gap = view.tall > 5 ? 1 : 0;
@@ -228,7 +228,7 @@ function gantt(holder) {
     pen.fillText("node", 8, AXIS / 2);
   }
 
-  // Below: how busy the cluster is over the whole run, and which part of it is in view
+  // Overview below: busy GPUs over the whole run, and the part in view
 
   function drawOverview(pen, width, tall) {
     const inner = width - GUTTER;
@@ -268,7 +268,7 @@ function gantt(holder) {
     both();
   }
 
-  // Moving about
+  // Mouse and keyboard
 
   function partAt(event) {
     const share = view.from + ((event.offsetX - GUTTER) / (drawing.width - GUTTER)) * (view.to - view.from);
@@ -298,7 +298,7 @@ function gantt(holder) {
     showTip(event, node("b", {}, trace.ids[job]), tipTable(facts));
   }
 
-  // All nodes of the run: its parts start and end together.
+  // Return all nodes of the run: its parts start and end together.
   function whereOf(part) {
     const held = new Map();
     for (let other = 0; other < parts.job.length; other++) {

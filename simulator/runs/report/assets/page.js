@@ -76,7 +76,7 @@ function chartIn(holder, title, wanted) {
 }
 
 function distributions() {
-  const card = section("How long jobs take", "Share of jobs that took no longer than so long. JCT is from submit to finish, waiting included.");
+  const card = section("Job completion times", "Share of jobs that took at most this time. JCT is the time from submission to finish, waiting included.");
   const pair = node("div", { class: "pair" });
   card.append(pair);
   const shares = (values) => values.map((value, at) => (values.length > 1 ? at / (values.length - 1) : 1));
@@ -91,7 +91,7 @@ function distributions() {
 }
 
 function overTime() {
-  const card = section("The cluster over time", "Means over equal parts of each run, from its first submit to its last finish.");
+  const card = section("The cluster over time", "Means over equal parts of each run, from its first submission to its last finish.");
   const together = [];
   const begin = Math.min(...RUNS.map((run) => run.begin));
   const of = (key) => (run) => {
@@ -117,13 +117,13 @@ function overTime() {
 
 function contention() {
   const card = section("Contention by pair of models",
-    "How many times longer a step of the row's model takes while it shares a node or a link with the column's model.");
+    "Slowdown of a step of the row's model while it shares a node or a link with the column's model.");
   if (RUNS.some((run) => run.heat)) heatMap(card);
   else card.append(node("p", { class: "note" }, "The trace does not name models."));
 }
 
 function chartOfRuns() {
-  gantt(section("Who ran where", "One line for each GPU, nodes one below the other. GPUs of a node are interchangeable: which of them a job is drawn on means nothing."));
+  gantt(section("Runs on nodes", "One row for each GPU, node by node. GPUs of a node are interchangeable: the row of a job within a node has no meaning."));
 }
 
 function figures() {
@@ -137,7 +137,7 @@ function figures() {
 }
 
 function assumptions() {
-  const card = section("What was assumed, and how to make this again", "");
+  const card = section("Assumptions and command", "");
   const text = (value) => (value === null ? "none" : Array.isArray(value) ? value.join(", ") : String(value));
   const names = Object.keys(RUNS[0].assumptions).filter((name) => name !== "command");
   const facts = names.map((name) => {

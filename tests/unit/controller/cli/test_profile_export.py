@@ -15,11 +15,13 @@ from controller.profiles.fit_rows import rows
 from controller.profiles.store import ProfileStore
 from protos.headway.v1 import admin_pb2
 from simulator.runs.one import run
-from simulator.runs.scenario import Options
-from simulator.slowdown import locality, pair_table, scaling, step_fit
-from simulator.slowdown.papers import PAIRS
-from simulator.slowdown.rows import read_rows
-from simulator.slowdown.store import load_profiles
+from simulator.runs.options import RunOptions
+from simulator.slowdown.fitting.rows import read_rows
+from simulator.slowdown.links import step_fit
+from simulator.slowdown.neighbours import pair_table
+from simulator.slowdown.placement import locality, scaling
+from simulator.slowdown.profiles.files import load_profiles
+from simulator.slowdown.profiles.papers import PAIRS
 from tests.unit.controller.reports import SIGNATURE, Agents, Training
 
 T0 = 1_000_000 * 30.0
@@ -96,7 +98,7 @@ def test_headway_sim_runs_on_it(
     trace = tmp_path / "trace.csv"
     lines = [f"j{at},{at},2,100,{NAME if at % 2 else SECOND}" for at in range(6)]
     trace.write_text("\n".join(["job_id,submit_time_s,num_gpus,duration_s,model", *lines]) + "\n")
-    run(Options(trace=trace, cluster="2x4", slowdown=(model,), profiles=tmp_path / "here.json"), "fifo", None, True)
+    run(RunOptions(trace=trace, cluster="2x4", slowdown=(model,), profiles=tmp_path / "here.json"), "fifo", None, True)
     assert json.loads(capsys.readouterr().out)["jobs"] == 6
 
 

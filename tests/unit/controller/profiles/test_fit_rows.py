@@ -11,7 +11,9 @@ import pytest
 from controller.profiles.fit_rows import Names, model_name, rows
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunShape, Trained
-from simulator.slowdown import locality, pair_table, scaling, step_fit
+from simulator.slowdown.links import step_fit
+from simulator.slowdown.neighbours import pair_table
+from simulator.slowdown.placement import locality, scaling
 from tests.unit.controller.reports import SIGNATURE, Agents, Training
 
 T0 = 1_000_000 * 30.0

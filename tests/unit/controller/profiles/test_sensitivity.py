@@ -20,7 +20,7 @@ from controller.profiles.sensitivity import (
     ring_bytes,
     sensitivity,
 )
-from simulator.slowdown.profiles import Profile
+from simulator.slowdown.profiles.model_profiles import ModelProfile
 
 PRIORS = Priors(window_spread=0.04, job_spread=0.1, prediction_error=0.25)
 
@@ -118,7 +118,7 @@ def test_it_is_the_simulator_s_law_of_a_step(
     hidden_s = share * min(compute_s, then_s)
     profile = StepProfile(rest_s + compute_s + then_s - hidden_s, compute_s, then_s - hidden_s, hidden_s, 4e6)
     now_s = min(2 * (nodes - 1) / nodes * 4e6 / free, then_s)
-    law = Profile(compute_s, 4e6, overlap=share).step_s(now_s)
+    law = ModelProfile(compute_s, 4e6, overlap=share).step_s(now_s)
     assert predict_step_s(profile, nodes, free) == pytest.approx(law + rest_s)
 
 

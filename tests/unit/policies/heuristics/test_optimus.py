@@ -16,8 +16,8 @@ from policies.speeds.worker_scaling import fitted, least_squares
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
-from simulator.slowdown.fitting import nonnegative
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.fitting.least_squares import nonnegative
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.unit.policies.cluster import Job, Node, cluster, states

@@ -20,7 +20,7 @@ from policies.model import ClusterState, JobState
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S
 from tests.unit.policies.cluster import Job, Node, cluster, states

@@ -18,8 +18,8 @@ from policies.state.ring_reduction import RL_TAPS_RING
 from policies.wire.messages import parse_state, serialize_state
 from simulator.cluster.cluster import Cluster, cluster_of
 from simulator.engine.simulation import Simulation
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profiles as SimulatorProfiles
+from simulator.slowdown.profiles.model_profiles import ModelProfiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.simulator.engine.build import FREE, trace_of
@@ -235,5 +235,5 @@ def test_a_law_that_is_named_decides() -> None:
 
 
 def test_the_usual_numbers_are_the_medians_of_contention_rl() -> None:
-    known = SimulatorProfiles(paper_profiles("contention-rl").models, {}, PAPERS.interference).unknown
+    known = ModelProfiles(paper_profiles("contention-rl").models, {}, PAPERS.interference).unknown
     assert pytest.approx((known.compute_s, known.bytes), rel=0.01) == (USUAL.compute_s, USUAL.bytes)

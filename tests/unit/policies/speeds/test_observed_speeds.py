@@ -18,7 +18,7 @@ from policies.wire.state import parse_state, serialize_state
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from tests.unit.policies.cluster import Job, Node, cluster
 from tests.unit.policies.heuristics.test_optimus import FLAT, profiled

@@ -41,7 +41,7 @@ def test_a_case_is_a_whole_process(trace: Path) -> None:
     assert found.avg_jct_s == pytest.approx((10 + 28 + 11) / 3)
 
 
-def test_a_target_that_is_missed_is_said(trace: Path) -> None:
+def test_a_target_that_is_missed_is_reported(trace: Path) -> None:
     found = bench.measure(replace(CASE, target_s=0.0), trace, 1)
 
     assert found.missed
@@ -83,6 +83,12 @@ def test_bench_prints_tables_or_json(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert [row["policy"] for row in found["speed"]] == ["fifo", "srtf"]
     assert [row["jobs"] for row in found["curve"]] == [20, 20]
     assert len(found["profile"]) == 2
+
+
+def test_a_kernel_that_is_not_compiled_is_reported() -> None:
+    assert "The kernel is interpreted" in next(bench.lines_of(bench.Report(kernel="interpreted")))
+    assert "kernel" not in "\n".join(bench.lines_of(bench.Report(kernel="compiled")))
+    assert json.loads(bench.as_json(bench.Report(kernel="interpreted")))["kernel"] == "interpreted"
 
 
 def test_a_philly_trace_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from simulator.cli import main as cli
 from simulator.cli.compare import names_in
-from simulator.errors import SettingError
-from simulator.runs.process_pool import in_parallel
-from simulator.runs.progress import Tell
 from tests.unit.simulator.commands import write
 
 ROWS = [(0.0, 4, 10.0), (2.0, 2, 20.0), (4.0, 2, 5.0)]
@@ -92,56 +86,3 @@ def test_mistakes(compare, policies: str, said: str) -> None:
 def test_names_with_options() -> None:
     assert names_in("a,b:x=1,y=2,c") == ["a", "b:x=1,y=2", "c"]
     assert names_in(" a , b:x=1,c:y=2") == ["a", "b:x=1", "c:y=2"]
-
-
-def test_results_come_in_the_order_of_names() -> None:
-    told: dict[str, float] = {}
-
-    def work(name: str, tell: Tell) -> tuple[str, int]:
-        tell(0.5)
-        return name, os.getpid()
-
-    found = in_parallel(list("abcde"), work, told.__setitem__, processes=2)
-
-    assert [name for name, _ in found] == list("abcde")
-    assert len({process for _, process in found} | {os.getpid()}) == 6
-    assert told == dict.fromkeys("abcde", 1.0)
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_each_process_takes_one_core(is_there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    if not is_there:
-        monkeypatch.delitem(sys.modules, "torch")
-
-    def work(name: str, tell: Tell) -> tuple[int, str | None]:
-        return torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
-
-    try:
-        found = in_parallel(["a", "b"], work, lambda name, share: None)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-    # Who imports it later goes by the environment.
-    assert found == [(1 if is_there else 2, "1")] * 2
-
-
-def test_an_error_of_one_ends_all() -> None:
-    def work(name: str, tell: Tell) -> str:
-        if name == "b":
-            raise SettingError("it cannot be")
-        signal.pause()
-        return name
-
-    with pytest.raises(SettingError, match="b: it cannot be"):
-        in_parallel(list("abc"), work, lambda name, share: None, processes=3)
-
-
-def test_a_process_that_is_killed_is_named() -> None:
-    def work(name: str, tell: Tell) -> str:
-        os.kill(os.getpid(), signal.SIGKILL)
-        return name
-
-    with pytest.raises(SettingError, match=r"the process of a ended \(-9\) before its run did"):
-        in_parallel(["a"], work, lambda name, share: None)

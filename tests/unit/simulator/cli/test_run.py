@@ -18,7 +18,7 @@ import typer.main
 from simulator.cli import main as cli
 from simulator.cli.plain import LISTS, SWITCHES, VALUES, plain
 from simulator.cli.run import run
-from simulator.runs.scenario import Options
+from simulator.runs.options import RunOptions
 from tests.unit.simulator.commands import write
 
 ROWS = [(0.0, 4, 10.0), (2.0, 2, 20.0), (4.0, 2, 5.0)]
@@ -82,7 +82,7 @@ def test_the_plain_reader_and_typer_have_the_same_options() -> None:
 
     assert of_typer == {*VALUES, *LISTS, *SWITCHES}
     parameters = {name for name, _ in VALUES.values()} | {*LISTS.values(), *SWITCHES.values()}
-    assert parameters == {*inspect.signature(Options).parameters, "policy", "out", "as_json"}
+    assert parameters == {*inspect.signature(RunOptions).parameters, "policy", "out", "as_json"}
     assert len(inspect.signature(run).parameters) == len(of_typer)
 
 

@@ -112,6 +112,6 @@ def test_what_is_no_cluster_is_refused(text: str) -> None:
         parse_cluster(text)
 
 
-def test_a_file_that_is_no_toml_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_toml_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"cluster\.toml: is no TOML"):
         parse_cluster(written(tmp_path, "a = = b"))

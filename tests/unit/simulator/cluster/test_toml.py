@@ -112,7 +112,7 @@ def test_networks_made_by_a_rule_are_not_written(kind: str) -> None:
         ({"rack_size": 2, "switches": [{"name": "s"}]}, "network.rack_size", "is no key here"),
     ],
 )
-def test_what_is_no_tree_of_switches_is_told(change: dict, key: str | None, says: str) -> None:
+def test_what_is_no_tree_of_switches_is_reported(change: dict, key: str | None, says: str) -> None:
     table = {"nodes": [{"count": 2, "gpus": 2, "rack": "s"}], "network": {"kind": "switches"} | change}
     with pytest.raises(ClusterError, match=says) as caught:
         cluster_of(table)

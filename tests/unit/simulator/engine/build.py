@@ -1,4 +1,4 @@
-"""What the engine's tests are written with: small traces, runs, what became of the jobs, and audits of it."""
+"""Helpers for tests of the engine: small traces, runs, outcomes of jobs, and audits of these."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def logs(log: FinishLog) -> list[FinishLog]:
 
 
 def outcomes(simulation: Simulation) -> dict[str, Outcome]:
-    """What became of the jobs that have finished, those before a fork too."""
+    """Outcomes of the finished jobs, including those that finished before a fork."""
     found: dict[str, Outcome] = {}
     chain = logs(simulation.finished)
     lengths = [later.prefix_length for later in chain[1:]] + [len(chain[-1].index)]

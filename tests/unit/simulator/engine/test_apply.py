@@ -13,7 +13,7 @@ from simulator.engine.settings import NodeChange, Settings
 from simulator.engine.simulation import Simulation
 from simulator.errors import DecisionError, SettingError
 from simulator.slowdown.api import Resident
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S, Trace
 from tests.unit.simulator.engine.build import (
@@ -113,7 +113,7 @@ class TestSteps:
         audit_jobs(simulation)
 
     def test_jobs_change_places_under_a_model_that_counts_gpus(self) -> None:
-        """Who moves is told to the models when all who go have gone: no node ever holds more than it has."""
+        """Models are notified of moves after all departures: no node ever holds more GPUs than it has."""
         where = parse_cluster("3x4")
         slowdown = build(["link-sharing"], topology=where.topology, profiles=paper_profiles())
         trace = trace_of((0, 6, 100), (0, 6, 100), (10, 1, 1))
@@ -150,7 +150,7 @@ class TestSteps:
         assert simulation.now_s == 10 + 7 + 90 / 2
 
     def test_who_is_left_alone_runs_on(self) -> None:
-        """Nothing applied, nothing changed, and the jobs that share a node still hear of each other's end."""
+        """Without a decision nothing changes, and jobs that share a node are still affected by each other's end."""
         trace = trace_of((0, 1, 5), (0, 1, 20), (50, 1, 1))
         simulation = by_hand(trace, "1x2", slowdown=Sharing(0.5))
         simulation.apply(allocation(r0={0: 1}, r1={0: 1}))
@@ -204,11 +204,17 @@ class TestRefused:
             ),
             (allocation(r0={0: 4}), "it stops job j1, which is not preemptible"),
             (allocation(r1={0: 4}), "it moves job j1, which is not preemptible"),
-            (allocation(r0={0: 4}, r1={1: 4}, r2={3: 2}), "it places job j2 on node 3, which is not there or not up"),
-            (allocation(r0={0: 4}, r1={1: 4}, r2={4: 2}), "it places job j2 on node 4, which is not there or not up"),
+            (
+                allocation(r0={0: 4}, r1={1: 4}, r2={3: 2}),
+                "it places job j2 on node 3, which does not exist or is not up",
+            ),
+            (
+                allocation(r0={0: 4}, r1={1: 4}, r2={4: 2}),
+                "it places job j2 on node 4, which does not exist or is not up",
+            ),
             (
                 Decision({1: Placement((1,), (4,)), 2: Placement((-1,), (2,))}),
-                "on node -1, which is not there or not up",
+                "on node -1, which does not exist or is not up",
             ),
             (allocation(r0={0: 4}, r1={1: 4}, r2={1: 2}), "it gives job j2 2 GPUs of node 1, which has 0 free"),
             (allocation(r1={1: 4}, r2={2: 2}, r3={0: 3, 2: 3}), "it gives job j3 3 GPUs of node 2, which has 2 free"),
@@ -265,7 +271,7 @@ class TestRefused:
         simulation.apply(allocation(r0={0: 4}))
         assert simulation.advance()
         with pytest.raises(
-            DecisionError, match="time has gone on since jobs were looked at; ask for the state of this instant"
+            DecisionError, match="time has gone on since the state was read; read the state of this instant"
         ):
             simulation.apply(allocation(r0={0: 4}))  # row 0 is another job now
         simulation.state()
@@ -329,7 +335,7 @@ def test_any_decisions_leave_a_sound_run(data: st.DataObject) -> None:
     log = simulation.finished
     for place, job in enumerate(log.index):
         assert log.wait[place] + log.service[place] == log.finish[place] - trace.submit_ns[job]
-    # Whoever runs on is stopped, so that every run is recorded.
+    # Jobs that still run are stopped, so that every run is recorded.
     if simulation.jobs():
         simulation.apply(Decision({}))
     audit_gpus(simulation)

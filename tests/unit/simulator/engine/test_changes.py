@@ -114,7 +114,7 @@ class TestDrains:
 
 
 class TestDivision:
-    """Which nodes are up decides how a job divides among nodes of several sizes."""
+    """The division of a job among nodes of several sizes depends on the nodes that are up."""
 
     CLUSTER = cluster_of({"nodes": [{"count": 2, "gpus": 8}, {"count": 4, "gpus": 4}]})
 
@@ -191,7 +191,7 @@ class TestDrawnFailures:
             self.audit_down(simulation)
 
     def audit_down(self, simulation: Simulation) -> None:
-        """Nobody holds anything of a node that is down."""
+        """No job holds GPUs of a node that is down."""
         down: dict[int, float] = {}
         outages: list[tuple[int, float, float]] = []
         for change in simulation.settings.changes:
@@ -239,7 +239,7 @@ class TestScripts:
 
 class TestEstimates:
     def told(self, estimates: Estimates, **columns: object) -> tuple[list[float], list[int]]:
-        """What a policy reads of jobs of 10, 20 and 30 s that come at once."""
+        """The estimates that a policy sees for jobs of 10, 20 and 30 s that arrive at once."""
         trace = trace_of((0, 1, 10), (0, 1, 20), (0, 1, 30), **columns)
         simulation = Simulation(trace, parse_cluster("1x1"), None, Settings(seed=5, estimates=estimates))
         assert simulation.advance()
@@ -283,7 +283,7 @@ class TestEstimates:
         assert spans_s(simulation) == {"j0": (0, 100)}
 
     def test_history_knows_only_what_has_finished_when_a_job_comes(self) -> None:
-        """By user, model and size: the mean of 10 and 20 at 30; a job of another user, size or model knows nothing."""
+        """Estimates by user, model and size: the mean of 10 and 20 at 30; none for a job of another user, size or model."""
         rows = [(0, 1, 10), (0, 1, 20), (5, 1, 99), (20, 1, 99), (20, 2, 99), (20, 1, 99), (20, 1, 99)]
         trace = trace_of(*rows, user=[*"uuuuu", "v", "u"], model=[*["m"] * 6, "other"])
         simulation = Simulation(

@@ -13,7 +13,8 @@ from policies.wire.messages import parse_state, serialize_state
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.simulation import Simulation
 from simulator.errors import SettingError
-from simulator.runs.scenario import Options, Scenario
+from simulator.runs.options import RunOptions
+from simulator.runs.scenario import Scenario
 from tests.unit.simulator.engine.build import Does, spans_s, trace_of
 
 ELASTIC = {"min_gpus": [1, 2, 2], "max_gpus": [8, 2, 4]}
@@ -30,7 +31,7 @@ PLAIN = Does(all_that_is_there, name="plain")
 
 
 def states(**columns: object) -> list[ClusterState]:
-    """As the jobs of a trace come."""
+    """Jobs start in order of arrival."""
     simulation = Simulation(
         trace_of((0, 4, 9), (5, 2, 9), (6, 2, 9), **columns), parse_cluster("1x8"), Does(lambda _: Decision({}))
     )
@@ -68,7 +69,7 @@ class TestSpeeds:
 
     @staticmethod
     def scenario(trace: Path, *slowdown: str) -> Scenario:
-        return Scenario.of(Options(trace, "1x8", slowdown=slowdown or ("locality",)), record=False)
+        return Scenario.of(RunOptions(trace, "1x8", slowdown=slowdown or ("locality",)), record=False)
 
     def test_a_policy_that_resizes_gets_the_model_of_elastic_scaling(self, trace: Path) -> None:
         scenario = self.scenario(trace)

@@ -211,7 +211,7 @@ class TestCost:
 
     @staticmethod
     def active_jobs() -> int:
-        """By their very type: other tests of this process have left objects that warn when asked for their class."""
+        """Count objects by exact type: objects of other tests in this process warn when their class is read."""
         return sum(type(each) is ActiveJob for each in gc.get_objects())
 
     def test_only_active_jobs_are_copied(self) -> None:

@@ -1,4 +1,4 @@
-"""What holds in every run, whatever is drawn."""
+"""Laws that hold in every run, for any drawn scenario."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ drawn = settings(
 
 
 def digest(simulation: Simulation) -> str:
-    """Of all that a run leaves."""
+    """Digest of all logs of a run."""
     log = simulation.finished
     columns = [
         log.index,
@@ -74,7 +74,7 @@ class TestConservation:
     @given(scenarios(sharing=True, costs=(0.0,)))
     @drawn
     def test_speed_over_time_is_the_work(self, scenario: Scenario) -> None:
-        """Of the spans alone: whoever shares a node is known at every instant, and so is everybody's speed."""
+        """From the spans alone, the jobs that share a node are known at every instant, and so is the speed of every job."""
         simulation = scenario.run()
         runs = [span for span in spans(simulation) if span.end > span.start]
         edges = sorted({edge for run in runs for edge in (run.start, run.end)})
@@ -176,7 +176,7 @@ class TestOrders:
     @given(traces(4, fixed=False))
     @drawn
     def test_las_shares_one_node_fairly(self, trace: Trace) -> None:
-        """Who waits while another runs on has had no less, at every round, than the one that runs."""
+        """At every round, a job that waits while another continues has attained at least as much service as that one."""
         simulation = Simulation(trace, ran(trace, "1x4", baseline("fifo")).cluster, baseline("las", round_s=10.0), FREE)
         while simulation.advance():
             simulation.decide()

@@ -38,7 +38,7 @@ def agrees(
     by_asking = ran(trace_like(trace), f"{nodes}x{gpus}", Asked(policy), settings)
     assert outcomes(by_rule) == exact
     assert outcomes(by_asking) == exact
-    if name not in WITH_ROUNDS:  # one that is asked is also asked at rounds at which nobody waits
+    if name not in WITH_ROUNDS:  # a policy without a rule also decides at rounds at which no job waits
         assert by_rule.decisions == by_asking.decisions
 
 

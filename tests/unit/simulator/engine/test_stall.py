@@ -26,7 +26,7 @@ class TestRoundsThatDoNoWork:
             ran(TWO_LONG, "1x1", baseline(name, round_s=5.0), Settings(preempt_cost_s=cost))
         assert str(raised.value) == (
             f"no job does any work: in {PATIENCE} rounds of 5 s policy {name} stopped jobs before they had served what a stop "
-            f"costs (up to {cost:g} s of overhead); take rounds that are longer than that (--round), or a lower --preempt-cost"
+            f"costs (up to {cost:g} s of overhead); use rounds that are longer than that (--round), or a lower --preempt-cost"
         )
 
     def test_a_policy_that_is_asked_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ class TestRoundsThemselves:
 
 
 class _Turns:
-    """Whoever has had least runs; the cluster has one GPU."""
+    """The job with the least service runs; the cluster has one GPU."""
 
     def __init__(self, round_s: float) -> None:
         self.spec = Does(lambda state: Decision({}), name="turns", round_s=round_s).spec

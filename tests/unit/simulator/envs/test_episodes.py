@@ -18,7 +18,7 @@ from simulator.engine.simulation import Simulation
 from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.results import metrics
 from simulator.results.result import Result
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import MIXES, ContentionRL
 from tests.unit.simulator.envs.worlds import Agent, first_action, play, random_agent, trail
@@ -116,7 +116,7 @@ class Scripted:
         self.spec = PolicySpec("scripted", "an agent", round_s=env.world.round_s)
 
     def decide(self, state: ClusterState) -> Decision:
-        """Those who run stay; those whose time has come start."""
+        """Running jobs stay; jobs whose time has come start."""
         allocation = {}
         for row, job in enumerate(state.jobs.ids):
             start_s, placement = self.starts[job]
@@ -133,7 +133,7 @@ def test_the_engine_alone_comes_to_the_same(slowdown: tuple[str, ...], arrivals:
     workload = ContentionRL(jobs=60, arrivals=arrivals, demands=ANY_SIZE, load=None if arrivals == "batch" else 0.9)
     env = ContentionEnv(traces=workload, slowdown=slowdown, decide=decide)
     agent = random_agent(2)
-    # Who waits beside an idle cluster is asked again a round later, at an instant that no event and no multiple gives.
+    # With jobs waiting and an idle cluster, the next decision is a round later, at an instant without event or multiple.
     policy = Scripted(env, lambda env: agent(env) if env.loop.running else first_action(env), seed=8)
     models = build(slowdown, topology=env.cluster.topology, profiles=paper_profiles("contention-rl"))
     straight = Simulation(env.trace, env.cluster, policy, slowdown=models)
@@ -151,7 +151,7 @@ def test_the_engine_alone_comes_to_the_same(slowdown: tuple[str, ...], arrivals:
 
 
 def expected_mask(env: ContentionEnv) -> list[bool]:
-    """Which actions are possible, by trying every share of every list or rule on what the engine says is free."""
+    """Compute the possible actions by trying every share of every list or rule on the engine's free GPUs."""
     pool, options = env.loop.pool, env.options
     free = [pool.free[node] if pool.up[node] else 0 for node in range(pool.num_nodes)]
     mask = [True]

@@ -233,7 +233,7 @@ def test_workers_end_with_their_owner(tmp_path: Path, end: str, code: int, says:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended but was not collected does not."""
+    """Return whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -11,8 +11,8 @@ from simulator.engine.simulation import Simulation
 from simulator.errors import SimulatorError
 from simulator.reproducing.bound import average_jct_bound_s
 from simulator.reproducing.experiment import Claim, Contender, Experiment, Kind, Run, Setting, perform, policy, run_of
-from simulator.runs.progress import Tell
-from simulator.slowdown.papers import paper_profiles
+from simulator.runs.progress import OnProgress
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.contention_rl import ContentionRL, generate
 from simulator.traces.trace import Trace
 from tests.unit.simulator.commands import trace_of
@@ -57,7 +57,7 @@ def experiment(*claims: Claim) -> Experiment:
     )
 
 
-def _bound(where: Setting, seed: int, _tell: Tell | None) -> Run:
+def _bound(where: Setting, seed: int, _tell: OnProgress | None) -> Run:
     return Run({"avg_jct_s": average_jct_bound_s(where.trace(seed), where.cluster)})
 
 
@@ -118,7 +118,7 @@ def test_the_bound_is_reached_where_nothing_is_in_the_way() -> None:
 
 
 def test_the_bound_is_for_jobs_that_come_at_once() -> None:
-    with pytest.raises(ValueError, match="do not come at once"):
+    with pytest.raises(ValueError, match="do not arrive at once"):
         average_jct_bound_s(trace_of([(0, 1, 10), (5, 1, 30)]), parse_cluster("1x1"))
 
 

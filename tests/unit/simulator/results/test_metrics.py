@@ -54,7 +54,7 @@ def test_waiting_after_a_stop_counts_as_waiting_and_its_cost_as_service() -> Non
 
 
 class Half:
-    """Whoever shares a node with somebody runs at half speed."""
+    """Jobs that share a node run at half speed."""
 
     only_between_nodes = False
 
@@ -120,7 +120,7 @@ def test_percentiles_are_numpys(percent: float, count: int) -> None:
 
 
 def test_nothing_measured_is_none_and_not_zero() -> None:
-    # The node never comes back: nobody finishes.
+    # The node never comes back: no job finishes.
     settings = Settings(changes=(NodeChange(0.0, 0, "down"),))
     figures = metrics.summary(run([(1.0, 1, 5.0)], settings=settings))
 

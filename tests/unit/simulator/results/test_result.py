@@ -14,8 +14,9 @@ from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import NodeChange, Settings
 from simulator.engine.simulation import Simulation
 from simulator.errors import SettingError
+from simulator.results.files import busy_gpus, job_lines, prepare_folder, write_results
 from simulator.results.metrics import summary
-from simulator.results.result import Result, busy_gpus, job_lines, prepare_folder, write_results
+from simulator.results.result import Result
 from simulator.runs.progress import drive
 from tests.unit.simulator.commands import run, trace_of
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from simulator.cluster.topology import Topology, TreeRoutes, rl_taps
 from simulator.slowdown.api import Resident
-from simulator.slowdown.link_sharing import LinkSharing
-from simulator.slowdown.pair_table import PairTable, Ratios
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import key_of
+from simulator.slowdown.links.link_sharing import LinkSharing
+from simulator.slowdown.neighbours.pair_table import PairTable, Ratios
+from simulator.slowdown.profiles.model_profiles import key_of
+from simulator.slowdown.profiles.papers import paper_profiles
 from tests.unit.simulator.slowdown.worlds import TOPOLOGIES, World
 
 PROFILES = paper_profiles()
@@ -97,7 +97,7 @@ def table_key(resident: Resident) -> str:
 
 
 def beside(residents: Sequence[Resident], single: bool) -> dict[int, float]:
-    """The worst ratio of all who share a node."""
+    """Return the lowest ratio of the jobs that share a node."""
     factors = {}
     for each in residents:
         ratios = [1.0]

@@ -1,4 +1,4 @@
-"""What holds for every model: order does not matter, changes are told, forks are independent."""
+"""Laws of every model: order does not matter, changes are reported, forks are independent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulator.cluster.topology import Topology
 from simulator.slowdown.api import SlowdownModel
 from simulator.slowdown.compose import Composite
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import MODELS, build
 from tests.unit.simulator.slowdown.worlds import TOPOLOGIES, Make, check_laws
 

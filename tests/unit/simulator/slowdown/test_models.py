@@ -9,22 +9,22 @@ import pytest
 
 from simulator.cluster.topology import Topology, rack_tree, rl_taps
 from simulator.slowdown.api import Resident, SlowdownModel
-from simulator.slowdown.interference import HostInterference
-from simulator.slowdown.link_sharing import LinkSharing
-from simulator.slowdown.locality import Locality
-from simulator.slowdown.max_min import MaxMin
-from simulator.slowdown.node_speed import NodeSpeed
-from simulator.slowdown.pair_table import PairTable
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.parameter_server import ParameterServer, transfer
-from simulator.slowdown.profiles import Interference, Profile, Profiles
-from simulator.slowdown.scaling import Scaling
+from simulator.slowdown.links.link_sharing import LinkSharing
+from simulator.slowdown.links.max_min import MaxMin
+from simulator.slowdown.links.parameter_server import ParameterServer, transfer
+from simulator.slowdown.neighbours.interference import HostInterference
+from simulator.slowdown.neighbours.pair_table import PairTable
+from simulator.slowdown.placement.locality import Locality
+from simulator.slowdown.placement.node_speed import NodeSpeed
+from simulator.slowdown.placement.scaling import Scaling
+from simulator.slowdown.profiles.model_profiles import Interference, ModelProfile, ModelProfiles
+from simulator.slowdown.profiles.papers import paper_profiles
 
 KNOWN = {
-    "even": Profile(compute_s=1.0, bytes=12.5e9),
-    "hidden": Profile(compute_s=1.0, bytes=12.5e9, overlap=1.0),
-    "tiered": Profile(compute_s=1.0, bytes=1e9, locality=(1.0, 0.8, 0.5, 0.25)),
-    "batched": Profile(compute_s=1.0, bytes=12.5e9, batch=100),
+    "even": ModelProfile(compute_s=1.0, bytes=12.5e9),
+    "hidden": ModelProfile(compute_s=1.0, bytes=12.5e9, overlap=1.0),
+    "tiered": ModelProfile(compute_s=1.0, bytes=1e9, locality=(1.0, 0.8, 0.5, 0.25)),
+    "batched": ModelProfile(compute_s=1.0, bytes=12.5e9, batch=100),
 }
 PROFILES = replace(paper_profiles(), models=KNOWN, default="even")
 RACKS = rack_tree([8] * 6, [2] * 6, [0, 0, 0, 1, 1, 1])
@@ -34,7 +34,7 @@ def at(job: int, model: str, where: dict[int, int], asked: int = 0, batch_size: 
     return Resident(job, model, batch_size, asked or sum(where.values()), tuple(where), tuple(where.values()))
 
 
-def told(model: SlowdownModel, *residents: Resident) -> list[float]:
+def factors_of(model: SlowdownModel, *residents: Resident) -> list[float]:
     for resident in residents:
         model.enter(resident)
     return [model.factor(resident.job) for resident in residents]
@@ -45,7 +45,7 @@ def told(model: SlowdownModel, *residents: Resident) -> list[float]:
 
 @pytest.mark.parametrize(("communicate_s", "step_s"), [(0.0, 1.0), (0.4, 1.1), (0.6, 1.15), (0.9, 1.45), (3.0, 3.55)])
 def test_communicating_hides_behind_the_backward_pass_and_no_further(communicate_s: float, step_s: float) -> None:
-    backward = Profile(compute_s=1.0, bytes=1.0, overlap=0.75, hiding=0.6)
+    backward = ModelProfile(compute_s=1.0, bytes=1.0, overlap=0.75, hiding=0.6)
     assert backward.step_s(communicate_s) == pytest.approx(step_s)
 
 
@@ -67,12 +67,12 @@ def test_communicating_hides_behind_the_backward_pass_and_no_further(communicate
     ],
 )
 def test_locality_is_the_curve_over_the_best_that_so_many_gpus_can_have(where: dict[int, int], factor: float) -> None:
-    assert told(Locality(RACKS, PROFILES), at(0, "tiered", where)) == [pytest.approx(factor)]
+    assert factors_of(Locality(RACKS, PROFILES), at(0, "tiered", where)) == [pytest.approx(factor)]
 
 
 def test_locality_without_a_curve_is_the_time_of_the_ring() -> None:
     # 12.5 GB around two nodes: 12.5 GB through each NIC of 12.5 GB/s, or through uplinks of 6.25.
-    in_rack, across, enough = told(
+    in_rack, across, enough = factors_of(
         Locality(RACKS, PROFILES), at(0, "even", {0: 2, 1: 2}), at(1, "even", {0: 2, 3: 2}), at(2, "even", {1: 4})
     )
     assert (in_rack, across, enough) == (pytest.approx(1 / 2), pytest.approx(1 / 3), 1.0)
@@ -81,7 +81,7 @@ def test_locality_without_a_curve_is_the_time_of_the_ring() -> None:
 def test_published_localities_of_sched2() -> None:
     model = Locality(RACKS, paper_profiles())
     names = ("VGG16", "Transformer", "DeepSpeech", "Inception3")
-    found = told(model, *(at(job, name, {0: 2, 1: 2}) for job, name in enumerate(names)))
+    found = factors_of(model, *(at(job, name, {0: 2, 1: 2}) for job, name in enumerate(names)))
     assert found == [pytest.approx(1 / ratio) for ratio in (5.9, 2.7, 1.6, 1.4)]
 
 
@@ -90,7 +90,7 @@ def test_published_localities_of_sched2() -> None:
 
 def test_two_jobs_on_one_nic_have_half_each_and_a_third_is_not_touched() -> None:
     model = MaxMin(RACKS, PROFILES, reference="alone")
-    assert told(model, at(0, "even", {0: 4, 1: 4})) == [1.0]
+    assert factors_of(model, at(0, "even", {0: 4, 1: 4})) == [1.0]
     assert list(model.changed()) == [0]
     model.enter(at(1, "even", {1: 4, 2: 4}))
     model.enter(at(2, "even", {4: 4, 5: 4}))
@@ -104,7 +104,7 @@ def test_two_jobs_on_one_nic_have_half_each_and_a_third_is_not_touched() -> None
 def test_what_one_cannot_use_others_have() -> None:
     # 0 and 1 share an uplink of 6.25: 3.125 each. 2 shares a NIC with 0 and has the other 9.375 of it.
     model = MaxMin(RACKS, PROFILES, reference="alone")
-    found = told(model, at(0, "even", {0: 2, 3: 2}), at(1, "even", {1: 2, 4: 2}), at(2, "even", {0: 2, 2: 2}))
+    found = factors_of(model, at(0, "even", {0: 2, 3: 2}), at(1, "even", {1: 2, 4: 2}), at(2, "even", {0: 2, 2: 2}))
     assert found == [pytest.approx(3 / 5), pytest.approx(3 / 5), pytest.approx(2 / (1 + 12.5 / 9.375))]
 
 
@@ -112,36 +112,38 @@ def test_hidden_communication_costs_nothing_until_it_is_longer_than_computing() 
     model = MaxMin(RACKS, PROFILES, reference="alone")
     half = {"small": replace(KNOWN["hidden"], bytes=6.25e9), "hidden": KNOWN["hidden"]}
     model = MaxMin(RACKS, replace(PROFILES, models=half, default="hidden"), reference="alone")
-    small, large = told(model, at(0, "small", {0: 4, 1: 4}), at(1, "hidden", {0: 4, 1: 4}))
+    small, large = factors_of(model, at(0, "small", {0: 4, 1: 4}), at(1, "hidden", {0: 4, 1: 4}))
     assert (small, large) == (pytest.approx(1.0), pytest.approx(1 / 2))
 
 
 def test_the_best_reference_counts_being_spread() -> None:
     alone, best = (MaxMin(RACKS, PROFILES, reference=reference) for reference in ("alone", "best"))
     spread = at(0, "even", {0: 2, 3: 2})
-    assert told(alone, spread) == [1.0]
-    assert told(best, spread) == [pytest.approx(1 / 3)]
-    assert told(best, at(1, "even", {1: 8, 2: 8})) == [pytest.approx(1.0)]
+    assert factors_of(alone, spread) == [1.0]
+    assert factors_of(best, spread) == [pytest.approx(1 / 3)]
+    assert factors_of(best, at(1, "even", {1: 8, 2: 8})) == [pytest.approx(1.0)]
 
 
 def test_a_larger_batch_computes_longer() -> None:
     model = MaxMin(RACKS, PROFILES)
-    found = told(model, at(0, "batched", {0: 1, 1: 1}, batch_size=300), at(1, "batched", {2: 1, 3: 1}, batch_size=-1))
+    found = factors_of(
+        model, at(0, "batched", {0: 1, 1: 1}, batch_size=300), at(1, "batched", {2: 1, 3: 1}, batch_size=-1)
+    )
     assert found == [pytest.approx(3 / 4), pytest.approx(1 / 3)]
 
 
 def test_with_duty_two_are_slowed_by_the_time_in_which_the_other_sends() -> None:
     # t = (1 + d) s and d = t / (1 + t): t^2 - t - 1 = 0.
     model = MaxMin(RACKS, PROFILES, reference="alone", sharing="duty")
-    found = told(model, at(0, "even", {0: 4, 1: 4}), at(1, "even", {0: 4, 1: 4}))
+    found = factors_of(model, at(0, "even", {0: 4, 1: 4}), at(1, "even", {0: 4, 1: 4}))
     assert found == [pytest.approx(2 / (1 + (1 + sqrt(5)) / 2), rel=1e-3)] * 2
 
 
 def test_jobs_on_one_node_touch_nobody() -> None:
     model = MaxMin(RACKS, PROFILES)
-    assert told(model, at(0, "even", {0: 4, 1: 4})) == [pytest.approx(0.5)]
+    assert factors_of(model, at(0, "even", {0: 4, 1: 4})) == [pytest.approx(0.5)]
     list(model.changed())
-    assert told(model, at(1, "even", {0: 4})) == [1.0]
+    assert factors_of(model, at(1, "even", {0: 4})) == [1.0]
     assert list(model.changed()) == [1]
     model.leave(1)
     assert list(model.changed()) == []
@@ -163,12 +165,12 @@ def test_ring_times_are_interpolated_between_the_two_curves(megabytes: float) ->
 
 
 def test_equations_12_to_15_on_the_papers_cluster() -> None:
-    known = {"vgg": Profile(compute_s=0.5, bytes=300e6)}
-    model = LinkSharing(rl_taps(), Profiles(known, {}, PROFILES.interference, default="vgg"))
+    known = {"vgg": ModelProfile(compute_s=0.5, bytes=300e6)}
+    model = LinkSharing(rl_taps(), ModelProfiles(known, {}, PROFILES.interference, default="vgg"))
     # Eight GPUs need two machines, which one rack has. Both jobs are in racks 0 and 1 and share the uplinks: s = 2.
     first = at(0, "vgg", {0: 2, 2: 2})
     second = at(1, "vgg", {1: 4, 3: 4})
-    assert told(model, first) == [pytest.approx((0.5 + ring_s(4, 300)) / (0.5 + 1.2 * ring_s(4, 300)))]
+    assert factors_of(model, first) == [pytest.approx((0.5 + ring_s(4, 300)) / (0.5 + 1.2 * ring_s(4, 300)))]
     model.enter(second)
     assert model.factor(0) == pytest.approx((0.5 + ring_s(4, 300)) / (0.5 + 1.2 * 2 * ring_s(4, 300)))
     assert model.factor(1) == pytest.approx((0.5 + ring_s(8, 300)) / (0.5 + 1.2 * 2 * ring_s(8, 300)))
@@ -178,11 +180,11 @@ def test_equations_12_to_15_on_the_papers_cluster() -> None:
 
 
 def test_cards_of_different_sockets_are_not_shared() -> None:
-    known = {"vgg": Profile(compute_s=0.5, bytes=300e6)}
-    model = LinkSharing(rl_taps(), Profiles(known, {}, PROFILES.interference, default="vgg"), reference="alone")
-    assert told(model, at(0, "vgg", {0: 2, 1: 2}), at(1, "vgg", {0: 2, 1: 2})) == [1.0, 1.0]
-    shared = LinkSharing(rl_taps(), Profiles(known, {}, PROFILES.interference, default="vgg"), reference="alone")
-    odd = told(shared, at(0, "vgg", {0: 1, 1: 1}), at(1, "vgg", {0: 1, 1: 1}))
+    known = {"vgg": ModelProfile(compute_s=0.5, bytes=300e6)}
+    model = LinkSharing(rl_taps(), ModelProfiles(known, {}, PROFILES.interference, default="vgg"), reference="alone")
+    assert factors_of(model, at(0, "vgg", {0: 2, 1: 2}), at(1, "vgg", {0: 2, 1: 2})) == [1.0, 1.0]
+    shared = LinkSharing(rl_taps(), ModelProfiles(known, {}, PROFILES.interference, default="vgg"), reference="alone")
+    odd = factors_of(shared, at(0, "vgg", {0: 1, 1: 1}), at(1, "vgg", {0: 1, 1: 1}))
     assert odd == [pytest.approx((0.5 + ring_s(2, 300)) / (0.5 + 2 * ring_s(2, 300)))] * 2
 
 
@@ -194,19 +196,21 @@ def test_a_job_is_as_fast_as_beside_its_worst_neighbour() -> None:
     profiles = replace(PROFILES, pairs=pairs, default="")
     model = PairTable(RACKS, profiles)
     first, second, third = at(0, "a", {0: 2, 1: 2}), at(1, "b", {0: 2}), at(2, "c", {1: 2})
-    assert told(model, first, second, third) == [0.6, 0.8, 1.0]
+    assert factors_of(model, first, second, third) == [0.6, 0.8, 1.0]
     list(model.changed())
     model.leave(2)
     assert list(model.changed()) == [0]
     assert model.factor(0) == 0.9
-    assert told(PairTable(RACKS, profiles), at(0, "A", {3: 4}), at(1, "B", {3: 4})) == [0.7, 0.8]
-    assert told(PairTable(RACKS, profiles, single=False), first, second, third) == [1.0, 1.0, 1.0]
+    assert factors_of(PairTable(RACKS, profiles), at(0, "A", {3: 4}), at(1, "B", {3: 4})) == [0.7, 0.8]
+    assert factors_of(PairTable(RACKS, profiles, single=False), first, second, third) == [1.0, 1.0, 1.0]
 
 
 def test_the_papers_worst_sensitivities() -> None:
     stated = {("FSDP", "MoE"): 1.96, ("MoE", "FSDP"): 3.00, ("FSDP", "MobileNetV3"): 1.35, ("MoE", "MobileNetV3"): 1.43}
     for (target, other), sensitivity in stated.items():
-        factor, _ = told(PairTable(RACKS, paper_profiles()), at(0, target, {0: 2, 1: 2}), at(1, other, {0: 2, 1: 2}))
+        factor, _ = factors_of(
+            PairTable(RACKS, paper_profiles()), at(0, target, {0: 2, 1: 2}), at(1, other, {0: 2, 1: 2})
+        )
         assert 1 / factor == pytest.approx(sensitivity, rel=0.03)
 
 
@@ -214,24 +218,24 @@ def test_the_papers_worst_sensitivities() -> None:
 
 
 def test_section_5_of_marl() -> None:
-    known = {"x": Profile(1.0, 1.0, cpu=3.0, pcie=0.2), "y": Profile(1.0, 1.0, cpu=5.0, pcie=0.4)}
+    known = {"x": ModelProfile(1.0, 1.0, cpu=3.0, pcie=0.2), "y": ModelProfile(1.0, 1.0, cpu=5.0, pcie=0.4)}
     by = Interference((0.01, 0.2, 0.1), (0.5, 0.25), 0.03)
-    model = HostInterference(RACKS, Profiles(known, {}, by, default="x"), cores=8)
+    model = HostInterference(RACKS, ModelProfiles(known, {}, by, default="x"), cores=8)
     # x holds socket 0 and is alone there; both y hold socket 1.
-    x, first, second = told(model, at(0, "x", {0: 4}), at(1, "y", {0: 2}), at(2, "y", {0: 2}))
+    x, first, second = factors_of(model, at(0, "x", {0: 4}), at(1, "y", {0: 2}), at(2, "y", {0: 2}))
     over = 4 * 5 - 8
     assert x == pytest.approx(1 / (1 + 0.01 * exp(0.2 * over + 0.1 * 12) + 0.25 * 0.8 + 0.03))
     assert first == second
     same = 2 * 5 + max(0, 4 * 3 - 8)
     assert first == pytest.approx(1 / (1 + 0.01 * exp(0.2 * same + 0.1 * 10) + 0.5 * 0.8 + 0.25 * 0.8 + 0.03))
-    assert told(model, at(3, "x", {1: 8})) == [1.0]
+    assert factors_of(model, at(3, "x", {1: 8})) == [1.0]
 
 
 def test_one_neighbour_on_the_socket_costs_about_what_marl_saw() -> None:
     profiles = paper_profiles("marl")
     names = [name for name in profiles.models if name != "ctc"]
     lost = [
-        1 / told(HostInterference(RACKS, profiles), at(0, name, {0: 1}), at(1, other, {0: 1}))[0] - 1
+        1 / factors_of(HostInterference(RACKS, profiles), at(0, name, {0: 1}), at(1, other, {0: 1}))[0] - 1
         for name in names
         for other in names
     ]
@@ -252,14 +256,14 @@ def test_transfers_over_nics() -> None:
 def test_servers_that_are_spread_and_share_nics() -> None:
     model = ParameterServer(RACKS, PROFILES)
     # 2 x 12.5 GB over 12.5 GB/s: a unit of transfer takes 2 s, computing 1 s.
-    packed, spread = told(model, at(0, "even", {0: 4}), at(1, "even", {1: 2, 2: 2}))
+    packed, spread = factors_of(model, at(0, "even", {0: 4}), at(1, "even", {1: 2, 2: 2}))
     assert (packed, spread) == (1.0, pytest.approx(1 / (1 + 2 * 1)))
     model.enter(at(2, "even", {2: 2, 3: 2}))
     assert model.factor(1) == pytest.approx(1 / (1 + 2 * 2))
     measured = replace(KNOWN["even"], servers=(0.01, 0.5, 1.0, 0.1, 0.2), batch=100)
     model = ParameterServer(RACKS, replace(PROFILES, models={"even": measured}))
     rest = 1.0 + 0.5 + 0.4 + 0.8
-    assert told(model, at(0, "even", {0: 2, 1: 2})) == [pytest.approx(rest / (rest + 1.0))]
+    assert factors_of(model, at(0, "even", {0: 2, 1: 2})) == [pytest.approx(rest / (rest + 1.0))]
 
 
 # scaling and node speed
@@ -268,7 +272,7 @@ def test_servers_that_are_spread_and_share_nics() -> None:
 def test_a_job_at_another_size() -> None:
     known = {"law": replace(KNOWN["even"], scaling=(0.1, 0.01)), "even": KNOWN["even"]}
     model = Scaling(RACKS, replace(PROFILES, models=known))
-    smaller, larger, asked = told(
+    smaller, larger, asked = factors_of(
         model, at(0, "law", {0: 1}, asked=4), at(1, "even", {0: 8, 1: 8}, asked=8), at(2, "even", {2: 8})
     )
     assert smaller == pytest.approx((1 + 0.3 + 0.12) / 4)
@@ -278,6 +282,8 @@ def test_a_job_at_another_size() -> None:
 
 def test_a_gang_is_as_fast_as_its_slowest_node() -> None:
     topology: Topology = replace(RACKS, speed=(2.0, 1.0, 0.5, 2.0, 2.0, 2.0))
-    found = told(NodeSpeed(topology, PROFILES), at(0, "", {0: 1}), at(1, "", {0: 1, 1: 1}), at(2, "", {1: 1, 2: 1}))
+    found = factors_of(
+        NodeSpeed(topology, PROFILES), at(0, "", {0: 1}), at(1, "", {0: 1, 1: 1}), at(2, "", {1: 1, 2: 1})
+    )
     assert found == [1.0, 0.5, 0.25]
-    assert told(NodeSpeed(RACKS, PROFILES), at(0, "", {0: 1})) == [1.0]
+    assert factors_of(NodeSpeed(RACKS, PROFILES), at(0, "", {0: 1})) == [1.0]

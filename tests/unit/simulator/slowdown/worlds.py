@@ -30,7 +30,7 @@ TOPOLOGIES: dict[str, Callable[[], Topology]] = {
 
 @dataclass
 class World:
-    """Who runs where. Invariant: no node gives more GPUs than it has."""
+    """Running jobs and their nodes. Invariant: no node gives more GPUs than it has."""
 
     topology: Topology
     rng: random.Random
@@ -74,7 +74,7 @@ class World:
 
 
 def fresh(make: Make, world: World) -> SlowdownModel:
-    """The model as it is when told of all who run now, in another order."""
+    """Return a new model that got all running jobs in another order."""
     model = make(world.topology)
     residents = list(world.running.values())
     world.rng.shuffle(residents)
@@ -88,7 +88,7 @@ def factors(model: SlowdownModel, world: World) -> dict[int, float]:
 
 
 def check_laws(make: Make, topology: Topology, seed: int, most: float = 1.0) -> Iterator[float]:
-    """Incremental equals from scratch, `changed` tells all that changed and nobody else who is gone, forks are independent."""
+    """Incremental equals from scratch, `changed` returns all changed jobs and none that left, forks are independent."""
     world = World(topology, random.Random(seed))
     model = make(topology)
     told: dict[int, float] = {}
@@ -110,7 +110,7 @@ def check_laws(make: Make, topology: Topology, seed: int, most: float = 1.0) -> 
 
 
 def _check_fork(model: SlowdownModel, world: World) -> None:
-    """What happens to a fork does not reach the original, and the other way round."""
+    """Changes of a fork do not affect the original, and the other way round."""
     before = factors(model, world)
     twin = model.fork()
     assert factors(twin, world) == before

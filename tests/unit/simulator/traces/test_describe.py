@@ -1,4 +1,4 @@
-"""What a trace holds, counted by hand."""
+"""Statistics of a trace, counted by hand."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_picture_of_a_single_job(tmp_path: Path) -> None:
     assert (tmp_path / "t.png").stat().st_size > 1000
 
 
-def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_picture_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     with pytest.raises(TraceError, match="the plot cannot be written"):
         plot(small(), tmp_path / "t.nope")

@@ -49,7 +49,7 @@ def test_all_plain_decimals_are_exact(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("-5", "is negative"),
         ("-1e-15", "is negative"),
@@ -73,8 +73,8 @@ def test_all_plain_decimals_are_exact(texts: list[str]) -> None:
     ],
 )
 @pytest.mark.parametrize("before", [["3"], ["3.25"], ["1e1"]])
-def test_no_duration(text: str, told: str, before: list[str]) -> None:
-    with pytest.raises(BadCellError, match=told) as caught:
+def test_no_duration(text: str, message: str, before: list[str]) -> None:
+    with pytest.raises(BadCellError, match=message) as caught:
         times_ns([*before, text], zero=False)
     assert (caught.value.row, caught.value.text) == (1, text)
 
@@ -90,7 +90,7 @@ def test_whole_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("2.5", "not a whole number of GPUs"),
         ("0", "is zero"),
@@ -98,8 +98,8 @@ def test_whole_numbers() -> None:
         ("99999999", "more than 10,000,000"),
     ],
 )
-def test_no_whole_numbers(text: str, told: str) -> None:
-    with pytest.raises(BadCellError, match=told):
+def test_no_whole_numbers(text: str, message: str) -> None:
+    with pytest.raises(BadCellError, match=message):
         counts(["1", text], of="GPUs")
 
 

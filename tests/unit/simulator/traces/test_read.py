@@ -1,4 +1,4 @@
-"""Reading: what is taken, and what each bad input is told."""
+"""Reading traces: accepted inputs, and the message for each bad input."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _packed(text: bytes, suffix: str) -> bytes:
 
 
 @pytest.mark.parametrize("packed", [".csv.gz", ".csv.zst"])
-def test_packed_files_cut_short_at_any_length_are_told(tmp_path: Path, packed: str) -> None:
+def test_packed_files_cut_short_at_any_length_are_reported(tmp_path: Path, packed: str) -> None:
     whole = _packed((HEADER + "\n" + "".join(f"j{row},{row},1,{row + 1}\n" for row in range(3000))).encode(), packed)
     path = tmp_path / f"t{packed}"
     cuts = [len(whole) * tenth // 10 for tenth in range(1, 10)] + [len(whole) - 1]
@@ -89,7 +89,7 @@ def _ends_a_frame(whole: bytes, cut: int) -> bool:
 
 
 @pytest.mark.parametrize("packed", [".csv.gz", ".csv.zst"])
-def test_packed_files_that_are_damaged_are_told(tmp_path: Path, packed: str) -> None:
+def test_packed_files_that_are_damaged_are_reported(tmp_path: Path, packed: str) -> None:
     whole = bytearray(_packed((HEADER + "\n" + "a,0,1,5\n" * 3000).encode(), packed))
     whole[len(whole) // 2] ^= 0xFF
     whole[6:9] = b"\xff\xff\xff"
@@ -100,7 +100,7 @@ def test_packed_files_that_are_damaged_are_told(tmp_path: Path, packed: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         (["a,0,1,5", "b,1,1,-5"], "line 3, column duration_s: '-5' is negative; give seconds, more than 0"),
         (["a,0,1,0"], "line 2, column duration_s: '0' is zero; .* leave the job out"),
@@ -117,16 +117,16 @@ def test_packed_files_that_are_damaged_are_told(tmp_path: Path, packed: str) -> 
         ([], "has a header and no rows"),
     ],
 )
-def test_bad_rows_are_told_with_file_line_column_and_mend(tmp_path: Path, rows: list[str], told: str) -> None:
+def test_bad_rows_are_told_with_file_line_column_and_mend(tmp_path: Path, rows: list[str], message: str) -> None:
     path = csv_file(tmp_path, *rows)
-    with pytest.raises(TraceError, match=told) as caught:
+    with pytest.raises(TraceError, match=message) as caught:
         read_trace(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("header", "row", "told"),
+    ("header", "row", "message"),
     [
         (
             "job_id,submit_time,num_gpus,duration_s",
@@ -146,13 +146,13 @@ def test_bad_rows_are_told_with_file_line_column_and_mend(tmp_path: Path, rows: 
         (HEADER + ",time_limit_s", "a,0,2,5,-1", "column time_limit_s: '-1' is negative"),
     ],
 )
-def test_bad_headers_and_optional_columns(tmp_path: Path, header: str, row: str, told: str) -> None:
-    with pytest.raises(TraceError, match=told):
+def test_bad_headers_and_optional_columns(tmp_path: Path, header: str, row: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
         read_trace(csv_file(tmp_path, row, header=header))
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "told"),
+    ("name", "data", "message"),
     [
         ("t.csv", b"", "the file is empty"),
         ("t.csv", b"\n\n", "no header line"),
@@ -165,10 +165,10 @@ def test_bad_headers_and_optional_columns(tmp_path: Path, header: str, row: str,
         ("t.csv", b"x" * (files.BLOCK_BYTES * 9), "line 1: the line is longer than 1,048,576 bytes"),
     ],
 )
-def test_files_that_are_no_traces(tmp_path: Path, name: str, data: bytes, told: str) -> None:
+def test_files_that_are_no_traces(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     path = tmp_path / name
     path.write_bytes(data)
-    with pytest.raises(TraceError, match=told) as caught:
+    with pytest.raises(TraceError, match=message) as caught:
         read_trace(path)
     assert caught.value.path == path
 

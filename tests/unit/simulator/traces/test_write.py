@@ -1,4 +1,4 @@
-"""What is written is read back as it was."""
+"""Reading a written trace gives an equal trace."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_same_trace_gives_the_same_bytes(tmp_path: Path, name: str) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     trace = read_trace(csv_file(tmp_path, "a,0,1,5"))
     with pytest.raises(TraceError, match="cannot be written: No such file"):
         write_trace(trace, tmp_path / "missing" / "t.csv")

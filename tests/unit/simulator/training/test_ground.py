@@ -18,9 +18,9 @@ from policies.model import ClusterState
 from policies.selection import held_placements
 from simulator.cluster.cluster import Cluster
 from simulator.results.metrics import average_jct_s
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profile
-from simulator.slowdown.store import save_profiles
+from simulator.slowdown.profiles.files import save_profiles
+from simulator.slowdown.profiles.model_profiles import ModelProfile
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators import generate
 from simulator.traces.generators.contention_rl import ContentionRL
 from simulator.traces.trace import Trace
@@ -41,7 +41,7 @@ SACCT = "JobIDRaw|Submit|Start|End|ElapsedRaw|TimelimitRaw|AllocTRES|ReqTRES|Use
 
 
 class Idle:
-    """Starts nobody."""
+    """A policy that starts no job."""
 
     spec = PolicySpec("idle", "nobody")
 
@@ -133,7 +133,8 @@ def test_measured_profiles_change_speeds_and_digest(tmp_path: Path) -> None:
     )
     before = ground(scene, Given())
     slow = {
-        name: Profile(compute_s=each.compute_s, bytes=each.bytes * 50) for name, each in before.profiles.models.items()
+        name: ModelProfile(compute_s=each.compute_s, bytes=each.bytes * 50)
+        for name, each in before.profiles.models.items()
     }
     save_profiles(replace(paper_profiles(), models=slow), tmp_path / "mine.json")
     after = ground(scene, Given(profiles=str(tmp_path / "mine.json")))
@@ -161,7 +162,7 @@ def test_a_users_trace_is_cut_in_time(tmp_path: Path) -> None:
     assert ground(SCENE, Given(traces=(str(changed),))).data_sha256 != its.data_sha256
 
 
-def test_jobs_that_the_cluster_cannot_hold_are_left_out_and_told(tmp_path: Path) -> None:
+def test_jobs_that_the_cluster_cannot_hold_are_left_out_and_reported(tmp_path: Path) -> None:
     path = trace_file(tmp_path / "large.csv", largest=8)
     data = of_files([str(path)], Cluster.uniform(1, 4), 50)
     assert all(trace.num_gpus.max() <= 4 for trace in (*data.training, *data.validation, *data.tests))
@@ -233,7 +234,7 @@ def test_validation_is_the_mean_of_whole_runs(made: SimulatorGround) -> None:
     assert average_jct_s is FIGURES[FIGURE]
 
 
-def test_a_policy_that_starts_nobody_is_told(made: SimulatorGround) -> None:
+def test_a_policy_that_starts_nobody_is_reported(made: SimulatorGround) -> None:
     with pytest.raises(TrainingError, match=r"idle left 16 of 16 jobs of contention-rl-50\d waiting for ever"):
         made.validate(Idle())
 

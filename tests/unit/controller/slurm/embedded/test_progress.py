@@ -16,7 +16,7 @@ import pytest
 from controller.base.errors import ConfigurationError, SlurmError
 from controller.slurm.client import JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, Delays, EmbeddedSlurm, NodeDescription, sbatch_request
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from tests.unit.controller.embedded import Lab
 
 NIC_GBS = 1.0

@@ -18,8 +18,8 @@ from policies.model import ClusterState, Placement, Profiles, Split
 from simulator.engine.settings import NodeChange, Settings
 from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.papers.contention_rl.features import JobFeatures
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profile
+from simulator.slowdown.profiles.model_profiles import ModelProfile
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.contention_rl import ContentionRL
 from tests.unit.policies.cluster import Job, Node, cluster, states
 from tests.unit.policies.valid import check_node, check_shape
@@ -113,7 +113,9 @@ def test_nodes_that_differ_are_seen_alike(tmp_path: Any) -> None:
 
 
 def test_a_model_that_nobody_has_seen_is_shown_by_its_profile_and_one_without_a_name_as_the_usual_one() -> None:
-    profiles = paper_profiles("contention-rl").with_models({"NewNet": Profile(compute_s=0.1, bytes=2e9, overlap=0.5)})
+    profiles = paper_profiles("contention-rl").with_models(
+        {"NewNet": ModelProfile(compute_s=0.1, bytes=2e9, overlap=0.5)}
+    )
     trace = trace_of(*[(0, 4, 600)] * 4, models=["NewNet", "", "no such model", "MoE"])
     follow(ContentionEnv(traces=[trace], profiles=profiles, cells="features"))
 

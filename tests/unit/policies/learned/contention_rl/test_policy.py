@@ -22,7 +22,7 @@ from policies.model import ClusterState, Placement
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
 from simulator.papers.contention_rl.env import ContentionEnv
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.contention_rl import ContentionRL
 from tests.unit.policies.cluster import Job, Node, cluster, states

@@ -12,7 +12,7 @@ from simulator.engine.simulation import Simulation
 from simulator.papers.sched2.baselines import Baseline
 from simulator.results import metrics
 from simulator.results.result import Result
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.sched2 import Sched2, generate
 

@@ -66,7 +66,7 @@ def test_a_line_of_scontrol_is_read_past_the_kernel_and_before_the_reason() -> N
         ("SwitchName=s\nSwitchName=s", NODES, "stands twice"),
     ],
 )
-def test_what_is_no_tree_is_told(switches: str, nodes: str, says: str) -> None:
+def test_what_is_no_tree_is_reported(switches: str, nodes: str, says: str) -> None:
     with pytest.raises(ClusterError, match=says.replace("[", r"\[")):
         slurm_cluster(switches, nodes)
 

@@ -16,8 +16,8 @@ from simulator.engine.settings import NodeChange, Settings
 from simulator.errors import SettingError, SlowdownError, TraceError
 from simulator.papers.contention_rl.env import BRANCHES, ContentionEnv
 from simulator.papers.contention_rl.features import JobFeatures
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.profiles import Profile
+from simulator.slowdown.profiles.model_profiles import ModelProfile
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.contention_rl import ContentionRL
 from tests.unit.simulator.envs.worlds import Crowd, first_action, play, random_agent, trace_of
 
@@ -82,7 +82,7 @@ def test_cells_may_hold_features() -> None:
 
 
 def test_a_model_that_nobody_has_seen_has_a_place_among_the_others() -> None:
-    profiles = paper_profiles("contention-rl").with_models({"NewNet": Profile(compute_s=0.1, bytes=2e9)})
+    profiles = paper_profiles("contention-rl").with_models({"NewNet": ModelProfile(compute_s=0.1, bytes=2e9)})
     env = ContentionEnv(traces=[trace_of((0, 1, 600))], profiles=profiles)
     features = JobFeatures(profiles, env.cluster.topology)
     communication, bandwidth, sensitivity = features.of("NewNet")
@@ -105,7 +105,7 @@ def test_the_reward_is_the_papers_for_every_round() -> None:
     # The first job starts; one round alone: CS 1, half of the GPUs.
     assert env.step(np.int64(1))[1] == 0.0
     assert env.step(np.int64(0))[1] == pytest.approx(-0.4 * 1 + 0.6 * 0.5)
-    # The second starts, and nobody waits: both need 600 s more at CS 2 on all GPUs for the first to end, then 300 s alone.
+    # The second starts, and no job waits: both need 600 s more at CS 2 on all GPUs for the first to end, then 300 s alone.
     _, reward, terminated, truncated, info = env.step(np.int64(1 + 1))
     assert reward == pytest.approx(2 * (-0.4 * 2 + 0.6 * 1) + (-0.4 * 1 + 0.6 * 0.5))
     assert terminated

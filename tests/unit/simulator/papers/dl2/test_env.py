@@ -25,8 +25,8 @@ from simulator.papers.dl2.env import ElasticAllocationEnv
 from simulator.papers.dl2.servers import Footprints, Law, PlacedSpeed, believed_step_s, law_of, packed, units
 from simulator.papers.dl2.tasks import BALANCED, PACKED, Tasks
 from simulator.slowdown.api import Resident
-from simulator.slowdown.papers import paper_profiles
-from simulator.slowdown.parameter_server import transfer
+from simulator.slowdown.links.parameter_server import transfer
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.traces.generators.dl2 import DL2
 from simulator.traces.trace import Trace
 from tests.unit.simulator.envs.worlds import trace_of
@@ -351,7 +351,7 @@ def test_the_same_seed_gives_the_same_episode(speeds: str) -> None:
 
 
 def law(requested: int = 1) -> Law:
-    """Of a job whose model nobody knows, on NICs as the default cluster has them."""
+    """Return the law of a job with an unknown model, on the NICs of the default cluster."""
     topology = parse_cluster("1x4").topology
     gbs = sum(topology.capacity[link] for link in topology.routes.nics(0))
     return law_of(paper_profiles("dl2").of(""), -1, requested, gbs)
@@ -359,7 +359,7 @@ def law(requested: int = 1) -> Law:
 
 class TestSpeeds:
     def speeds(self, speeds: str, *jobs: tuple[int, int]) -> dict[int, float]:
-        """Of jobs with so many workers and servers on two nodes of 4, in the order in which they are given them."""
+        """Return the factors of jobs with those workers and servers on two nodes of 4, in the order of the tasks."""
         trace = elastic(*[(0, 2, 1e6)] * len(jobs), models=["vgg-16"] * len(jobs))
         env = ElasticAllocationEnv(traces=[trace], cluster="2x4", speeds=speeds, settings=FREE)
         env.reset()

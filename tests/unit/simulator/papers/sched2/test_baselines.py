@@ -18,7 +18,7 @@ from simulator.papers.sched2.baselines import BASELINES, CONTROLS, Baseline
 from simulator.results import metrics
 from simulator.results.result import Result
 from simulator.results.timeline import Timeline
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.sched2 import TEST_SEEDS, TRAINING_SEEDS, Sched2, generate
 from tests.unit.simulator.envs.worlds import trace_of

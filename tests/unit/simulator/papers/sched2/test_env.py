@@ -26,7 +26,7 @@ from simulator.papers.sched2.dry_runs import DryRuns
 from simulator.papers.sched2.env import Sched2Env
 from simulator.results.result import Result
 from simulator.slowdown.api import SlowdownModel
-from simulator.slowdown.papers import paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.sched2 import Sched2
 from simulator.traces.trace import Trace
@@ -126,7 +126,7 @@ def test_a_job_that_is_scattered_by_hand() -> None:
     env.step(np.int64(1))
     seen, reward, *_ = env.step(np.int64(1))
     gpus, _, _ = env.layout.split(seen)
-    assert env.simulation.now_s == 5.9 * 3600, "the engine went on to the end: nobody waits"
+    assert env.simulation.now_s == 5.9 * 3600, "the engine went on to the end: no job waits"
     assert reward == pytest.approx(1 / 5.9)
     assert not gpus.any()
 
@@ -165,7 +165,7 @@ def test_states_are_what_the_engine_says(changes: tuple[NodeChange, ...], slowdo
 
 
 def expected_gpus(env: Sched2Env) -> list[list[float]]:
-    """From who runs where."""
+    """Compute the hours from the running jobs."""
     loop, table = env.loop, []
     for node in range(4):
         held = [
@@ -227,7 +227,7 @@ def test_dry_runs_are_what_the_job_gets() -> None:
     # 16 GPUs need two nodes at best; a third one costs nothing in the paper's curve, another rack does.
     apart = (1 + 1.2 * 1.7) / 2.7
     assert runs.times("transformer", 64, 16) == pytest.approx((1, 1, apart, apart))
-    # A model that nobody measured has a profile as well.
+    # A model that was not measured has a profile as well.
     assert runs.times("nobody-knows", 64, 4)[3] > 1
 
 

@@ -1,4 +1,4 @@
-"""Who got the best locality, and who inherited it."""
+"""Jobs that got the best locality, and jobs that inherited it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_waits_are_means() -> None:
         ([(0, 2, 10), (0, 2, 10), (0, 4, 10)], 0.0),
         # And one of four for two of two: the first inherits, the second finds somebody there.
         ([(0, 4, 10), (0, 2, 10), (0, 2, 10)], 1 / 3),
-        # Nobody of several GPUs.
+        # No job with several GPUs.
         ([(0, 1, 10), (0, 1, 10)], None),
     ],
 )

@@ -15,11 +15,12 @@ import pytest
 from simulator.cluster.cluster import parse_cluster
 from simulator.results.metrics import summary
 from simulator.results.result import Result
+from simulator.runs.options import RunOptions
 from simulator.runs.report import lanes, steps
 from simulator.runs.report.contention import heat
 from simulator.runs.report.data import of_run, of_trace
 from simulator.runs.report.page import page, table, write_page
-from simulator.runs.scenario import Options, Scenario
+from simulator.runs.scenario import Scenario
 from simulator.traces.trace import NS_PER_S
 from tests.unit.simulator.commands import run, trace_of, write
 from tests.unit.simulator.results.test_metrics import Half
@@ -181,7 +182,7 @@ class _Tags(HTMLParser):
 
 
 def test_the_page_stands_alone(tmp_path: Path) -> None:
-    options = Options(write(tmp_path / "small.csv", THREE), "1x4")
+    options = RunOptions(write(tmp_path / "small.csv", THREE), "1x4")
     scenario = Scenario.of(options, record=True)
     path = tmp_path / "report.html"
     write_page(path, scenario, [drawn(run(THREE), THREE)], "headway-sim compare …")

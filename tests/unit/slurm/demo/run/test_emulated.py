@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from controller.slurm.embedded import load_cluster
-from simulator.slowdown.store import load_profiles
+from simulator.slowdown.profiles.files import load_profiles
 from slurm.demo.display.view import JobView, Stage
 from slurm.demo.run import emulated
 from slurm.demo.workload import TWELVE, Training, short_mix

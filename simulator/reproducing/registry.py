@@ -1,0 +1,82 @@
+"""The published systems whose results `headway-sim reproduce NAME` reproduces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simulator.errors import SettingError
+
+if TYPE_CHECKING:
+    from simulator.reproducing.experiment import Experiment, Outcome
+    from simulator.reproducing.pictures import Picture
+    from simulator.runs.progress import OnProgress
+    from simulator.slowdown.profiles.model_profiles import ModelProfiles
+
+FIRST_TEST_SEED = 1000
+"""No policy is trained or tuned on this seed or on larger ones."""
+QUICK_SEEDS, USUAL_SEEDS = 3, 5
+PAGE, JSON = "reproduced.html", "reproduced.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """One published system."""
+
+    says: str
+    """The system, and the paper that describes it."""
+    module: str
+    """Module with `experiment(profiles, quick=)` and `pictures(outcome)`; imported on first use."""
+
+    def experiment(self, profiles: ModelProfiles | None, *, quick: bool) -> Experiment:
+        """Return the experiment to run. `profiles` replace those that follow from the paper."""
+        made: Experiment = import_module(self.module).experiment(profiles, quick=quick)
+        return made
+
+    @property
+    def pictures(self) -> Callable[[Outcome], Sequence[Picture]]:
+        """Function that draws the outcome in the forms of the paper's figures."""
+        found: Callable[[Outcome], Sequence[Picture]] = import_module(self.module).pictures
+        return found
+
+
+REPRODUCTIONS: dict[str, Reproduction] = {
+    "contention-rl": Reproduction(
+        "contention-aware scheduling by reinforcement learning (Ryu and Eo), and headway-rl beside it",
+        "simulator.papers.contention_rl.experiment",
+    ),
+    "sched2": Reproduction("SCHED2 (Luan et al., GLOBECOM 2019)", "simulator.papers.sched2.experiment"),
+}
+
+
+def reproduction_of(name: str) -> Reproduction:
+    """Return the system of that name. Raises SettingError, which lists the names."""
+    if name not in REPRODUCTIONS:
+        raise SettingError(f"there is no system {name!r} to reproduce; take one of {', '.join(sorted(REPRODUCTIONS))}")
+    return REPRODUCTIONS[name]
+
+
+def reproduce(
+    system: Reproduction, *, quick: bool, seeds: int | None, profiles: Path | None, on_progress: OnProgress
+) -> Outcome:
+    """Run the experiment on test seeds. Raises SimulatorError, PolicyError."""
+    from simulator.reproducing.experiment import perform
+    from simulator.slowdown.profiles.files import load_profiles
+
+    count = seeds or (QUICK_SEEDS if quick else USUAL_SEEDS)
+    experiment = system.experiment(load_profiles(profiles) if profiles else None, quick=quick)
+    return perform(experiment, range(FIRST_TEST_SEED, FIRST_TEST_SEED + count), on_progress)
+
+
+def write(folder: Path, system: Reproduction, outcome: Outcome, command: str) -> Path:
+    """Write the page, and the JSON beside it; return the path of the page. Raises SettingError."""
+    from simulator.reproducing.report import as_json, write_page
+    from simulator.results.files import prepare_folder
+
+    prepare_folder(folder)
+    write_page(folder / PAGE, outcome, system.pictures(outcome), command)
+    (folder / JSON).write_text(as_json(outcome) + "\n", encoding="utf-8")
+    return folder / PAGE

@@ -1,0 +1,1 @@
+"""Fitting models to measurements: reading rows from files, least squares, and the error on held-out rows. Imports no model."""

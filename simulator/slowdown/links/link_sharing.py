@@ -1,0 +1,233 @@
+"""Link sharing of RL-TAPS (section 4.6.3, equations 12 to 15).
+
+A step computes for tt and reduces for
+
+    rt = sr (1 + (r - 1) / 5) s,        s = min default bandwidth / min run-time bandwidth        (12, 13)
+
+where sr is the ring reduction measured on one rack, a function of GPUs and gradient size; r is the number of racks; both minima are
+over the links on the paths between the job's GPUs (14, 15); and a link's run-time bandwidth is its default bandwidth over
+the number of jobs that use it. factor = (tt + rt of the reference) / (tt + rt).
+
+`reference=best`: in the fewest racks, alone. `reference=alone`: in its own racks, alone; the default beside `locality`.
+
+The links are those between sockets, the NIC of every group that the job has GPUs in, and the uplinks of the switches between its
+nodes. The link of a GPU to its socket carries no other job. gpu_groups.py says which groups a job has on a node.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from simulator.cluster.topology import Topology, TreeRoutes
+from simulator.slowdown.api import Resident
+from simulator.slowdown.base import Model
+from simulator.slowdown.fitting.held_out import FitReport, report, split
+from simulator.slowdown.fitting.least_squares import nonnegative
+from simulator.slowdown.gpu_groups import groups_of
+from simulator.slowdown.links.link_use import LinkUse
+from simulator.slowdown.links.ring import BestRing
+from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles, RingTime
+
+Links = frozenset[int]
+_NO_LINKS: Links = frozenset()
+
+
+class LinkSharing(Model):
+    """Link sharing by the number of jobs on each link.
+
+    Invariants: `_on_node` are a node's jobs by row, each with the GPUs that it holds there; `_inside` are the links of a job that
+    depend on its groups on a node; `_edges` are all its shared links, and `_links` the same by link.
+    """
+
+    def __init__(self, topology: Topology, profiles: ModelProfiles, reference: str = "best") -> None:
+        super().__init__()
+        self._capacity = topology.capacity
+        self._widest = topology.inside.pcie_gbs
+        self._links_of_jobs = _LinksOfJobs(topology)
+        self._times = _Times(topology, profiles, reference)
+        self._links = LinkUse()
+        self._on_node: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._edges: dict[int, Links] = {}
+        self._inside: dict[tuple[int, int], Links] = {}
+        self._alone: dict[int, _Alone] = {}
+
+    def fork(self) -> LinkSharing:
+        """Return an independent copy, in time proportional to the running jobs."""
+        twin = super().fork()
+        twin._links = self._links.copy()
+        return twin
+
+    def _entered(self, resident: Resident) -> None:
+        job, nodes = resident.job, resident.nodes
+        self._alone[job] = self._times.alone(resident)
+        self._edges[job] = _NO_LINKS
+        self._move(job, _NO_LINKS, self._links_of_jobs.between(nodes))
+        for node, count in zip(nodes, resident.counts, strict=True):
+            me = (job, count)
+            jobs = self._on_node.get(node, ())
+            place = bisect(jobs, me)
+            self._on_node[node] = (*jobs[:place], me, *jobs[place:])
+            self._inside[job, node] = _NO_LINKS
+            self._lay_out(node, place)
+
+    def _left(self, resident: Resident) -> None:
+        job = resident.job
+        self._links.remove(job, self._edges[job])
+        for link in self._edges.pop(job):
+            self._stale.update(self._links.jobs.get(link, ()))
+        for node, count in zip(resident.nodes, resident.counts, strict=True):
+            del self._inside[job, node]
+            jobs = self._on_node[node]
+            place = jobs.index((job, count))
+            if len(jobs) == 1:
+                del self._on_node[node]
+            else:
+                self._on_node[node] = jobs[:place] + jobs[place + 1 :]
+                self._lay_out(node, place)
+        del self._alone[job]
+
+    def _lay_out(self, node: int, first: int) -> None:
+        """Recompute the links of this node that jobs use, from the job at `first` on; the groups of earlier jobs stay."""
+        jobs = self._on_node[node]
+        if first == len(jobs):
+            return
+        held = self._links_of_jobs.groups(node, tuple([count for _, count in jobs]))
+        for place in range(first, len(jobs)):
+            job = jobs[place][0]
+            now = self._links_of_jobs.inside(node, held[place], len(self._residents[job].nodes) > 1)
+            before = self._inside[job, node]
+            if now != before:
+                self._inside[job, node] = now
+                self._move(job, before, now)
+
+    def _move(self, job: int, before: Links, now: Links) -> None:
+        """Change the links of a job from `before` to `now`; mark it and all jobs on these links as stale."""
+        gone, new = before - now, now - before
+        self._links.remove(job, gone)
+        self._links.add(job, new)
+        self._edges[job] = self._edges[job] - gone | new
+        self._stale.add(job)
+        for link in gone | new:
+            self._stale.update(self._links.jobs.get(link, ()))
+
+    def _computed(self, resident: Resident) -> float:
+        capacity, users = self._capacity, self._links.jobs
+        single = multi = self._widest
+        for link in self._edges[resident.job]:
+            gbs = capacity[link]
+            single = min(single, gbs)
+            multi = min(multi, gbs / len(users[link]))
+        return self._alone[resident.job].factor(single / multi)
+
+
+class _LinksOfJobs:
+    """The links that jobs use. Only its cache changes; copies of a model share it."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._sizes = [topology.group_sizes(node) for node in range(topology.num_nodes)]
+        self._by_group = isinstance(topology.routes, TreeRoutes)
+        """True if a job leaves its nodes only by the NICs of its groups."""
+        self._known: dict[tuple[int, tuple[int, ...], bool], Links] = {}
+
+    def between(self, nodes: Sequence[int]) -> Links:
+        """Return the links of a job on these nodes that do not depend on its groups."""
+        if len(nodes) == 1:
+            return _NO_LINKS
+        links = set(self._topology.ring(nodes))
+        if self._by_group:
+            for node in nodes:
+                links.difference_update(self._topology.routes.nics(node))
+        return frozenset(links)
+
+    def groups(self, node: int, counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        """GPUs that each of a node's jobs holds of each group, from what they hold of the node."""
+        return groups_of(self._sizes[node], counts)
+
+    def inside(self, node: int, held: tuple[int, ...], leaves: bool) -> Links:
+        """The links that depend on the groups that a job holds on a node; `leaves`: it has others besides."""
+        links = self._known.get((node, held, leaves))
+        if links is None:
+            used = [group for group, count in enumerate(held) if count]
+            found = [self._topology.between_sockets(node)] if len(used) > 1 else []
+            if leaves and self._by_group:
+                found += [self._topology.nic(node, group) for group in used]
+            links = self._known[node, held, leaves] = frozenset(found)
+        return links
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """A job's times without other jobs."""
+
+    profile: ModelProfile
+    batch: float
+    ideal_s: float
+    """Seconds of a step at the reference."""
+    reduce_s: float
+    """Seconds of a reduction as the job is placed."""
+
+    def factor(self, scale: float) -> float:
+        """Return the factor if reductions take so many times as long."""
+        return min(1.0, self.ideal_s / self.profile.step_s(self.reduce_s * scale, self.batch))
+
+
+class _Times:
+    """Times of jobs without other jobs. Only its cache changes; copies of a model share it."""
+
+    def __init__(self, topology: Topology, profiles: ModelProfiles, reference: str) -> None:
+        self._racks = topology.racks
+        self._best = BestRing(topology) if reference == "best" else None
+        self._profiles = profiles
+        self._known: dict[tuple[str, float, int, int], _Alone] = {}
+
+    def alone(self, resident: Resident) -> _Alone:
+        """Return the times of that job as placed."""
+        racks = len({self._racks[node] for node in resident.nodes})
+        key = resident.model, resident.batch_size, sum(resident.counts), racks
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._computed(*key)
+        return known
+
+    def _computed(self, model: str, batch: float, gpus: int, racks: int) -> _Alone:
+        profile, ring = self._profiles.of(model), self._profiles.ring
+        reference = racks
+        if self._best is not None:
+            reference = min(racks, -(-self._best.nodes(gpus) // self._best.largest_rack))
+        ideal_s = profile.step_s(ring.seconds(gpus, profile.bytes, reference), batch)
+        return _Alone(profile, batch, ideal_s, ring.seconds(gpus, profile.bytes, racks))
+
+
+@dataclass(frozen=True, slots=True)
+class RingRow:
+    """One measured ring reduction, alone."""
+
+    gpus: int
+    bytes: float
+    racks: int
+    seconds: float
+
+
+def fit(rows: Sequence[RingRow], seed: int = 0) -> tuple[RingTime, FitReport]:
+    """Fit the two square-root curves to rows in one rack, by the relative error; then the factor for more racks.
+
+    Without rows in several racks, the factor is that of the paper.
+    """
+    fitted, held_out = split(rows, lambda row: row.seconds, seed)
+    in_one = [row for row in fitted if row.racks == 1]
+    basis = np.array([[part * sqrt(row.gpus) / row.seconds for part in RingTime.parts(row.bytes)] for row in in_one])
+    small, large = nonnegative(basis.reshape(-1, 2), np.ones(len(in_one)))
+    time = RingTime(float(small), float(large))
+    over = [(row.racks - 1, row.seconds / time.seconds(row.gpus, row.bytes, 1) - 1) for row in fitted if row.racks > 1]
+    if over:
+        per_rack = sum(more * excess for more, excess in over) / sum(more * more for more, _ in over)
+        time = RingTime(time.small_s, time.large_s, max(0.0, per_rack))
+    return time, report(
+        fitted, held_out, lambda row: time.seconds(row.gpus, row.bytes, row.racks), lambda row: row.seconds, seed
+    )

@@ -1,0 +1,172 @@
+"""A cluster's own history: the output of sacct, and running it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from simulator.errors import TraceError
+from simulator.traces.formats import Loaded, Options, load_log
+from simulator.traces.formats.sacct import FIELDS, ask_sacct, gpus_of
+from simulator.traces.trace import NS_PER_S
+
+HEADER = "|".join(FIELDS)
+GPU = "billing=8,cpu=8,gres/gpu=2,mem=1G,node=1"
+
+
+def row(
+    job_id: str,
+    *,
+    submit: str = "1000",
+    start: str = "1010",
+    elapsed: str = "60",
+    limit: str = "30",
+    alloc: str = GPU,
+    req: str = GPU,
+    state: str = "COMPLETED",
+    user: str = "ann",
+    name: str = "train",
+) -> str:
+    return "|".join([job_id, submit, start, "9999", elapsed, limit, alloc, req, user, "lab", "gpu", state, name])
+
+
+def load(folder: Path, *rows: str) -> Loaded:
+    path = folder / "sacct.txt"
+    path.write_text("\n".join([HEADER, *rows]) + "\n")
+    return load_log("sacct", [path])
+
+
+def test_jobs_with_gpus(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        row("100", submit="1000"),
+        row(
+            "102",
+            submit="1500",
+            alloc="cpu=1,gres/gpu:a100=3,gres/gpu:h100=1",
+            state="CANCELLED by 1000",
+            limit="UNLIMITED",
+        ),
+        row("101", submit="1200", elapsed="7", limit="Partition_Limit", name="a|b", user="bob", state="TIMEOUT"),
+    )
+    trace = loaded.trace
+    assert trace.job_ids == ("100", "101", "102")
+    assert (trace.submit_ns / NS_PER_S).tolist() == [0, 200, 500]
+    assert (trace.duration_ns / NS_PER_S).tolist() == [60, 7, 60]
+    assert trace.num_gpus.tolist() == [2, 2, 4]
+    assert trace.limit_ns.tolist() == [1800 * NS_PER_S, -1, -1]
+    assert trace.status == ("COMPLETED", "TIMEOUT", "CANCELLED")
+    assert trace.user == ("ann", "bob", "ann")
+    assert trace.vc == ("gpu",) * 3
+    assert trace.extra == {"account": ("lab",) * 3, "job_name": ("train", "a|b", "train")}
+    assert loaded.skipped == {}
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        row("1"),
+        row("1.batch"),
+        row("1.0"),
+        row("2", state="RUNNING"),
+        row("3", state="PENDING", start="Unknown", elapsed="0"),
+        row("4", alloc="cpu=8", req="cpu=8"),
+        row("5", start="None", elapsed="0", alloc="", state="CANCELLED by 0"),
+        row("6", elapsed="0", state="FAILED"),
+    )
+    assert loaded.trace.job_ids == ("1",)
+    assert loaded.skipped == {
+        "steps of jobs": 2,
+        "jobs that had not ended when the log did": 2,
+        "jobs without GPUs": 1,
+        "jobs that never ran, or for no time at all": 2,
+    }
+
+
+def test_a_requeued_job_is_its_last_run_submitted_with_its_first(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        row("7", submit="2000", start="2100", elapsed="500", state="PREEMPTED"),
+        row("7", submit="2600", start="3000", elapsed="900"),
+        row("8", submit="2200", start="2300"),
+        row("7", submit="2000", start="2050", elapsed="20", state="NODE_FAIL"),
+    )
+    assert loaded.trace.job_ids == ("7", "8")
+    assert (loaded.trace.submit_ns / NS_PER_S).tolist() == [0, 200]
+    assert (loaded.trace.duration_ns / NS_PER_S).tolist() == [900, 60]
+    assert loaded.skipped == {"earlier runs of requeued jobs": 2}
+
+
+def test_an_id_that_slurm_gave_twice_is_two_jobs(tmp_path: Path) -> None:
+    loaded = load(tmp_path, row("7"), row("7", submit="9000", user="bob"))
+    assert loaded.trace.job_ids == ("7", "7@9000")
+
+
+def test_array_tasks_are_jobs(tmp_path: Path) -> None:
+    assert len(load(tmp_path, row("20"), row("21"), row("22")).trace) == 3
+
+
+def test_local_dates_are_taken(tmp_path: Path) -> None:
+    loaded = load(tmp_path, row("1", submit="2026-03-01T10:00:00"), row("2", submit="2026-03-01T10:00:07"))
+    assert (loaded.trace.submit_ns / NS_PER_S).tolist() == [0, 7]
+
+
+@pytest.mark.parametrize(
+    ("tres", "gpus"),
+    [
+        ("", 0),
+        ("cpu=1", 0),
+        (GPU, 2),
+        ("gres/gpu:a100=1,gres/gpu=4", 4),
+        ("gres/gpu:a=1,gres/gpu:b=2", 3),
+        ("gres/gpumem=1", 0),
+    ],
+)
+def test_gpus_in_tres(tres: str, gpus: int) -> None:
+    assert gpus_of(tres) == gpus
+
+
+def test_bad_tres_are_reported(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"line 3, column AllocTRES: 'gres/gpu=x' is not a list of TRES"):
+        load(tmp_path, row("1"), row("2", alloc="gres/gpu=x"))
+
+
+def fake_sacct(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = folder / "sacct"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_without_a_file_sacct_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "answer").write_text(HEADER + "\n" + row("1") + "\n")
+    asked = tmp_path / "asked"
+    fake_sacct(tmp_path, f'echo "$SLURM_TIME_FORMAT" "$@" > {asked}; cat {tmp_path}/answer', monkeypatch)
+    loaded = load_log("sacct", [], Options(since="now-7days"))
+    assert loaded.trace.job_ids == ("1",)
+    assert asked.read_text().split() == [
+        *("%s", "--allusers", "--allocations", "--duplicates", "--parsable2", "--starttime=now-7days", "--endtime=now"),
+        f"--format={','.join(FIELDS)}",
+    ]
+
+
+def test_an_sacct_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_sacct(tmp_path, "echo 'sacct: error: Slurm accounting storage is disabled' >&2; exit 1", monkeypatch)
+    with pytest.raises(TraceError, match="failed: sacct: error: Slurm accounting storage is disabled; see whether"):
+        load_log("sacct", [])
+
+
+def test_an_sacct_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_sacct(tmp_path, "exec sleep 60", monkeypatch)
+    with pytest.raises(TraceError, match="gave no answer in 0 s; ask for less with --since"):
+        ask_sacct(tmp_path / "output", since="now-1days", timeout_s=0.2)
+
+
+def test_no_sacct_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        TraceError, match="no sacct on this machine; run it on a machine of the cluster, or give a file"
+    ):
+        load_log("sacct", [])
