@@ -208,7 +208,9 @@ def measured(path: Path) -> ModelProfiles:
     return replace(paper_profiles("contention-rl"), pairs=pair_table.fit(rows)[0])
 
 
-def running_times(policy: str, seeds: Sequence[int], profiles: ModelProfiles, slowdown: str) -> tuple[float, float, float]:
+def running_times(
+    policy: str, seeds: Sequence[int], profiles: ModelProfiles, slowdown: str
+) -> tuple[float, float, float]:
     """Return mean and 90th percentile of running times, which the paper calls JCT, and mean JCT with queueing; in seconds."""
     cluster = parse_cluster(NODES)
     rows = []

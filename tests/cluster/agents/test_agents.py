@@ -168,9 +168,9 @@ def reported_sensitivity(cluster: Training, windows: list[Throughput]) -> float:
 
 
 def test_an_agent_that_is_killed_costs_the_job_nothing_and_sees_it_again(cluster: Training, first: int) -> None:
-    before = cluster.until(lambda: [s for s in cluster.samples(first) if s.node == "n1" and s.steps], "samples", SOON_S)[
-        -1
-    ]
+    before = cluster.until(
+        lambda: [s for s in cluster.samples(first) if s.node == "n1" and s.steps], "samples", SOON_S
+    )[-1]
 
     # When the agent dies, the job trains on, and an agent starts
     cluster.headway.agents.stop(cluster.cluster, "n1", signal.SIGKILL)
