@@ -18,7 +18,8 @@ from policies.api import Decision, PolicySpec
 from policies.model import ClusterState
 from policies.options import number
 from policies.placement.best_fit import Capacity
-from policies.placement.paper_rules import Shares, bin_packing, least_load, loosely, worker_by_worker
+from policies.placement.dividing import Shares
+from policies.placement.paper_rules import bin_packing, least_load, loosely, worker_by_worker
 from policies.placement.rules import Placing
 from policies.selection import fill
 from policies.speeds.host_interference import Interference, Residents

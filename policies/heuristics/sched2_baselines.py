@@ -27,6 +27,8 @@ from policies.selection import fill
 
 _SOURCE = "SCHED2 (Luan et al., GLOBECOM 2019), baseline {}"
 _NEEDS = frozenset({"duration_estimate"})
+MAX_DELAYS = 3
+"""How often DSIF holds a job back at most."""
 
 
 def ideal_s(state: ClusterState) -> FloatColumn:
@@ -135,7 +137,7 @@ class Sched2Dsif:
 
     spec = PolicySpec(name="sched2-dsif", source=_SOURCE.format("DSIF"), needs=_NEEDS)
 
-    def __init__(self, window: int = 0, max_delays: int = 3) -> None:
+    def __init__(self, window: int = 0, max_delays: int = MAX_DELAYS) -> None:
         """Of the waiting jobs the first `window` are considered (0 = all); each is held back `max_delays` times at most."""
         self._window = whole("window", window, least=0)
         self._max_delays = whole("max_delays", max_delays, least=0)

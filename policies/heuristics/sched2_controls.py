@@ -28,7 +28,10 @@ from policies.placement.paper_rules import PACKING
 
 _SOURCE = "control for SCHED2 (Luan et al., GLOBECOM 2019)"
 _NEEDS = frozenset({"duration_estimate", "profile"})
-_SAME = 1.0 - 1e-9
+SAME_SPEED = 1.0 - 1e-9
+"""From this share of its best speed on a job loses nothing."""
+PATIENCE = 16.0
+"""A job waits for its best locality until it has waited this many times as long as it would lose."""
 
 
 class Sched2SpfLocal:
@@ -46,7 +49,7 @@ class Sched2SpfLocal:
 
         def hold(capacity: Capacity, row: int, placement: Placement) -> str | None:
             speed = _speed_there(capacity, row, placement, known)
-            return None if speed >= _SAME else f"it would run at {speed:.0%} of its speed"
+            return None if speed >= SAME_SPEED else f"it would run at {speed:.0%} of its speed"
 
         return Greedy(PACKING, self._window, hold=hold).decide(state, fixed(ideal_s(state) * state.jobs.num_gpus))
 
@@ -58,7 +61,7 @@ class Sched2Delay:
         name="sched2-delay", source=f"{_SOURCE}: delay scheduling (Zaharia et al., EuroSys 2010)", needs=_NEEDS
     )
 
-    def __init__(self, window: int = 0, patience: float = 16.0) -> None:
+    def __init__(self, window: int = 0, patience: float = PATIENCE) -> None:
         """Of the waiting jobs the first `window` are considered (0 = all). A job waits for locality until it has waited `patience`
         times as long as it would lose."""
         self._window = whole("window", window, least=0)
@@ -71,7 +74,7 @@ class Sched2Delay:
 
         def hold(capacity: Capacity, row: int, placement: Placement) -> str | None:
             speed = _speed_there(capacity, row, placement, known)
-            if speed >= _SAME or not np.isfinite(ideal[row]):
+            if speed >= SAME_SPEED or not np.isfinite(ideal[row]):
                 return None
             enough = self._patience * float(ideal[row]) * (1.0 / speed - 1.0)
             left = enough - float(waited[row])

@@ -16,7 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.model import ClusterState, FloatColumn, IntColumn, Placement
-from policies.placement.requests import CPU_SLACK, MEMORY_SLACK_MIB, Parts, Request, Requests, bitmask, set_bits
+from policies.placement.requests import (
+    CPU_SLACK,
+    MEMORY_SLACK_MIB,
+    Parts,
+    Request,
+    Requests,
+    bitmask,
+    set_bits,
+    usable_gpus,
+)
 
 Fit = tuple[tuple[int, int, int], ...]
 """(node, GPUs taken there, GPUs that were free there) for each share of a job."""
@@ -195,12 +204,8 @@ class Capacity:
 
     def _limit(self, node: int, request: Request) -> int:
         """GPUs for which that node has CPUs and memory."""
-        limit = len(self._levels)
-        if request.cpus_per_gpu > 0 and self._cpus[node] < math.inf:
-            limit = min(limit, int((self._cpus[node] + CPU_SLACK) // request.cpus_per_gpu))
-        if request.memory_mib_per_gpu > 0 and self._memory[node] < math.inf:
-            limit = min(limit, int((self._memory[node] + MEMORY_SLACK_MIB) // request.memory_mib_per_gpu))
-        return limit
+        has = len(self._levels), self._cpus[node], self._memory[node]
+        return usable_gpus(*has, request.cpus_per_gpu, request.memory_mib_per_gpu)
 
     def fit(self, placement: Placement) -> Fit:
         """How well a placement, not yet taken, fits."""

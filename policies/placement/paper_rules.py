@@ -7,17 +7,15 @@ too many nodes, are placed by consolidated best fit.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
-from itertools import chain, takewhile
+from collections.abc import Callable
 from operator import itemgetter
 
 from policies.model import ClusterState, Placement, Split
 from policies.placement.best_fit import Capacity
+from policies.placement.dividing import Shares, in_order, packed
 from policies.placement.resource_shares import Loads
 from policies.placement.rules import Placing
 
-Shares = list[tuple[int, int]]
-"""(node, GPUs) of one job."""
 Rule = Callable[[Capacity, int, int], Shares | None]
 """From what is free, the row and the GPUs of a job to its shares; None when it does not fit."""
 
@@ -46,29 +44,11 @@ def _packing(capacity: Capacity, row: int, gpus: int) -> Shares | None:
     whole = capacity.place(row)
     if whole is not None and len(whole.nodes) == 1:
         return list(whole.items())  # the best fit of all nodes, found without a look at each
-    rooms = capacity.rooms(row)
-    shares: Shares = []
-    for node, room in rooms:
-        if room >= gpus:
-            best, _ = min(_that_hold(gpus, (node, room), rooms), key=lambda entry: (entry[1], entry[0]))
-            return [*shares, (best, gpus)]
-        shares.append((node, room))
-        gpus -= room
-    return None
-
-
-def _that_hold(gpus: int, first: tuple[int, int], rest: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    return chain((first,), takewhile(lambda entry: entry[1] >= gpus, rest))
+    return packed(capacity.rooms(row), gpus)
 
 
 def _first_fit(capacity: Capacity, row: int, gpus: int) -> Shares | None:
-    shares: Shares = []
-    for node, room in sorted(capacity.rooms(row)):
-        shares.append((node, min(room, gpus)))
-        gpus -= shares[-1][1]
-        if gpus == 0:
-            return shares
-    return None
+    return in_order(sorted(capacity.rooms(row)), gpus, 0, gpus)
 
 
 def _bin_packing(capacity: Capacity, loads: Loads, row: int, gpus: int) -> Shares | None:

@@ -18,6 +18,7 @@ that division, it does not spread.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -57,6 +58,15 @@ class Request:
 def bitmask(members: BoolColumn) -> int:
     """Integer whose bit n is set when members[n] is true."""
     return int.from_bytes(np.packbits(members, bitorder="little").tobytes(), "little")
+
+
+def usable_gpus(gpus: int, cpus: float, memory_mib: float, cpus_per_gpu: float, memory_mib_per_gpu: float) -> int:
+    """Return how many of a node's GPUs its CPUs and memory suffice for; infinite where the node does not limit them."""
+    if cpus_per_gpu > 0 and cpus < math.inf:
+        gpus = min(gpus, int((cpus + CPU_SLACK) // cpus_per_gpu))
+    if memory_mib_per_gpu > 0 and memory_mib < math.inf:
+        gpus = min(gpus, int((memory_mib + MEMORY_SLACK_MIB) // memory_mib_per_gpu))
+    return gpus
 
 
 def set_bits(mask: int) -> Iterator[int]:
@@ -122,12 +132,8 @@ class Requests:
         usable: Counter[int] = Counter()
         limited = False
         for (node_gpus, node_cpus, node_memory), count in eligible.kinds:
-            gpus = node_gpus
-            if cpus > 0 and node_cpus > 0:
-                gpus, limited = min(gpus, int((node_cpus + CPU_SLACK) // cpus)), True
-            if memory > 0 and node_memory > 0:
-                gpus, limited = min(gpus, int((node_memory + MEMORY_SLACK_MIB) // memory)), True
-            usable[gpus] += count
+            limited = limited or (cpus > 0 and node_cpus > 0) or (memory > 0 and node_memory > 0)
+            usable[usable_gpus(node_gpus, node_cpus or math.inf, node_memory or math.inf, cpus, memory)] += count
         gpus, split = int(jobs.num_gpus[row]), Split(int(jobs.split[row]))
         low, high = int(jobs.min_nodes[row]), int(jobs.max_nodes[row])
         parts = divide(gpus, split, low, high, int(jobs.gpus_per_node[row]), usable)

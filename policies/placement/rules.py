@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from policies.model import ClusterState, Placement, Split
 from policies.placement.best_fit import Capacity, Fit, explain, placement_of
+from policies.placement.dividing import evenly, in_order
 from policies.rule import Layout
 
 
@@ -85,26 +86,12 @@ def freest(capacity: Capacity, row: int) -> Placement | None:
     if split == Split.FIXED or capacity.total_free() < gpus:
         return None
     if split == Split.EVEN:
-        return _freest_evenly(capacity, row, gpus, low, high)
-    taken: list[tuple[int, int]] = []
-    for node, room in capacity.rooms(row):
-        owed = max(0, low - len(taken) - 1)
-        share = min(room, gpus - owed)
-        if share <= 0 or len(taken) == high:
-            return None
-        taken.append((node, share))
-        gpus -= share
-        if gpus == 0:
-            return Placement.of(taken)
-    return None
-
-
-def _freest_evenly(capacity: Capacity, row: int, gpus: int, low: int, high: int) -> Placement | None:
-    rooms = list(capacity.rooms(row))
-    for count in range(low, min(high, gpus, len(rooms)) + 1):
-        if gpus % count == 0 and rooms[count - 1][1] >= gpus // count:
-            return Placement.of((node, gpus // count) for node, _ in rooms[:count])
-    return None
+        rooms = list(capacity.rooms(row))
+        counts = (count for count in range(low, min(high, gpus, len(rooms)) + 1) if gpus % count == 0)
+        shares = next(evenly(rooms, gpus, counts), None)
+    else:
+        shares = in_order(capacity.rooms(row), gpus, low, high)
+    return None if shares is None else Placement.of(shares)
 
 
 BEST_FIT = Placing("best fit", _best_fit)

@@ -33,12 +33,34 @@ class Interference:
     beta2: float = 0.0
 
     def slowdown(self, cores: float, pcie: float, near_cores: float, near_pcie: float) -> float:
-        """Of a worker, by those near it."""
-        if near_cores <= 0 and near_pcie <= 0:
-            return 0.0
-        exponent = min(self.alpha2 * near_cores, 500.0) + self.alpha3 * cores
-        cpu = self.alpha1 * (math.exp(exponent) - math.exp(self.alpha3 * cores))
-        return cpu + self.beta1 * near_pcie + self.beta2 * pcie
+        """Return the slowdown of a worker by the workers near it."""
+        alpha, beta = (self.alpha1, self.alpha2, self.alpha3), (self.beta1, self.beta2)
+        return slowdown(alpha, beta, near_cores, cores, near_pcie, pcie, most_exponent=500.0)
+
+
+def slowdown(
+    alpha: tuple[float, float, float],
+    beta: tuple[float, float],
+    others_cpu: float,
+    own_cpu: float,
+    others_pcie: float,
+    own_pcie: float,
+    *,
+    constant: float | None = None,
+    most_exponent: float,
+) -> float:
+    """Return S of MARL's model, for policies and for `simulator.slowdown.interference` alike; 0 for a worker alone.
+
+    `alpha` are the scale and the exponents by the others' cores and by the worker's own; `beta` the factors of the others' use of
+    PCIe and of its own. Without a `constant` it is the one by which a worker alone is not slowed down. The exponent is cut at
+    `most_exponent`, beyond which numbers overflow.
+    """
+    if others_cpu <= 0 and others_pcie <= 0:
+        return 0.0
+    scale, others, own = alpha
+    alone = math.exp(own * own_cpu) if constant is None else 0.0
+    cpu = scale * (math.exp(min(others * others_cpu + own * own_cpu, most_exponent)) - alone)
+    return cpu + beta[0] * others_pcie + beta[1] * own_pcie + (constant or 0.0)
 
 
 class Residents:

@@ -1,4 +1,4 @@
-"""Returns and advantages of batches (steps x environments).
+"""Advantages of batches (steps x environments).
 
 How an episode ends matters. *Terminated*: nothing comes after, the value of what is next is 0. *Truncated*: it was cut off, and
 what would have come is worth the value of its last state. At the end of the batch an episode goes on: what comes is worth the value
@@ -50,24 +50,6 @@ def gae(
     deltas = rewards + np.where(terminated, 0.0, discount * next_values) - values
     advantages = _accumulate(deltas, np.where(terminated | truncated, 0.0, discount * lam))
     return advantages, advantages + values
-
-
-def returns(
-    rewards: Given,
-    terminated: Flags,
-    truncated: Flags,
-    *,
-    gamma: float | Given,
-    next_values: Given | None = None,
-) -> Floats:
-    """Discounted sums of rewards to the end of each episode; without `next_values`, whatever comes after a cut counts 0."""
-    discount = np.broadcast_to(np.asarray(gamma, dtype=np.float64), rewards.shape)
-    gains = rewards.astype(np.float64)
-    if next_values is not None:
-        is_cut = truncated.copy()
-        is_cut[-1:] = True
-        gains += np.where(is_cut & ~terminated, discount * next_values, 0.0)
-    return _accumulate(gains, np.where(terminated | truncated, 0.0, discount))
 
 
 def _accumulate(gains: Floats, factors: Floats) -> Floats:

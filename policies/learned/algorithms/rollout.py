@@ -72,28 +72,6 @@ class Rollout:
     """Which actions were possible there; None where environments do not tell them (as `action_masks` of the last step's info)."""
     episodes: Sequence[Episode]
 
-    def transitions(self) -> dict[str, Array]:
-        """Rows for a replay memory, steps one behind the other: observations, actions, rewards, terminated, next_observations,
-        masks and next_masks where there are masks, and the extras. Arrays of their own.
-
-        Several observation arrays become `observations/name`. What follows on a terminated step says nothing: its value is 0. A
-        step that was cut off is left out where nobody tells which actions were possible after it.
-        """
-        keep = np.ones(self.rewards.shape, dtype=np.bool_)
-        rows = {"actions": self.actions, "rewards": self.rewards, "terminated": self.terminated, **self.extras}
-        final = _by_name(self.final_observations)
-        last = _by_name(self.last_observations)
-        for name, array in _by_name(self.observations).items():
-            end = f"/{name}" if name else ""
-            rows[f"observations{end}"] = array
-            rows[f"next_observations{end}"] = _following(array, last[name], self.truncated, final[name])
-        if self.masks is not None and self.last_masks is not None:
-            rows["masks"] = self.masks
-            if self.final_masks is None:
-                keep &= ~self.truncated | self.terminated
-            rows["next_masks"] = _following(self.masks, self.last_masks, self.truncated, self.final_masks)
-        return {name: array[keep] for name, array in rows.items()}
-
 
 class Collector:
     """Steps environments and keeps what happens.
@@ -245,14 +223,6 @@ def _by_name(observations: Observations) -> dict[str, Array]:
 
 def _as_given(arrays: dict[str, Array]) -> Observations:
     return arrays.get(_PLAIN, arrays)
-
-
-def _following(array: Array, last: Array, truncated: Flags, final: Array | None) -> Array:
-    """What came after each step, before anybody began anew."""
-    following = np.concatenate([array[1:], last[None]])
-    if final is not None:
-        following[truncated] = final
-    return following
 
 
 def _of_row(infos: Mapping[str, Any], row: int) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import gymnasium
 import numpy as np
-import torch
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
@@ -169,10 +168,3 @@ class Environments(VecEnv):
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:  # noqa: ARG002 - theirs
         """None is."""
         return [False] * self.num_envs
-
-
-def most_likely(network: nn.Module, seen: Any, masks: Any) -> Any:
-    """What the agent does when it serves: the most likely possible action of each row."""
-    with torch.inference_mode():
-        logits, _ = network(torch.as_tensor(seen))
-        return logits.masked_fill(~torch.as_tensor(masks), -torch.inf).argmax(1).numpy()

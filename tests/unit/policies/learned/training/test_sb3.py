@@ -18,7 +18,7 @@ from policies.api import Policy  # noqa: E402
 from policies.learned.contention_rl.encoder import Encoding  # noqa: E402
 from policies.learned.contention_rl.policy import Agent, RlBase  # noqa: E402
 from policies.learned.training.run_folder import TrainingRun  # noqa: E402
-from policies.learned.training.sb3 import Environments, Network, figures_of, learn, model_of, most_likely, trainer  # noqa: E402
+from policies.learned.training.sb3 import Environments, Network, figures_of, learn, model_of, trainer  # noqa: E402
 from policies.learned.training.systems import FIGURE, Facts, Given, Ground, Gym, Jobs, Scene, System  # noqa: E402
 from policies.learned.weights import weights  # noqa: E402
 from simulator.papers.contention_rl.env import ContentionEnv  # noqa: E402
@@ -88,6 +88,13 @@ def rewards(on: SimulatorGround, act: Callable[[Any, Any], int]) -> np.ndarray[A
             sums[number] += reward
             over = terminated or truncated
     return sums
+
+
+def most_likely(network: Any, seen: Any, masks: Any) -> Any:
+    """The most likely possible action of each row, which an agent takes when it serves."""
+    with torch.inference_mode():
+        logits, _ = network(torch.as_tensor(seen))
+        return logits.masked_fill(~torch.as_tensor(masks), -torch.inf).argmax(1).numpy()
 
 
 def test_it_learns_to_do_better_than_at_random(world: SimulatorGround, tmp_path: Path) -> None:
