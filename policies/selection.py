@@ -13,13 +13,13 @@ import numpy as np
 from policies.api import Decision
 from policies.model import ClusterState, IntColumn, JobState, Placement
 from policies.placement.best_fit import Capacity, Fit, explain, placement_of
-from policies.placement.rules import BEST_FIT, Placing
+from policies.placement.rules import BEST_FIT, PlacementRule
 
 BLOCKED = "first in the queue; waits until it fits, and nobody passes it"
 PAUSED = "paused: jobs that come before it need its GPUs"
 
 
-def fill(state: ClusterState, order: IntColumn, *, strict: bool = False, placing: Placing = BEST_FIT) -> Decision:
+def fill(state: ClusterState, order: IntColumn, *, strict: bool = False, placing: PlacementRule = BEST_FIT) -> Decision:
     """Running jobs stay; waiting jobs, in that order of rows, start where they fit.
 
     With `strict`, the first that does not fit ends the pass.

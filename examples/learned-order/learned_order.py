@@ -5,8 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from policies.api import Decision, PolicySpec
-from policies.learned.training.run_folder import Numbers, TrainingRun
-from policies.learned.training.systems import FIGURE, Facts, Ground, Jobs, Scene, System
+from policies.learned.training.run.training_run import NamedArrays, TrainingRun
+from policies.learned.training.systems import (
+    FIGURE,
+    CardDetails,
+    SimulationBackend,
+    TrainableSystem,
+    TrainingSetup,
+    WorkloadSpec,
+)
 from policies.learned.weights import weights as files
 from policies.model import ClusterState, FloatColumn
 from policies.selection import fill
@@ -40,20 +47,29 @@ class Recipe:
     step: float = 0.3
 
 
-def train(run: TrainingRun, ground: Ground, recipe: Recipe) -> None:
+def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     """Try orders around the present one on a trace, and go towards those whose jobs wait less."""
-    order = Numbers(by=np.zeros(3))
+    order = NamedArrays(by=np.zeros(3))
     run.keep(order=order)
     for number in run.rounds(recipe.rounds):
         noise = recipe.step * run.rng("tries").normal(size=(recipe.tries, 3))
         tried = [LearnedOrder(by=order["by"] + each) for each in noise]
-        costs = np.array([each.figures[FIGURE] for each in ground.play(tried, [number] * recipe.tries)])
+        costs = np.array([each.figures[FIGURE] for each in backend.play(tried, [number] * recipe.tries)])
         order["by"] -= (costs - costs.mean()) / (costs.std() + 1e-9) @ noise / recipe.tries
-        figures = ground.validate(LearnedOrder(by=order["by"]))
+        figures = backend.validate(LearnedOrder(by=order["by"]))
         run.evaluate(figures[FIGURE], order, **figures)
 
 
-SCENE, FACTS = Scene(workloads=(Jobs("sched2", {"jobs": 60}),), cluster="2x8"), Facts(ENCODER, shapes=("any",))
-SYSTEM = System(
-    name=NAME, says=NAME, recipe=Recipe, scene=lambda _: SCENE, facts=lambda *_: FACTS, train=train, policies=(NAME,)
+SETUP, DETAILS = (
+    TrainingSetup(workloads=(WorkloadSpec("sched2", {"jobs": 60}),), cluster="2x8"),
+    CardDetails(ENCODER, shapes=("any",)),
+)
+SYSTEM = TrainableSystem(
+    name=NAME,
+    description=NAME,
+    recipe=Recipe,
+    setup=lambda _: SETUP,
+    card_details=lambda *_: DETAILS,
+    train=train,
+    policies=(NAME,),
 )

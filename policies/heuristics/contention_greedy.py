@@ -36,7 +36,7 @@ _PERFECT = 1.0 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class _Best:
     """The best place that was found."""
 
     placement: Placement
@@ -155,7 +155,7 @@ class _Search:
         self.reasons[row] = self._why_here(row, best)
         return True
 
-    def _best(self, row: int, capacity: Capacity) -> _Choice | None:
+    def _best(self, row: int, capacity: Capacity) -> _Best | None:
         model, found = self._model, None
         for placement in candidates(capacity, row, model.crowd):
             effect = model.effect(row, placement)
@@ -167,16 +167,16 @@ class _Search:
             return None
         placement, effect = found
         disturbed = effect.taken > 1e-12 or effect.own < effect.alone - 1e-12
-        return _Choice(placement, effect, disturbed)
+        return _Best(placement, effect, disturbed)
 
-    def _why_here(self, row: int, best: _Choice) -> str:
+    def _why_here(self, row: int, best: _Best) -> str:
         names, nodes = self._state.nodes.names, best.placement.nodes
         where = f"node {names[nodes[0]]}"
         if len(nodes) > 1:
             where = f"{len(nodes)} nodes, {names[nodes[0]]} to {names[nodes[-1]]}"
         return f"{where}: {self._effect(best.effect)}{self._usual(row)}"
 
-    def _why_held(self, row: int, best: _Choice) -> str:
+    def _why_held(self, row: int, best: _Best) -> str:
         return f"held back: at best {self._effect(best.effect)}; {self._threshold:.0%} must be gained{self._usual(row)}"
 
     def _effect(self, effect: Effect) -> str:

@@ -12,11 +12,11 @@ from policies.api import Decision
 from policies.model import ClusterState, IntColumn, Placement
 from policies.ordering.nanoseconds import NEVER, whole_ns
 from policies.placement.best_fit import Capacity, placement_of
-from policies.placement.rules import BEST_FIT, Placing
+from policies.placement.rules import BEST_FIT, PlacementRule
 from policies.selection import held_placements
 
 
-def backfill(state: ClusterState, order: IntColumn, *, placing: Placing = BEST_FIT) -> Decision:
+def backfill(state: ClusterState, order: IntColumn, *, placing: PlacementRule = BEST_FIT) -> Decision:
     """Running jobs stay; waiting jobs, in that order of rows, start while they fit; the first that does not is the head.
 
     T is the earliest expected finish of a running job at which the head can be placed on what is free now and all that is
@@ -43,7 +43,7 @@ def backfill(state: ClusterState, order: IntColumn, *, placing: Placing = BEST_F
 class _PassHead:
     """The jobs behind a blocked head. Invariant: `later` is what will be free at T, given those that started."""
 
-    def __init__(self, now: Capacity, placing: Placing, head: int, held: dict[int, Placement]) -> None:
+    def __init__(self, now: Capacity, placing: PlacementRule, head: int, held: dict[int, Placement]) -> None:
         self._now = now
         self._placing = placing
         self._head = head

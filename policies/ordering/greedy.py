@@ -13,7 +13,7 @@ import numpy as np
 from policies.api import Decision
 from policies.model import ClusterState, FloatColumn, IntColumn, Placement
 from policies.placement.best_fit import Capacity
-from policies.placement.rules import Placing
+from policies.placement.rules import PlacementRule
 from policies.selection import held_placements
 
 Score = Callable[[Capacity, IntColumn], FloatColumn]
@@ -25,7 +25,7 @@ HELD = "held back: {}"
 class Greedy:
     """Who is considered, and what happens besides when a job is chosen."""
 
-    placing: Placing
+    placing: PlacementRule
     window: int = 0
     """Only so many of the jobs that wait, first come first, are considered at once; 0: all. Who starts makes room."""
     hold: Callable[[Capacity, int, Placement], str | None] | None = None

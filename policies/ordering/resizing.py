@@ -14,7 +14,7 @@ import numpy as np
 from policies.api import Decision
 from policies.model import ClusterState, IntColumn, Placement, Split
 from policies.placement.best_fit import Capacity, Fit, free_gpus, placement_of
-from policies.placement.rules import Placing
+from policies.placement.rules import PlacementRule
 from policies.selection import PAUSED, held_placements
 
 Shares = Callable[[Sequence[int], int], dict[int, int]]
@@ -28,7 +28,7 @@ class Resizer:
     come at which nothing has changed but the time.
     """
 
-    def __init__(self, placing: Placing, round_s: float, reason: str) -> None:
+    def __init__(self, placing: PlacementRule, round_s: float, reason: str) -> None:
         """Who started or changed less than `round_s` ago is left alone. `reason` says why a job has its size."""
         self._placing = placing
         self._round_s = round_s
@@ -116,7 +116,7 @@ class _Places:
     tries.
     """
 
-    def __init__(self, state: ClusterState, placing: Placing, own: dict[int, Placement], kept: IntColumn) -> None:
+    def __init__(self, state: ClusterState, placing: PlacementRule, own: dict[int, Placement], kept: IntColumn) -> None:
         self._state = state
         self._placing = placing
         self._own = own

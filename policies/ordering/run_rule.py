@@ -12,15 +12,15 @@ from policies.model import ClusterState, IntColumn
 from policies.ordering.easy_backfill import backfill
 from policies.ordering.nanoseconds import NEVER, times, whole_ns
 from policies.ordering.select_by_total import select_by_total
-from policies.placement.rules import placing_of
+from policies.placement.rules import placement_rule
 from policies.rule import Discipline, Layout, Order, Rule
 from policies.selection import active, by, fill, select
 
 
-def follow(rule: Rule, state: ClusterState) -> Decision:
+def apply_rule(rule: Rule, state: ClusterState) -> Decision:
     """Who holds what under that rule."""
     keys = order_keys(rule, state)
-    placing = placing_of(rule.layout)
+    placing = placement_rule(rule.layout)
     match rule.discipline:
         case Discipline.SELECT if rule.layout == Layout.ANYWHERE:
             return select_by_total(state, by(keys, active(state)))

@@ -14,7 +14,7 @@ from policies.model import ClusterState, Placement, Split
 from policies.placement.best_fit import Capacity
 from policies.placement.dividing import Shares, in_order, packed
 from policies.placement.resource_shares import Loads
-from policies.placement.rules import Placing
+from policies.placement.rules import PlacementRule
 
 Rule = Callable[[Capacity, int, int], Shares | None]
 """From what is free, the row and the GPUs of a job to its shares; None when it does not fit."""
@@ -63,15 +63,15 @@ def _bin_packing(capacity: Capacity, loads: Loads, row: int, gpus: int) -> Share
     return None if gpus else shares
 
 
-def bin_packing(state: ClusterState) -> Placing:
+def bin_packing(state: ClusterState) -> PlacementRule:
     """MARL, section VI: the most loaded node on which the whole job fits; when there is none, all of the node that takes most
     of it, and the rest by the same rule. For one decision on that state."""
     loads = Loads(state)
     place = loosely(lambda capacity, row, gpus: _bin_packing(capacity, loads, row, gpus))
-    return Placing("bin packing", place, loads.add)
+    return PlacementRule("bin packing", place, loads.add)
 
 
-def least_load(state: ClusterState) -> Placing:
+def least_load(state: ClusterState) -> PlacementRule:
     """MARL, section VI: worker by worker, each (one GPU, and what comes with it) to the node with the least load.
 
     For one decision on that state.
@@ -81,7 +81,7 @@ def least_load(state: ClusterState) -> Placing:
     def rule(capacity: Capacity, row: int, gpus: int) -> Shares | None:
         return worker_by_worker(capacity, row, gpus, lambda node, workers: loads.with_workers(node, row, workers - 1))
 
-    return Placing("least load", loosely(rule), loads.add)
+    return PlacementRule("least load", loosely(rule), loads.add)
 
 
 def worker_by_worker(capacity: Capacity, row: int, gpus: int, cost: Callable[[int, int], float]) -> Shares | None:
@@ -101,8 +101,8 @@ def worker_by_worker(capacity: Capacity, row: int, gpus: int, cost: Callable[[in
     return None if gpus else sorted(counts.items())
 
 
-PACKING = Placing("packing", loosely(_packing))
+PACKING = PlacementRule("packing", loosely(_packing))
 """SCHED2, section II-B: the node with the fewest free GPUs on which the whole job fits; when there is none, all of the freest
 node, and the rest by the same rule."""
-FIRST_FIT = Placing("first fit", loosely(_first_fit))
+FIRST_FIT = PlacementRule("first fit", loosely(_first_fit))
 """RL-TAPS, section 5.3: GPUs are numbered node by node, and the job takes the first that are free."""

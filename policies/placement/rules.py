@@ -17,7 +17,7 @@ from policies.rule import Layout
 
 
 @dataclass(frozen=True)
-class Placing:
+class PlacementRule:
     """A rule of placement. Invariant: whether a job fits depends on its class (`Requests.keys`) and what is free only."""
 
     name: str
@@ -94,12 +94,12 @@ def freest(capacity: Capacity, row: int) -> Placement | None:
     return None if shares is None else Placement.of(shares)
 
 
-BEST_FIT = Placing("best fit", _best_fit)
+BEST_FIT = PlacementRule("best fit", _best_fit)
 """Consolidated best fit; a job waits until it can be placed so."""
-ANYWHERE = Placing("spread", _anywhere)
+ANYWHERE = PlacementRule("spread", _anywhere)
 """Consolidated best fit; where there is none, the freest nodes."""
 
 
-def placing_of(layout: Layout) -> Placing:
+def placement_rule(layout: Layout) -> PlacementRule:
     """The rule of that layout."""
     return ANYWHERE if layout == Layout.ANYWHERE else BEST_FIT

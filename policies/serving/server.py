@@ -20,7 +20,7 @@ from policies.api import Learner, Policy
 from policies.errors import WireError
 from policies.serving.runtime import listen
 from policies.serving.runtime.address import parse_address
-from policies.serving.runtime.gc_pauses import quiet_heap
+from policies.serving.runtime.gc_pauses import paused_collector
 from policies.serving.runtime.sdnotify import Notifier
 from policies.serving.runtime.single_thread import Worker
 from policies.wire import messages as wire
@@ -143,8 +143,8 @@ class PolicyServer:
 async def serve(policy: Policy, address: str, notifier: Notifier | None = None) -> None:
     """Serve until SIGTERM or SIGINT, and tell systemd about it. Raises AddressError and ListenError."""
     notifier = Notifier() if notifier is None else notifier
-    with quiet_heap() as heap:
-        await _serve(PolicyServer(policy, address, between=heap.tidy), policy.spec.name, notifier)
+    with paused_collector() as collector:
+        await _serve(PolicyServer(policy, address, between=collector.collect), policy.spec.name, notifier)
 
 
 async def _serve(server: PolicyServer, name: str, notifier: Notifier) -> None:

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from policies.model import ClusterState, IntColumn, Placement
-from policies.speeds.job_profiles import Training, Trainings
-from policies.speeds.links import Network
+from policies.speeds.job_profiles import StepModel, StepModels
+from policies.speeds.links import NetworkLinks
 from policies.state.pair_ratios import Ratios, key_of
 
 _MOST = 0.5
@@ -90,7 +90,7 @@ class _Timing:
 
     __slots__ = ("_ideal_s", "_reduce_s", "_training", "undisturbed")
 
-    def __init__(self, training: Training, ideal_s: float, reduce_s: float) -> None:
+    def __init__(self, training: StepModel, ideal_s: float, reduce_s: float) -> None:
         self._training, self._ideal_s, self._reduce_s = training, ideal_s, reduce_s
         self.undisturbed = self.speed(1.0)
 
@@ -116,8 +116,8 @@ class ContentionModel:
         """The running jobs in `held` (rows; default: all that run). What others lose counts by their `weights`, one per job, over
         that of who takes it; None: alike."""
         self._weights = weights
-        self._network = Network(state)
-        self._trainings = Trainings(state)
+        self._network = NetworkLinks(state)
+        self._trainings = StepModels(state)
         ratios = _ratios(state, law)
         links = law in {Law.LINKS, Law.BOTH} or ratios is None or (law is Law.AUTO and _has_ring(state))
         self._links = links and law is not Law.NOTHING

@@ -16,7 +16,7 @@ from policies.state.pair_ratios import key_of
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class StepModel:
     """How one job trains."""
 
     compute_s: float
@@ -30,11 +30,11 @@ class Training:
         return self.compute_s + communicate_s - hidden
 
 
-USUAL = Training(0.69, 775e6)
+USUAL = StepModel(0.69, 775e6)
 """The medians of contention_rl, table I."""
 
 
-class Trainings:
+class StepModels:
     """How jobs train: measured, or the usual numbers."""
 
     def __init__(self, state: ClusterState) -> None:
@@ -47,7 +47,7 @@ class Trainings:
         self._batch, self._usual_batch = _batches(profiles, len(state.jobs), len(self._table))
         self.unmeasured = {row for row, model in enumerate(self._model) if model < 0 or missing[model]}
         """Rows of jobs of whose model nobody measured computing time and bytes."""
-        self._scaled: dict[tuple[int, float], Training] = {}
+        self._scaled: dict[tuple[int, float], StepModel] = {}
         self._idents: dict[tuple[int, float], int] = {}
 
     def name(self, row: int) -> str:
@@ -65,7 +65,7 @@ class Trainings:
         """A number for each kind."""
         return self._idents.setdefault(self.kind(row), len(self._idents))
 
-    def of(self, row: int) -> Training:
+    def of(self, row: int) -> StepModel:
         """Of that job, with its batch."""
         model, batch = kind = self.kind(row)
         training = self._scaled.get(kind)
@@ -73,12 +73,12 @@ class Trainings:
             training = self._table[model]
             if batch:
                 compute_s = training.compute_s * batch / self._usual_batch[model]
-                training = Training(compute_s, training.bytes, training.overlap, training.hiding)
+                training = StepModel(compute_s, training.bytes, training.overlap, training.hiding)
             self._scaled[kind] = training
         return training
 
 
-def _table(profiles: Profiles | None) -> tuple[list[Training], Training, list[bool]]:
+def _table(profiles: Profiles | None) -> tuple[list[StepModel], StepModel, list[bool]]:
     """Models, what stands for one that is not known, and of which that is because nobody measured them."""
     if profiles is None:
         return [], USUAL, []
@@ -89,9 +89,9 @@ def _table(profiles: Profiles | None) -> tuple[list[Training], Training, list[bo
         for column, default in zip(columns, (USUAL.compute_s, USUAL.bytes, USUAL.overlap, USUAL.hiding), strict=True)
     ]
     filled = [filled_of(column, count, number) for column, number in zip(columns, usual, strict=True)]
-    rows = [Training(*row) for row in zip(*(column.tolist() for column in filled), strict=True)]
+    rows = [StepModel(*row) for row in zip(*(column.tolist() for column in filled), strict=True)]
     missing = np.isnan(profiles.compute_s) | np.isnan(profiles.bytes_per_step)
-    return rows, Training(*usual), missing.tolist()
+    return rows, StepModel(*usual), missing.tolist()
 
 
 def _batches(profiles: Profiles | None, jobs: int, models: int) -> tuple[list[float], list[float]]:

@@ -12,7 +12,7 @@ from collections import Counter
 import numpy as np
 
 from policies.model import ClusterState
-from policies.speeds.job_profiles import Training, filled_of
+from policies.speeds.job_profiles import StepModel, filled_of
 from policies.state.ring_reduction import RingTime
 
 GB = 1e9
@@ -20,7 +20,7 @@ USUAL_NIC_GBYTE_S = 12.5
 """RL-TAPS, table 1: InfiniBand EDR."""
 
 
-class Network:
+class NetworkLinks:
     """Links by number: NICs as their nodes, then uplinks by rack. Capacities are GB/s, and known of all."""
 
     def __init__(self, state: ClusterState) -> None:
@@ -66,14 +66,14 @@ class Network:
         return len({self._rack[node] for node in nodes})
 
     def reduce_s(
-        self, training: Training, gpus: int, nodes: int, racks: int, gbyte_s: float, ring: RingTime | None
+        self, training: StepModel, gpus: int, nodes: int, racks: int, gbyte_s: float, ring: RingTime | None
     ) -> float:
         """Seconds of one reduction with all links for itself, the narrowest of so much."""
         if ring is not None:
             return ring.seconds(gpus, training.bytes, racks)
         return 2 * (nodes - 1) / nodes * training.bytes / (gbyte_s * GB) if nodes > 1 else 0.0
 
-    def best_reduce_s(self, training: Training, gpus: int, racks: int, ring: RingTime | None) -> float:
+    def best_reduce_s(self, training: StepModel, gpus: int, racks: int, ring: RingTime | None) -> float:
         """The same in the fewest racks (of the measured ring: never more than the job has), on the fewest nodes."""
         nodes = self.fewest_nodes(gpus)
         fewest = -(-nodes // self._largest_rack)

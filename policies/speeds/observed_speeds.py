@@ -40,13 +40,13 @@ class _Run:
 class ObservedSpeeds:
     """Remembers the elastic jobs of the last state.
 
-    Invariant: `look` at the same states in the same order gives the same speeds; at a state twice in a row, the same as once.
+    Invariant: `update` at the same states in the same order gives the same speeds; at a state twice in a row, the same as once.
     """
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
 
-    def look(self, state: ClusterState) -> dict[int, dict[int, float]]:
+    def update(self, state: ClusterState) -> dict[int, dict[int, float]]:
         """The speeds that are known of jobs of this state, by row and GPUs; 1 is the speed at the size asked for."""
         jobs = state.jobs
         low, high = jobs.sizes

@@ -24,7 +24,7 @@ import numpy as np
 
 from policies.api import Policy
 from policies.learned.sched2.policy import Sched2
-from policies.learned.sched2.window import FIRST, WIDEST
+from policies.learned.sched2.state.window import FIRST, WIDEST
 from simulator.cluster.cluster import Cluster, parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation

@@ -22,19 +22,19 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.errors import EncoderError
-from policies.learned.contention_rl.board import Board, Cells, Numbers
 from policies.learned.contention_rl.features import FEATURES, MANY, SCALAR, Features, features, rank, shown, weight_of
-from policies.learned.contention_rl.placing import (
+from policies.learned.contention_rl.gpu_grid import Cells, CellValues, GpuGrid
+from policies.learned.contention_rl.placement_actions import (
     ANY,
     EVEN,
     FEWEST,
     LISTS,
     PACKED,
     RULES,
-    Choice,
+    PlacementActions,
     Where,
     allowed,
-    choice,
+    placement_actions,
 )
 from policies.model import ClusterState, FloatColumn, Placement, Split
 from policies.placement.best_fit import Capacity
@@ -99,11 +99,11 @@ class Encoding:
     @cached_property
     def actions(self) -> int:
         """How many there are; the first waits."""
-        return 1 + self.candidates * self.choice(Board([self.gpus_per_node] * self.num_nodes, 1)).size
+        return 1 + self.candidates * self.placement_actions(GpuGrid([self.gpus_per_node] * self.num_nodes, 1)).size
 
-    def choice(self, board: Board) -> Choice[Candidate]:
+    def placement_actions(self, grid: GpuGrid) -> PlacementActions[Candidate]:
         """The placements of a candidate on that board, by number."""
-        return choice(self.nodes, self.split, board, Candidate.best_fit)
+        return placement_actions(self.nodes, self.split, grid, Candidate.best_fit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Encoder:
     def __init__(self, encoding: Encoding) -> None:
         self.encoding = encoding
 
-    def look(self, state: ClusterState) -> Moment:
+    def observe(self, state: ClusterState) -> AgentView:
         """The state as the agent sees it. Raises EncoderError for a cluster that the encoding does not know."""
         known, gpus = self.encoding, state.nodes.gpus
         most = int(gpus.max(initial=0))
@@ -139,10 +139,10 @@ class Encoder:
                 f"this policy was trained for {known.supports}, and the cluster has {len(state.nodes)} nodes of at most "
                 f"{most} GPUs; train one for this cluster, or serve another policy"
             )
-        return Moment(known, state)
+        return AgentView(known, state)
 
 
-class Moment:
+class AgentView:
     """A cluster state while an agent decides about it: time stands still, and jobs start one by one.
 
     Invariant: `array`, `mask` and `candidates` are those of the environment in which the same jobs run and wait.
@@ -155,9 +155,9 @@ class Moment:
         """What is free, the jobs started here taken off."""
         self._features = _features(state, encoding.usual)
         own = np.clip(state.nodes.gpus - state.nodes.foreign_gpus, 0, None)
-        self._board = Board(own.tolist(), encoding.depth, encoding.gpus_per_node)
-        self._choice = encoding.choice(self._board)
-        self._numbers: dict[tuple[Features, float, int], Numbers] = {}
+        self._grid = GpuGrid(own.tolist(), encoding.depth, encoding.gpus_per_node)
+        self._actions = encoding.placement_actions(self._grid)
+        self._numbers: dict[tuple[Features, float, int], CellValues] = {}
         self._ordinary = bitmask(state.nodes.available & (state.nodes.gpus > 0))
         self._everywhere: dict[int, bool] = {}
         """Of those who ask for the same: whether they may be placed in every way."""
@@ -174,23 +174,23 @@ class Moment:
     @property
     def array(self) -> Cells:
         """What the agent sees."""
-        return self._board.array.reshape(self._encoding.shape).copy()
+        return self._grid.array.reshape(self._encoding.shape).copy()
 
     def mask(self) -> Mask:
         """Which actions are possible; waiting always is."""
         parts = self._masks()
-        missing = bytes((self._encoding.candidates - len(parts)) * self._choice.size)
+        missing = bytes((self._encoding.candidates - len(parts)) * self._actions.size)
         return np.frombuffer(bytearray(b"".join((b"\1", *parts, missing))), dtype=np.bool_)
 
     def start(self, action: int) -> tuple[int, Placement] | None:
         """Carry out one action: the row of the job that starts, and where. None where that is to wait, or impossible."""
         if action <= 0:
             return None
-        which, number = divmod(action - 1, self._choice.size)
+        which, number = divmod(action - 1, self._actions.size)
         if which >= len(self._candidates) or not self._masks()[which][number]:
             return None
         candidate = self._candidates[which]
-        where = self._choice.place(candidate, number)
+        where = self._actions.place(candidate, number)
         assert where is not None
         placement = Placement.of(zip(*where, strict=True))
         self.take(candidate.row, placement)
@@ -214,16 +214,16 @@ class Moment:
             if placement is not None:
                 self._put(row, placement, float(started[row]))
         for node in np.flatnonzero(~nodes.available).tolist():
-            self._board.set_up(node, False)
+            self._grid.set_up(node, False)
 
     def _put(self, row: int, placement: Placement, since_s: float) -> None:
-        board, of = self._board, self._features[row]
-        counts = [min(gpus, board.free[node]) for node, gpus in placement.items()]
+        grid, of = self._grid, self._features[row]
+        counts = [min(gpus, grid.free[node]) for node, gpus in placement.items()]
         numbers = self._numbers_of(of, nodes=len(placement.nodes))
-        board.take(row, placement.nodes, counts, numbers, weight_of(of), since_s)
+        grid.take(row, placement.nodes, counts, numbers, weight_of(of), since_s)
         if self.state.jobs.exclusive[row]:
             for node in placement.nodes:
-                board.set_up(node, False)
+                grid.set_up(node, False)
 
     def _queued(self) -> dict[int, deque[int]]:
         """Rows of those who wait and ask for the same, in order of submission; without those who can never be placed."""
@@ -231,7 +231,7 @@ class Moment:
         keys, gpus = self.capacity.requests.keys, self.state.jobs.num_gpus
         for row in self.state.pending.tolist():
             queues[keys[row]].append(row)
-        return {key: queue for key, queue in queues.items() if self._choice.ever(int(gpus[queue[0]]))}
+        return {key: queue for key, queue in queues.items() if self._actions.ever(int(gpus[queue[0]]))}
 
     def _head(self, row: int) -> Candidate:
         key = self.capacity.requests.keys[row]
@@ -252,21 +252,21 @@ class Moment:
             if len(demands) == self._encoding.candidates:
                 break
         self._candidates = demands
-        many, board = self._encoding.candidates, self._board
-        board.show(
+        many, grid = self._encoding.candidates, self._grid
+        grid.show(
             [
                 (
-                    [board.slot(spread.row, spread.share) for spread in self._choice.spreads(each.gpus)],
+                    [grid.slot(spread.row, spread.share) for spread in self._actions.spreads(each.gpus)],
                     self._numbers_of(self._features[each.row], rank(place, many)),
                 )
                 for place, each in enumerate(demands)
             ]
         )
 
-    def _numbers_of(self, of: Features, place: float = 1.0, nodes: int = 1) -> Numbers:
+    def _numbers_of(self, of: Features, place: float = 1.0, nodes: int = 1) -> CellValues:
         numbers = self._numbers.get((of, place, nodes))
         if numbers is None:
-            numbers = self._board.numbers(shown(self._encoding.cells, of, place, nodes))
+            numbers = self._grid.numbers(shown(self._encoding.cells, of, place, nodes))
             self._numbers[of, place, nodes] = numbers
         return numbers
 
@@ -285,12 +285,12 @@ class Moment:
         return allowed(masks, [candidate.gpus for candidate in self._candidates], self._encoding.starts)
 
     def _mask_of(self, candidate: Candidate) -> bytes:
-        mask = self._choice.mask(candidate)
+        mask = self._actions.mask(candidate)
         if candidate.free:
             return mask
         kept = bytearray(mask)
         for number in (number for number, possible in enumerate(mask) if possible):
-            where = self._choice.place(candidate, number)
+            where = self._actions.place(candidate, number)
             kept[number] = where is not None and self._allows(candidate, where)
         return bytes(kept)
 

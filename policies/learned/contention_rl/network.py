@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.features import MANY, rank
-from policies.learned.contention_rl.placing import EVEN, LISTS, NODE_RULES
+from policies.learned.contention_rl.placement_actions import EVEN, LISTS, NODE_RULES
 from policies.learned.contention_rl.spreads import node_lists, powers
 
 PRIOR = 2.0
@@ -31,7 +31,7 @@ IMPOSSIBLE = -1e9
 """Logit of what is masked."""
 
 
-class Network(nn.Module):
+class ActorCritic(nn.Module):
     """Arrays as the encoding has them -> logits of all actions, and values. Invariant: see above."""
 
     _members: Tensor

@@ -17,7 +17,7 @@ import numpy as np
 
 from policies.api import Decision, PolicySpec
 from policies.errors import EncoderError, WeightsError
-from policies.learned.contention_rl.encoder import NAME, Encoder, Encoding, Moment
+from policies.learned.contention_rl.encoder import NAME, AgentView, Encoder, Encoding
 from policies.learned.contention_rl.preempting import too_slow
 from policies.learned.weights import weights
 from policies.learned.weights.card import Setting, settings_of
@@ -44,7 +44,7 @@ _USUAL = ("usual_communication", "usual_bandwidth", "usual_sensitivity")
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class AgentAction:
     """What the agent would do."""
 
     action: int
@@ -65,36 +65,36 @@ class Agent:
     @classmethod
     def load(cls, given: str = "", branch: str = USUAL_BRANCH) -> Agent:
         """From a training's folder, or from the weights of that branch that come with Headway. Raises WeightsError."""
-        from policies.learned.contention_rl.network import Network
+        from policies.learned.contention_rl.network import ActorCritic
 
         place, name = weights.located(given, SYSTEM, SHIPPED[branch])
         _, card = weights.load(place, name, system=SYSTEM, encoder=NAME)
         try:
             encoding, sizes = encoding_of(card.recipe), (int(card.recipe["hidden"]), int(card.recipe["pair"]))
-            network = Network(encoding, *sizes)
+            network = ActorCritic(encoding, *sizes)
         except (KeyError, ValueError, TypeError, RuntimeError, EncoderError) as error:
             raise WeightsError(f"{place}: {name}.json: its recipe makes no network ({error!r}); train again") from error
         arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())
         weights.fill(network, arrays)
         return cls(encoding, network)
 
-    def choose(self, moment: Moment, *, must_act: bool) -> _Choice:
+    def choose(self, view: AgentView, *, must_act: bool) -> AgentAction:
         """The most likely action; with `must_act` the most likely start, if there is one."""
         import torch
 
         from policies.learned.contention_rl.network import masked
 
-        mask = moment.mask()
+        mask = view.mask()
         if not mask[1:].any():
-            return _Choice(0, 1.0, 1.0)
+            return AgentAction(0, 1.0, 1.0)
         with torch.inference_mode():
-            logits, _ = self._network(torch.from_numpy(moment.array).unsqueeze(0))
+            logits, _ = self._network(torch.from_numpy(view.array).unsqueeze(0))
             chances = masked(logits, torch.from_numpy(mask).unsqueeze(0))[0].exp().numpy()
         waits = float(chances[0])
         if must_act:
             chances[0] = -1.0
         action = int(np.argmax(np.where(mask, chances, -1.0)))
-        return _Choice(action, float(chances[action]), waits)
+        return AgentAction(action, float(chances[action]), waits)
 
 
 class RlBase:
@@ -131,21 +131,21 @@ class RlBase:
     def _started(self, state: ClusterState) -> Decision:
         allocation = held_placements(state, state.running)
         reasons: dict[int, str] = {}
-        moment = self._agent.encoder.look(state)
+        view = self._agent.encoder.observe(state)
         while True:
-            chosen = self._agent.choose(moment, must_act=not allocation)
-            started = moment.start(chosen.action)
+            chosen = self._agent.choose(view, must_act=not allocation)
+            started = view.start(chosen.action)
             if started is None:
                 break
             row, placement = started
             allocation[row] = placement
             reasons[row] = _why(state, placement, chosen.share)
-        if moment.mask()[1:].any():
-            reasons.update((candidate.row, HELD.format(chosen.waits)) for candidate in moment.candidates)
-        self._fill(moment, allocation, reasons)
+        if view.mask()[1:].any():
+            reasons.update((candidate.row, HELD.format(chosen.waits)) for candidate in view.candidates)
+        self._fill(view, allocation, reasons)
         return Decision(allocation, reasons, tuple(state.pending.tolist()))
 
-    def _fill(self, moment: Moment, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
+    def _fill(self, view: AgentView, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
         """What happens to those whom the agent did not start."""
 
 
@@ -161,16 +161,16 @@ class RlHybrid(RlBase):
         super().__init__(weights, branch, preempt_below)
         self._one = choice("greedy", greedy, (ALL, ONE)) == ONE
 
-    def _fill(self, moment: Moment, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
+    def _fill(self, view: AgentView, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
         """Fewest GPUs first, then first come first served, by consolidated best fit."""
-        state = moment.state
+        state = view.state
         waiting = state.pending.tolist()
         left = [row for row in waiting if row not in allocation]
         if self._one and len(left) < len(waiting):
             return
         left.sort(key=state.jobs.num_gpus.tolist().__getitem__)
         for rows in [[row] for row in left] if self._one else [left]:
-            found = BEST_FIT.claim(moment.capacity, rows)
+            found = BEST_FIT.claim(view.capacity, rows)
             for row, fit in found.items():
                 allocation[row] = Placement.of((node, gpus) for node, gpus, _ in fit)
                 reasons[row] = f"left by the agent; {BEST_FIT.explain(state, fit)}"

@@ -31,12 +31,12 @@ from policies.errors import TrainingError
 from policies.learned.algorithms.advantage import gae, values_after
 from policies.learned.algorithms.rollout import Array, Collector, Episode, Flags, Observations, Rollout
 from policies.learned.contention_rl.encoder import Encoding
-from policies.learned.contention_rl.network import Network, masked
-from policies.learned.contention_rl.placing import FEWEST
-from policies.learned.training.run_folder import TrainingRun
-from policies.learned.training.seeding import seeds
+from policies.learned.contention_rl.network import ActorCritic, masked
+from policies.learned.contention_rl.placement_actions import FEWEST
+from policies.learned.training.run.seeding import seeds
+from policies.learned.training.run.training_run import TrainingRun
 
-Validate: TypeAlias = Callable[[Network], Mapping[str, float]]
+Validate: TypeAlias = Callable[[ActorCritic], Mapping[str, float]]
 """How good the network is on traces that it is not trained with: figures by name."""
 
 
@@ -115,7 +115,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StageReport:
     """What came of a stage."""
 
     stage: int
@@ -130,7 +130,7 @@ class Progress:
     """Means over its updates."""
 
 
-class Training:
+class PpoTrainer:
     """Invariant between stages: all that follows is decided by `state_dict()`, the recipe and the seed."""
 
     def __init__(
@@ -141,7 +141,7 @@ class Training:
         torch.manual_seed(seed)
         self.recipe = recipe
         self.seed = seed
-        self.network = Network(encoding, recipe.hidden, recipe.pair)
+        self.network = ActorCritic(encoding, recipe.hidden, recipe.pair)
         self.stage = 0
         self._optimizer = torch.optim.Adam(self.network.parameters(), recipe.learning_rate, eps=1e-5, fused=True)
         self._collector = Collector(envs, recipe.steps, masked=True)
@@ -149,7 +149,7 @@ class Training:
 
     # The loop
 
-    def run_stage(self) -> Progress:
+    def run_stage(self) -> StageReport:
         """New episodes, and so many batches of them: collect, then learn."""
         recipe, envs = self.recipe, self._collector.envs
         torch.use_deterministic_algorithms(True)
@@ -169,7 +169,7 @@ class Training:
         self.stage += 1
         means = {name: float(np.mean([each[name] for each in losses])) for name in losses[0]}
         steps = self.stage * recipe.batches * recipe.steps * envs.num_envs
-        return Progress(self.stage, steps, rounds, episodes, means)
+        return StageReport(self.stage, steps, rounds, episodes, means)
 
     def act(self, seen: Observations, masks: Flags | None) -> dict[str, Array]:
         """Everyone's action, drawn; with its log-probability, and the value of what is seen."""
@@ -286,7 +286,7 @@ def discounts(elapsed: Array, gamma: float) -> tuple[Array, Array]:
     return factors, (1.0 - factors) / np.where(elapsed > 0, elapsed, 1.0)
 
 
-def train(run: TrainingRun, training: Training, validate: Validate) -> None:
+def train(run: TrainingRun, training: PpoTrainer, validate: Validate) -> None:
     """The whole training, in its folder. After every stage `validate` is asked; its first figure decides which weights are best."""
     run.keep(training=training)
     for _ in run.rounds(training.recipe.stages):

@@ -26,7 +26,7 @@ def empty() -> dict[str, npt.NDArray[np.float64]]:
     return {"linear": np.zeros(len(NAMES)), "terms": np.zeros(len(TERMS))}
 
 
-class Network:
+class ValueFunction:
     """Invariant: equal weights and features give equal values."""
 
     def __init__(self, weights: Weights) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 
 from policies.api import Decision, PolicySpec
 from policies.learned.headway_rl.features import ENCODER, features
-from policies.learned.headway_rl.network import Network, empty
-from policies.learned.headway_rl.search import Layout, Search
+from policies.learned.headway_rl.network import ValueFunction, empty
+from policies.learned.headway_rl.search import Assignment, Search
 from policies.learned.weights import weights
 from policies.model import ClusterState, IntColumn, Placement
 from policies.options import choice, number, switch, whole
@@ -54,13 +54,15 @@ class HeadwayRl:
         self._set(load(weights), preempt, Patience(patience_s, stretch), settle_s, effort, law)
 
     @classmethod
-    def of(cls, network: Network, *, preempt: bool = True) -> HeadwayRl:
+    def of(cls, network: ValueFunction, *, preempt: bool = True) -> HeadwayRl:
         """With that network."""
         made = object.__new__(cls)
         made._set(network, preempt, Patience(), 60.0, EFFORT, Law.AUTO.value)
         return made
 
-    def _set(self, network: Network, preempt: bool, patience: Patience, settle_s: float, effort: int, law: str) -> None:
+    def _set(
+        self, network: ValueFunction, preempt: bool, patience: Patience, settle_s: float, effort: int, law: str
+    ) -> None:
         self._network = network
         self._preempts = switch("preempt", preempt)
         self._effort = whole("effort", effort, least=0)
@@ -121,7 +123,7 @@ class HeadwayRl:
 class _Reasons:
     """Of a decision, in plain words."""
 
-    def __init__(self, state: ClusterState, model: ContentionModel, layout: Layout) -> None:
+    def __init__(self, state: ClusterState, model: ContentionModel, layout: Assignment) -> None:
         self._state = state
         self._model = model
         self._layout = layout
@@ -157,8 +159,8 @@ class _Reasons:
         return " (nobody measured what it trains: the usual numbers)" if self._model.is_usual(row) else ""
 
 
-def load(folder: str = "") -> Network:
+def load(folder: str = "") -> ValueFunction:
     """A network from the folder of a training, or from the weights that come with Headway. Raises WeightsError."""
     place, name = weights.located(folder, SYSTEM, SYSTEM)
     arrays, _ = weights.load(place, name, system=SYSTEM, encoder=ENCODER, network=empty())
-    return Network(arrays)
+    return ValueFunction(arrays)

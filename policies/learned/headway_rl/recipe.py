@@ -27,11 +27,19 @@ import numpy.typing as npt
 from policies.errors import TrainingError
 from policies.heuristics.contention_greedy import ContentionGreedy
 from policies.learned.headway_rl.features import NAMES
-from policies.learned.headway_rl.network import TERMS, Network
+from policies.learned.headway_rl.network import TERMS, ValueFunction
 from policies.learned.headway_rl.policy import HeadwayRl
-from policies.learned.training.run_folder import TrainingRun
-from policies.learned.training.seeding import generator, seeds
-from policies.learned.training.systems import FIGURE, Given, Ground, Jobs, Played, Scene, find_ground
+from policies.learned.training.run.seeding import generator, seeds
+from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.systems import (
+    FIGURE,
+    EpisodeResult,
+    SetupOverrides,
+    SimulationBackend,
+    TrainingSetup,
+    WorkloadSpec,
+    find_backend,
+)
 
 Vector = npt.NDArray[np.float64]
 
@@ -131,62 +139,62 @@ def weights_of(row: Vector) -> dict[str, Vector]:
 
 def policy_of(row: Vector) -> HeadwayRl:
     """The policy of those weights."""
-    return HeadwayRl.of(Network(weights_of(row)))
+    return HeadwayRl.of(ValueFunction(weights_of(row)))
 
 
-def train(run: TrainingRun, ground: Ground, recipe: Recipe) -> None:
+def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     """The whole training, in its folder."""
     learned = Distribution()
     run.keep(distribution=learned)
-    grounds = _grounds(ground, recipe)
+    backends = _backends(backend, recipe)
     parts = -(-recipe.candidates // recipe.at_once)
     for number in run.rounds(recipe.generations * parts):
         generation, part = divmod(number, parts)
         rows = learned.draw(recipe.candidates, generator(run.card.seed, "candidates", generation))
         numbers = seeds(recipe.episodes, run.card.seed, "traces", generation)
-        costs = _costs(grounds, rows[part * recipe.at_once : (part + 1) * recipe.at_once], numbers, recipe)
+        costs = _costs(backends, rows[part * recipe.at_once : (part + 1) * recipe.at_once], numbers, recipe)
         learned.costs = costs if part == 0 else np.concatenate((learned.costs, costs))
         if number == 0:
-            _validate(run, grounds, learned)
+            _validate(run, backends, learned)
         if part == parts - 1:
             scores = (learned.costs - learned.costs[0]).mean(axis=1)
             best = np.argsort(scores, kind="stable")[: recipe.elite]
             learned.move(rows[best], recipe)
             run.log(best=float(scores[best[0]]), elite=float(scores[best].mean()), spread=float(learned.spread.mean()))
-            _validate(run, grounds, learned)
+            _validate(run, backends, learned)
 
 
-def _validate(run: TrainingRun, grounds: Sequence[Ground], learned: Distribution) -> None:
-    figures = validated(grounds, policy_of(learned.mean))
+def _validate(run: TrainingRun, backends: Sequence[SimulationBackend], learned: Distribution) -> None:
+    figures = validated(backends, policy_of(learned.mean))
     run.evaluate(figures[FIGURE], weights_of(learned.mean), **figures)
 
 
-def validated(grounds: Sequence[Ground], policy: HeadwayRl | ContentionGreedy) -> dict[str, float]:
+def validated(backends: Sequence[SimulationBackend], policy: HeadwayRl | ContentionGreedy) -> dict[str, float]:
     """Geometric means over the grounds."""
-    each = [ground.validate(policy) for ground in grounds]
+    each = [backend.validate(policy) for backend in backends]
     return {name: math.exp(float(np.mean([math.log(max(one[name], 1e-9)) for one in each]))) for name in each[0]}
 
 
-def _costs(grounds: Sequence[Ground], rows: Vector, numbers: Sequence[int], recipe: Recipe) -> Vector:
+def _costs(backends: Sequence[SimulationBackend], rows: Vector, numbers: Sequence[int], recipe: Recipe) -> Vector:
     """A row for each candidate, a column for each trace; less is better."""
     costs = np.zeros((len(rows), len(numbers)))
-    for place, ground in enumerate(grounds):
-        mine = range(place, len(numbers), len(grounds))
+    for place, backend in enumerate(backends):
+        mine = range(place, len(numbers), len(backends))
         pairs = [(row, episode) for row in range(len(rows)) for episode in mine]
-        played = ground.play([policy_of(rows[row]) for row, _ in pairs], [numbers[episode] for _, episode in pairs])
+        played = backend.play([policy_of(rows[row]) for row, _ in pairs], [numbers[episode] for _, episode in pairs])
         for (row, episode), one in zip(pairs, played, strict=True):
             costs[row, episode] = _log_cost(one, recipe)
     return costs
 
 
-def _log_cost(played: Played, recipe: Recipe) -> float:
+def _log_cost(played: EpisodeResult, recipe: Recipe) -> float:
     jct_s = played.jct_s
     return math.log(float(jct_s.mean())) + recipe.p90 * math.log(float(np.quantile(jct_s, 0.9)))
 
 
-def scene(recipe: Recipe, racks: int = 2) -> Scene:
+def setup(recipe: Recipe, racks: int = 2) -> TrainingSetup:
     """Demands 1 to 32, Poisson arrivals, both mixes; loads around 0.9."""
-    return _scene(
+    return _setup(
         racks,
         [
             {"jobs": recipe.jobs, "arrivals": "poisson", "load": load, "mix": mix, "demands": tuple(range(1, 33))}
@@ -196,7 +204,7 @@ def scene(recipe: Recipe, racks: int = 2) -> Scene:
     )
 
 
-def others(recipe: Recipe) -> Scene:
+def others(recipe: Recipe) -> TrainingSetup:
     """What else a cluster sees: jobs that leave no holes, that come at once, that are short and long."""
     powers = (1, 2, 4, 8, 16)
     kinds: list[dict[str, object]] = [
@@ -206,25 +214,25 @@ def others(recipe: Recipe) -> Scene:
         {"arrivals": "poisson", "load": 1.1, "demands": powers, "duration_spread": 1.0},
         {"arrivals": "poisson", "load": 0.9, "demands": tuple(range(1, 33)), "duration_spread": 1.0},
     ]
-    return _scene(1, [{"jobs": recipe.jobs, "mix": mix, **kind} for kind in kinds for mix in ("normal", "heavy")])
+    return _setup(1, [{"jobs": recipe.jobs, "mix": mix, **kind} for kind in kinds for mix in ("normal", "heavy")])
 
 
-def _scene(racks: int, workloads: Sequence[Mapping[str, object]]) -> Scene:
+def _setup(racks: int, workloads: Sequence[Mapping[str, object]]) -> TrainingSetup:
     nodes = [{"count": 4, "gpus": 8, "rack": f"r{rack}"} for rack in range(racks)]
-    return Scene(
-        workloads=tuple(Jobs("contention-rl", workload) for workload in workloads),
+    return TrainingSetup(
+        workloads=tuple(WorkloadSpec("contention-rl", workload) for workload in workloads),
         cluster={"nodes": nodes, "network": {"kind": "racks", "nic_gbs": 12.5, "uplink_gbs": 25.0}},
         slowdown=("link-sharing",),
         validation_seeds=range(200, 202),
     )
 
 
-def usual(recipe: Recipe) -> list[Ground]:
+def usual(recipe: Recipe) -> list[SimulationBackend]:
     """What is trained on where users give nothing: two racks, one, and all that is different."""
-    return [find_ground(each, Given()) for each in (scene(recipe), scene(recipe, racks=1), others(recipe))]
+    return [find_backend(each, SetupOverrides()) for each in (setup(recipe), setup(recipe, racks=1), others(recipe))]
 
 
-def _grounds(ground: Ground, recipe: Recipe) -> list[Ground]:
+def _backends(backend: SimulationBackend, recipe: Recipe) -> list[SimulationBackend]:
     """That one; and the others, where users gave nothing."""
     first, *rest = usual(recipe)
-    return [ground, *rest] if ground.data_sha256 == first.data_sha256 else [ground]
+    return [backend, *rest] if backend.data_sha256 == first.data_sha256 else [backend]

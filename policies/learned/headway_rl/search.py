@@ -40,7 +40,7 @@ class Terms:
 
 
 @dataclass(slots=True)
-class Layout:
+class Assignment:
     """Who runs where. Invariant: `worth` is that of `placed`, which fits."""
 
     placed: dict[int, Placement] = field(default_factory=dict)
@@ -52,13 +52,13 @@ class Layout:
 
 
 @dataclass(slots=True)
-class _Making:
+class _Draft:
     """A layout while it is made. What found no place, or gained too little, is not tried again: what is free gets only less, and
     what is shared only more."""
 
     capacity: Capacity
     model: ContentionModel
-    layout: Layout = field(default_factory=Layout)
+    layout: Assignment = field(default_factory=Assignment)
     full: set[int] = field(default_factory=set)
     refused: dict[tuple[int, tuple[int, float]], float] = field(default_factory=dict)
     """By kind, the value up to which a job gains too little."""
@@ -98,7 +98,7 @@ class Search:
         bulk, gpus, counted = self._terms.bulk, self._gpus, self._counted
         return sorted(rows, key=lambda row: (-counted[row] / gpus[row] ** bulk, row))
 
-    def best(self, first: Sequence[int], rows: Sequence[int], effort: int) -> Layout:
+    def best(self, first: Sequence[int], rows: Sequence[int], effort: int) -> Assignment:
         """Return the best layout found. Those in `first` come before all others and are not held.
 
         Looks at so many jobs, all orders together, or at every one of them once.
@@ -120,9 +120,9 @@ class Search:
                     break
         return best
 
-    def lay_out(self, first: Sequence[int], order: Sequence[int]) -> Layout:
+    def lay_out(self, first: Sequence[int], order: Sequence[int]) -> Assignment:
         """Go down that order."""
-        making = _Making(self._capacity.copy(), self._model.copy())
+        making = _Draft(self._capacity.copy(), self._model.copy())
         room, costs = self._free, 0.0
         for place, row in enumerate((*first, *order)):
             found = self._place(making, row, hold=place >= len(first)) if self._gpus[row] <= room else None
@@ -139,7 +139,7 @@ class Search:
         layout.worth = sum(values[row] * making.model.speed(row) for row in layout.placed) - costs
         return layout
 
-    def _place(self, making: _Making, row: int, *, hold: bool) -> tuple[Placement, float] | None:
+    def _place(self, making: _Draft, row: int, *, hold: bool) -> tuple[Placement, float] | None:
         """Where that job goes, if anywhere, and what it costs."""
         terms, value, own = self._terms, self._values[row], self._own.get(row)
         least = -math.inf if not hold else terms.threshold if own is None else terms.threshold - terms.stop

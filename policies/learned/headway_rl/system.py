@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from policies.learned.headway_rl.features import ENCODER
 from policies.learned.headway_rl.policy import SYSTEM as NAME
-from policies.learned.headway_rl.recipe import Recipe, scene, train
-from policies.learned.training.systems import Facts, Ground, System
+from policies.learned.headway_rl.recipe import Recipe, setup, train
+from policies.learned.training.systems import CardDetails, SimulationBackend, TrainableSystem
 
 
-def _facts(recipe: Recipe, ground: Ground) -> Facts:
+def _card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
     """All features are relative: it knows every cluster."""
-    del recipe, ground
-    return Facts(encoder=ENCODER, shapes=("any",))
+    del recipe, backend
+    return CardDetails(encoder=ENCODER, shapes=("any",))
 
 
-SYSTEM = System(
+SYSTEM = TrainableSystem(
     name=NAME,
-    says="Headway: which jobs are worth most together, contention deducted; by the cross-entropy method",
+    description="Headway: which jobs are worth most together, contention deducted; by the cross-entropy method",
     recipe=Recipe,
-    scene=scene,
-    facts=_facts,
+    setup=setup,
+    card_details=_card_details,
     train=train,
     policies=(NAME,),
     rounds="generations",

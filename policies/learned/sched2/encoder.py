@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.errors import EncoderError
-from policies.learned.sched2.layout import ABSENT, Layout, State
-from policies.learned.sched2.placements import ProfiledPlacements
-from policies.learned.sched2.window import FIRST, WINDOWS, chosen
+from policies.learned.sched2.state.placements import ProfiledPlacements
+from policies.learned.sched2.state.state_layout import ABSENT, State, StateLayout
+from policies.learned.sched2.state.window import FIRST, WINDOWS, chosen
 from policies.model import ClusterState, FloatColumn, Placement
 from policies.placement.best_fit import Capacity
 from policies.placement.locality_tiers import ACROSS_RACKS, NUM_TIERS, SAME_RACK, SAME_SOCKET
@@ -70,9 +70,9 @@ class Encoding:
         return f"{self.num_nodes} nodes, the widest of {self.gpus_per_node} GPUs"
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> StateLayout:
         """Where what stands in a state."""
-        return Layout(self.num_nodes, self.gpus_per_node, self.candidates)
+        return StateLayout(self.num_nodes, self.gpus_per_node, self.candidates)
 
 
 class Encoder:
@@ -93,13 +93,13 @@ class Encoder:
                 f"{widest} GPUs; train one for this cluster, or serve another policy"
             )
 
-    def look(self, state: ClusterState) -> Moment:
+    def observe(self, state: ClusterState) -> AgentView:
         """The state as the agent sees it. Raises EncoderError as `check` does."""
         self.check(state)
-        return Moment(self.encoding, state)
+        return AgentView(self.encoding, state)
 
 
-class Moment:
+class AgentView:
     """A cluster state while an agent decides about it: time stands still, and jobs start one by one.
 
     Invariant: `array()`, `mask()` and `candidates` are those of the environment in which the same jobs run and wait.

@@ -19,22 +19,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from policies.learned.sched2.features import Features
-from policies.learned.sched2.layout import Layout
-from policies.learned.sched2.rows import OF_ALL, OF_JOB, SIZES, Shape
+from policies.learned.sched2.state.feature_layout import OF_ALL, OF_JOB, SIZES, FeatureLayout
+from policies.learned.sched2.state.features import Features
+from policies.learned.sched2.state.state_layout import StateLayout
 
 IMPOSSIBLE = -1e9
 """Q of what is masked."""
 
 
-class Network(nn.Module):
+class QNetwork(nn.Module):
     """States of that layout, and masks -> Q of all actions. Invariant: where jobs are renumbered, so are their Q."""
 
-    def __init__(self, layout: Layout, hidden: int = 32, server: int = 16) -> None:
+    def __init__(self, layout: StateLayout, hidden: int = 32, server: int = 16) -> None:
         """`hidden` numbers for a job and the cluster, `server` for a server."""
         super().__init__()
         self._layout = layout
-        self.shape = Shape(layout)
+        self.shape = FeatureLayout(layout)
         self.server = nn.Sequential(
             nn.Linear(self.shape.servers, server), nn.ReLU(), nn.Linear(server, server), nn.ReLU()
         )
@@ -52,13 +52,13 @@ class Network(nn.Module):
 
     def forward(self, states: Tensor, masks: Tensor) -> Tensor:
         """(batch, size), (batch, 1 + J) -> (batch, 1 + J)."""
-        return self.judge(self.look(states), masks)
+        return self.q_values(self.features(states), masks)
 
-    def look(self, states: Tensor) -> Tensor:
-        """What `judge` wants to know of them; nothing in it is learned."""
+    def features(self, states: Tensor) -> Tensor:
+        """What `q_values` wants to know of them; nothing in it is learned."""
         return torch.from_numpy(Features(self._layout).rows(states.numpy()))
 
-    def judge(self, seen: Tensor, masks: Tensor) -> Tensor:
+    def q_values(self, seen: Tensor, masks: Tensor) -> Tensor:
         """Q of all actions."""
         servers, own, first, rest = self.shape.split(seen)
         servers = self.server(servers)

@@ -16,7 +16,7 @@ import numpy as np
 
 from policies.api import Decision, PolicySpec
 from policies.errors import EncoderError, WeightsError
-from policies.learned.sched2.encoder import NAME, Encoder, Encoding, Moment
+from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding
 from policies.learned.weights import weights
 from policies.learned.weights.card import Setting, settings_of
 from policies.model import ClusterState, Placement
@@ -24,8 +24,8 @@ from policies.placement.best_fit import free_gpus
 from policies.selection import held_placements
 
 if TYPE_CHECKING:
-    from policies.learned.sched2.network import Network
-    from policies.learned.sched2.recipe import Recipe
+    from policies.learned.sched2.network import QNetwork
+    from policies.learned.sched2.training.recipe import Recipe
 
 SYSTEM = "sched2"
 SOURCE = "SCHED2: Scheduling Deep Learning Training via Deep Reinforcement Learning (Luan et al., GLOBECOM 2019)"
@@ -35,7 +35,7 @@ _LOST = "the network's answer is no number; first come, first served"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AgentAction:
     """What the agent would do."""
 
     action: int
@@ -46,7 +46,7 @@ class Choice:
 class Agent:
     """Network and encoder. Invariant: equal weights and states give equal actions."""
 
-    def __init__(self, encoding: Encoding, network: Network) -> None:
+    def __init__(self, encoding: Encoding, network: QNetwork) -> None:
         self.encoder = Encoder(encoding)
         self._network = network.eval()
 
@@ -54,32 +54,32 @@ class Agent:
     def load(cls, folder: str, window: str) -> Agent:
         """From the weights and card of a training; without a folder those that come with Headway. `window`: another than that of
         training. Raises WeightsError, and EncoderError for a window that there is not."""
-        from policies.learned.sched2.network import Network
+        from policies.learned.sched2.network import QNetwork
 
         place, name = weights.located(folder, SYSTEM, SYSTEM)
         _, card = weights.load(place, name, system=SYSTEM, encoder=NAME)
         try:
             encoding = encoding_of(card.recipe)
-            network = Network(encoding.layout, int(card.recipe["hidden"]), int(card.recipe["server"]))
+            network = QNetwork(encoding.layout, int(card.recipe["hidden"]), int(card.recipe["server"]))
         except (KeyError, ValueError, TypeError, RuntimeError, EncoderError) as error:
             raise WeightsError(f"{place}: {name}.json: its recipe makes no network ({error!r}); train again") from error
         arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())
         weights.fill(network, arrays)
         return cls(replace(encoding, window=window) if window else encoding, network)
 
-    def choose(self, moment: Moment) -> Choice:
+    def choose(self, view: AgentView) -> AgentAction:
         """The action of the highest Q among those that are possible."""
         import torch
 
-        mask = moment.mask()
+        mask = view.mask()
         possible = np.flatnonzero(mask)
         if len(possible) == 1:
-            return Choice(int(possible[0]))
+            return AgentAction(int(possible[0]))
         with torch.inference_mode():
-            worth = self._network(torch.from_numpy(moment.array()[None]), torch.from_numpy(mask[None]))[0].numpy()
+            worth = self._network(torch.from_numpy(view.array()[None]), torch.from_numpy(mask[None]))[0].numpy()
         if not np.isfinite(worth[mask]).all():
-            return Choice(int(possible[-1] if possible[-1] == 0 else possible[possible > 0][0]), is_lost=True)
-        return Choice(int(worth.argmax()))
+            return AgentAction(int(possible[-1] if possible[-1] == 0 else possible[possible > 0][0]), is_lost=True)
+        return AgentAction(int(worth.argmax()))
 
 
 class Sched2:
@@ -107,20 +107,20 @@ class Sched2:
         self._agent.encoder.check(state)
         if not len(waiting) or state.jobs.num_gpus[waiting].min() > free_gpus(state, state.running):
             return Decision(allocation, reasons, tuple(waiting.tolist()))
-        moment = self._agent.encoder.look(state)
-        while len(moment.candidates):
-            chosen = self._agent.choose(moment)
-            started = moment.start(chosen.action)
+        view = self._agent.encoder.observe(state)
+        while len(view.candidates):
+            chosen = self._agent.choose(view)
+            started = view.start(chosen.action)
             if started is None:
                 break
             row, placement = started
             allocation[row] = placement
             reasons[row] = _LOST if chosen.is_lost else _why(state, placement)
-        possible = moment.mask()[1:]
+        possible = view.mask()[1:]
         if possible.any():
-            free = moment.capacity.total_free()
+            free = view.capacity.total_free()
             reasons.update(
-                (row, HELD.format(free)) for row, fits in zip(moment.candidates, possible, strict=False) if fits
+                (row, HELD.format(free)) for row, fits in zip(view.candidates, possible, strict=False) if fits
             )
         return Decision(allocation, reasons, tuple(waiting.tolist()))
 

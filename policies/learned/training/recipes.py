@@ -7,12 +7,12 @@ from dataclasses import Field, fields
 from typing import Any
 
 from policies.errors import TrainingError
-from policies.learned.training.systems import System
+from policies.learned.training.systems import TrainableSystem
 
 _WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
 
-def recipe_of(system: System, settings: Iterable[str] = (), rounds: int | None = None) -> Any:
+def recipe_of(system: TrainableSystem, settings: Iterable[str] = (), rounds: int | None = None) -> Any:
     """The system's recipe with those fields, each as name=value. Raises TrainingError with the fields there are."""
     texts = dict(_parted(text) for text in settings)
     if rounds is not None:

@@ -18,8 +18,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 
 from policies.errors import TrainingError
-from policies.learned.training.run_folder import TrainingRun
-from policies.learned.training.systems import Ground, System
+from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.systems import SimulationBackend, TrainableSystem
 
 STEPS = 64
 """Of every environment between two updates."""
@@ -29,22 +29,22 @@ UPDATES = 4
 _MASKS = "action_masks"
 
 
-def trainer(system: System) -> Callable[[TrainingRun, Ground, Any], None]:
+def trainer(system: TrainableSystem) -> Callable[[TrainingRun, SimulationBackend, Any], None]:
     """What trains in place of the system's own recipe."""
     gym = system.gym
     if gym is None:
         raise TrainingError(f"{system.name} does not learn from environments alone")
 
-    def train(run: TrainingRun, ground: Ground, recipe: Any) -> None:
-        envs = Environments(gym.envs(recipe, ground))
+    def train(run: TrainingRun, backend: SimulationBackend, recipe: Any) -> None:
+        envs = Environments(gym.envs(recipe, backend))
         model = model_of(envs, run.card.seed, run.device)
-        network = Network(model)
-        run.keep(model=Model(model))
+        network = Sb3ActorCritic(model)
+        run.keep(model=Sb3State(model))
         for _ in run.rounds(getattr(recipe, system.rounds)):
             envs.begin_with(run.seeds("environments", envs.num_envs))
             learn(model, UPDATES)
             run.log(steps=model.num_timesteps, **figures_of(model))
-            figures = ground.validate(gym.policy(recipe, ground, network.cpu()))
+            figures = backend.validate(gym.policy(recipe, backend, network.cpu()))
             network.to(run.device)
             run.evaluate(next(iter(figures.values())), network.state_dict(), **figures)
 
@@ -73,7 +73,7 @@ def figures_of(model: MaskablePPO) -> dict[str, float]:
     return {name.rpartition("/")[2]: float(value) for name, value in said.items() if name.startswith("train/")}
 
 
-class Network(nn.Module):
+class Sb3ActorCritic(nn.Module):
     """Its network as one of (logits of all actions, values)."""
 
     def __init__(self, model: MaskablePPO) -> None:
@@ -87,7 +87,7 @@ class Network(nn.Module):
         return policy.action_net(actor), policy.value_net(critic).squeeze(1)
 
 
-class Model:
+class Sb3State:
     """What goes on from round to round."""
 
     def __init__(self, model: MaskablePPO) -> None:

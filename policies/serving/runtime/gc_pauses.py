@@ -15,13 +15,13 @@ _ALL_EVERY = 100
 """Cycles after which everything is looked over, long-lived objects too."""
 
 
-class QuietHeap:
-    """Invariant: while it is in use, garbage is collected by `tidy` alone, so somebody must go on calling it."""
+class PausedCollector:
+    """Invariant: while it is in use, garbage is collected by `collect` alone, so somebody must go on calling it."""
 
     def __init__(self) -> None:
         self._cycles = 0
 
-    def tidy(self) -> None:
+    def collect(self) -> None:
         """Collect what has become garbage lately; now and then, and the first time, everything."""
         everything = self._cycles % _ALL_EVERY == 0
         self._cycles += 1
@@ -29,12 +29,12 @@ class QuietHeap:
 
 
 @contextmanager
-def quiet_heap() -> Iterator[QuietHeap]:
+def paused_collector() -> Iterator[PausedCollector]:
     """Switch automatic collection off, and back to what it was afterwards."""
     was_on = gc.isenabled()
     gc.disable()
     try:
-        yield QuietHeap()
+        yield PausedCollector()
     finally:
         if was_on:
             gc.enable()

@@ -10,9 +10,9 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from policies.heuristics.sched2_baselines import MAX_DELAYS
-from policies.heuristics.sched2_controls import PATIENCE, SAME_SPEED
-from policies.learned.sched2.placements import fewest_nodes
+from policies.heuristics.baselines.sched2 import MAX_DELAYS
+from policies.heuristics.baselines.sched2_controls import PATIENCE, SAME_SPEED
+from policies.learned.sched2.state.placements import fewest_nodes
 from simulator.cluster.cluster import Cluster
 from simulator.engine.queue import first_waiting
 from simulator.engine.settings import Settings

@@ -20,7 +20,7 @@ from policies.errors import TrainingStoppedError
 from policies.learned.algorithms.advantage import gae, values_after
 from policies.learned.algorithms.replay import PrioritizedReplay
 from policies.learned.algorithms.rollout import Collector
-from policies.learned.training.run_folder import TrainingRun
+from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.weights.weights import save
 from tests.unit.policies.learned.cards import card
 from tests.unit.policies.learned.toy import beams

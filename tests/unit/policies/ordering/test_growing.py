@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.api import Policy, load_policy
-from policies.heuristics.drf import Claims, Drf
-from policies.heuristics.optimus import Optimus
-from policies.heuristics.tetris import Tetris
+from policies.heuristics.allocation.drf import Claims, Drf
+from policies.heuristics.allocation.optimus import Optimus
+from policies.heuristics.allocation.tetris import Tetris
 from policies.model import ClusterState, JobState
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
@@ -24,8 +24,8 @@ from simulator.slowdown.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S
 from tests.unit.policies.cluster import Job, Node, cluster, states
-from tests.unit.policies.heuristics.test_optimus import elastic_trace
-from tests.unit.policies.heuristics.test_optimus_tries import STARTED_S, elastic_states
+from tests.unit.policies.heuristics.allocation.test_optimus import elastic_trace
+from tests.unit.policies.heuristics.allocation.test_optimus_tries import STARTED_S, elastic_states
 from tests.unit.policies.valid import check_node
 from tests.unit.simulator.engine.build import audit_gpus, spans
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from policies.errors import TrainingError
 from policies.learned.algorithms.advantage import values_after
 from policies.learned.algorithms.rollout import Collector, Rollout
-from policies.learned.training.seeding import generator, seeds
+from policies.learned.training.run.seeding import generator, seeds
 from tests.unit.policies.learned.toy import CUT_AFTER, Beam, beams
 from tests.unit.policies.learned.transitions import transitions
 

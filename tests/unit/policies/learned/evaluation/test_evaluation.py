@@ -9,8 +9,8 @@ import pytest
 
 from policies.api import Policy
 from policies.learned.evaluation import evaluation
-from policies.learned.evaluation.evaluation import METRICS, Question, as_json, evaluate
-from policies.learned.training.systems import Given, Judged, Tell
+from policies.learned.evaluation.evaluation import METRICS, EvaluationRequest, as_json, evaluate
+from policies.learned.training.systems import Comparison, OnProgress, SetupOverrides
 
 JCTS = {"fifo": [100.0, 1000.0, 120.0, 1400.0], "sjf": [90.0, 900.0, 96.0, 1120.0]}
 
@@ -24,7 +24,7 @@ class Ground:
     def __init__(self, finished: int) -> None:
         self.finished = finished
 
-    def judge(self, policies: Mapping[str, Policy], seeds: int | None, tell: Tell) -> Judged:
+    def judge(self, policies: Mapping[str, Policy], seeds: int | None, tell: OnProgress) -> Comparison:
         assert seeds == 2
         figures = {
             name: [
@@ -33,7 +33,7 @@ class Ground:
             ]
             for name in policies
         }
-        return Judged(("a", "b", "c", "d"), figures, per_seed=2)
+        return Comparison(("a", "b", "c", "d"), figures, per_seed=2)
 
     def close(self) -> None:
         self.closed = True
@@ -41,8 +41,8 @@ class Ground:
 
 def answered(monkeypatch: pytest.MonkeyPatch, finished: int = 10) -> Any:
     ground = Ground(finished)
-    monkeypatch.setattr(evaluation, "find_ground", lambda scene, given: ground)
-    question = Question(policies=("fifo", "sjf"), given=Given(traces=("x",), cluster="1x1"), seeds=2)
+    monkeypatch.setattr(evaluation, "find_backend", lambda setup, given: ground)
+    question = EvaluationRequest(policies=("fifo", "sjf"), given=SetupOverrides(traces=("x",), cluster="1x1"), seeds=2)
     answer = evaluate(question, lambda share: None)
     assert ground.closed
     return answer

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from policies.learned.headway_rl.features import NAMES
-from policies.learned.headway_rl.network import TERMS, Network, empty
+from policies.learned.headway_rl.network import TERMS, ValueFunction, empty
 from policies.learned.headway_rl.policy import HeadwayRl
 from policies.learned.headway_rl.recipe import START
 from policies.model import ClusterState, Profiles
@@ -43,13 +43,13 @@ def state_of(
     return dataclasses.replace(state, nodes=linked, profiles=profiles)
 
 
-def network(**weights: float) -> Network:
+def network(**weights: float) -> ValueFunction:
     """With these weights, and 0 for all others."""
     made = empty()
     for name, weight in weights.items():
         row, names = ("linear", NAMES) if name in NAMES else ("terms", TERMS)
         made[row][names.index(name)] = weight
-    return Network(made)
+    return ValueFunction(made)
 
 
 def beginner(**options: bool) -> HeadwayRl:

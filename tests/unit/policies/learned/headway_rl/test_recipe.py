@@ -14,12 +14,12 @@ from policies.api import Policy
 from policies.errors import TrainingError
 from policies.learned.headway_rl import recipe as recipes
 from policies.learned.headway_rl.features import ENCODER, NAMES
-from policies.learned.headway_rl.network import TERMS, Network
+from policies.learned.headway_rl.network import TERMS, ValueFunction
 from policies.learned.headway_rl.policy import HeadwayRl, load
-from policies.learned.headway_rl.recipe import Distribution, Recipe, scene, train
+from policies.learned.headway_rl.recipe import Distribution, Recipe, setup, train
 from policies.learned.headway_rl.system import SYSTEM
-from policies.learned.training.run_folder import TrainingRun
-from policies.learned.training.systems import FIGURE, Given, Played, find_ground
+from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.systems import FIGURE, EpisodeResult, SetupOverrides, find_backend
 from policies.learned.weights.card import draft
 
 BEST = {"gpus": 1.4, "remaining": -0.8, "threshold": 0.6}
@@ -36,11 +36,11 @@ class Known:
 
     def play(
         self, policies: Sequence[Policy], numbers: Sequence[int], keep: Callable[[Policy], Any] | None = None
-    ) -> list[Played]:
+    ) -> list[EpisodeResult]:
         assert keep is None
         self.played += len(policies)
         return [
-            Played({}, self._jct_s(policy) * np.linspace(1.0, 2.0, 10 + number % 7))
+            EpisodeResult({}, self._jct_s(policy) * np.linspace(1.0, 2.0, 10 + number % 7))
             for policy, number in zip(policies, numbers, strict=True)
         ]
 
@@ -49,7 +49,7 @@ class Known:
 
     def _jct_s(self, policy: Policy) -> float:
         assert isinstance(policy, HeadwayRl)
-        network: Network = policy._network
+        network: ValueFunction = policy._network
         found = {**dict(zip(NAMES, network._linear.tolist(), strict=True)), "threshold": network.terms.threshold}
         return 1000.0 * float(np.exp(sum((found[name] - best) ** 2 for name, best in BEST.items())))
 
@@ -101,7 +101,7 @@ def stop_after(run: TrainingRun, rounds: int) -> None:
 def test_it_finds_what_is_better_and_begins_from_the_first_mean(tmp_path: Path) -> None:
     run = run_in(tmp_path, Recipe(generations=12, candidates=24, elite=6, at_once=12, episodes=4))
     found = load(str(run.folder))
-    begun = Known()._jct_s(HeadwayRl.of(Network(recipes.weights_of(Distribution().mean))))
+    begun = Known()._jct_s(HeadwayRl.of(ValueFunction(recipes.weights_of(Distribution().mean))))
     reached = Known()._jct_s(HeadwayRl.of(found))
     assert 1000.0 <= reached < 1000.0 + 0.5 * (begun - 1000.0)
 
@@ -149,22 +149,22 @@ def test_what_is_trained_on_is_three_grounds_unless_users_give_one() -> None:
     digests = [each.data_sha256 for each in (two, one, other)]
     assert len(set(digests)) == 3
     assert [each.data_sha256 for each in recipes._grounds(two, Recipe(jobs=40))] == digests
-    given = find_ground(scene(Recipe(jobs=40)), Given(cluster="6x8"))
+    given = find_backend(setup(Recipe(jobs=40)), SetupOverrides(cluster="6x8"))
     assert recipes._grounds(given, Recipe(jobs=40)) == [given]
 
 
 @pytest.mark.timeout(300)
 def test_it_trains_in_the_simulator(tmp_path: Path) -> None:
     recipe = Recipe(generations=1, candidates=2, elite=1, at_once=2, episodes=1, jobs=30)
-    small = dataclasses.replace(scene(recipe), workloads=scene(recipe).workloads[:1], validation_seeds=range(200, 201))
-    ground = find_ground(small, Given(cluster="4x8"))
-    facts = SYSTEM.facts(recipe, ground)
+    small = dataclasses.replace(setup(recipe), workloads=setup(recipe).workloads[:1], validation_seeds=range(200, 201))
+    ground = find_backend(small, SetupOverrides(cluster="4x8"))
+    card_details = SYSTEM.card_details(recipe, ground)
     card = draft(
         system=SYSTEM.name,
         recipe=recipe,
         seed=1,
-        encoder=facts.encoder,
-        shapes=facts.shapes,
+        encoder=card_details.encoder,
+        shapes=card_details.shapes,
         data=ground.data,
         data_sha256=ground.data_sha256,
     )

@@ -88,7 +88,7 @@ def test_the_window_can_be_another_than_that_of_training(tmp_path: Path) -> None
     ]
     state = cluster([Node(gpus=4)] * 4, jobs)
     agents = [Sched2(path)._agent, Sched2(path, window="first")._agent, Sched2(path, window="widest")._agent]
-    assert [list(agent.encoder.look(state).candidates) for agent in agents] == [
+    assert [list(agent.encoder.observe(state).candidates) for agent in agents] == [
         [1, 2, 3, 4],
         [1, 2, 3, 4],
         [7, 1, 2, 3],

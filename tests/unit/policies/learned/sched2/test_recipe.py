@@ -12,8 +12,8 @@ import torch
 
 from policies.errors import TrainingError
 from policies.learned.sched2.encoder import Encoding
-from policies.learned.sched2.layout import Layout
-from policies.learned.sched2.recipe import EFFECTIVENESS, Recipe, Training, _Returns
+from policies.learned.sched2.state.state_layout import StateLayout
+from policies.learned.sched2.training.recipe import EFFECTIVENESS, DqnTrainer, Recipe, _Returns
 from policies.learned.weights.card import draft
 from simulator.papers.sched2.env import Sched2Env
 from tests.unit.policies.learned.sched2.agents import FEW, SMALL, environments, small_recipe
@@ -27,12 +27,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def training(seed: int = 1, **options: Any) -> Training:
+def training(seed: int = 1, **options: Any) -> DqnTrainer:
     recipe = small_recipe(**options)
-    return Training(environments(recipe), SMALL.layout, recipe, seed)
+    return DqnTrainer(environments(recipe), SMALL.layout, recipe, seed)
 
 
-def carried_out(one: Training) -> dict[str, torch.Tensor]:
+def carried_out(one: DqnTrainer) -> dict[str, torch.Tensor]:
     for _ in range(one.searched, one.recipe.searches):
         one.run_search()
     for _ in range(one.round, one.recipe.rounds):
@@ -78,7 +78,7 @@ def test_search_finds_what_costs_less() -> None:
 def test_costs_are_those_of_episodes_played_alone(reward: str) -> None:
     recipe = small_recipe(rules=3, traces=6, envs=4, reward=reward)
     busy = replace(FEW, mean_gap_s=100.0, one_gpu_share=0.5)
-    one = Training(environments(recipe, traces=busy), SMALL.layout, recipe, 1)
+    one = DqnTrainer(environments(recipe, traces=busy), SMALL.layout, recipe, 1)
     rules, traces = one.search.draw(), [5, 6, 7, 8, 9, 10]
     costs = one._costs(rules, traces)
     env = Sched2Env(traces=busy, cluster="4x4", candidates=4)
@@ -90,7 +90,7 @@ def test_costs_are_those_of_episodes_played_alone(reward: str) -> None:
 
 def test_an_episode_that_was_cut_off_costs_more_than_any() -> None:
     recipe = small_recipe()
-    one = Training(environments(recipe, max_steps=3), SMALL.layout, recipe, 1)
+    one = DqnTrainer(environments(recipe, max_steps=3), SMALL.layout, recipe, 1)
     assert np.isinf(one._costs(one.search.draw(), [5])).all()
     one.run_search()
     assert np.isfinite(one.search.draw()).all()
@@ -102,7 +102,7 @@ def test_demonstrations_teach_what_was_shown() -> None:
     memory = one._memory.sample(300).rows
     seen, masks = torch.from_numpy(memory["seen"]).float(), torch.from_numpy(memory["masks"])
     with torch.no_grad():
-        chosen = one.network.judge(seen, masks).argmax(1).numpy()
+        chosen = one.network.q_values(seen, masks).argmax(1).numpy()
     assert memory["shown"].all()
     assert (chosen == memory["actions"]).mean() > 0.75
 
@@ -160,7 +160,7 @@ def test_recipes_that_cannot_be(options: dict[str, Any], says: str) -> None:
 def test_environments_that_show_something_else() -> None:
     recipe = small_recipe()
     with pytest.raises(TrainingError, match="make both with the same cluster and candidates"):
-        Training(environments(recipe), Layout(2, 4, 4), recipe, 1)
+        DqnTrainer(environments(recipe), StateLayout(2, 4, 4), recipe, 1)
 
 
 def test_a_card_can_hold_a_recipe() -> None:

@@ -9,8 +9,15 @@ import pytest
 
 from policies.errors import TrainingError
 from policies.learned.training.recipes import recipe_of
-from policies.learned.training.systems import Given, Jobs, Scene, find_ground, find_system, system_names
-from tests.unit.policies.learned.toy_system import SYSTEM, Recipe, scene
+from policies.learned.training.systems import (
+    SetupOverrides,
+    TrainingSetup,
+    WorkloadSpec,
+    find_backend,
+    find_system,
+    system_names,
+)
+from tests.unit.policies.learned.toy_system import SYSTEM, Recipe, setup
 
 Install = Callable[..., None]
 
@@ -58,7 +65,7 @@ def test_a_wrong_name_is_told_with_the_names_there_are(install: Install) -> None
 
 
 def test_the_simulator_offers_the_ground() -> None:
-    ground = find_ground(scene(Recipe()), Given(cluster="2x4"))
+    ground = find_backend(setup(Recipe()), SetupOverrides(cluster="2x4"))
     assert ground.gpus == (4, 4)
 
 
@@ -94,4 +101,4 @@ def test_a_wrong_setting_is_told(texts: list[str], words: list[str]) -> None:
 )
 def test_seeds_are_never_used_twice(training: range, validation: range) -> None:
     with pytest.raises(ValueError, match="overlap"):
-        Scene(workloads=(Jobs("sched2"),), training_seeds=training, validation_seeds=validation)
+        TrainingSetup(workloads=(WorkloadSpec("sched2"),), training_seeds=training, validation_seeds=validation)
