@@ -9,7 +9,7 @@ No job waits for ever:
 - the job that is late and was submitted first comes before all others, is not held, and nodes are reserved for it until it fits;
   `policies.ordering.patience` says when a job is late, and how long a job can wait.
 
-What is not measured counts with the usual numbers (`policies.speeds.job_profiles`, `policies.speeds.links`), and the reason
+Numbers that were not measured are the usual ones (`policies.speeds.job_profiles`, `policies.speeds.links`), and the reason
 says so.
 """
 
@@ -37,16 +37,16 @@ _PERFECT = 1.0 - 1e-9
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """The best place that was found."""
+    """The best placement that was found."""
 
     placement: Placement
     effect: Effect
     disturbed: bool
-    """Whether it costs anybody anything, the job itself included."""
+    """True if any job loses speed by it, the job itself included."""
 
 
 class ContentionGreedy:
-    """Waiting jobs where they add most speed, what they take from others deducted; held while that is below `threshold`."""
+    """Waiting jobs where they add most speed, losses of others deducted; held while that gain is below `threshold`."""
 
     spec = PolicySpec(
         name="contention-greedy",
@@ -127,11 +127,11 @@ class _Search:
             reservation = reserve(self._state, self._capacity, row, self._state.running)
             self._unreserved = self._capacity.copy()
             self._unreserved.seal(reservation.nodes)
-            # Where nobody knows when the head can start, nobody is known to end before.
+            # Where the start of the head is not known, no job is known to end before it.
             self._until_s = reservation.wait_s if math.isfinite(reservation.wait_s) else 0.0
 
     def start(self, row: int, *, hold: bool) -> bool:
-        """Start that job if it fits and, with `hold`, gains enough; whether it did."""
+        """Start that job if it fits and, with `hold`, gains enough. Returns whether it started."""
         key = self._capacity.requests.keys[row]
         kind = key, self._model.kind(row)
         short = bool(self._remaining_s[row] < self._until_s)
@@ -186,4 +186,4 @@ class _Search:
         return text
 
     def _usual(self, row: int) -> str:
-        return " (nobody measured what it trains: the usual numbers)" if self._model.is_usual(row) else ""
+        return " (its model was not measured: the usual numbers count)" if self._model.is_usual(row) else ""

@@ -41,7 +41,7 @@ def backfill(state: ClusterState, order: IntColumn, *, placing: PlacementRule = 
 
 
 class _PassHead:
-    """The jobs behind a blocked head. Invariant: `later` is what will be free at T, given those that started."""
+    """The jobs behind a blocked head. Invariant: `_later` is what will be free at T, given the jobs that started."""
 
     def __init__(self, now: Capacity, placing: PlacementRule, head: int, held: dict[int, Placement]) -> None:
         self._now = now
@@ -53,12 +53,12 @@ class _PassHead:
 
     @property
     def promise(self) -> str:
-        """When the head will start."""
+        """Text that says when the head will start."""
         when = "when running jobs end" if self._wait == NEVER else f"in {self._wait / 1e9:.0f} s by estimates"
-        return f"first in the queue; it fits {when}, and nobody who delays that passes it"
+        return f"first in the queue; it fits {when}, and no job that delays it may pass it"
 
     def _reserve(self, held: dict[int, Placement]) -> int:
-        """How long the head has to wait, ns; NEVER when no known finish makes room for it."""
+        """Return how long the head has to wait, ns; NEVER when no known finish makes room for it."""
         by_end = sorted(held, key=self._remaining.__getitem__)
         for remaining, rows in groupby(by_end, key=self._remaining.__getitem__):
             for row in rows:
@@ -68,7 +68,7 @@ class _PassHead:
         return NEVER
 
     def starts(self, rows: Iterable[int]) -> Iterable[tuple[int, Placement, str]]:
-        """(row, placement, reason) of those that start now."""
+        """Yield (row, placement, reason) of the jobs that start now."""
         now, later, place = self._now, self._later, self._placing.place
         keys = now.requests.keys
         full: set[int] = set()

@@ -1,4 +1,4 @@
-"""Places where one job could go: a handful that differ in what they share with others.
+"""Candidate placements of one job: a handful that differ in what they share with other jobs.
 
 In this order: consolidated best fit; then, over all nodes and over the freest racks, the freest nodes, the nodes whose NICs carry
 the fewest jobs, and the freest with the rest on its best fit. A job that one node can take is offered other single nodes.
@@ -16,16 +16,16 @@ from policies.placement.best_fit import Capacity
 from policies.placement.dividing import Room, evenly, in_order
 
 Crowd = Callable[[int], int]
-"""Jobs that send over a node's NIC."""
+"""From a node to the number of jobs that send over its NIC."""
 
 MOST_NODES = 32
-"""Looked at, besides as many as the job needs: the freest."""
+"""Number of nodes that are considered besides as many as the job needs: the freest."""
 _MOST_RACKS = 2
 _MOST_SINGLE = 8
 
 
 def candidates(capacity: Capacity, row: int, crowd: Crowd) -> Iterator[Placement]:
-    """Placements of that job on what is free, each once; none where it does not fit."""
+    """Yield placements of that job on free GPUs, each once; none where it does not fit."""
     if capacity.total_free() < capacity.requests.of(row).gpus:
         return
     seen: set[Placement] = set()
@@ -48,7 +48,7 @@ def _all(capacity: Capacity, row: int, crowd: Crowd) -> Iterator[Placement]:
         return
     crowds = {node: crowd(node) for node, _ in rooms}
     for among in (rooms, *_by_rack(capacity, rooms, gpus)):
-        quiet = sorted(among, key=lambda room: crowds[room[0]])  # of equals the freest first, as they stand
+        quiet = sorted(among, key=lambda room: crowds[room[0]])  # ties keep their order: the freest first
         if request.split is Split.ANY:
             for order, tight in ((among, False), (quiet, False), (among, True)):
                 shares = in_order(order, gpus, low, high, tight=tight)
@@ -62,7 +62,7 @@ def _all(capacity: Capacity, row: int, crowd: Crowd) -> Iterator[Placement]:
 
 
 def _by_rack(capacity: Capacity, rooms: list[Room], gpus: int) -> Iterable[list[Room]]:
-    """The rooms of each rack that has enough for the job; the racks with most first."""
+    """Return the rooms of each rack that has enough for the job; the racks with most first."""
     rack = capacity.racks
     racks: dict[int, list[Room]] = defaultdict(list)
     for room in rooms:

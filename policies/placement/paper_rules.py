@@ -1,4 +1,4 @@
-"""Rules of placement of the papers' baselines, which take what is free and do not wait for a consolidated place.
+"""Placement rules of the papers' baselines, which take free GPUs anywhere and do not wait for a consolidated placement.
 
 They are stated for jobs whose GPUs may be divided in any way. Jobs that may not, and those for which a rule finds too few or
 too many nodes, are placed by consolidated best fit.
@@ -17,14 +17,14 @@ from policies.placement.resource_shares import Loads
 from policies.placement.rules import PlacementRule
 
 Rule = Callable[[Capacity, int, int], Shares | None]
-"""From what is free, the row and the GPUs of a job to its shares; None when it does not fit."""
+"""From free capacity, row and GPUs of a job to its shares; None when it does not fit."""
 
 _DIGITS = 9
-"""Costs that differ by less are equal: they are sums of thirds, and the lowest index is to decide."""
+"""Decimal digits of costs. Costs that differ by less are equal, so that the lowest index decides: they are sums of thirds."""
 
 
 def loosely(rule: Rule) -> Callable[[Capacity, int], Placement | None]:
-    """Place by that rule what it is stated for, all else by consolidated best fit."""
+    """Return a placement function: that rule for jobs that it is stated for, consolidated best fit for all others."""
 
     def place(capacity: Capacity, row: int) -> Placement | None:
         jobs = capacity.state.jobs
@@ -43,7 +43,7 @@ def loosely(rule: Rule) -> Callable[[Capacity, int], Placement | None]:
 def _packing(capacity: Capacity, row: int, gpus: int) -> Shares | None:
     whole = capacity.place(row)
     if whole is not None and len(whole.nodes) == 1:
-        return list(whole.items())  # the best fit of all nodes, found without a look at each
+        return list(whole.items())  # the best fit of all nodes, found without visiting each
     return packed(capacity.rooms(row), gpus)
 
 
@@ -64,17 +64,17 @@ def _bin_packing(capacity: Capacity, loads: Loads, row: int, gpus: int) -> Share
 
 
 def bin_packing(state: ClusterState) -> PlacementRule:
-    """MARL, section VI: the most loaded node on which the whole job fits; when there is none, all of the node that takes most
-    of it, and the rest by the same rule. For one decision on that state."""
+    """Return MARL's rule (section VI) for one decision on that state: the most loaded node on which the whole job fits; when there
+    is none, all of the node that takes most of it, and the rest by the same rule."""
     loads = Loads(state)
     place = loosely(lambda capacity, row, gpus: _bin_packing(capacity, loads, row, gpus))
     return PlacementRule("bin packing", place, loads.add)
 
 
 def least_load(state: ClusterState) -> PlacementRule:
-    """MARL, section VI: worker by worker, each (one GPU, and what comes with it) to the node with the least load.
+    """Return MARL's rule (section VI): each worker (one GPU, and what comes with it) goes to the node with the least load.
 
-    For one decision on that state.
+    The rule holds for one decision on that state.
     """
     loads = Loads(state)
 
@@ -85,7 +85,7 @@ def least_load(state: ClusterState) -> PlacementRule:
 
 
 def worker_by_worker(capacity: Capacity, row: int, gpus: int, cost: Callable[[int, int], float]) -> Shares | None:
-    """Each GPU on the node where it costs least, lowest index on ties; `cost(node, k)` is that of the job's k-th there."""
+    """Place each GPU on the node where it costs least, lowest index on ties; `cost(node, k)` is that of the job's k-th there."""
     rooms = dict(capacity.rooms(row))
     queue = [(round(cost(node, 1), _DIGITS), node) for node in rooms]
     heapq.heapify(queue)

@@ -1,4 +1,4 @@
-"""What jobs ask of nodes, worked out once per kind of job.
+"""Requests of jobs to nodes, computed once per kind of job.
 
 Thousands of waiting jobs ask for a few dozen different things. Jobs with equal requests share one *class*, and everything
 that does not change while a decision is made (into which shares the job divides, which nodes it may use at all) is worked
@@ -39,16 +39,16 @@ Parts = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What every job of one class asks for."""
+    """The request that all jobs of one class share."""
 
     parts: Parts
     nodes: int
-    """Bit n: node n is available, and the class may use it."""
+    """Bit n is set when node n is available and the class may use it."""
     cpus_per_gpu: float
     memory_mib_per_gpu: float
     exclusive: bool
     limited: bool
-    """CPUs or memory have to be looked at, node by node."""
+    """CPUs or memory limit the placement and must be checked on each node."""
     gpus: int
     min_nodes: int
     max_nodes: int
@@ -56,7 +56,7 @@ class Request:
 
 
 def bitmask(members: BoolColumn) -> int:
-    """Integer whose bit n is set when members[n] is true."""
+    """Return the integer whose bit n is set when members[n] is true."""
     return int.from_bytes(np.packbits(members, bitorder="little").tobytes(), "little")
 
 
@@ -70,7 +70,7 @@ def usable_gpus(gpus: int, cpus: float, memory_mib: float, cpus_per_gpu: float, 
 
 
 def set_bits(mask: int) -> Iterator[int]:
-    """Numbers of the bits that are set, rising."""
+    """Yield the numbers of the bits that are set, rising."""
     while mask:
         bit = mask & -mask
         yield bit.bit_length() - 1
@@ -95,7 +95,7 @@ class Requests:
         self._kinds = list(kinds)
 
     def of(self, row: int) -> Request:
-        """What the job of that row asks for."""
+        """Return the request of the job of that row."""
         key = self.keys[row]
         request = self._known.get(key)
         if request is None:
@@ -108,8 +108,8 @@ class Requests:
         return self._state
 
     def resized(self, sizes: Mapping[int, int]) -> Requests:
-        """The same, where the jobs of these rows ask for so many GPUs. Who asks for another number than before is in a class with
-        those alone who had one with it: classes of jobs that are alike by chance are not found out."""
+        """Return the same requests with other numbers of GPUs for the jobs of these rows. A job whose number changes shares a class
+        only with jobs of its former class: jobs that become alike otherwise are not detected."""
         num_gpus = self._state.jobs.num_gpus.copy()
         num_gpus[list(sizes)] = list(sizes.values())
         twin = object.__new__(Requests)
@@ -165,7 +165,7 @@ class _Eligible:
 def divide(
     num_gpus: int, split: Split, min_nodes: int, max_nodes: int, gpus_per_node: int, usable: Mapping[int, int]
 ) -> Parts:
-    """Shares of a job, where `usable` says how many nodes can hold so many of its GPUs; empty when it fits in no way."""
+    """Return the shares of a job; empty when it cannot fit. `usable` maps a number of its GPUs to the nodes that can hold it."""
     max_nodes = min(max_nodes, sum(usable.values()))
     options: Iterable[Parts]
     match split:
@@ -193,7 +193,7 @@ def _any_divisions(num_gpus: int, min_nodes: int, max_nodes: int, usable: Mappin
 
 
 def _fits_empty(parts: Parts, usable: Mapping[int, int]) -> bool:
-    """Whether there are nodes enough for the shares, the largest first."""
+    """Return whether there are enough nodes for the shares, the largest first."""
     needed = 0
     for share, count in parts:
         needed += count
@@ -203,7 +203,7 @@ def _fits_empty(parts: Parts, usable: Mapping[int, int]) -> bool:
 
 
 def _class_keys(state: ClusterState) -> npt.NDArray[np.int64]:
-    """A number per job, equal exactly for jobs with equal requests: the columns as digits of one number."""
+    """Return a number per job, equal exactly for jobs with equal requests: the columns are digits of one number."""
     jobs = state.jobs
     columns = (
         jobs.num_gpus,
@@ -232,7 +232,7 @@ def _class_keys(state: ClusterState) -> npt.NDArray[np.int64]:
 
 
 def _digits(column: npt.NDArray[np.generic], *, dense: bool = False) -> tuple[npt.NDArray[np.int64], int]:
-    """The column as integers from 0, and how many different ones there can be."""
+    """Return the column as integers from 0, and how many different ones there can be."""
     if bool((column == column[0]).all()):
         return np.zeros(len(column), dtype=np.int64), 1
     if column.dtype.kind == "f" or dense:

@@ -1,4 +1,4 @@
-"""Rules of placement: where one job goes on what is free.
+"""Placement rules: where one job goes on free GPUs.
 
 Every policy here that does not say otherwise uses `BEST_FIT`, the consolidated best fit of `policies.placement.best_fit`. The
 others let a job start on scattered GPUs, which costs it speed and saves it waiting. They place jobs whose GPUs may be divided
@@ -18,16 +18,16 @@ from policies.rule import Layout
 
 @dataclass(frozen=True)
 class PlacementRule:
-    """A rule of placement. Invariant: whether a job fits depends on its class (`Requests.keys`) and what is free only."""
+    """A placement rule. Invariant: whether a job fits depends only on its class (`Requests.keys`) and on what is free."""
 
     name: str
     place: Callable[[Capacity, int], Placement | None]
-    """Where the job of that row would go now; None when it does not fit. Takes nothing."""
+    """Returns where the job of that row would go now; None when it does not fit. Takes nothing."""
     taken: Callable[[int, Placement], None] | None = None
-    """Told of every job that starts, where a rule looks at more than what is free."""
+    """Called for every job that starts, where a rule depends on more than free GPUs."""
 
     def take(self, capacity: Capacity, row: int, placement: Placement) -> Fit:
-        """The job of that row now holds these GPUs."""
+        """Let the job of that row hold these GPUs. Returns the fit."""
         fit = capacity.fit(placement)
         capacity.take(row, placement)
         if self.taken is not None:
@@ -55,7 +55,7 @@ class PlacementRule:
         return fits
 
     def explain(self, state: ClusterState, fit: Fit) -> str:
-        """A short reason for a placement."""
+        """Return a short reason for a placement."""
         if self is BEST_FIT or (self is ANYWHERE and len(fit) == 1):
             return explain(state, fit)
         names, nodes = state.nodes.names, placement_of(fit)
@@ -75,7 +75,7 @@ def _anywhere(capacity: Capacity, row: int) -> Placement | None:
 
 
 def freest(capacity: Capacity, row: int) -> Placement | None:
-    """All that the freest node has, then all of the next, until the job has enough; lowest index on ties.
+    """Return all that the freest node has, then all of the next, until the job has enough; lowest index on ties.
 
     As many GPUs are left for later nodes as the job's least number of nodes asks for. A job that wants equal shares takes
     them from the freest nodes, on as few as will do; one of fixed shares is placed by consolidated best fit or not at all.
@@ -95,11 +95,11 @@ def freest(capacity: Capacity, row: int) -> Placement | None:
 
 
 BEST_FIT = PlacementRule("best fit", _best_fit)
-"""Consolidated best fit; a job waits until it can be placed so."""
+"""Consolidated best fit; a job waits until it can be placed like this."""
 ANYWHERE = PlacementRule("spread", _anywhere)
 """Consolidated best fit; where there is none, the freest nodes."""
 
 
 def placement_rule(layout: Layout) -> PlacementRule:
-    """The rule of that layout."""
+    """Return the rule of that layout."""
     return ANYWHERE if layout == Layout.ANYWHERE else BEST_FIT

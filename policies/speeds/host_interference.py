@@ -1,4 +1,4 @@
-"""How much workers on one node are in each other's way: the model of MARL.
+"""Interference of workers on one node: the model of MARL.
 
 Source: "MARL" (Zhao and Wu, TNSM 2021), section V: a job's slowdown is an exponential of its neighbours' CPU use plus a line in
 their PCIe use. Their coefficients are fitted to measurements that the paper does not print; the defaults here follow from two
@@ -64,13 +64,13 @@ def slowdown(
 
 
 class Residents:
-    """Who has how many workers on each node. A worker is one GPU, and what comes with it.
+    """Numbers of workers of each job on each node. A worker is one GPU, and what comes with it.
 
-    Invariant: `_on[n]` are the (row, workers) of the jobs that run on node n or were told to `add`.
+    Invariant: `_on[n]` are the (row, workers) of the jobs that run on node n or were added.
     """
 
     def __init__(self, state: ClusterState, model: Interference) -> None:
-        """All that runs."""
+        """Begin with all running jobs."""
         self._model = model
         self._cores, self._pcie = _uses(state)
         self._on: dict[int, dict[int, int]] = defaultdict(dict)
@@ -80,15 +80,15 @@ class Residents:
                 self.add(row, placement)
 
     def add(self, row: int, placement: Placement) -> None:
-        """That job runs there from now on."""
+        """Let that job run there from now on."""
         for node, gpus in placement.items():
             self._on[node][row] = gpus
 
     def score(self, node: int, row: int, workers: int) -> float:
-        """Slowdowns of all workers on the node, added up, if that job had so many of them there."""
+        """Return the sum of the slowdowns of all workers on the node, if that job had `workers` of them there."""
         here = self._on.get(node, {})
         if not here:
-            return 0.0  # alone, nobody is slowed down
+            return 0.0  # a job alone is not slowed down
         return self._sum([*here.items(), (row, workers)])
 
     def _sum(self, tenants: Iterable[tuple[int, int]]) -> float:
@@ -101,13 +101,13 @@ class Residents:
 
 
 def _rest(total: float, own: float) -> float:
-    """What others use; nothing, when it is no more than rounding."""
+    """Return what others use; 0 if it is only a rounding error."""
     rest = total - own
     return rest if rest > 1e-9 * total else 0.0
 
 
 def _uses(state: ClusterState) -> tuple[list[float], list[float]]:
-    """Cores and GB/s of PCIe of one worker of each job: measured, or else the cores that it asked for and no PCIe."""
+    """Return cores and GB/s of PCIe of one worker of each job: as measured, else the cores that it asked for and no PCIe."""
     jobs = state.jobs
     cores: FloatColumn = jobs.cpus_per_gpu
     pcie: FloatColumn = np.zeros(len(jobs))

@@ -1,4 +1,4 @@
-"""How jobs train, as far as their neighbours' speed and their own depend on it: measured, or else the usual numbers.
+"""Step times and traffic of jobs, on which speeds depend: as measured, else the usual numbers.
 
 Numbers that are NaN or missing are the usual ones: of a model the median of those that are known in the state, else `USUAL`.
 """
@@ -17,7 +17,7 @@ from policies.state.pair_ratios import key_of
 
 @dataclass(frozen=True, slots=True)
 class StepModel:
-    """How one job trains."""
+    """Time and traffic of one job's training step."""
 
     compute_s: float
     bytes: float
@@ -25,7 +25,7 @@ class StepModel:
     hiding: float = 1.0
 
     def step_s(self, communicate_s: float) -> float:
-        """Seconds of a step that communicates for so long."""
+        """Return the seconds of a step that communicates for so long."""
         hidden = self.overlap * min(self.hiding * self.compute_s, communicate_s)
         return self.compute_s + communicate_s - hidden
 
@@ -35,7 +35,7 @@ USUAL = StepModel(0.69, 775e6)
 
 
 class StepModels:
-    """How jobs train: measured, or the usual numbers."""
+    """Step models of all jobs: as measured, or with the usual numbers."""
 
     def __init__(self, state: ClusterState) -> None:
         profiles = state.profiles
@@ -43,30 +43,30 @@ class StepModels:
         self._model: list[int] = [-1] * len(state.jobs) if profiles is None else profiles.of_job.tolist()
         self._names = [] if profiles is None else [key_of(model) for model in profiles.models]
         self._table, usual, missing = _table(profiles)
-        self._table.append(usual)  # the row of those that have no profile: -1
+        self._table.append(usual)  # the row of jobs without a profile: -1
         self._batch, self._usual_batch = _batches(profiles, len(state.jobs), len(self._table))
         self.unmeasured = {row for row, model in enumerate(self._model) if model < 0 or missing[model]}
-        """Rows of jobs of whose model nobody measured computing time and bytes."""
+        """Rows of jobs for whose model computing time or bytes were not measured."""
         self._scaled: dict[tuple[int, float], StepModel] = {}
         self._idents: dict[tuple[int, float], int] = {}
 
     def name(self, row: int) -> str:
-        """Its model, as the table of pairs has it."""
+        """Return the job's model, as the table of pairs names it."""
         model = self._model[row]
         return self._names[model] if model >= 0 else ""
 
     def kind(self, row: int) -> tuple[int, float]:
-        """Model and batch."""
+        """Return the job's model and batch."""
         model = self._model[row]
         batch = self._batch[row] if self._usual_batch[model] else 0.0
         return model, batch if batch > 0 else 0.0
 
     def ident(self, row: int) -> int:
-        """A number for each kind."""
+        """Return the number of the job's kind."""
         return self._idents.setdefault(self.kind(row), len(self._idents))
 
     def of(self, row: int) -> StepModel:
-        """Of that job, with its batch."""
+        """Return the step model of that job, with its batch."""
         model, batch = kind = self.kind(row)
         training = self._scaled.get(kind)
         if training is None:
@@ -79,7 +79,7 @@ class StepModels:
 
 
 def _table(profiles: Profiles | None) -> tuple[list[StepModel], StepModel, list[bool]]:
-    """Models, what stands for one that is not known, and of which that is because nobody measured them."""
+    """Return the step models, the one for unknown models, and for each model whether it was not measured."""
     if profiles is None:
         return [], USUAL, []
     count = len(profiles.models)
@@ -95,19 +95,19 @@ def _table(profiles: Profiles | None) -> tuple[list[StepModel], StepModel, list[
 
 
 def _batches(profiles: Profiles | None, jobs: int, models: int) -> tuple[list[float], list[float]]:
-    """Examples on a GPU of each job, and of each model's step; 0: not known, or does not matter."""
+    """Return the examples on a GPU for each job, and for each model's step; 0: not known, or it does not matter."""
     if profiles is None or profiles.batch_per_gpu is None or profiles.job_batch_per_gpu is None:
         return [0.0] * jobs, [0.0] * models
     return np.nan_to_num(profiles.job_batch_per_gpu).tolist(), [*np.nan_to_num(profiles.batch_per_gpu).tolist(), 0.0]
 
 
 def median_of(column: FloatColumn | None, default: float) -> float:
-    """Of what is known of it; the default where nothing is."""
+    """Return the median of the known entries; the default where none is known."""
     known = [] if column is None else [value for value in column.tolist() if not isnan(value)]
     return median(known) if known else default
 
 
 def filled_of(column: FloatColumn | None, count: int, default: float) -> FloatColumn:
-    """That column with its median for NaN; all the default where nothing is known."""
+    """Return that column with its median for NaN; all entries are the default where none is known."""
     usual = median_of(column, default)
     return np.full(count, usual) if column is None else np.where(np.isnan(column), usual, column)

@@ -1,4 +1,4 @@
-"""What was measured of models, as the message Profiles of a snapshot, and back. Columns are read and written as in `wire_state`."""
+"""Conversion of measured profiles to the message Profiles of a snapshot, and back. Columns are as in `policies.wire.state`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RING = ("small_s", "large_s", "per_rack")
 
 
 def profile_columns(profiles: Profiles) -> Iterator[tuple[str, Any]]:
-    """Every column by its name, those of pairs and of the ring too; None for one that there is not."""
+    """Yield every column by its name, also those of pairs and of the ring; None for a missing one."""
     for name, value in vars(profiles).items():
         if name == "pairs" and value is not None:
             yield from ((f"pairs.{column}", entries) for column, entries in vars(value).items())
@@ -33,12 +33,12 @@ def profile_columns(profiles: Profiles) -> Iterator[tuple[str, Any]]:
 
 
 def write_profiles(message: Any, profiles: Profiles) -> None:
-    """Put them into a message of RawSnapshot."""
+    """Put the profiles into a message of RawSnapshot."""
 
     def write(name: str, values: npt.NDArray[Any]) -> None:
         write_column(message, "profiles", name, values)
 
-    message.SetInParent()  # it is there, whatever is in it
+    message.SetInParent()  # present even if it is empty
     message.model.extend(profiles.models)
     write("locality", profiles.locality.reshape(-1))
     write("of_job", profiles.of_job + 1)
@@ -56,7 +56,7 @@ def write_profiles(message: Any, profiles: Profiles) -> None:
 
 
 def read_profiles(message: Any, num_jobs: int) -> Profiles:
-    """What a message of RawSnapshot says of so many jobs. Raises WireError."""
+    """Return the profiles in a message of RawSnapshot with `num_jobs` jobs. Raises WireError."""
     models = distinct_names("profiles.model", message.model)
     of_job = _read(message, "of_job", num_jobs) - 1
     check("profiles.of_job", of_job < len(models), of_job + 1, f"beyond the {len(models)} models")
@@ -79,7 +79,7 @@ def _read(message: Any, name: str, count: int | None) -> npt.NDArray[Any]:
 
 
 def _numbers(message: Any, name: str, count: int) -> npt.NDArray[np.float64]:
-    """A column of measurements: finite, or NaN."""
+    """Return a column of measurements: finite, or NaN."""
     values: npt.NDArray[np.float64] = _read(message, name, count)
     field = f"profiles.{name}"
     check(field, ~np.isinf(values), values, "not a finite number")

@@ -1,7 +1,7 @@
 """Dominant resource fairness among jobs or users that wait for whole gangs.
 
 Source: Ghodsi et al., "Dominant Resource Fairness: Fair Allocation of Multiple Resource Types", NSDI 2011, algorithm 1; the
-baseline of DL2 (Peng et al., TPDS 2021, section 6.2), where jobs are the ones who share. A dominant share is the largest of
+baseline of DL2 (Peng et al., TPDS 2021, section 6.2), where resources are shared among jobs. A dominant share is the largest of
 one's shares of the cluster's GPUs, CPUs and memory.
 
 The paper lets jobs grow one task at a time. Gangs do not: a job has all that it asked for, or nothing. Raised together, the
@@ -55,7 +55,7 @@ class Drf:
             self.spec = replace(self.spec, preempts=True, resizes=True, round_s=seconds)
 
     def decide(self, state: ClusterState) -> Decision:
-        """Start whoever has the smallest dominant share and fits, and so on."""
+        """Start the job with the smallest dominant share that fits, and so on."""
         if self._elastic:
             return self._grow(state)
         demand = demands(state)
@@ -75,7 +75,7 @@ class Drf:
         return Greedy(self._placing, started=started).decide(state, share)
 
     def _grow(self, state: ClusterState) -> Decision:
-        """The next task to the smallest dominant share, and so on; then places."""
+        """Give the next task to the smallest dominant share, and so on; then place the jobs."""
         low, high = ranges(state)
         tasks = demands(state) / state.jobs.num_gpus[:, None]
         owner = state.jobs.user if self._users else np.arange(len(state.jobs))
@@ -94,7 +94,7 @@ class Drf:
 
 @dataclass(frozen=True)
 class Claims:
-    """What jobs can take, one entry each."""
+    """Sizes that the jobs can take, one entry each."""
 
     least: Sequence[int]
     """GPUs of the first task; every other is one."""
@@ -102,13 +102,13 @@ class Claims:
     tasks: FloatColumn
     """Shares of the cluster's resources that go with one GPU, a row for each job."""
     owner: Sequence[int]
-    """Among whom it is fair."""
+    """The owner of each job: allocation is fair among owners."""
 
     def fill(self, order: Sequence[int], held: defaultdict[int, FloatColumn], gpus: int) -> dict[int, int]:
-        """Progressive filling: GPUs of each of these jobs that gets some, beside what owners hold.
+        """Return by progressive filling the GPUs of each of these jobs that gets some, beside what owners hold.
 
         The next task goes to the owner with the smallest dominant share, and of its jobs to the one with the smallest; ties in
-        order of submission. Who wants more for its next task than there is gets no more.
+        order of submission. A job whose next task needs more than is left gets no more.
         """
         dominant = self.tasks.max(axis=1, initial=0.0).tolist()
         jobs: dict[int, list[tuple[float, int]]] = {}

@@ -4,7 +4,7 @@ Source: Peng et al., "Optimus: An Efficient Dynamic Resource Scheduler for Deep 
 DL2 (Peng et al., TPDS 2021, section 6.2).
 
 As there: first every job gets the least that it can run with, so that none starves; then each further GPU goes where it takes
-most off the remaining time by the fitted model (`policies.speeds.worker_scaling`), until all are given or nobody can use more.
+most off the remaining time by the fitted model (`policies.speeds.worker_scaling`), until all are given or no job can use more.
 Jobs are placed in rising order of size, on few nodes. Sizes change at most once in an interval of ten minutes.
 
 The fit gets better while a job runs: it is made anew with the speeds that the job was seen to have at the sizes that it had
@@ -13,9 +13,9 @@ object, by job and while the job is there; with `fit="profiles"` nothing is.
 
 Not as there: remaining work is the estimate that policies are given, not a loss curve's; jobs without one count as the median
 of the others, and young jobs are not held back. Profiles stand for the runs before a job's start. Every worker brings its own
-server, so GPUs are the only resource that is weighed. The interval is each job's own: who started or changed less than
-`round_s` ago is left alone. Who keeps its size keeps its place, and a job rather waits than starts on more nodes than it needs,
-unless `layout` says otherwise.
+server, so GPUs are the only resource that is weighed. The interval is each job's own: a job that started or changed less than
+`round_s` ago keeps its size. A job that keeps its size keeps its placement, and a job waits rather than start on more nodes than
+it needs, unless `layout` says otherwise.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Optimus:
         )
 
     def decide(self, state: ClusterState) -> Decision:
-        """Sizes for all, then places for those who start or change (`policies.ordering.resizing`)."""
+        """Decide the sizes of all jobs, then the placements of those that start or change (`policies.ordering.resizing`)."""
         low, high = ranges(state)
         least, most = low.tolist(), high.tolist()
         gains = _gains(state, least, most, self._observed.update(state) if self._observed is not None else {})
@@ -64,14 +64,14 @@ class Optimus:
         def shares(order: Sequence[int], gpus: int) -> dict[int, int]:
             return allot(order, least, most, gains, gpus)
 
-        # Where everybody has one size, only the order of submission says who gets it.
+        # Where all jobs have fixed sizes, only the order of submission decides which of them get GPUs.
         return self._resizer.decide(state, shares, timeless=least == most)
 
 
 def allot(
     order: Sequence[int], least: Sequence[int], most: Sequence[int], gains: Sequence[float], gpus: int
 ) -> dict[int, int]:
-    """GPUs of each job that gets some, of so many in all.
+    """Return the GPUs of each job that gets some, out of `gpus`.
 
     In that order each job gets its least while there is enough. Then one GPU at a time goes to the job that gains most from
     it: g / (w (w + 1)) from the one after w.
@@ -100,7 +100,7 @@ def allot(
 def _gains(
     state: ClusterState, least: Sequence[int], most: Sequence[int], observed: Mapping[int, Speeds]
 ) -> list[float]:
-    """Per job the g of `allot`, seconds, with those speeds observed; 0 throughout where nobody can use more than the least.
+    """Return the g of `allot` for each job, in seconds, with those observed speeds; all 0 where no job can use more than the least.
 
     The remaining time at w workers is r X(n) / X(w), with r that at n, the size asked for, and X(w) = w / (a + b w). One more
     takes r X(n) a / (w (w + 1)) off it.

@@ -67,7 +67,7 @@ class Tetris:
         return self._grow(state) if self._elastic else start_by_alignment(state, self._placing, self._time_weight)
 
     def _grow(self, state: ClusterState) -> Decision:
-        """Tasks for the best job up to the threshold, then for the next; then places."""
+        """Give tasks to the best job up to the threshold, then to the next; then place the jobs."""
         least, high = ranges(state)
         most = np.maximum(least, np.minimum(high, self._threshold))
         tasks = demands(state) / state.jobs.num_gpus[:, None]
@@ -104,7 +104,7 @@ def start_by_alignment(state: ClusterState, placing: PlacementRule, time_weight:
 
 
 def _scores(demand: FloatColumn, remaining_s: FloatColumn, free: FloatColumn, time_weight: float) -> FloatColumn:
-    """Of jobs with these demands and remaining times, least first."""
+    """Return the scores of jobs with these demands and remaining times; the least comes first."""
     alignment: FloatColumn = demand @ np.maximum(free, 0.0)
     scores: FloatColumn = -alignment / (alignment.mean() or 1.0)
     if time_weight > 0:
@@ -115,7 +115,7 @@ def _scores(demand: FloatColumn, remaining_s: FloatColumn, free: FloatColumn, ti
 
 
 def _foreign(state: ClusterState) -> FloatColumn:
-    """Shares of the cluster's GPUs, CPUs and memory that jobs of others use."""
+    """Return the shares of the cluster's GPUs, CPUs and memory that foreign jobs use."""
     nodes = state.nodes
     totals = cluster_totals(state)
     used = np.stack((nodes.foreign_gpus, nodes.foreign_cpus, nodes.foreign_memory_mib), axis=1)[nodes.available]

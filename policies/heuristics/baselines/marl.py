@@ -3,7 +3,7 @@
 Source: Zhao and Wu, "Large-scale Machine Learning Cluster Scheduling via Multi-agent Graph Reinforcement Learning", TNSM 2021,
 section VI. Jobs come in order of arrival and run to their end without being stopped.
 
-The paper leaves open, or has what there is not here:
+Points that the paper leaves open, or that differ here:
 - a job that does not fit is forwarded to another scheduler; here it waits, and those behind it may start;
 - parameter servers are placed like workers; here jobs have workers only, of one GPU each and what comes with it;
 - bin packing: the most loaded node that takes the whole job, else all of the node that takes most of it, and so on;
@@ -28,7 +28,7 @@ _SOURCE = "MARL (Zhao and Wu, TNSM 2021), section VI, baseline {}"
 
 
 class MarlTetris:
-    """Waiting jobs in order of submission, whoever fits; packed on the fullest nodes that take them."""
+    """Waiting jobs in order of submission, each that fits; packed on the fullest nodes that take them."""
 
     spec = PolicySpec(name="marl-tetris", source=_SOURCE.format("Tetris"))
 
@@ -38,7 +38,7 @@ class MarlTetris:
 
 
 class MarlLb:
-    """Waiting jobs in order of submission, whoever fits; each worker on the node with the least load."""
+    """Waiting jobs in order of submission, each that fits; each worker on the node with the least load."""
 
     spec = PolicySpec(name="marl-lb", source=_SOURCE.format("LB"))
 
@@ -48,7 +48,7 @@ class MarlLb:
 
 
 class MarlLif:
-    """Waiting jobs in order of submission, whoever fits; each worker on the node with the least interference."""
+    """Waiting jobs in order of submission, each that fits; each worker on the node with the least interference."""
 
     spec = PolicySpec(name="marl-lif", source=_SOURCE.format("LIF"), needs=frozenset({"profile"}))
 

@@ -34,7 +34,7 @@ class RlTapsSjf:
     spec = PolicySpec(name="rl-taps-sjf", source=_SOURCE.format("SJF"), needs=frozenset({"duration_estimate"}))
 
     def __init__(self, slots: int = SLOTS) -> None:
-        """Of the waiting jobs the first `slots` are picked from; 0 = all."""
+        """Jobs are picked from the first `slots` waiting jobs; 0 = all."""
         self._greedy = Greedy(FIRST_FIT, whole("slots", slots, least=0))
 
     def decide(self, state: ClusterState) -> Decision:
@@ -48,7 +48,7 @@ class RlTapsTetris:
     spec = PolicySpec(name="rl-taps-tetris", source=_SOURCE.format("Tetris"))
 
     def __init__(self, slots: int = SLOTS) -> None:
-        """Of the waiting jobs the first `slots` are picked from; 0 = all."""
+        """Jobs are picked from the first `slots` waiting jobs; 0 = all."""
         self._slots = whole("slots", slots, least=0)
 
     def decide(self, state: ClusterState) -> Decision:
@@ -62,7 +62,7 @@ class RlTapsRandom:
     spec = PolicySpec(name="rl-taps-random", source=_SOURCE.format("Random"))
 
     def __init__(self, seed: int = 0, slots: int = SLOTS) -> None:
-        """Of the waiting jobs the first `slots` are picked from; 0 = all."""
+        """Jobs are picked from the first `slots` waiting jobs; 0 = all."""
         self._seed = whole("seed", seed)
         self._greedy = Greedy(FIRST_FIT, whole("slots", slots, least=0))
 

@@ -3,7 +3,7 @@
 Source: Luan et al., "SCHED2: Scheduling Deep Learning Training via Deep Reinforcement Learning", GLOBECOM 2019, section IV-A;
 their packing placement is that of section II-B (`policies.placement.paper_rules.PACKING`). Jobs are never stopped.
 
-The paper leaves open, and here it is:
+The paper leaves some points open; the choices here are:
 - which waiting jobs a baseline sees: all of them (`window=0`), or the first ten as its agent does (`window=10`);
 - what happens when the chosen job does not fit: the next one is tried (FIFO excepted, which is "in order");
 - what counts as a delay: each decision at which the job would start but not with its best locality, at most
@@ -32,7 +32,7 @@ MAX_DELAYS = 3
 
 
 def ideal_s(state: ClusterState) -> FloatColumn:
-    """Run time of every job with its best locality; infinite without an estimate."""
+    """Return the run time of every job with its best locality; infinite without an estimate."""
     estimate = state.jobs.duration_estimate_s
     return np.where(np.isnan(estimate), np.inf, estimate)
 
@@ -43,7 +43,7 @@ class Sched2Sif:
     spec = PolicySpec(name="sched2-sif", source=_SOURCE.format("SIF"), needs=_NEEDS)
 
     def __init__(self, window: int = 0) -> None:
-        """Of the waiting jobs the first `window` are considered; 0 = all."""
+        """Only the first `window` waiting jobs are considered; 0 = all."""
         self._greedy = Greedy(PACKING, whole("window", window, least=0))
 
     def decide(self, state: ClusterState) -> Decision:
@@ -57,7 +57,7 @@ class Sched2Lrf:
     spec = PolicySpec(name="sched2-lrf", source=_SOURCE.format("LRF"))
 
     def __init__(self, window: int = 0) -> None:
-        """Of the waiting jobs the first `window` are considered; 0 = all."""
+        """Only the first `window` waiting jobs are considered; 0 = all."""
         self._greedy = Greedy(PACKING, whole("window", window, least=0))
 
     def decide(self, state: ClusterState) -> Decision:
@@ -71,7 +71,7 @@ class Sched2Spf:
     spec = PolicySpec(name="sched2-spf", source=_SOURCE.format("SPF"), needs=_NEEDS)
 
     def __init__(self, window: int = 0) -> None:
-        """Of the waiting jobs the first `window` are considered; 0 = all."""
+        """Only the first `window` waiting jobs are considered; 0 = all."""
         self._greedy = Greedy(PACKING, whole("window", window, least=0))
 
     def decide(self, state: ClusterState) -> Decision:
@@ -80,7 +80,7 @@ class Sched2Spf:
 
 
 class Sched2Fifo:
-    """Waiting jobs in order of submission, nobody passes the head; packed on what is free."""
+    """Waiting jobs in order of submission, no job passes the head; packed on what is free."""
 
     spec = PolicySpec(name="sched2-fifo", source=_SOURCE.format("FIFO"))
 
@@ -95,7 +95,7 @@ class Sched2Saf:
     spec = PolicySpec(name="sched2-saf", source=_SOURCE.format("SAF"), needs=_NEEDS | {"profile"})
 
     def __init__(self, window: int = 0) -> None:
-        """Of the waiting jobs the first `window` are considered; 0 = all."""
+        """Only the first `window` waiting jobs are considered; 0 = all."""
         self._greedy = Greedy(PACKING, whole("window", window, least=0))
 
     def decide(self, state: ClusterState) -> Decision:
@@ -104,7 +104,7 @@ class Sched2Saf:
 
 
 def _actual_s(state: ClusterState) -> Score:
-    """Jobs of one class and one profile go to the same place and lose the same there: each such kind is looked at once."""
+    """Return a score by actual time. Jobs of one class and profile share placement and speed: each kind is computed once."""
     ideal, speed = ideal_s(state), speeds(state)
     model = np.full(len(state.jobs), -1) if state.profiles is None else state.profiles.of_job
     _, kinds = np.unique(np.stack((Requests(state).keys, model), axis=1), axis=0, return_inverse=True)
@@ -120,7 +120,7 @@ def _actual_s(state: ClusterState) -> Score:
 
 
 def _speed_now(capacity: Capacity, row: int, speed: FloatColumn) -> float:
-    """Throughput where the job would be placed now, as a share of that with its best locality; (almost) 0 when it does not fit."""
+    """Return the throughput at the placement that the job would get now, as a share of its best; almost 0 when it does not fit."""
     placement = PACKING.place(capacity, row)
     if placement is None:
         return 1e-300
@@ -131,14 +131,14 @@ def _speed_now(capacity: Capacity, row: int, speed: FloatColumn) -> float:
 class Sched2Dsif:
     """Waiting jobs by ideal time, shortest first; one that would start scattered is first held back a few times.
 
-    What it decides depends on what it decided before: it remembers at which instants it held a job back. Asked again about an
-    instant, it gives the same answer; what it knows of later instants it then forgets.
+    Decisions depend on earlier ones: the policy remembers the instants at which it held a job back. The same instant gives the same
+    decision again; what the policy remembers of later instants is then dropped.
     """
 
     spec = PolicySpec(name="sched2-dsif", source=_SOURCE.format("DSIF"), needs=_NEEDS)
 
     def __init__(self, window: int = 0, max_delays: int = MAX_DELAYS) -> None:
-        """Of the waiting jobs the first `window` are considered (0 = all); each is held back `max_delays` times at most."""
+        """Only the first `window` waiting jobs are considered (0 = all); each is held back `max_delays` times at most."""
         self._window = whole("window", window, least=0)
         self._max_delays = whole("max_delays", max_delays, least=0)
         self._delays: dict[str, list[float]] = {}
@@ -160,7 +160,7 @@ class Sched2Dsif:
         return Greedy(PACKING, self._window, hold=hold).decide(state, fixed(ideal_s(state)))
 
     def _forget(self, state: ClusterState) -> None:
-        """Jobs that no longer wait, and what is still to come."""
+        """Drop jobs that no longer wait, and later instants."""
         waiting = {state.jobs.ids[row] for row in state.pending.tolist()}
         self._delays = {
             job: [instant for instant in instants if instant <= state.time_s]

@@ -1,16 +1,16 @@
-"""The controls of SCHED2: simple rules that know of locality, which the paper's baselines do not.
+"""The controls of SCHED2: simple rules that use locality, which the paper's baselines do not.
 
-The paper's agent is compared with six rules that start whoever fits, however scattered. What of its gain takes learning? These two
-rules have its placement (packing), its window and its profiles, and one idea each:
+The paper's agent is compared with six rules that start every job that fits, even scattered. These two rules show how much of its
+gain needs no learning. They have its placement (packing), its window and its profiles, and one idea each:
 
 - `sched2-spf-local`: smallest product first, and a job that would lose speed by being scattered waits until it would not;
 - `sched2-delay`: delay scheduling (Zaharia et al., EuroSys 2010): shortest first, and a job that would lose speed waits, but not
   for ever. It has waited enough when its whole wait is `patience` times what it would lose. The default was found on training
   traces (`python -m tests.bench.sched2 --tune`): there the more patience the better, and beyond 16 nothing changes.
 
-Both ask the profile of the job (`policies.placement.locality_tiers`): a job of more GPUs than a node has loses nothing on more
-nodes of a rack, and is never held back; who has no profile loses nothing. Jobs are never stopped. A job that waits for locality
-holds nothing free: others pass it, and while small jobs keep coming nobody clears a node for it. That is what is left to learn.
+Both use the profile of the job (`policies.placement.locality_tiers`): a job of more GPUs than a node has loses nothing on more
+nodes of a rack, and is never held back; a job without a profile loses nothing. Jobs are never stopped. A job that waits for
+locality reserves nothing: others pass it, and while small jobs keep arriving no node becomes free for it. That is left to learn.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PATIENCE = 16.0
 
 
 class Sched2SpfLocal:
-    """Waiting jobs by ideal time times GPUs, least first; nobody starts where it would be slower than with its best locality."""
+    """Waiting jobs by ideal time times GPUs, least first; no job starts where it would be slower than with its best locality."""
 
     spec = PolicySpec(name="sched2-spf-local", source=_SOURCE, needs=_NEEDS)
 
     def __init__(self, window: int = 0) -> None:
-        """Of the waiting jobs the first `window` are considered; 0 = all."""
+        """Only the first `window` waiting jobs are considered; 0 = all."""
         self._window = whole("window", window, least=0)
 
     def decide(self, state: ClusterState) -> Decision:
@@ -62,7 +62,7 @@ class Sched2Delay:
     )
 
     def __init__(self, window: int = 0, patience: float = PATIENCE) -> None:
-        """Of the waiting jobs the first `window` are considered (0 = all). A job waits for locality until it has waited `patience`
+        """Only the first `window` waiting jobs are considered (0 = all). A job waits for locality until it has waited `patience`
         times as long as it would lose."""
         self._window = whole("window", window, least=0)
         self._patience = number("patience", patience, unit="times what it would lose", positive=True)
@@ -86,6 +86,6 @@ class Sched2Delay:
 
 
 def _speed_there(capacity: Capacity, row: int, placement: Placement, known: FloatColumn) -> float:
-    """As a share of that with its best locality."""
+    """Return the speed at that placement, as a share of that with its best locality."""
     _, best = best_shape(capacity, row)
     return min(1.0, float(known[row, tier(capacity.state, placement)] / known[row, best]))

@@ -27,5 +27,5 @@ class Backfill:
         self.rule = Rule(Order.ARRIVAL, Discipline.BACKFILL, layout_named(layout))
 
     def decide(self, state: ClusterState) -> Decision:
-        """Start the head of the queue while it fits, then whoever fits and leaves the next head its time."""
+        """Start the head of the queue while it fits, then every job that fits and does not delay the next head."""
         return apply_rule(self.rule, state)

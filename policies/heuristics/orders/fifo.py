@@ -1,4 +1,4 @@
-"""First in, first out: arrival order, and nobody passes the head of the queue.
+"""First in, first out: arrival order, and no job passes the head of the queue.
 
 Source: the discipline of a plain batch queue; the baseline that Tiresias (Gu et al., NSDI 2019) and Gavel (Narayanan et
 al., OSDI 2020) compare against.

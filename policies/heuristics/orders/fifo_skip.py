@@ -1,4 +1,4 @@
-"""First in, first out with skipping: in arrival order, whoever fits starts.
+"""First in, first out with skipping: in arrival order, every job that fits starts.
 
 Source: the "greedy" or list-scheduling form of FIFO (Graham, SIAM J. Appl. Math. 17(2), 1969). Large jobs may starve.
 """

@@ -1,7 +1,7 @@
 """Least attained service: all active jobs by the GPU-seconds that they have had, preemptively.
 
 Source: two-dimensional LAS of Tiresias (Gu et al., NSDI 2019, section 3.2), after Nuyens and Wierman, "The
-foreground-background queue: a survey", Performance Evaluation 65, 2008. Needs to know nothing about durations.
+foreground-background queue: a survey", Performance Evaluation 65, 2008. It needs no durations.
 """
 
 from __future__ import annotations

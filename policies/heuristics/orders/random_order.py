@@ -1,4 +1,4 @@
-"""Random order: the control that knows nothing, and shows what the cluster and its placement rule do by themselves.
+"""Random order: the control that uses no information, and shows what the cluster and its placement rule do by themselves.
 
 The order is a hash of seed and job id: every order of the jobs is equally likely, jobs keep theirs as long as they wait, and
 the same state gives the same decision.
@@ -33,7 +33,7 @@ class Random:
 
 
 def shuffled(state: ClusterState, seed: int) -> IntColumn:
-    """Rows of the waiting jobs in the random order of that seed."""
+    """Return the rows of the waiting jobs in the random order of that seed."""
     salt, ids = seed.to_bytes(8, "little", signed=True), state.jobs.ids
     drawn = [blake2b(ids[row].encode(), digest_size=8, key=salt).digest() for row in state.pending.tolist()]
     return state.pending[np.argsort(np.array(drawn, dtype="S8").view(">u8"), kind="stable")]

@@ -1,7 +1,7 @@
-"""Which job is on which GPU, as the numbers that an agent sees.
+"""The observation of GPUs: an array with the features of the job on each GPU.
 
-Schedulers count GPUs; the board gives each of them a cell of an array and keeps it up to date as jobs come and go, so that an
-observation costs a copy and not a look at every job.
+Schedulers count GPUs; the grid gives each GPU a cell of an array and keeps it up to date as jobs come and go, so that an
+observation costs a copy and no loop over the jobs.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ import numpy.typing as npt
 
 Cells = npt.NDArray[np.float32]
 CellValues: TypeAlias = "memoryview[float]"
-"""One cell's numbers, repeated for as many cells as a node has."""
+"""The values of one cell, repeated for as many cells as a node has."""
 ABSENT = -1.0
-"""In the cell of a GPU that is not there: its node takes no jobs, or has fewer GPUs than the widest."""
+"""Value in the cell of an absent GPU: its node takes no jobs, or has fewer GPUs than the widest node."""
 _Turn = tuple[float, int]
-"""When a job started, and its place in order of submission."""
+"""Start time of a job, and its place in order of submission."""
 
 
 class GpuGrid:
-    """The left half shows the GPUs of each node, the right half whatever the caller shows there.
+    """An array whose left half shows the GPUs of each node, and whose right half shows the candidates given to `show`.
 
     Invariants: `free[n]` is what node n has free, and `total` the sum over the nodes that are up; bit n of `at_least[x]` is set
     exactly when node n is up and has x or more free, for x from 1 on (`at_least[0]`: all nodes); a cell of the left half holds the
-    numbers of a job, zeros where nobody is, ABSENT where nobody can be. The jobs of a node stand from the left on, by start and
-    then by submission: what is shown depends on who runs where and since when, not on who ran before.
+    values of a job, zeros for a free GPU, ABSENT for an absent one. The jobs of a node stand from the left on, by start and then by
+    submission: the array depends on the running jobs, their nodes and start times, and not on earlier jobs.
     """
 
     def __init__(self, gpus: Sequence[int], depth: int, width: int | None = None) -> None:
-        """Nodes with so many GPUs, all free; `depth` numbers a cell, `width` cells a node (default: as the widest has)."""
+        """Begin with free nodes of so many GPUs; a cell has `depth` values, a node `width` cells (default: as the widest has)."""
         self.gpus = tuple(gpus)
         self.depth = depth
         self.width = max(gpus) if width is None else width
         self.array: Cells = np.zeros((len(gpus), 2 * self.width, depth), dtype=np.float32)
-        """Nodes, cells, numbers."""
+        """Axes: nodes, cells, values."""
         self.load = [0] * len(gpus)
-        """Of each node: the sum of what jobs that send over the network were said to weigh."""
+        """For each node the sum of the weights of its jobs that send over the network."""
         self.free = list(gpus)
         self.total = sum(gpus)
         self.up = [True] * len(gpus)
@@ -48,7 +48,7 @@ class GpuGrid:
         self._zeros = self._constant(0.0)
         self._absent = self._constant(ABSENT)
         self._on: list[list[tuple[_Turn, int, CellValues]]] = [[] for _ in gpus]
-        """The jobs of each node from the left: their turn, their GPUs there, and what their cells hold."""
+        """The jobs of each node from the left: their turn, their GPUs there, and the values of their cells."""
         self._held: dict[int, tuple[_Turn, int, Sequence[int]]] = {}
         """For each job its turn, its weight and its nodes."""
         self._shown: list[int] = []
@@ -59,7 +59,7 @@ class GpuGrid:
             self._cells[self._cell(node, count) : self._cell(node, self.width)] = self._absent[: missing * depth]
 
     def reset(self) -> None:
-        """All free and up, nobody anywhere, nothing shown."""
+        """Remove all jobs and candidates, and set all nodes up."""
         for index in list(self._held):
             self.give_back(index)
         for node in range(len(self.gpus)):
@@ -67,7 +67,7 @@ class GpuGrid:
         self.show([])
 
     def numbers(self, values: Sequence[float]) -> CellValues:
-        """One cell's numbers as `take` and `show` want them: once for each GPU that a node can have."""
+        """Return the values of a cell in the form for `take` and `show`: once for each GPU that a node can have."""
         return memoryview(array("f", list(values) * self.width))
 
     def take(
@@ -79,9 +79,9 @@ class GpuGrid:
         weight: int,
         since: float = 0,
     ) -> None:
-        """The job, `index` by submission, holds so many GPUs of each node; it started at `since`, in any unit that is kept to.
+        """Let the job, `index` by submission, hold so many GPUs of each node; it started at `since`, in any consistent unit.
 
-        `weight` adds to the load of each node, if they are several.
+        `weight` is added to the load of each node, if there are several.
         """
         if len(nodes) == 1:
             weight = 0
@@ -102,7 +102,7 @@ class GpuGrid:
         self._held[index] = turn, weight, nodes
 
     def give_back(self, index: int) -> None:
-        """The job holds nothing any more; nothing happens if it held nothing."""
+        """Free what the job holds; do nothing if it holds nothing."""
         held = self._held.pop(index, None)
         if held is None:
             return
@@ -125,7 +125,7 @@ class GpuGrid:
             self._cells[end : end + size] = blank[:size]
 
     def _draw(self, node: int, place: int) -> int:
-        """Fill the cells of the node's jobs from that one on; where they end."""
+        """Fill the cells of the node's jobs from that one on. Returns where they end."""
         here, cells, depth = self._on[node], self._cells, self.depth
         begin = self._cell(node, 0)
         for which, (_, count, numbers) in enumerate(here):
@@ -136,7 +136,7 @@ class GpuGrid:
         return begin
 
     def set_up(self, node: int, up: bool) -> None:
-        """The node takes jobs from now on, or takes none."""
+        """Let the node take jobs from now on, or none."""
         if self.up[node] == up:
             return
         free = self.free[node]
@@ -148,7 +148,7 @@ class GpuGrid:
         self._cells[end - size : end] = (self._zeros if up else self._absent)[:size]
 
     def show(self, shown: Sequence[tuple[Sequence[int], CellValues]]) -> None:
-        """Of the right half, these cells hold these numbers, all others zeros. Where two want one cell, the first gets it."""
+        """Set these cells of the right half to these values, all others to 0. If two entries share a cell, the first counts."""
         cells, depth = self._cells, self.depth
         blank = self._zeros[:depth]
         for begin in self._shown:
@@ -161,7 +161,7 @@ class GpuGrid:
             self._shown.extend(begins)
 
     def slot(self, row: int, column: int) -> int:
-        """The cell of the right half in that row, in the column of that share (from 1), as `show` wants it."""
+        """Return the cell of the right half in that row, in the column of that share (from 1), in the form for `show`."""
         return self._cell(row, self.width + column - 1)
 
     def _cell(self, node: int, column: int) -> int:
@@ -171,7 +171,7 @@ class GpuGrid:
         return memoryview(array("f", [value] * (self.width * self.depth)))
 
     def _level(self, node: int, before: int, after: int) -> None:
-        """The node that is up had so many free, and now has so many."""
+        """Update `at_least` for a node that is up, whose free GPUs change."""
         bit, at_least = 1 << node, self.at_least
         for level in range(min(before, after) + 1, max(before, after) + 1):
             at_least[level] ^= bit

@@ -78,16 +78,16 @@ class Recipe:
     minibatch: int = 512
     gamma: float = 0.95
     """Discount of a round; starts take no time. Chosen: 20 rounds are longer than a job."""
-    lam: float = 0.5
+    gae_lambda: float = 0.5
     """Chosen: many jobs start in the time in which one runs, and what each does is seen at once in the value of the state."""
-    clip: float = 0.2
+    clip_range: float = 0.2
     learning_rate: float = 2e-3
     """At the beginning; it falls to 0 in a straight line. Chosen."""
-    entropy: float = 0.003
+    entropy_weight: float = 0.003
     """Weight of the entropy of choices; chosen."""
-    value: float = 0.5
+    value_weight: float = 0.5
     """Weight of the value's squared error."""
-    max_gradient: float = 0.5
+    max_grad_norm: float = 0.5
     """Norm at which gradients are cut."""
 
     def __post_init__(self) -> None:
@@ -102,14 +102,14 @@ class Recipe:
             "epochs",
             "minibatch",
             "learning_rate",
-            "clip",
+            "clip_range",
         ):
             if not getattr(self, name) > 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give more than 0")
-        for name in ("gamma", "lam"):
+        for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
-        for name in ("entropy", "value", "max_gradient"):
+        for name in ("entropy_weight", "value_weight", "max_grad_norm"):
             if not getattr(self, name) >= 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give 0 or more")
 
@@ -222,7 +222,7 @@ class PpoTrainer:
             rollout.terminated,
             rollout.truncated,
             gamma=factors,
-            lam=recipe.lam,
+            lam=recipe.gae_lambda,
         )
 
     def _learn(self, rows: Mapping[str, Tensor]) -> tuple[float, ...]:
@@ -232,7 +232,7 @@ class PpoTrainer:
         chances = masked(logits, rows["masks"])
         change = chances.gather(1, rows["actions"].unsqueeze(1)).squeeze(1) - rows["log_probs"]
         ratio = change.exp()
-        clipped = ratio.clamp(1 - recipe.clip, 1 + recipe.clip)
+        clipped = ratio.clamp(1 - recipe.clip_range, 1 + recipe.clip_range)
         advantages = rows["advantages"]
         # Where nothing can be done but wait there is a value to learn, and no choice.
         share = rows["choices"] / rows["choices"].sum().clamp(min=1.0)
@@ -242,14 +242,14 @@ class PpoTrainer:
         # In units of how much returns differ, which depends on the weights of the reward.
         value_loss = (values - rows["returns"]).square().mean() / (rows["returns"].var() + 1e-8)
         entropy = -(share * (chances.exp() * chances).sum(1)).sum()
-        loss = policy_loss + recipe.value * value_loss - recipe.entropy * entropy
+        loss = policy_loss + recipe.value_weight * value_loss - recipe.entropy_weight * entropy
         self._optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), recipe.max_gradient)
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), recipe.max_grad_norm)
         self._optimizer.step()
         with torch.no_grad():
             kl = (share * (ratio - 1 - change)).sum()
-            cut = (share * ((ratio - 1).abs() > recipe.clip)).sum()
+            cut = (share * ((ratio - 1).abs() > recipe.clip_range)).sum()
         return tuple(float(each.detach()) for each in (policy_loss, value_loss, entropy, kl, cut))
 
     # Leaving and going on

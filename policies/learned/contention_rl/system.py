@@ -91,10 +91,10 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
 
 SYSTEM = TrainableSystem(
     name=NAMED,
-    description="where jobs start, and when none does, so that few slow each other down; RL-base and RL-Hybrid (Ryu and Eo)",
+    summary="where jobs start, and when none does, so that few slow each other down; RL-base and RL-Hybrid (Ryu and Eo)",
     recipe=Recipe,
     setup=setup,
-    card_details=card_details,
+    card=card_details,
     train=train,
     policies=("rl-base", "rl-hybrid"),
     rounds="stages",

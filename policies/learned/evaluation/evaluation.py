@@ -1,4 +1,4 @@
-"""Policies beside each other on the same traces: what `headway-policy evaluate` does."""
+"""Comparison of policies on the same traces, as `headway-policy evaluate` does it."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ METRICS = (
     *(FIGURE, "p90_jct_s", "avg_wait_s", "avg_service_s", "makespan_s", "utilization", "effectiveness"),
     *("avg_contention_sensitivity", "preemptions"),
 )
-"""Of all the figures of a run those that say who schedules better, the most important ones first."""
+"""The figures that compare schedules, the most important first."""
 _JOBS = ("jobs", "finished")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRequest:
-    """What a user wants to know."""
+    """The policies to compare, and on what."""
 
     policies: tuple[str, ...]
-    """Each NAME[:key=value,...]; changes are told against the first."""
+    """Each NAME[:key=value,...]; changes are relative to the first."""
     given: SetupOverrides
     weights: str | None = None
-    """For all of them that have weights and do not say which."""
+    """Folder of weights, for the policies that take weights and do not name any."""
     system: str | None = None
-    """Whose workloads and cluster to take for what is not given; None: that of the first learned policy among them."""
+    """System whose workloads and cluster stand for what is not given; None: that of the first learned policy."""
     settings: tuple[str, ...] = ()
     seeds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What came of it."""
+    """The results."""
 
     data: str
     traces: tuple[str, ...]
     seeds: int
-    """Independent of each other; windows, where traces are of users."""
+    """Number of independent seeds; windows, where traces are the user's."""
     figures: Mapping[str, Mapping[str, Mean | None]]
-    """By policy and metric; None where a policy left jobs waiting for ever, or nothing was measured."""
+    """Means by policy and metric; None where a policy left jobs waiting for ever, or nothing was measured."""
     changes: Mapping[str, Mean | None]
-    """Of each policy's FIGURE against that of the first, trace by trace."""
+    """Changes of each policy's FIGURE against that of the first, trace by trace."""
     unfinished: Mapping[str, int]
-    """Jobs that each left waiting for ever."""
+    """Number of jobs that each policy left waiting for ever."""
     notes: tuple[str, ...]
 
 
 def evaluate(request: EvaluationRequest, tell: OnProgress) -> Evaluation:
-    """Judge the policies. Raises PolicyError."""
+    """Compare the policies. Raises PolicyError."""
     policies = _policies(request)
     backend = find_backend(_setup(request), request.given)
     try:
@@ -84,7 +84,7 @@ def evaluate(request: EvaluationRequest, tell: OnProgress) -> Evaluation:
 
 
 def as_json(answer: Evaluation) -> dict[str, object]:
-    """For programs: every mean with half of its 95 % interval."""
+    """Return the results for programs: every mean with half of its 95 % interval."""
     return {
         "data": answer.data,
         "traces": list(answer.traces),
@@ -122,17 +122,17 @@ def _policies(request: EvaluationRequest) -> dict[str, Policy]:
 
 
 def _setup(request: EvaluationRequest) -> TrainingSetup:
-    """That of the system asked for, else of the first learned policy; what users gave takes the place of what it says."""
+    """Return the setup of the given system, else of the first learned policy; what the user gave replaces parts of it."""
     system = _system(request)
     if system is not None:
         return system.setup(recipe_of(system, request.settings))
     if request.settings:
         raise TrainingError(
-            "--set is for the recipe of a system, and none is asked for; give --system, or leave it out"
+            "--set changes the recipe of a system, and no system is given; give --system, or leave --set out"
         )
     if not (request.given.traces and request.given.cluster):
         there = ", ".join(system_names()) or "none is installed"
-        raise TrainingError(f"what shall they run on? give --traces and --cluster, or --system ({there})")
+        raise TrainingError(f"there is nothing to run the policies on; give --traces and --cluster, or --system ({there})")
     return TrainingSetup(workloads=())
 
 
@@ -141,7 +141,7 @@ def _system(request: EvaluationRequest) -> TrainableSystem | None:
         return find_system(request.system)
     names = [parse_policy(text)[0] for text in request.policies]
     learned = [name for name in names if "weights" in option_names(name)]
-    # Loading a system takes as long as torch does: only for those who need it.
+    # Loading a system takes as long as importing torch, so it is done only if a policy is learned.
     systems = [find_system(name) for name in system_names()] if learned else []
     return next((system for name in learned for system in systems if name in system.policies), None)
 
@@ -163,7 +163,7 @@ def _mean(comparison: Comparison, policy: str, metric: str) -> Mean | None:
 
 
 def _by_seed(values: Sequence[float], per_seed: int) -> list[float]:
-    """The mean of each seed's."""
+    """Return the mean of each seed's values."""
     return [fmean(values[at : at + per_seed]) for at in range(0, len(values), per_seed)]
 
 

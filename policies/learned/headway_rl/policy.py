@@ -156,7 +156,7 @@ class _Reasons:
         return text
 
     def _usual(self, row: int) -> str:
-        return " (nobody measured what it trains: the usual numbers)" if self._model.is_usual(row) else ""
+        return " (its model was not measured: the usual numbers count)" if self._model.is_usual(row) else ""
 
 
 def load(folder: str = "") -> ValueFunction:

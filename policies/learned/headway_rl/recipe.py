@@ -6,9 +6,9 @@ and continuous optimization", 1999; as policy search: Mannor, Rubinstein and Gat
                  score = mean over traces of log(JCT / the mean's) + p90 x log(p90 / the mean's)
                  mean and spread move towards those of the `elite` best
 
-What is optimized is what is reported: mean JCT with queueing, and its tail. A generation takes a minute or two, so it is several
-rounds of the training's folder: `at_once` candidates are run in each, and their scores kept. The first generation's mean is
-validated too: training never ends with weights that are worse on validation than those it began with.
+What is optimized is what is reported: mean JCT with queueing, and its tail. A generation takes a minute or two, so it is
+several rounds of the training's folder: each runs `candidates_per_round` candidates and keeps their scores. The first generation's
+mean is validated too: training never ends with weights that are worse on validation than those it began with.
 
 Where users give neither traces nor a cluster, training goes on three grounds in equal parts: demands 1 to 32 around load 0.9, on
 one rack of 4x8 and on two of them whose uplinks are oversubscribed 2:1; and, on one rack, workloads that differ in all that those
@@ -71,13 +71,13 @@ class Recipe:
     generations: int = 14
     candidates: int = 16
     elite: int = 4
-    at_once: int = 2
+    candidates_per_round: int = 2
     """Candidates of a round."""
     episodes: int = 12
     """Traces that every candidate of a generation is run on."""
     jobs: int = 128
     """Of a trace."""
-    p90: float = 0.25
+    p90_weight: float = 0.25
     """Weight of the 90th percentile of JCT beside the mean."""
     mean_step: float = 0.6
     """How far the mean goes to that of the elite."""
@@ -86,7 +86,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Raises TrainingError for numbers that cannot be."""
-        for name in ("generations", "candidates", "elite", "at_once", "episodes", "jobs"):
+        for name in ("generations", "candidates", "elite", "candidates_per_round", "episodes", "jobs"):
             if not getattr(self, name) >= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give 1 or more")
         if self.elite > self.candidates:
@@ -96,8 +96,8 @@ class Recipe:
         for name in ("mean_step", "spread_step"):
             if not 0 <= getattr(self, name) <= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
-        if not self.p90 >= 0:
-            raise TrainingError(f"p90 is {self.p90}; give 0 or more")
+        if not self.p90_weight >= 0:
+            raise TrainingError(f"p90_weight is {self.p90_weight}; give 0 or more")
 
 
 class Distribution:
@@ -147,12 +147,17 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     learned = Distribution()
     run.keep(distribution=learned)
     backends = _backends(backend, recipe)
-    parts = -(-recipe.candidates // recipe.at_once)
+    parts = -(-recipe.candidates // recipe.candidates_per_round)
     for number in run.rounds(recipe.generations * parts):
         generation, part = divmod(number, parts)
         rows = learned.draw(recipe.candidates, generator(run.card.seed, "candidates", generation))
         numbers = seeds(recipe.episodes, run.card.seed, "traces", generation)
-        costs = _costs(backends, rows[part * recipe.at_once : (part + 1) * recipe.at_once], numbers, recipe)
+        costs = _costs(
+            backends,
+            rows[part * recipe.candidates_per_round : (part + 1) * recipe.candidates_per_round],
+            numbers,
+            recipe,
+        )
         learned.costs = costs if part == 0 else np.concatenate((learned.costs, costs))
         if number == 0:
             _validate(run, backends, learned)
@@ -189,7 +194,7 @@ def _costs(backends: Sequence[SimulationBackend], rows: Vector, numbers: Sequenc
 
 def _log_cost(played: EpisodeResult, recipe: Recipe) -> float:
     jct_s = played.jct_s
-    return math.log(float(jct_s.mean())) + recipe.p90 * math.log(float(np.quantile(jct_s, 0.9)))
+    return math.log(float(jct_s.mean())) + recipe.p90_weight * math.log(float(np.quantile(jct_s, 0.9)))
 
 
 def setup(recipe: Recipe, racks: int = 2) -> TrainingSetup:

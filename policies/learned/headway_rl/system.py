@@ -16,10 +16,10 @@ def _card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
 
 SYSTEM = TrainableSystem(
     name=NAME,
-    description="Headway: which jobs are worth most together, contention deducted; by the cross-entropy method",
+    summary="Headway: which jobs are worth most together, contention deducted; by the cross-entropy method",
     recipe=Recipe,
     setup=setup,
-    card_details=_card_details,
+    card=_card_details,
     train=train,
     policies=(NAME,),
     rounds="generations",

@@ -1,9 +1,9 @@
-"""SCHED2: the trained agent chooses who starts next among ten waiting jobs, or that nobody does; packing says where.
+"""SCHED2: the trained agent chooses which of ten waiting jobs starts next, or that none does; packing chooses the nodes.
 
-Source: SCHED2 (Luan et al., GLOBECOM 2019), section III. Served, the agent always takes the action of the highest Q. Three things
-are chosen here. An agent that would start nobody while nothing runs is not heard, as in the environment. Jobs that it sees and does
-not start wait, whatever else is free: holding GPUs back is what it has learned. And where a network's answer is no number, as from
-inputs far beyond those of training, the job that came first and fits starts, and its reason says so.
+Source: SCHED2 (Luan et al., GLOBECOM 2019), section III. In service the agent always takes the action with the highest Q. Three
+points are chosen here. The agent may not wait while nothing runs, as in the environment. Jobs that it sees and does not start wait,
+even if GPUs are free: holding GPUs back is what it has learned. And where the network's answer is not finite, as for inputs far
+beyond those of training, the first job that fits starts, and its reason says so.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ SYSTEM = "sched2"
 SOURCE = "SCHED2: Scheduling Deep Learning Training via Deep Reinforcement Learning (Luan et al., GLOBECOM 2019)"
 _NEEDS = frozenset({"duration_estimate", "profile"})
 HELD = "held back by the agent: it would rather keep {} GPUs free for now"
-_LOST = "the network's answer is no number; first come, first served"
+_LOST = "the network's answer is not finite; first come, first served"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentAction:
-    """What the agent would do."""
+    """An action that the agent chooses."""
 
     action: int
     is_lost: bool = False
-    """The network gave no numbers."""
+    """The network's answer was not finite."""
 
 
 class Agent:
@@ -52,8 +52,8 @@ class Agent:
 
     @classmethod
     def load(cls, folder: str, window: str) -> Agent:
-        """From the weights and card of a training; without a folder those that come with Headway. `window`: another than that of
-        training. Raises WeightsError, and EncoderError for a window that there is not."""
+        """Load weights and card from a training's folder; without one, those that come with Headway. `window` replaces the window
+        of training. Raises WeightsError, and EncoderError for an unknown window."""
         from policies.learned.sched2.network import QNetwork
 
         place, name = weights.located(folder, SYSTEM, SYSTEM)
@@ -68,7 +68,7 @@ class Agent:
         return cls(replace(encoding, window=window) if window else encoding, network)
 
     def choose(self, view: AgentView) -> AgentAction:
-        """The action of the highest Q among those that are possible."""
+        """Return the possible action with the highest Q."""
         import torch
 
         mask = view.mask()
@@ -83,24 +83,24 @@ class Agent:
 
 
 class Sched2:
-    """Which of ten waiting jobs starts next, or that none does, as a trained agent decides; packed on what is free."""
+    """A trained agent decides which of ten waiting jobs starts next, or that none does; packed on what is free."""
 
     spec = PolicySpec(name="sched2", source=SOURCE, needs=_NEEDS)
 
     def __init__(self, weights: str = "", window: str = "") -> None:
-        """By the weights in the folder of a training, or by those that come with Headway; `window=widest` shows the agent jobs of
-        the whole queue. Raises WeightsError, EncoderError."""
+        """`weights` is the folder of a training; without one, the weights that come with Headway. `window=widest` shows the agent
+        jobs of the whole queue. Raises WeightsError, EncoderError."""
         self._agent = Agent.load(weights, window)
 
     @classmethod
     def of(cls, agent: Agent) -> Self:
-        """By that agent."""
+        """Return a policy with that agent."""
         policy = object.__new__(cls)
         policy._agent = agent
         return policy
 
     def decide(self, state: ClusterState) -> Decision:
-        """Those who run stay; the agent starts jobs one by one until it waits. Raises EncoderError for unknown clusters."""
+        """Keep running jobs; the agent starts jobs one by one until it waits. Raises EncoderError for unsupported clusters."""
         allocation = held_placements(state, state.running)
         reasons: dict[int, str] = {}
         waiting = state.pending
@@ -126,12 +126,12 @@ class Sched2:
 
 
 def settings(encoding: Encoding, recipe: Recipe) -> dict[str, Setting]:
-    """What a card keeps of both, from which `encoding_of` and the network are made again."""
+    """Return the card's record of both, from which `encoding_of` and the network can be made again."""
     return {**settings_of(recipe), **settings_of(asdict(encoding))}
 
 
 def encoding_of(kept: Mapping[str, Setting]) -> Encoding:
-    """The encoding of a card's recipe. Raises KeyError, EncoderError."""
+    """Return the encoding in a card's recipe. Raises KeyError, EncoderError."""
     return Encoding(**{each.name: kept[each.name] for each in fields(Encoding)})  # type: ignore[arg-type] # it checks itself
 
 

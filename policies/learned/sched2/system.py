@@ -1,11 +1,12 @@
-"""SCHED2 as `headway-policy train sched2` trains it."""
+"""SCHED2 as a system of `headway-policy train`."""
 
 from __future__ import annotations
 
 from policies.learned.sched2.encoder import NAME, Encoding
 from policies.learned.sched2.policy import SYSTEM as NAMED
 from policies.learned.sched2.policy import Agent, Sched2, settings
-from policies.learned.sched2.training.recipe import DqnTrainer, Recipe
+from policies.learned.sched2.training.recipe import EFFECTIVENESS, Recipe
+from policies.learned.sched2.training.trainer import DqnTrainer
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import (
     FIGURE,
@@ -18,7 +19,7 @@ from policies.learned.training.systems import (
 
 
 def setup(recipe: Recipe) -> TrainingSetup:
-    """15 servers of 8 GPUs, and the paper's workload at the recipe's gaps."""
+    """Return 15 servers of 8 GPUs, and the paper's workload at the recipe's gaps."""
     return TrainingSetup(
         workloads=tuple(WorkloadSpec("sched2", {"mean_gap_s": gap_s}) for gap_s in recipe.gaps_s),
         cluster="15x8",
@@ -29,7 +30,7 @@ def setup(recipe: Recipe) -> TrainingSetup:
 
 
 def encoding_of(recipe: Recipe, backend: SimulationBackend) -> Encoding:
-    """What the agent sees of that ground's cluster."""
+    """Return the encoding for that backend's cluster."""
     return Encoding(
         num_nodes=len(backend.gpus),
         gpus_per_node=max(backend.gpus),
@@ -39,15 +40,15 @@ def encoding_of(recipe: Recipe, backend: SimulationBackend) -> Encoding:
 
 
 def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
-    """What the card is told."""
+    """Return the card's entries."""
     encoding = encoding_of(recipe, backend)
     return CardDetails(encoder=NAME, shapes=(encoding.supports,), settings=settings(encoding, recipe))
 
 
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
-    """Search, then Q-learning; after the search and every round of the latter, the network decides about the validation traces.
+    """Search, then learn; after the search and every round of Q-learning, validate the network.
 
-    What is best is what the search found, unless Q-learning is better by more than the recipe's doubt.
+    The best weights are those of the search, unless Q-learning is better by more than the recipe's `min_gain`.
     """
     encoding = encoding_of(recipe, backend)
     envs = backend.envs(
@@ -73,19 +74,19 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
 
 def _evaluate(run: TrainingRun, backend: SimulationBackend, policy: Sched2, training: DqnTrainer) -> None:
     figures = backend.validate(policy)
-    effectiveness = training.recipe.reward != "completions"
+    effectiveness = training.recipe.reward == EFFECTIVENESS
     figure = -figures["effectiveness"] if effectiveness else figures[FIGURE]
     if training.round and training.searched:
-        figure += training.recipe.doubt * abs(figure)
+        figure += training.recipe.min_gain * abs(figure)
     run.evaluate(figure, training.network.state_dict(), **figures)
 
 
 SYSTEM = TrainableSystem(
     name=NAMED,
-    description="which of ten waiting jobs starts next, so that clusters do not fragment; SCHED2 (Luan et al., GLOBECOM 2019)",
+    summary="which of ten waiting jobs starts next, so that clusters do not fragment; SCHED2 (Luan et al., GLOBECOM 2019)",
     recipe=Recipe,
     setup=setup,
-    card_details=card_details,
+    card=card_details,
     train=train,
     policies=("sched2",),
 )

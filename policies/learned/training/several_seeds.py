@@ -1,4 +1,4 @@
-"""Several seeds of one training at once, each in a process and a folder of its own: what `headway-policy train --seeds N` does."""
+"""Training of several seeds at once, each in a process and folder of its own, for `headway-policy train --seeds N`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from policies.learned.training.train import HOUSE, TrainingRequest
 from policies.learned.weights.card import ModelCard
 
 STOPPED = 130
-"""Exit code of a training that was asked to stop, and can go on."""
+"""Exit code of a training that was stopped by a signal and can go on."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def requests(request: TrainingRequest, count: int) -> list[TrainingRequest]:
-    """That training with its seed and the next ones; the folder of seed K is `seed-K` in the order's folder.
+    """Return requests for that training with its seed and the next ones; the folder of seed K is `seed-K` in the request's folder.
 
-    Where it goes on, a seed that had not begun begins.
+    With `resume`, a seed that had not begun begins.
     """
     every = [
         replace(request, seed=seed, folder=request.folder / f"seed-{seed}")
@@ -35,10 +35,10 @@ def requests(request: TrainingRequest, count: int) -> list[TrainingRequest]:
 
 
 def train_all(every: Sequence[TrainingRequest], processes: int, out: TextIO) -> list[ModelCard]:
-    """The cards of the best weights, in that order; so many train at once, and what they say is written with their seeds.
+    """Train all, at most `processes` at once; their output is written with their seeds. Returns the cards of the best weights.
 
-    A signal is passed on to all; they end at their next clean places. Raises TrainingStoppedError then, and TrainingError where
-    one of them fails, when the others have ended.
+    A signal is passed on to all, and they end after their present rounds: then this raises TrainingStoppedError. It raises
+    TrainingError if one of them fails, after the others have ended.
     """
     waiting, running = list(every), list[_SeedProcess]()
     ended: list[_SeedProcess] = []
@@ -54,12 +54,12 @@ def train_all(every: Sequence[TrainingRequest], processes: int, out: TextIO) -> 
 
 
 class _SeedProcess:
-    """One of them. Invariant: once `wait` has returned, all that it said is written."""
+    """The process of one seed. Invariant: once `wait` has returned, all its output is written."""
 
     def __init__(self, request: TrainingRequest, out: TextIO) -> None:
         self.request = request
         self.last = ""
-        # Out of the terminal's reach: whoever started it passes signals on, once.
+        # In a session of its own, so that the terminal's signals reach it only through this process, once.
         self.process = subprocess.Popen(
             arguments(request), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -68,13 +68,13 @@ class _SeedProcess:
         self._listener.start()
 
     def wait(self) -> int:
-        """Its exit code."""
+        """Wait for its end; return its exit code."""
         self._listener.join()
         return self.process.wait()
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """True if it has ended."""
         self._listener.join(0.1)
         return not self._listener.is_alive()
 
@@ -87,7 +87,7 @@ class _SeedProcess:
 
 
 def arguments(request: TrainingRequest) -> list[str]:
-    """The command line of that training."""
+    """Return the command line of that training."""
     given = request.given
     words = [request.system, "--out", str(request.folder), "--seed", str(request.seed), "--device", request.device]
     words += ["--point-every", str(request.point_every_s)]
@@ -103,7 +103,7 @@ def arguments(request: TrainingRequest) -> list[str]:
 
 @contextmanager
 def _signals_passed_on(running: Sequence[_SeedProcess]) -> Iterator[list[str]]:
-    """Within, the first signal is passed on to all who run; the signals that came."""
+    """Pass the first signal on to all running processes, inside the `with` block; yield the list of received signals."""
     asked: list[str] = []
 
     def pass_on(number: int, _frame: Any) -> None:
@@ -133,7 +133,7 @@ def _first_to_end(running: list[_SeedProcess]) -> _SeedProcess:
 
 
 def _check(ended: Sequence[_SeedProcess], asked: Sequence[str]) -> None:
-    """Raises for the first seed that did not come to its end."""
+    """Raise for the first seed that did not finish."""
     codes = {each.request.seed: each.wait() for each in ended}
     if asked or STOPPED in codes.values():
         raise TrainingStoppedError(f"stopped by {(asked or ['a signal'])[0]}; go on with --resume")

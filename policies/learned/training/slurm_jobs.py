@@ -1,4 +1,4 @@
-"""Trainings as Slurm jobs, through submitit: what `headway-policy train --submit` does.
+"""Training in Slurm jobs, through submitit, for `headway-policy train --submit`.
 
 Each seed is a job. One that Slurm stops to requeue it (a time limit, a preemption) goes on from its last point; so does one that
 is submitted again with --resume.
@@ -19,30 +19,30 @@ from policies.learned.training.systems import find_system
 from policies.learned.training.train import TrainingRequest, check_installed, train
 
 TIME_MIN = 240
-"""Limit of a job, unless told: a training that needs longer goes on in its next run."""
+"""Default time limit of a job, in minutes; a training that needs longer goes on in its next run."""
 LOGS = "slurm"
 
 
 @dataclass(frozen=True)
 class SlurmTraining:
-    """What a job does, however often it begins."""
+    """The work of a job, however often the job begins."""
 
     request: TrainingRequest
 
     def __call__(self) -> str:
-        """Train, or go on; the card."""
+        """Train, or go on. Returns the card."""
         request = self.request
         return train(replace(request, resume=TrainingRun.is_in(request.folder))).card.to_json()
 
     def checkpoint(self) -> Any:
-        """For submitit: the same once more, in the job that Slurm requeues."""
+        """Return the same work, which submitit does again in the requeued job."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
 
 
 def submit(every: Sequence[TrainingRequest], options: Mapping[str, str], cluster: str = "slurm") -> list[str]:
-    """Submit them; the jobs' ids. Logs are in the folder `LOGS` beside the trainings' own. Raises TrainingError."""
+    """Submit them and return the job ids. Logs are in the folder `LOGS` beside the trainings' folders. Raises TrainingError."""
     check_installed(("submitit",))
     if cluster == "slurm" and shutil.which("sbatch") is None:
         raise TrainingError(
@@ -64,7 +64,7 @@ def submit(every: Sequence[TrainingRequest], options: Mapping[str, str], cluster
 
 
 def options_of(texts: Iterable[str]) -> dict[str, str]:
-    """Of NAME=VALUE. Raises TrainingError."""
+    """Return options from texts NAME=VALUE. Raises TrainingError."""
     options = {}
     for text in texts:
         name, equals, value = text.removeprefix("--").partition("=")
@@ -75,7 +75,7 @@ def options_of(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _check(request: TrainingRequest) -> None:
-    """What a job would only find out hours later. Raises TrainingError."""
+    """Check now what would fail only in the job. Raises TrainingError."""
     recipe_of(find_system(request.system), request.settings, request.rounds)
     if not request.resume and TrainingRun.is_in(request.folder):
         raise TrainingError(f"{request.folder}: has a training in it; go on with it (--resume), or give another folder")

@@ -3,9 +3,9 @@
 A system describes in one object what `headway-policy train NAME` does:
 
     SYSTEM = TrainableSystem(
-        name="mine", description="what it learns, and the paper", recipe=Recipe,
+        name="mine", summary="what it learns, and the paper", recipe=Recipe,
         setup=lambda recipe: TrainingSetup(workloads=(WorkloadSpec("contention-rl", {"mix": recipe.mix}),)),
-        card_details=lambda recipe, backend: CardDetails(encoder="mine/1", shapes=(f"{len(backend.gpus)} nodes",)),
+        card=lambda recipe, backend: CardDetails(encoder="mine/1", shapes=(f"{len(backend.gpus)} nodes",)),
         train=train, policies=("mine",),
     )
 
@@ -215,13 +215,13 @@ class TrainableSystem:
     """A learned system. Invariant: every field of `recipe` has a default."""
 
     name: str
-    description: str
+    summary: str
     """What it learns, and from which paper."""
     recipe: type
     """A frozen dataclass of hyper-parameters: numbers, words, and tuples of them."""
     setup: Callable[[Any], TrainingSetup]
     """From a recipe to what it is trained on."""
-    card_details: Callable[[Any, SimulationBackend], CardDetails]
+    card: Callable[[Any, SimulationBackend], CardDetails]
     """From a recipe and a backend to the card's entries. Raises EncoderError for a cluster that the system does not support."""
     train: Callable[[TrainingRun, SimulationBackend, Any], None]
     """Carries out the whole training. It calls the run's `evaluate` at least once a round, and `log`."""

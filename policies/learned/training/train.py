@@ -1,4 +1,4 @@
-"""A training from beginning to end: what `headway-policy train` does."""
+"""One training from beginning to end, for `headway-policy train`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 from policies.errors import TrainingError
 from policies.learned.training.recipes import recipe_of
+from policies.learned.training.run.checkpoint import POINT_EVERY_S
 from policies.learned.training.run.progress import Progress
-from policies.learned.training.run.training_run import POINT_EVERY_S, TrainingRun
+from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import (
     SetupOverrides,
     SimulationBackend,
@@ -29,7 +30,7 @@ _FOR_SB3 = ("stable_baselines3", "sb3_contrib")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """What a user wants trained."""
+    """What to train, how, and where."""
 
     system: str
     folder: Path
@@ -46,19 +47,19 @@ class TrainingRequest:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """What came of it."""
+    """The best weights of a training."""
 
     card: ModelCard
-    """Of the best weights."""
+    """The card of the weights."""
     name: str
-    """Of their files in `folder`."""
+    """Name of the weights' files in `folder`."""
     folder: Path
     system: TrainableSystem
     wall_s: float
 
 
 def train(request: TrainingRequest, progress: Progress | None = None) -> TrainingResult:
-    """Train, or go on. Raises PolicyError: TrainingStoppedError after a signal, TrainingError and others for what cannot be."""
+    """Train, or go on. Raises PolicyError: TrainingStoppedError after a signal, TrainingError and others for invalid requests."""
     begin = time.monotonic()
     check_installed((*_NEEDS, *(_FOR_SB3 if request.engine == SB3 else ())))
     progress = progress or Progress()
@@ -102,7 +103,7 @@ def _engine(name: str, system: TrainableSystem) -> Callable[[TrainingRun, Simula
 
 
 def _card(request: TrainingRequest, system: TrainableSystem, recipe: Any, backend: SimulationBackend) -> ModelCard:
-    card_details = system.card_details(recipe, backend)
+    card_details = system.card(recipe, backend)
     card = draft(
         system=system.name,
         recipe=recipe if card_details.settings is None else card_details.settings,
@@ -112,7 +113,7 @@ def _card(request: TrainingRequest, system: TrainableSystem, recipe: Any, backen
         data=backend.data,
         data_sha256=backend.data_sha256,
     )
-    # Another network: nobody shall serve it as the system's own.
+    # It is another network, so it must not be served as the system's own.
     return card if request.engine == HOUSE else replace(card, system=f"{system.name}-{request.engine}")
 
 
@@ -124,7 +125,7 @@ def _best(run: TrainingRun) -> ModelCard:
 
 
 def check_installed(packages: tuple[str, ...]) -> None:
-    """Raises TrainingError, with the extra that has them, for packages that are not here."""
+    """Raise TrainingError, with the extra to install, for packages that are not installed."""
     if missing := [name for name in packages if find_spec(name) is None]:
         extra = "dev" if missing[0] in _FOR_SB3 else "train,sim"
         raise TrainingError(

@@ -1,4 +1,4 @@
-"""Where what stands in a row of features (`features`), for the network, the search, and whoever plays a rule."""
+"""The layout of a row of features (`features`), for the network, the search, and environments that play rules."""
 
 from __future__ import annotations
 
@@ -76,37 +76,37 @@ SIZES = 5
 OF_JOB = SIZE_FLAGS + SIZES
 """Number of features of a candidate."""
 OF_ALL = REST_NUMBERS + 1
-"""Of the rest of the queue, and of the cluster."""
+"""Number of features of the rest of the queue, and of the cluster."""
 NEVER_H = 48.0
-"""Hours after which a GPU that is not there comes free."""
+"""Stands for the hours after which an absent GPU comes free."""
 
 
 @dataclass(frozen=True)
 class FeatureLayout:
-    """Where what stands in a row of features."""
+    """Positions in a row of features."""
 
     layout: StateLayout
 
     @property
     def servers(self) -> int:
-        """Numbers of a server."""
+        """Number of features of a server."""
         return self.layout.gpus + OF_SERVER
 
     @property
     def size(self) -> int:
-        """Of a row."""
+        """Length of a row."""
         return self.layout.nodes * self.servers + self.layout.candidates * (OF_JOB + 1) + OF_ALL
 
     @property
     def parts(self) -> tuple[int, int, int]:
-        """Where those of the candidates begin, the servers that packing takes first, and the rest."""
+        """Positions where the candidates' features begin, the servers that packing takes first, and the rest."""
         layout = self.layout
         jobs = layout.nodes * self.servers
         first = jobs + layout.candidates * OF_JOB
         return jobs, first, first + layout.candidates
 
     def split(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Servers (batch, N, .), candidates (batch, J, OF_JOB), the server that packing takes first of each, and the rest."""
+        """Return servers (batch, N, .), candidates (batch, J, OF_JOB), the server where packing puts each first, and the rest."""
         layout = self.layout
         jobs, first, rest = self.parts
         return (

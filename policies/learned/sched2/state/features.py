@@ -1,11 +1,11 @@
-"""What a state says about every server and every candidate, worked out before anything is learned.
+"""Features of every server and every candidate of a state, computed before anything is learned.
 
-None of it is new in principle: the state has it all. But that a job fits on a server where the g-th GPU comes free in no time,
-where packing would put it then, how long it would run there, when it could have its best locality, and how many empty servers the
-large jobs that wait are short of, would be hard to find out from rewards.
+The state contains all of it in principle. But a network could hardly learn from rewards that a job fits on a server where the g-th
+GPU is free, where packing would put it, how long it would run there, when it could have its best locality, and how many empty
+servers the large waiting jobs are short of.
 
-Compiled where it can be (`features.pxd` has the C types): a search plays tens of millions of decisions. It is the same source
-either way, and gives the same numbers to the bit.
+The module is compiled where possible (`features.pxd` has the C types): a search plays tens of millions of decisions. Compiled or
+not, the source is the same and gives the same numbers to the bit.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _SHORTEST_H = 0.02
 
 
 class Features:
-    """Works out rows of features, see `FeatureLayout`. Invariant: what it makes of a state does not depend on those before."""
+    """Computes rows of features, see `FeatureLayout`. Invariant: the row of a state does not depend on earlier states."""
 
     def __init__(self, layout: StateLayout) -> None:
         self._nodes = layout.nodes
@@ -83,7 +83,7 @@ class Features:
         self._shortest = _SHORTEST_H
         self._own = np.zeros(OF_JOB, dtype=np.float32)
         self._hours = np.zeros(layout.nodes * layout.gpus)
-        """Until each GPU comes free, rising within a server."""
+        """Hours until each GPU comes free, rising within a server."""
         self._free = np.zeros(layout.nodes, dtype=np.int64)
         """Free GPUs of each server."""
         self._absent = np.zeros(layout.nodes, dtype=np.int64)
@@ -100,17 +100,17 @@ class Features:
         self._queue = 0.0
         """Log of the waiting jobs that are no candidates."""
         self._server = 0
-        """Where packing puts the first GPUs of the job that was looked at last."""
+        """Server where packing puts the first GPUs of the present job."""
 
     def rows(self, states: Numbers) -> Numbers:
-        """A row for each state (batch, N M + (k + 2) J + 4)."""
+        """Return a row for each state (batch, N M + (k + 2) J + 4)."""
         made = np.zeros((len(states), self._size), dtype=np.float32)
         for place in range(len(states)):
             self.row(states[place], made[place])
         return made
 
     def row(self, state: Numbers, row: Numbers) -> None:
-        """Fill all of a row, which is all 0."""
+        """Fill a row, which is all 0."""
         self.look(state)
         at = 0
         for node in range(self._nodes):
@@ -130,7 +130,7 @@ class Features:
         row[self._rest_at + self._rest_numbers] = float(self._total) / (self._nodes * self._gpus)
 
     def action(self, rule: Rule, state: Numbers, mask: Flags) -> int:
-        """What a rule (OF_JOB) does: start who is worth most, or nobody where all are worth less than 0, of what is possible."""
+        """Return a rule's action: start the possible job with the largest sum of rule times features; none if all are below 0."""
         self.look(state)
         own, best, action = self._own, 0.0, 0
         goes = mask[0] != 0
@@ -147,7 +147,7 @@ class Features:
         return action
 
     def look(self, state: Numbers) -> None:
-        """See servers and queue of this state; `job` is about it from now on."""
+        """Take in servers and queue of this state, which `job` uses from now on."""
         self._total = self._empties = 0
         for node in range(self._nodes):
             self._look_at(state, node)
@@ -164,7 +164,7 @@ class Features:
             elif hour < 0.0:
                 absent += 1
                 hour = self._never
-            # They come nearly sorted.
+            # The hours are nearly sorted.
             place = at
             while place > begin and hours[place - 1] > hour:
                 hours[place] = hours[place - 1]
@@ -192,7 +192,7 @@ class Features:
         self._queue = log1p(float(state[self._state_jobs + self._candidates * self._job_numbers]))
 
     def _asked(self, state: Numbers, place: int) -> int:
-        """GPUs of that candidate; 0 where there is none."""
+        """Return the GPUs of that candidate; 0 where there is none."""
         share = float(state[self._state_jobs + place * self._job_numbers + self._placements])
         return int(share * self._gpus + 0.5)
 
@@ -248,7 +248,7 @@ class Features:
             row[at + LARGE_MISSING] = float(min(max((gpus + width - 1) // width - self._empties, 0), 3)) / 2.0
 
     def _beside_large(self, row: Numbers, at: int, is_empty: bool, outlasts: float) -> None:
-        """What a job of less than a server takes from those of a whole one or more."""
+        """Fill the features by which a small job delays large ones."""
         large, missing = float(self._large), float(min(self._missing, 3)) / 2.0
         row[at + SMALL_LARGE] = min(large, 5.0) / 4.0
         row[at + SMALL_MISSING] = missing
@@ -268,9 +268,10 @@ class Features:
             row[at + SHARES_OUTLASTS] = outlasts
 
     def _find(self, gpus: int) -> bool:
-        """Put `_server` where packing takes GPUs first: the best fit where the job fits on one server, else the freest.
+        """Set `_server` to where packing takes GPUs first: the best fit if the job fits on one server, else the freest server.
 
-        Ties go to the lowest number. Whether it fits on one.
+        Ties go to the lowest number. Returns whether the job fits on one server. This is the first step of
+        `policies.placement.dividing.packed`, written again because it is compiled.
         """
         best = freest = -1
         for node in range(self._nodes):
@@ -283,14 +284,14 @@ class Features:
         return best >= 0
 
     def _comes_free(self, gpus: int) -> float:
-        """Hours until some server has so many free."""
+        """Return the hours until some server has so many free GPUs."""
         soonest = self._never
         for node in range(self._nodes):
             soonest = min(soonest, self._hours[node * self._gpus + gpus - 1])
         return soonest
 
     def _cleared(self) -> float:
-        """Hours until all GPUs of `_server` that are there are free."""
+        """Return the hours until all GPUs of `_server` that are present are free."""
         latest = 0.0
         begin = self._server * self._gpus
         for at in range(begin, begin + self._gpus):

@@ -16,13 +16,13 @@ NUM_PLACEMENTS = 4
 
 @cache
 def fewest_nodes(node_gpus: tuple[int, ...], gpus: int) -> int:
-    """Of nodes with so many GPUs each, those that a job is on with the best locality."""
+    """Return the number of nodes of a job with its best locality, on nodes with so many GPUs each."""
     there = accumulate(sorted(node_gpus, reverse=True))
     return next((count for count, total in enumerate(there, start=1) if total >= gpus), len(node_gpus))
 
 
 class ProfiledPlacements:
-    """Those of every size of job on nodes with so many GPUs, in those racks."""
+    """The profiled placements of jobs of every size, on nodes with so many GPUs in those racks."""
 
     def __init__(self, node_gpus: Sequence[int], racks: Sequence[int]) -> None:
         self._gpus = tuple(node_gpus)
@@ -34,13 +34,13 @@ class ProfiledPlacements:
         self._apart = [node for nodes in zip_longest(*by_rack) for node in nodes if node is not None]
 
     def of(self, gpus: int) -> list[list[int]]:
-        """The nodes of each, for a job of so many GPUs."""
+        """Return the nodes of each placement, for a job of so many GPUs."""
         needed, most = fewest_nodes(self._gpus, gpus), min(gpus, len(self._gpus))
         close = [self._roomy(self._close, gpus, min(needed + more, most)) for more in range(NUM_PLACEMENTS - 1)]
         return [*close, self._roomy(self._apart, gpus, most)]
 
     def _roomy(self, order: Sequence[int], gpus: int, count: int) -> list[int]:
-        """The first nodes of that order, so many that hold the job; nodes that are too small for an even share are passed over."""
+        """Return the first `count` nodes of that order; nodes that are too small for an even share are passed over."""
         share = -(-gpus // count)
         fit = [node for node in order if self._gpus[node] >= share]
         return fit[:count] if len(fit) >= count else list(order)[:count]

@@ -1,4 +1,4 @@
-"""Where what stands in a state of SCHED2 (Luan et al., table I), for the environment and for whoever learns from it."""
+"""The layout of a state of SCHED2 (Luan et al., table I), for the environment and for training."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy.typing as npt
 from policies.learned.sched2.state.placements import NUM_PLACEMENTS
 
 JOB_NUMBERS = NUM_PLACEMENTS + 2
-"""Of one job: its times, GPUs, wait."""
+"""Numbers of one job: its times, GPUs, wait."""
 REST_NUMBERS = 4
-"""Of the rest of the queue: jobs, mean GPUs, mean ideal time, mean wait."""
+"""Numbers of the rest of the queue: jobs, mean GPUs, mean ideal time, mean wait."""
 ABSENT = -1.0
 """Hours of a GPU that is not there: its node is down, or has fewer GPUs than the widest."""
 State = npt.NDArray[np.float32]
@@ -22,7 +22,7 @@ Numbers = TypeVar("Numbers", npt.NDArray[np.float32], npt.NDArray[np.float64], n
 
 @dataclass(frozen=True)
 class StateLayout:
-    """Where what stands in a state."""
+    """Positions in a state."""
 
     nodes: int
     """N."""
@@ -33,11 +33,11 @@ class StateLayout:
 
     @property
     def size(self) -> int:
-        """How many numbers a state has."""
+        """Length of a state."""
         return self.nodes * self.gpus + self.candidates * JOB_NUMBERS + REST_NUMBERS
 
     def split(self, states: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Views of one state or a batch of them: GPUs (..., N, M), jobs (..., J, k + 2), the rest (..., 4)."""
+        """Return views of one state or a batch of them: GPUs (..., N, M), jobs (..., J, k + 2), the rest (..., 4)."""
         batch, end = states.shape[:-1], self.nodes * self.gpus
         gpus = states[..., :end].reshape(*batch, self.nodes, self.gpus)
         jobs = states[..., end:-REST_NUMBERS].reshape(*batch, self.candidates, JOB_NUMBERS)

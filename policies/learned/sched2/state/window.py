@@ -1,4 +1,4 @@
-"""Which of the waiting jobs an agent may choose from.
+"""The waiting jobs that an agent may choose from.
 
 `first`: the J that were submitted first, as in the paper. `widest`: of the whole queue those that differ most in what can be done
 with them: the shortest for each number of GPUs, then the second shortest of each, and so on.
@@ -15,7 +15,7 @@ WINDOWS = (FIRST, WIDEST)
 
 
 def chosen(window: str, most: int, gpus: IntColumn, ideal: FloatColumn | IntColumn) -> IntColumn:
-    """Places of those jobs among all that wait, who stand in order of submission with these GPUs and ideal times.
+    """Return the positions of those jobs among all waiting jobs, which are in order of submission with these GPUs and times.
 
     The first in order of submission; the widest by their rank within those of so many GPUs, then by GPUs.
     """

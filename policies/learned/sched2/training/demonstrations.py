@@ -1,6 +1,6 @@
-"""What strong simple rules would do, told from states alone: who starts next where a sensitive job is never spread.
+"""Demonstrations: the actions of strong simple rules, which never spread a sensitive job.
 
-They show an agent how it could begin (`recipe`), and cost it no look at the simulator.
+They give an agent a start in training (`recipe`). They need the states alone, not the simulator.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _SAME = 1.0 + 1e-6
 def actions_of(
     rule: str, layout: StateLayout, states: npt.NDArray[np.float32], masks: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
-    """Of a batch: the job of least time (SIF), or least time times GPUs (SPF), among those that lose nothing where packing puts
-    them now; void where there is none, unless that is masked."""
+    """Return the rule's action for each state of a batch: start the job of least time (SIF), or least time times GPUs (SPF), among
+    those that lose no speed where packing puts them now; void if there is none, unless void is masked."""
     gpus, jobs, _ = layout.split(states)
     free = (gpus == 0).sum(2).max(1)
     asked = np.rint(jobs[:, :, NUM_PLACEMENTS] * layout.gpus)

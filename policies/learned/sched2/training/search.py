@@ -1,9 +1,9 @@
-"""Search for a rule: the linear part of the network alone, by CMA-ES.
+"""Search for a rule, the linear part of the network, by CMA-ES.
 
 Source: Hansen, "The CMA evolution strategy: a tutorial" (2016), as pycma has it. Draw rules from a normal distribution, play whole
-episodes with each, all on the same traces, and move the distribution to where the best of them are. An episode's average JCT tells
-of a whole way to schedule, where Q-learning has to tell the worth of one start among a thousand from returns that a thousand others
-and all arrivals are in: so the search finds in minutes what the other does not, and the other begins from there.
+episodes with each, all on the same traces, and move the distribution to where the best of them are. An episode's average JCT
+measures a whole schedule, whereas Q-learning must estimate the value of one start among a thousand from returns that contain a
+thousand others and all arrivals. So the search finds in minutes what Q-learning does not, and Q-learning begins with its result.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Floats = npt.NDArray[np.float64]
 
 
 class Search:
-    """Invariant: what it draws follows from the seed, the number of rules and the costs that it was told."""
+    """Invariant: the rules that it draws follow from the seed, the number of rules and the costs so far."""
 
     def __init__(self, rules: int, seed: int) -> None:
-        """It draws so many rules at a time, at least 3."""
+        """`rules` is the number of rules that are drawn at a time, at least 3."""
         self._rules = rules
         self._seed = seed
         self._begin()
@@ -48,21 +48,21 @@ class Search:
 
     @property
     def rounds(self) -> int:
-        """How often it has learned."""
+        """Number of rounds that it has learned from."""
         return len(self._told)
 
     @property
     def mean(self) -> Floats:
-        """What it holds to be the best rule: where the distribution is, and no single one of those drawn, which had their luck."""
+        """The best rule so far: the mean of the distribution. No single drawn rule is taken, since luck affects its costs."""
         return np.array(self._evolution.mean, dtype=np.float64)
 
     def draw(self) -> Floats:
-        """Rules to be played (rules, OF_JOB)."""
+        """Draw rules to be played (rules, OF_JOB)."""
         self._drawn = self._evolution.ask()
         return np.stack(self._drawn)
 
     def learn(self, costs: Floats) -> None:
-        """Costs of each rule drawn on each trace (rules, traces), lower is better; infinite for an episode without an end."""
+        """Learn from the costs of each drawn rule on each trace (rules, traces): less is better, infinite if it did not finish."""
         self._tell(_compared(costs))
 
     def _tell(self, relative: Floats) -> None:
@@ -74,11 +74,11 @@ class Search:
         return drawn
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands, between two rounds."""
+        """Return the state between two rounds."""
         return {"told": np.array(self._told).reshape(-1, self._rules)}
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Go on from there: draw and be told all again, which takes no episode."""
+        """Go on from such a state: draw and learn again, which takes no episodes."""
         self._begin()
         for relative in state["told"]:
             self.draw()
@@ -86,21 +86,21 @@ class Search:
 
 
 def first_rule() -> Floats:
-    """Shortest and smallest first, and whoever would be scattered waits: most rules near it can be lived with."""
+    """Return the rule to start from: shortest and smallest first, and jobs that would be scattered wait."""
     rule = np.zeros(OF_JOB)
     rule[LOG_TIME], rule[LOG_GPUS], rule[IS_SPREAD], rule[-SIZES:] = -1.0, -0.7, -6.0, 5.0
     return rule
 
 
 def actions_of(rules: Floats, own: npt.NDArray[np.float32], masks: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """What rule e does where candidates have these features (E, J, OF_JOB): void is worth 0."""
+    """Return the action of rule e where candidates have these features (E, J, OF_JOB): void is worth 0."""
     worth = np.concatenate([np.zeros((len(rules), 1)), np.einsum("ejf,ef->ej", own, rules)], axis=1)
     actions: npt.NDArray[np.int64] = np.where(masks, worth, -np.inf).argmax(1)
     return actions
 
 
 def _compared(costs: Floats) -> Floats:
-    """One number for each rule: its costs, trace by trace, against the median of all."""
+    """Return one number for each rule: its costs relative to the median of all, averaged over traces."""
     there = np.isfinite(costs)
     worst = np.abs(np.where(there, costs, 0.0)).max(axis=0, initial=1.0)
     costs = np.where(there, costs, 10.0 * worst)

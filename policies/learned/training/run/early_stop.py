@@ -1,4 +1,4 @@
-"""When to stop: a validation figure that gets no better."""
+"""Early stopping by a validation figure that gets no better."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class EarlyStop:
     """Invariant: `best` is the best figure so far, and `since` figures have come after it that were not better."""
 
     def __init__(self, better: Better, patience: int | None) -> None:
-        """Over after `patience` figures in a row that were not better than the best; None: never."""
+        """Stop after `patience` figures in a row that were not better than the best; None: never."""
         self.better = better
         self.patience = patience
         self.best: float | None = None
@@ -23,11 +23,11 @@ class EarlyStop:
 
     @property
     def is_over(self) -> bool:
-        """Whether patience is at its end."""
+        """True if training should stop."""
         return self.patience is not None and self.since >= self.patience
 
     def offer(self, figure: float) -> bool:
-        """Whether it is better than all before. Raises TrainingError for NaN and infinity."""
+        """Take in a figure; return whether it is better than all before. Raises TrainingError for NaN and infinity."""
         if not isfinite(figure):
             raise TrainingError(f"the validation figure is {figure}: the training diverged; lower its learning rate")
         if self.best is None or (figure < self.best if self.better == "lower" else figure > self.best):
@@ -37,9 +37,9 @@ class EarlyStop:
         return False
 
     def state_dict(self) -> dict[str, Any]:
-        """What it has seen."""
+        """Return the best figure and the count since."""
         return {"best": self.best, "since": self.since}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Go on from such a state."""
         self.best, self.since = state["best"], state["since"]

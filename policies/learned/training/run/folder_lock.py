@@ -1,4 +1,4 @@
-"""One process at a time in a folder."""
+"""A lock that allows one process at a time in a folder."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _held: set[int] = set()
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder, which is made where it is missing. Raises TrainingError where another process does, or it cannot be.
+    """Lock the folder, and make it where it is missing. Raises TrainingError if another process holds it, or it cannot be made.
 
-    The kernel lets go of it however the process ends.
+    The kernel releases the lock however the process ends.
     """
     path = folder / "lock"
     try:
@@ -40,7 +40,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _let_go() -> None:
-    """A forked process, such as one for environments, would keep the folder locked for as long as it outlives its parent."""
+    """Release the locks in a forked process, such as one for environments, which may outlive its parent."""
     for lock in _held:
         os.close(lock)
     _held.clear()

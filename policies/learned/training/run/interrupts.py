@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a wish to stop."""
+"""SIGINT and SIGTERM as requests to stop."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any, TypeAlias
 
 _Handler: TypeAlias = Callable[[int, FrameType | None], Any] | int | None
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_NOTED = b"stopping at the next place to go on from; once more to stop at once\n"
+_NOTED = b"stopping after this round; once more to stop at once\n"
 
 
 class Interrupts:
-    """A context manager. The first signal sets `asked` and nothing else; a second one does what it did before."""
+    """A context manager. The first signal only sets `asked`; a second one has its former effect."""
 
     def __init__(self) -> None:
         self.asked: str | None = None
-        """The signal that came."""
+        """Name of the signal that was received, or None."""
         self._before: dict[int, _Handler] = {}
 
     def __enter__(self) -> Interrupts:
-        # Python hands signals to the main thread alone; a training in another one is stopped by whoever started it.
+        # Python handles signals in the main thread alone; a training in another thread is stopped by its caller.
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
         return self
@@ -37,7 +37,7 @@ class Interrupts:
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.asked = signal.Signals(number).name
         self._put_back()
-        # Past sys.stderr, which whoever was interrupted may be writing to.
+        # Not through sys.stderr, to which the interrupted code may be writing.
         with suppress(OSError):
             os.write(2, _NOTED)
 

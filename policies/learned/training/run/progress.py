@@ -1,4 +1,4 @@
-"""How a training tells how far it is, on standard error: a bar for people at a terminal, plain lines for all others."""
+"""Progress of a training on standard error: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import rich.progress
 
 
 class Progress:
-    """A context manager. Invariant: there is a bar only on a terminal, and only within."""
+    """A context manager. Invariant: there is a bar only on a terminal, and only inside the `with` block."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
@@ -41,7 +41,7 @@ class Progress:
             self._bar.stop()
 
     def round(self, phase: str, done: int, total: int) -> None:
-        """So many rounds of the phase are done."""
+        """Show that `done` rounds of the phase are done."""
         self._where = f"{phase} {done}/{total}"
         if self._bar is None:
             return
@@ -51,7 +51,7 @@ class Progress:
         self._bar.update(self._task, completed=done)
 
     def evaluated(self, figure: float, best: float) -> None:
-        """What the last evaluation came to."""
+        """Show the result of the last evaluation."""
         self._evaluation = f"validation {figure:.6g}" + ("" if figure == best else f", best {best:.6g}")
         if self._bar:
             self._bar.update(self._task, evaluation=self._evaluation)
@@ -59,7 +59,7 @@ class Progress:
             self.say(f"{self._where}: {self._evaluation}")
 
     def say(self, text: str) -> None:
-        """A line of its own."""
+        """Write a line of its own."""
         if self._bar:
             self._bar.console.print(text, markup=False, highlight=False)
         else:

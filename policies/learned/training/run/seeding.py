@@ -1,4 +1,4 @@
-"""Seeds of everything random in a training, derived from its one seed by what they are for."""
+"""Seeds of everything random in a training, derived from its one seed and their purpose."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _LARGEST = 1 << 31
 
 
 def generator(seed: int, *path: int | str) -> np.random.Generator:
-    """The source of random numbers of that path, for example ("exploration", 17): independent of all other paths' and seeds'."""
+    """Return the source of random numbers of that path, for example ("exploration", 17), independent of other paths and seeds."""
     text = json.dumps([seed, *path]).encode()
     return np.random.default_rng(int.from_bytes(hashlib.sha256(text).digest()))
 
 
 def seeds(count: int, seed: int, *path: int | str) -> list[int]:
-    """So many seeds of that path, for example one for each of several environments."""
+    """Return `count` seeds of that path, for example one for each of several environments."""
     return [int(each) for each in generator(seed, *path).integers(_LARGEST, size=count)]
 
 
 @contextmanager
 def deterministic(seed: int) -> Iterator[None]:
-    """Within, the same code computes the same numbers in every process: seeds for the global sources, one thread, no algorithm of
-    torch whose result depends on timing."""
+    """Make the same code compute the same numbers in every process inside the `with` block: it seeds the global sources, and lets
+    torch use one thread and only deterministic algorithms."""
     import torch
 
     # cuBLAS reads it when it is first used, and has no other switch.
@@ -49,7 +49,7 @@ def deterministic(seed: int) -> Iterator[None]:
 
 
 def global_sources() -> dict[str, Any]:
-    """Where the global sources of random numbers stand: of Python, numpy, torch and its GPUs."""
+    """Return the states of the global sources of random numbers: of Python, numpy, torch and its GPUs."""
     import torch
 
     has_gpus = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
@@ -62,7 +62,7 @@ def global_sources() -> dict[str, Any]:
 
 
 def set_global_sources(state: Mapping[str, Any]) -> None:
-    """Go on from there."""
+    """Restore such states."""
     import torch
 
     random.setstate(state["python"])

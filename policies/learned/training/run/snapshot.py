@@ -1,6 +1,6 @@
-"""What a training goes on from, as bytes: nested dicts, lists and tuples of arrays, torch tensors, numbers and texts.
+"""Checkpoints as bytes: nested dicts, lists and tuples of arrays, torch tensors, numbers and texts.
 
-A line with a digest, then a safetensors file whose header says how its arrays are put together. Reading it runs nothing.
+The format is a line with a digest, then a safetensors file whose header says how its arrays are nested. Reading it runs no code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LAYOUT = "layout"
 
 
 def to_bytes(value: object) -> bytes:
-    """Raises TypeError, with the place of it, for what cannot be read back equal."""
+    """Return the bytes of a value. Raises TypeError, with its place, for a value that cannot be read back equal."""
     import safetensors.numpy
 
     arrays: Arrays = {}
@@ -33,7 +33,7 @@ def to_bytes(value: object) -> bytes:
 
 
 def from_bytes(packed: bytes, where: str) -> Any:
-    """What was packed; tensors are on the CPU. Raises TrainingError for anything else."""
+    """Return the value, with tensors on the CPU. Raises TrainingError for bytes that `to_bytes` did not make."""
     import safetensors.numpy
 
     line, _, content = packed.partition(b"\n")
@@ -47,7 +47,7 @@ def from_bytes(packed: bytes, where: str) -> Any:
 
 
 def _describe(value: object, place: str, arrays: Arrays) -> object:
-    """The value as JSON: plain ones are themselves, all others a pair of what they are and what is in them."""
+    """Return the value as JSON: plain values as they are, all others as a pair of kind and content."""
     if value is None or type(value) in _PLAIN:
         return value
     content: object
@@ -104,6 +104,6 @@ def _restore(layout: Any, arrays: Arrays) -> Any:
         case _:
             import torch
 
-            # A clone is torch's own memory, and aligned as all of torch's is.
+            # A clone has memory of torch's own, with torch's alignment.
             found = torch.from_numpy(arrays[content].copy()).clone()
     return found

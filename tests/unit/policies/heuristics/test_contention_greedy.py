@@ -158,7 +158,7 @@ def test_orders() -> None:
 
 def test_jobs_that_nobody_measured_count_as_usual_and_the_reason_says_so() -> None:
     decision = decide(state_of([Node()] * 3, [(RUNS, LOUD), (Job(gpus=12), UNKNOWN)]))
-    assert decision.reasons[1].endswith("(nobody measured what it trains: the usual numbers)")
+    assert decision.reasons[1].endswith("(its model was not measured: the usual numbers count)")
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,9 @@ def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
 
 SYSTEM = TrainableSystem(
     name="toy",
-    description="counts nodes",
+    summary="counts nodes",
     recipe=Recipe,
     setup=setup,
-    card_details=lambda _, backend: CardDetails("toy/1", (f"{len(backend.gpus)} nodes",)),
+    card=lambda _, backend: CardDetails("toy/1", (f"{len(backend.gpus)} nodes",)),
     train=train,
 )

@@ -85,7 +85,7 @@ def test_it_learns() -> None:
 
 
 def test_time_is_discounted_and_starts_are_not() -> None:
-    training = training_of(Recipe(gamma=0.5, lam=1.0, steps=16, batches=1, stages=1, hidden=16, pair=8))
+    training = training_of(Recipe(gamma=0.5, gae_lambda=1.0, steps=16, batches=1, stages=1, hidden=16, pair=8))
     collector = training._collector
     collector.restart([1, 2, 3, 4])
     rollout = collector.collect(training.act)

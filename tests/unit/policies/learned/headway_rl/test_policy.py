@@ -168,7 +168,7 @@ def test_jobs_without_estimate_or_profile_count_as_usual_and_the_reason_says_so(
     state = state_of([Node()] * 2, [(Job(gpus=12), UNKNOWN), (Job(gpus=4, estimate_s=600.0), QUIET)])
     decision = beginner().decide(state)
     assert set(decision.allocation) == {0, 1}
-    assert decision.reasons[0].endswith("(nobody measured what it trains: the usual numbers)")
+    assert decision.reasons[0].endswith("(its model was not measured: the usual numbers count)")
     nothing = dataclasses.replace(state, profiles=None)
     assert set(beginner().decide(nothing).allocation) == {0, 1}
 

@@ -57,7 +57,7 @@ class Known:
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> Known:
     ground = Known()
-    monkeypatch.setattr(recipes, "_grounds", lambda *_: [ground, ground])
+    monkeypatch.setattr(recipes, "_backends", lambda *_: [ground, ground])
     return ground
 
 
@@ -99,7 +99,7 @@ def stop_after(run: TrainingRun, rounds: int) -> None:
 
 @pytest.mark.usefixtures("known")
 def test_it_finds_what_is_better_and_begins_from_the_first_mean(tmp_path: Path) -> None:
-    run = run_in(tmp_path, Recipe(generations=12, candidates=24, elite=6, at_once=12, episodes=4))
+    run = run_in(tmp_path, Recipe(generations=12, candidates=24, elite=6, candidates_per_round=12, episodes=4))
     found = load(str(run.folder))
     begun = Known()._jct_s(HeadwayRl.of(ValueFunction(recipes.weights_of(Distribution().mean))))
     reached = Known()._jct_s(HeadwayRl.of(found))
@@ -108,7 +108,7 @@ def test_it_finds_what_is_better_and_begins_from_the_first_mean(tmp_path: Path) 
 
 @pytest.mark.usefixtures("known")
 def test_a_training_that_was_killed_goes_on_to_the_same_weights(tmp_path: Path) -> None:
-    recipe = Recipe(generations=2, candidates=6, elite=2, at_once=2, episodes=2)
+    recipe = Recipe(generations=2, candidates=6, elite=2, candidates_per_round=2, episodes=2)
     whole = run_in(tmp_path / "whole", recipe)
     with pytest.raises(KilledError):
         run_in(tmp_path / "killed", recipe, rounds=4)  # in the middle of the second generation
@@ -118,7 +118,7 @@ def test_a_training_that_was_killed_goes_on_to_the_same_weights(tmp_path: Path) 
 
 
 def test_every_candidate_runs_on_the_same_traces(known: Known, tmp_path: Path) -> None:
-    recipe = Recipe(generations=1, candidates=5, elite=1, at_once=2, episodes=4)
+    recipe = Recipe(generations=1, candidates=5, elite=1, candidates_per_round=2, episodes=4)
     run_in(tmp_path, recipe)
     assert known.played == 5 * 4
 
@@ -136,7 +136,15 @@ def test_the_elite_moves_mean_and_spread() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"generations": 0}, {"elite": 17}, {"mean_step": 1.5}, {"p90": -1.0}, {"at_once": 0}, {"spread_step": -1}]
+    "wrong",
+    [
+        {"generations": 0},
+        {"elite": 17},
+        {"mean_step": 1.5},
+        {"p90_weight": -1.0},
+        {"candidates_per_round": 0},
+        {"spread_step": -1},
+    ],
 )
 def test_recipes_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(TrainingError, match=next(iter(wrong))):
@@ -155,10 +163,10 @@ def test_what_is_trained_on_is_three_grounds_unless_users_give_one() -> None:
 
 @pytest.mark.timeout(300)
 def test_it_trains_in_the_simulator(tmp_path: Path) -> None:
-    recipe = Recipe(generations=1, candidates=2, elite=1, at_once=2, episodes=1, jobs=30)
+    recipe = Recipe(generations=1, candidates=2, elite=1, candidates_per_round=2, episodes=1, jobs=30)
     small = dataclasses.replace(setup(recipe), workloads=setup(recipe).workloads[:1], validation_seeds=range(200, 201))
     ground = find_backend(small, SetupOverrides(cluster="4x8"))
-    card_details = SYSTEM.card_details(recipe, ground)
+    card_details = SYSTEM.card(recipe, ground)
     card = draft(
         system=SYSTEM.name,
         recipe=recipe,

@@ -40,7 +40,7 @@ def small_recipe(**options: Any) -> Recipe:
     """That takes seconds."""
     given: dict[str, Any] = {
         "candidates": 4, "hidden": 8, "server": 4, "envs": 4, "searches": 2, "rules": 4, "traces": 2, "rounds": 2, "batch": 16,
-        "memory": 1000, "warm": 20, "steps": 4,
+        "replay_capacity": 1000, "pretrain_batches": 20, "n_steps": 4,
     }  # fmt: skip
     return Recipe(**{**given, **options})
 

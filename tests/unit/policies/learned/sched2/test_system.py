@@ -12,7 +12,7 @@ import pytest
 from policies.learned.sched2.encoder import NAME
 from policies.learned.sched2.policy import Sched2
 from policies.learned.sched2.system import SYSTEM, setup
-from policies.learned.sched2.training.recipe import DqnTrainer, Recipe
+from policies.learned.sched2.training.trainer import DqnTrainer, Recipe
 from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import SetupOverrides, SimulationBackend, WorkloadSpec
 from policies.learned.weights import weights
@@ -31,9 +31,9 @@ def small_ground(recipe: Recipe) -> SimulationBackend:
 
 
 def trained(folder: Path, resume: bool = False) -> dict[str, weights.Array]:
-    recipe = small_recipe(envs=2, searches=2, rounds=2, warm=5)
+    recipe = small_recipe(envs=2, searches=2, rounds=2, pretrain_batches=5)
     found = small_ground(recipe)
-    details = SYSTEM.card_details(recipe, found)
+    details = SYSTEM.card(recipe, found)
     assert details.encoder == NAME
     card = draft(
         system=SYSTEM.name, recipe=details.settings, seed=3, encoder=details.encoder, shapes=details.shapes, data=found.data,
@@ -76,7 +76,7 @@ def test_one_that_was_left_comes_to_the_weights_of_one_that_was_not(
 def test_q_learning_has_to_be_better_than_the_search_by_more_than_chance(
     searches: int, kept: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = small_recipe(envs=2, searches=searches, rounds=3 - searches, warm=1, doubt=0.05)
+    recipe = small_recipe(envs=2, searches=searches, rounds=3 - searches, pretrain_batches=1, min_gain=0.05)
     found, figures = small_ground(recipe), iter([100.0, 96.0, 95.0])
 
     def validate(_: object) -> dict[str, float]:
@@ -84,7 +84,7 @@ def test_q_learning_has_to_be_better_than_the_search_by_more_than_chance(
         return {"avg_jct_s": figure, "effectiveness": 0.5}
 
     monkeypatch.setattr(found, "validate", validate)
-    details = SYSTEM.card_details(recipe, found)
+    details = SYSTEM.card(recipe, found)
     card = draft(
         system=SYSTEM.name, recipe=details.settings, seed=3, encoder=details.encoder, shapes=details.shapes, data=found.data,
         data_sha256=found.data_sha256,

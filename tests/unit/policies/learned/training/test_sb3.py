@@ -62,10 +62,10 @@ def no_recipe(_run: TrainingRun, _ground: SimulationBackend, _recipe: Recipe) ->
 
 SYSTEM = TrainableSystem(
     name="tiny",
-    description="a tiny world",
+    summary="a tiny world",
     recipe=Recipe,
     setup=lambda _: SETUP,
-    card_details=lambda *_: CardDetails("contention-rl/1", ("2x4",)),
+    card=lambda *_: CardDetails("contention-rl/1", ("2x4",)),
     train=no_recipe,
     gym=Gym(environments, policy),
 )

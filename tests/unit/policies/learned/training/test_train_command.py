@@ -243,7 +243,7 @@ async def test_what_was_trained_is_served(alone: Path, env: dict[str, str], tmp_
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("fifo", "sjf"), ["what shall they run on?", "--system", "learned-order"]),
+        (("fifo", "sjf"), ["there is nothing to run the policies on", "--system", "learned-order"]),
         (("fifo", "fifo"), ["fifo is there twice"]),
         (("fifo", "lifo"), ["no policy is named 'lifo'"]),
         (("fifo", "--weights", "x", "--system", "learned-order"), ["none of fifo has weights"]),

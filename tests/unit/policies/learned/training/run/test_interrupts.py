@@ -45,10 +45,10 @@ def test_another_thread_than_the_main_one_has_no_signals_to_note() -> None:
 
 
 def test_pieces_import_no_torch() -> None:
-    """Until somebody trains or serves: importing torch takes seconds, and who runs heuristics need not have it."""
+    """Importing torch takes seconds, and heuristics do not need it: only training and serving learned policies import it."""
     names = (
         "algorithms.advantage", "algorithms.replay", "algorithms.rollout", "weights.card", "weights.weights",
-        "training.early_stop", "training.run_folder", "training.seeding", "training.snapshot",
+        "training.run.early_stop", "training.run.training_run", "training.run.seeding", "training.run.snapshot",
     )  # fmt: skip
     code = "".join(f"import policies.learned.{name}\n" for name in names)
     code += "import sys\nassert 'torch' not in sys.modules, 'torch'"
