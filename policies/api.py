@@ -66,7 +66,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one job ended. Times in seconds since the Unix epoch."""
+    """The end of one job. Times in seconds since the Unix epoch."""
 
     job_id: str
     user: str

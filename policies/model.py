@@ -32,7 +32,7 @@ class JobState(IntEnum):
 
 
 class Split(IntEnum):
-    """How a job's GPUs may be divided among its nodes."""
+    """Ways of dividing a job's GPUs among its nodes."""
 
     FIXED = 1
     """`gpus_per_node` GPUs on each of `min_nodes` nodes."""
@@ -43,7 +43,7 @@ class Split(IntEnum):
 
 
 class EstimateSource(IntEnum):
-    """Where a duration estimate comes from."""
+    """Sources of a duration estimate."""
 
     UNKNOWN = 0
     TIME_LIMIT = 1

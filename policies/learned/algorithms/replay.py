@@ -28,9 +28,9 @@ class Sample:
 
     rows: dict[str, npt.NDArray[Any]]
     indices: Indices
-    """Where the rows stand, for `update`; valid until rows are added."""
+    """Positions of the rows, for `update`; valid until rows are added."""
     weights: Floats
-    """How much the error of each row counts, in (0, 1]: corrects for rows that are drawn more often than others."""
+    """Weights of the rows' errors, in (0, 1]: they correct for rows that are drawn more often than others."""
 
 
 class PrioritizedReplay:

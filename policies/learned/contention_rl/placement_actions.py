@@ -1,6 +1,6 @@
-"""The ways in which a number names a placement: the action space of one candidate.
+"""The action space of one candidate: how a number names a placement.
 
-A choice turns what the board has free into a mask, and a number into nodes and shares. Two kinds:
+`PlacementActions` turn the free GPUs of the grid into a mask, and a number into nodes and shares. There are two kinds:
 
 - `lists`, the paper's: the number names the nodes. With split `even` a list has 2^i nodes, which give equal shares (where the
   demand is no multiple, the freest of them give one GPU more); with `packed` it has any length, and the freest nodes give all
@@ -31,23 +31,23 @@ from policies.learned.contention_rl.spreads import (
 LISTS, RULES = "lists", "rules"
 EVEN, PACKED = "even", "packed"
 ANY, FEWEST = "any", "fewest"
-"""Who may be started next: any candidate that fits somewhere, or, of those, only the one of the fewest GPUs."""
+"""The candidates that may start next: all that fit somewhere, or of those only the one of the fewest GPUs."""
 NODE_RULES = ("best-fit", "freest", "quiet")
 Where = tuple[list[int], list[int]]
-"""Nodes, and the GPUs that each gives."""
+"""Nodes, and the GPUs on each."""
 
 
 class WaitingJob(Protocol):
-    """A job that waits."""
+    """A waiting job."""
 
     @property
     def gpus(self) -> int:
-        """GPUs asked for."""
+        """GPUs that it asks for."""
 
 
 JobT = TypeVar("JobT", bound=WaitingJob)
 BestFit = Callable[[JobT], Where | None]
-"""Where consolidated best fit would put a job now."""
+"""From a job to where consolidated best fit would put it now."""
 
 
 class PlacementActions(ABC, Generic[JobT]):
@@ -57,16 +57,16 @@ class PlacementActions(ABC, Generic[JobT]):
     """
 
     size: int
-    """How many numbers there are."""
+    """Number of actions."""
 
     def __init__(self, board: GpuGrid, counts: Sequence[int]) -> None:
-        """`counts`: the numbers of nodes over which a job may spread, the rows of the right half of the observation."""
+        """`counts` are the numbers of nodes over which a job may spread, the rows of the right half of the observation."""
         self._board = board
         self._counts = counts
         self._spreads: dict[int, tuple[Spread, ...]] = {}
 
     def spreads(self, gpus: int) -> tuple[Spread, ...]:
-        """How so many GPUs can be spread on the whole cluster."""
+        """Return the spreads of so many GPUs on the whole cluster."""
         spreads = self._spreads.get(gpus)
         if spreads is None:
             found = spreads_of(gpus, self._counts, self._board.width)
@@ -75,27 +75,27 @@ class PlacementActions(ABC, Generic[JobT]):
 
     @cached_property
     def _whole(self) -> list[int]:
-        """The nodes that have x GPUs or more, free or not, as `at_least` has those where they are free."""
+        """The nodes that have x GPUs or more, free or not, in the form of the grid's `at_least`."""
         gpus = self._board.gpus
         sizes = {has: sum(1 << node for node, there in enumerate(gpus) if there >= has) for has in set(gpus)}
         levels = range(self._board.width + 1)
         return [sizes[min(enough)] if (enough := [has for has in sizes if has >= x]) else 0 for x in levels]
 
     def ever(self, gpus: int) -> bool:
-        """Whether so many GPUs could be placed if nobody else were there."""
+        """Return whether so many GPUs could be placed on an empty cluster."""
         return bool(self.spreads(gpus))
 
     @abstractmethod
     def mask(self, job: JobT) -> bytes:
-        """One byte for each number: 1 where the job can be placed so now."""
+        """Return one byte for each number: 1 where the job can be placed like that now."""
 
     @abstractmethod
     def place(self, job: JobT, number: int) -> Where | None:
-        """Where that number puts the job; None where it cannot be."""
+        """Return where that number puts the job; None where that is impossible."""
 
     @abstractmethod
     def possible(self, job: JobT) -> bool:
-        """Whether any number can place the job now."""
+        """Return whether any number can place the job now."""
 
 
 class _Even(PlacementActions[JobT]):
@@ -105,7 +105,7 @@ class _Even(PlacementActions[JobT]):
         super().__init__(board, powers(len(board.gpus)))
 
     def possible(self, job: JobT) -> bool:
-        """Whether any spread fits."""
+        """Return whether any spread fits."""
         board, gpus = self._board, job.gpus
         if gpus > board.total:
             return False
@@ -117,14 +117,14 @@ class _Even(PlacementActions[JobT]):
 
 
 def placement_actions(kind: str, split: str, board: GpuGrid, best_fit: BestFit[JobT]) -> PlacementActions[JobT]:
-    """The choice of that kind and split over the board's nodes. Raises EncoderError for more lists than can be learned."""
+    """Return the actions of that kind and split over the grid's nodes. Raises EncoderError for too many lists."""
     if kind == LISTS:
         return EvenLists(board) if split == EVEN else PackedLists(board)
     return EvenRules(board) if split == EVEN else PackedRules(board, best_fit)
 
 
 def allowed(masks: Sequence[bytes], gpus: Sequence[int], starts: str) -> list[bytes]:
-    """What remains of the masks of candidates that ask for so many GPUs, those nearest to the head first."""
+    """Return the masks after the rule `starts`, of candidates that ask for so many GPUs, the nearest to the head first."""
     if starts == ANY:
         return list(masks)
     fitting = [place for place, mask in enumerate(masks) if any(mask)]
@@ -165,7 +165,7 @@ class PackedLists(PlacementActions[JobT]):
         self.size = len(self._lists)
 
     def ever(self, gpus: int) -> bool:
-        """Whether there are so many."""
+        """Return whether the cluster has so many GPUs."""
         return gpus <= sum(self._board.gpus)
 
     def mask(self, job: JobT) -> bytes:
@@ -179,7 +179,7 @@ class PackedLists(PlacementActions[JobT]):
         return (list(nodes), shares) if shares else None
 
     def possible(self, job: JobT) -> bool:
-        """Whether any list can."""
+        """Return whether any list can place the job now."""
         return job.gpus <= self._board.total
 
 
@@ -191,7 +191,7 @@ class EvenRules(_Even[JobT]):
         self.size = len(self._counts) * len(NODE_RULES)
 
     def mask(self, job: JobT) -> bytes:
-        """One byte for each spread and rule; a spread is possible by all rules or by none."""
+        """Return one byte for each spread and rule; a spread is possible by all rules or by none."""
         mask = bytearray(self.size)
         rules = len(NODE_RULES)
         for spread in self.spreads(job.gpus):
@@ -200,7 +200,7 @@ class EvenRules(_Even[JobT]):
         return bytes(mask)
 
     def place(self, job: JobT, number: int) -> Where | None:
-        """The nodes that the rule finds, larger shares first."""
+        """Return the nodes that the rule finds, larger shares first."""
         row, rule = divmod(number, len(NODE_RULES))
         board = self._board
         for spread in self.spreads(job.gpus):
@@ -214,7 +214,7 @@ class EvenRules(_Even[JobT]):
 
 
 class PackedRules(PlacementActions[JobT]):
-    """As many nodes as it takes, found by a rule."""
+    """A rule finds as many nodes as needed."""
 
     size = len(NODE_RULES)
 
@@ -223,33 +223,33 @@ class PackedRules(PlacementActions[JobT]):
         self._best_fit = best_fit
 
     def ever(self, gpus: int) -> bool:
-        """Whether there are so many."""
+        """Return whether the cluster has so many GPUs."""
         return gpus <= sum(self._board.gpus)
 
     def mask(self, job: JobT) -> bytes:
-        """One byte for each rule."""
+        """Return one byte for each rule."""
         enough = job.gpus <= self._board.total
         return bytes([enough and self._best_fit(job) is not None, enough, enough])
 
     def place(self, job: JobT, number: int) -> Where | None:
-        """The nodes that the rule finds."""
+        """Return the nodes that the rule finds."""
         rule = NODE_RULES[number]
         if rule == "best-fit":
             return self._best_fit(job)
         return _fill(self._board, job.gpus, _key(self._board, rule)) if job.gpus <= self._board.total else None
 
     def possible(self, job: JobT) -> bool:
-        """Whether any rule can: the freest nodes take whatever the total allows."""
+        """Return whether any rule can place the job now: the freest nodes take whatever the total allows."""
         return job.gpus <= self._board.total
 
 
 def _usable(board: GpuGrid) -> list[int]:
-    """What each node has free for jobs: nothing where it is down."""
+    """Return the GPUs that each node has free for jobs: 0 where it is down."""
     return [free if up else 0 for free, up in zip(board.free, board.up, strict=True)]
 
 
 def _key(board: GpuGrid, rule: str) -> Callable[[int], tuple[int, int]]:
-    """What a rule sorts nodes by, least first."""
+    """Return the rule's sort key of nodes, least first."""
     free, load = board.free, board.load
     if rule == "best-fit":
         return lambda node: (free[node], node)
@@ -259,7 +259,7 @@ def _key(board: GpuGrid, rule: str) -> Callable[[int], tuple[int, int]]:
 
 
 def _first(nodes: int, key: Callable[[int], tuple[int, int]], count: int) -> list[int]:
-    """The first so many nodes of a set."""
+    """Return the first `count` nodes of a set."""
     return sorted(_members(nodes), key=key)[:count]
 
 

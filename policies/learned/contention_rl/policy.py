@@ -1,10 +1,10 @@
 """RL-base and RL-Hybrid: the trained agent decides, always by its most likely action.
 
-Source: contention_rl, section IV, "Benchmark policies". RL-base may leave GPUs idle to spare jobs the contention; RL-Hybrid starts
-by a rule what the agent left. Two things are chosen here. An agent that waits while nothing runs at all is not heard: nothing
-would ever change, and its next answer would be the same. And the rule of RL-Hybrid, which the paper calls greedy scheduling, tries
-jobs of few GPUs first, as the paper's code does, and places by consolidated best fit: whoever fits (`greedy=all`), or, as that code
-does, one job where the agent has started none (`greedy=one`).
+Source: contention_rl, section IV, "Benchmark policies". RL-base may leave GPUs idle to avoid contention; RL-Hybrid starts by a rule
+the jobs that the agent left. Two points are chosen here. The agent may not wait while nothing runs: nothing would ever change, and
+its next answer would be the same. And the rule of RL-Hybrid, which the paper calls greedy scheduling, tries jobs of few GPUs first,
+as the paper's code does, and places by consolidated best fit: every job that fits (`greedy=all`), or, as that code does, one job
+where the agent has started none (`greedy=one`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SYSTEM = "contention-rl"
 ALL, ONE = "all", "one"
 SHIPPED = {branch: f"rl-base-{branch}" for branch in "ABDE"} | {"C": "rl-base"}
-"""Names of the weights that come with Headway, for both policies: of each branch of the reward's weights."""
+"""Names of the weights that come with Headway, for both policies, by branch of the reward's weights."""
 USUAL_BRANCH = "C"
 SOURCE = "Network Contention-Aware Cluster Scheduling with Reinforcement Learning (Ryu and Eo)"
 _NEEDS = frozenset({"profile"})
@@ -45,26 +45,26 @@ _USUAL = ("usual_communication", "usual_bandwidth", "usual_sensitivity")
 
 @dataclass(frozen=True, slots=True)
 class AgentAction:
-    """What the agent would do."""
+    """An action that the agent chooses."""
 
     action: int
     share: float
-    """Of all that it might do."""
+    """Probability of the action."""
     waits: float
-    """Share of waiting."""
+    """Probability of waiting."""
 
 
 class Agent:
     """Network and encoder. Invariant: equal weights and states give equal actions."""
 
     def __init__(self, encoding: Encoding, network: nn.Module) -> None:
-        """`network`: a batch of arrays -> (logits of all actions, values)."""
+        """`network` maps a batch of observations to (logits of all actions, values)."""
         self.encoder = Encoder(encoding)
         self._network = network.eval()
 
     @classmethod
     def load(cls, given: str = "", branch: str = USUAL_BRANCH) -> Agent:
-        """From a training's folder, or from the weights of that branch that come with Headway. Raises WeightsError."""
+        """Load weights from a training's folder, or those of that branch that come with Headway. Raises WeightsError."""
         from policies.learned.contention_rl.network import ActorCritic
 
         place, name = weights.located(given, SYSTEM, SHIPPED[branch])
@@ -79,7 +79,7 @@ class Agent:
         return cls(encoding, network)
 
     def choose(self, view: AgentView, *, must_act: bool) -> AgentAction:
-        """The most likely action; with `must_act` the most likely start, if there is one."""
+        """Return the most likely action; with `must_act` the most likely start, if there is one."""
         import torch
 
         from policies.learned.contention_rl.network import masked
@@ -103,9 +103,8 @@ class RlBase:
     spec = PolicySpec("rl-base", SOURCE, needs=_NEEDS)
 
     def __init__(self, weights: str | Agent = "", branch: str = USUAL_BRANCH, preempt_below: float = 0.0) -> None:
-        """`weights`: the folder of a training; without one, those that come with Headway, of that `branch`, A to E.
-        `preempt_below`: a job that runs at less than this share of the speed that it would have alone is stopped; 0: none is.
-        Raises WeightsError."""
+        """`weights` is the folder of a training; without one, the weights of that `branch`, A to E, come from Headway. A job that
+        runs at less than the share `preempt_below` of its speed alone is stopped; 0: none is. Raises WeightsError."""
         known = choice("branch", branch, tuple(sorted(SHIPPED)))
         self._agent = weights if isinstance(weights, Agent) else Agent.load(weights, known)
         self._below = number("preempt_below", preempt_below, unit="its speed alone")
@@ -117,8 +116,8 @@ class RlBase:
             self.spec = replace(self.spec, preempts=True)
 
     def decide(self, state: ClusterState) -> Decision:
-        """Those who run stay, but for one who runs too slowly; the agent starts jobs one by one until it waits. Raises
-        EncoderError for unknown clusters."""
+        """Keep running jobs, except one that runs too slowly; the agent starts jobs one by one until it waits. Raises
+        EncoderError for unsupported clusters."""
         stopped = too_slow(state, self._below) if self._below else None
         if stopped is None:
             return self._started(state)
@@ -146,23 +145,23 @@ class RlBase:
         return Decision(allocation, reasons, tuple(state.pending.tolist()))
 
     def _fill(self, view: AgentView, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
-        """What happens to those whom the agent did not start."""
+        """Start jobs that the agent did not start; RL-base starts none."""
 
 
 class RlHybrid(RlBase):
-    """The agent's decisions; what it leaves starts by a rule where it fits."""
+    """The agent's decisions; jobs that it leaves start by a rule where they fit."""
 
     spec = PolicySpec("rl-hybrid", SOURCE, needs=_NEEDS)
 
     def __init__(
         self, weights: str | Agent = "", branch: str = USUAL_BRANCH, greedy: str = ALL, preempt_below: float = 0.0
     ) -> None:
-        """`greedy`: whom the rule starts, all that fit, or one where the agent has started none."""
+        """`greedy` says which jobs the rule starts: all that fit, or one where the agent has started none."""
         super().__init__(weights, branch, preempt_below)
         self._one = choice("greedy", greedy, (ALL, ONE)) == ONE
 
     def _fill(self, view: AgentView, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
-        """Fewest GPUs first, then first come first served, by consolidated best fit."""
+        """Start the remaining jobs, fewest GPUs first, then first come first served, by consolidated best fit."""
         state = view.state
         waiting = state.pending.tolist()
         left = [row for row in waiting if row not in allocation]
@@ -179,14 +178,14 @@ class RlHybrid(RlBase):
 
 
 def settings(encoding: Encoding, recipe: Recipe) -> dict[str, Setting]:
-    """What a card keeps of both, from which `encoding_of` and the network are made again."""
+    """Return the card's record of both, from which `encoding_of` and the network can be made again."""
     kept = asdict(encoding)
     usual = dict(zip(_USUAL, kept.pop("usual"), strict=True))
     return {**settings_of(recipe), **settings_of(kept), **usual}
 
 
 def encoding_of(kept: Mapping[str, Setting]) -> Encoding:
-    """The encoding of a card's recipe. Raises KeyError, EncoderError."""
+    """Return the encoding in a card's recipe. Raises KeyError, EncoderError."""
     values = {each.name: kept[each.name] for each in fields(Encoding) if each.name != "usual"}
     usual = tuple(float(kept[name]) for name in _USUAL)
     return Encoding(**values, usual=usual)  # type: ignore[arg-type] # checked by the encoding itself

@@ -1,4 +1,4 @@
-"""Contention RL as `headway-policy train contention-rl` trains it."""
+"""Contention RL as a system of `headway-policy train`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENVIRONMENT = "headway/Contention-v0"
 
 
 def setup(recipe: Recipe) -> TrainingSetup:
-    """The paper's cluster and mixes, slowed down by pairs: those that its text and figure 1 tell of."""
+    """Return the paper's cluster and mixes, with slowdown by the pairs of its text and figure 1."""
     how: dict[str, object] = {"demands": recipe.demands, "arrivals": recipe.arrivals}
     if recipe.arrivals != "batch":
         how["load"] = recipe.load
@@ -42,7 +42,7 @@ def setup(recipe: Recipe) -> TrainingSetup:
 
 
 def encoding_of(recipe: Recipe, backend: SimulationBackend) -> Encoding:
-    """What the agent sees of that ground's cluster. Raises EncoderError for one with more lists of nodes than can be learned."""
+    """Return the encoding for that backend's cluster. Raises EncoderError for one with too many lists of nodes."""
     return Encoding(
         num_nodes=len(backend.gpus),
         gpus_per_node=max(backend.gpus),
@@ -54,13 +54,13 @@ def encoding_of(recipe: Recipe, backend: SimulationBackend) -> Encoding:
 
 
 def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
-    """What the card is told."""
+    """Return the card's entries."""
     encoding = encoding_of(recipe, backend)
     return CardDetails(encoder=NAME, shapes=(encoding.supports,), settings=settings(encoding, recipe))
 
 
 def environments(recipe: Recipe, backend: SimulationBackend) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-    """That show and do what the encoding says."""
+    """Return environments with the observations and actions of the encoding."""
     return backend.envs(
         ENVIRONMENT,
         recipe.envs,
@@ -75,8 +75,8 @@ def environments(recipe: Recipe, backend: SimulationBackend) -> gymnasium.vector
 
 
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
-    """The whole training. Both policies decide about the validation traces; those weights are best by which each does best what it
-    is for: the geometric mean of RL-Hybrid's JCT with queueing and of RL-base's running time, which is the paper's JCT."""
+    """Carry out the whole training. Both policies run on the validation traces. The validation figure is the geometric mean of
+    RL-Hybrid's JCT with queueing and of RL-base's running time, which is the paper's JCT."""
     encoding = encoding_of(recipe, backend)
     training = PpoTrainer(environments(recipe, backend), encoding, recipe, run.card.seed)
     agent = Agent(encoding, training.network)

@@ -1,4 +1,4 @@
-"""How headway-rl is trained: the cross-entropy method on the policy itself (Rubinstein, "The cross-entropy method for combinatorial
+"""Training of headway-rl: the cross-entropy method on the policy itself (Rubinstein, "The cross-entropy method for combinatorial
 and continuous optimization", 1999; as policy search: Mannor, Rubinstein and Gat, ICML 2003).
 
     generation:  draw `candidates` weights around the mean, the mean itself among them
@@ -10,9 +10,9 @@ What is optimized is what is reported: mean JCT with queueing, and its tail. A g
 several rounds of the training's folder: each runs `candidates_per_round` candidates and keeps their scores. The first generation's
 mean is validated too: training never ends with weights that are worse on validation than those it began with.
 
-Where users give neither traces nor a cluster, training goes on three grounds in equal parts: demands 1 to 32 around load 0.9, on
-one rack of 4x8 and on two of them whose uplinks are oversubscribed 2:1; and, on one rack, workloads that differ in all that those
-have in common. Otherwise on what they give.
+Where the user gives neither traces nor a cluster, training uses three setups in equal parts: demands 1 to 32 around load 0.9, on
+one rack of 4x8 and on two of them whose uplinks are oversubscribed 2:1; and, on one rack, workloads that differ from those in all
+respects. Otherwise it uses what the user gives.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ START: Mapping[str, tuple[float, float]] = {
     "threshold": (0.3, 0.12),
     "log_stop": (-3.5, 0.8),
 }
-"""Of every weight the first mean and spread. The mean is a rule made by hand: GPUs^0.7 / remaining time^0.6."""
+"""First mean and spread of every weight. The mean is a rule made by hand: GPUs^0.7 / remaining time^0.6."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,20 +72,20 @@ class Recipe:
     candidates: int = 16
     elite: int = 4
     candidates_per_round: int = 2
-    """Candidates of a round."""
+    """Candidates that are run in a round."""
     episodes: int = 12
-    """Traces that every candidate of a generation is run on."""
+    """Number of traces that every candidate of a generation is run on."""
     jobs: int = 128
-    """Of a trace."""
+    """Jobs in a trace."""
     p90_weight: float = 0.25
     """Weight of the 90th percentile of JCT beside the mean."""
     mean_step: float = 0.6
-    """How far the mean goes to that of the elite."""
+    """Step of the mean towards that of the elite, from 0 to 1."""
     spread_step: float = 0.3
-    """And the spread."""
+    """Step of the spread towards that of the elite, from 0 to 1."""
 
     def __post_init__(self) -> None:
-        """Raises TrainingError for numbers that cannot be."""
+        """Raises TrainingError for values that are out of range."""
         for name in ("generations", "candidates", "elite", "candidates_per_round", "episodes", "jobs"):
             if not getattr(self, name) >= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give 1 or more")
@@ -101,8 +101,8 @@ class Recipe:
 
 
 class Distribution:
-    """Of weights: independent normal ones. Invariant: `mean`, `spread` and the costs of this generation's candidates so far are all
-    that goes on from round to round."""
+    """The distribution of weights: independent normal ones. Invariant: `mean`, `spread` and the costs of this generation's
+    candidates so far are all that is carried from round to round."""
 
     def __init__(self) -> None:
         rows = [START[name] for name in (*NAMES, *TERMS)]
@@ -112,38 +112,38 @@ class Distribution:
         """A row for each candidate, a column for each trace."""
 
     def draw(self, count: int, rng: np.random.Generator) -> Vector:
-        """So many, a row each; the first is the mean."""
+        """Draw `count` weights, a row each; the first is the mean."""
         rows = self.mean + self.spread * rng.standard_normal((count, len(self.mean)))
         rows[0] = self.mean
         return np.asarray(rows)
 
     def move(self, elite: Vector, recipe: Recipe) -> None:
-        """Towards these."""
+        """Move the distribution towards these."""
         spread = np.sqrt(np.mean((elite - self.mean) ** 2, axis=0))
         self.spread = self.spread + recipe.spread_step * (spread - self.spread)
         self.mean = self.mean + recipe.mean_step * (elite.mean(axis=0) - self.mean)
 
     def state_dict(self) -> dict[str, Vector]:
-        """All there is."""
+        """Return the whole state."""
         return {"mean": self.mean.copy(), "spread": self.spread.copy(), "costs": self.costs.copy()}
 
     def load_state_dict(self, state_dict: Mapping[str, Vector], /) -> None:
-        """Go on from there."""
+        """Go on from such a state."""
         self.mean, self.spread, self.costs = (state_dict[name].copy() for name in ("mean", "spread", "costs"))
 
 
 def weights_of(row: Vector) -> dict[str, Vector]:
-    """As the network has them."""
+    """Return a row as the network's weights."""
     return {"linear": row[: len(NAMES)].copy(), "terms": row[len(NAMES) :].copy()}
 
 
 def policy_of(row: Vector) -> HeadwayRl:
-    """The policy of those weights."""
+    """Return the policy with those weights."""
     return HeadwayRl.of(ValueFunction(weights_of(row)))
 
 
 def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
-    """The whole training, in its folder."""
+    """Carry out the whole training."""
     learned = Distribution()
     run.keep(distribution=learned)
     backends = _backends(backend, recipe)
@@ -175,13 +175,13 @@ def _validate(run: TrainingRun, backends: Sequence[SimulationBackend], learned: 
 
 
 def validated(backends: Sequence[SimulationBackend], policy: HeadwayRl | ContentionGreedy) -> dict[str, float]:
-    """Geometric means over the grounds."""
+    """Return geometric means over the backends."""
     each = [backend.validate(policy) for backend in backends]
     return {name: math.exp(float(np.mean([math.log(max(one[name], 1e-9)) for one in each]))) for name in each[0]}
 
 
 def _costs(backends: Sequence[SimulationBackend], rows: Vector, numbers: Sequence[int], recipe: Recipe) -> Vector:
-    """A row for each candidate, a column for each trace; less is better."""
+    """Return the costs, a row for each candidate and a column for each trace; less is better."""
     costs = np.zeros((len(rows), len(numbers)))
     for place, backend in enumerate(backends):
         mine = range(place, len(numbers), len(backends))
@@ -198,7 +198,7 @@ def _log_cost(played: EpisodeResult, recipe: Recipe) -> float:
 
 
 def setup(recipe: Recipe, racks: int = 2) -> TrainingSetup:
-    """Demands 1 to 32, Poisson arrivals, both mixes; loads around 0.9."""
+    """Return the setup with demands 1 to 32, Poisson arrivals, both mixes, and loads around 0.9."""
     return _setup(
         racks,
         [
@@ -210,7 +210,7 @@ def setup(recipe: Recipe, racks: int = 2) -> TrainingSetup:
 
 
 def others(recipe: Recipe) -> TrainingSetup:
-    """What else a cluster sees: jobs that leave no holes, that come at once, that are short and long."""
+    """Return the setup with other workloads: jobs that leave no gaps, that arrive at once, that are short and long."""
     powers = (1, 2, 4, 8, 16)
     kinds: list[dict[str, object]] = [
         {"arrivals": "batch", "demands": powers[1:4]},
@@ -233,11 +233,11 @@ def _setup(racks: int, workloads: Sequence[Mapping[str, object]]) -> TrainingSet
 
 
 def usual(recipe: Recipe) -> list[SimulationBackend]:
-    """What is trained on where users give nothing: two racks, one, and all that is different."""
+    """Return the backends of a training where the user gives nothing: two racks, one rack, and the other workloads."""
     return [find_backend(each, SetupOverrides()) for each in (setup(recipe), setup(recipe, racks=1), others(recipe))]
 
 
 def _backends(backend: SimulationBackend, recipe: Recipe) -> list[SimulationBackend]:
-    """That one; and the others, where users gave nothing."""
+    """Return that backend, and the others where the user gave nothing."""
     first, *rest = usual(recipe)
     return [backend, *rest] if backend.data_sha256 == first.data_sha256 else [backend]

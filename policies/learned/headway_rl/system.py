@@ -1,4 +1,4 @@
-"""headway-rl as a system that `headway-policy train` knows."""
+"""headway-rl as a system of `headway-policy train`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from policies.learned.training.systems import CardDetails, SimulationBackend, Tr
 
 
 def _card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
-    """All features are relative: it knows every cluster."""
+    """Return the card's entries: all features are relative, so every cluster is supported."""
     del recipe, backend
     return CardDetails(encoder=ENCODER, shapes=("any",))
 

@@ -62,7 +62,7 @@ class WorkloadSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
-    """What a system is trained on unless the user gives something else.
+    """The workloads, cluster and seeds that a system is trained on unless the user gives others.
 
     Invariant: seeds of training, validation and tests are disjoint.
     """
@@ -92,7 +92,7 @@ class TrainingSetup:
 
 @dataclass(frozen=True, kw_only=True)
 class SetupOverrides:
-    """What the user gave in place of parts of the setup; None or empty: as the setup has it."""
+    """Parts of the setup that the user gave; None or empty: as the setup has it."""
 
     traces: tuple[str, ...] = ()
     """Files, as `headway-sim` reads them, or FORMAT:FILE for logs that it converts."""
@@ -112,7 +112,7 @@ class EpisodeResult:
     jct_s: FloatColumn
     """JCT of every job, in order of submission; queueing included."""
     kept: Any = None
-    """What the caller's `keep` returned for the policy after its run."""
+    """Result of the caller's `keep` for the policy after its run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ OnProgress = Callable[[float], None]
 
 
 class SimulationBackend(Protocol):
-    """What a recipe is trained on. Invariant: all results follow from the setup, the overrides and the arguments."""
+    """Environments, traces and validation for a recipe. Invariant: results follow from setup, overrides and arguments alone."""
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -190,19 +190,19 @@ class SimulationBackend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CardDetails:
-    """What the card records of a system, besides the recipe."""
+    """The card's entries for a system, besides the recipe."""
 
     encoder: str
     """name/version."""
     shapes: tuple[str, ...]
     """Clusters that the system is trained for."""
     settings: Mapping[str, Setting] | None = None
-    """What the card records as the recipe, where a policy needs more than the recipe's fields to be made again."""
+    """The card's recipe, where a policy needs more than the recipe's fields to be made again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gym:
-    """What another engine needs to train and validate a network of its own, for systems that learn from environments."""
+    """Functions by which another engine trains and validates a network of its own, for systems that learn from environments."""
 
     envs: Callable[[Any, SimulationBackend], gymnasium.vector.VectorEnv[Any, Any, Any]]
     """From recipe and backend to the environments that the system itself trains in."""
@@ -216,7 +216,7 @@ class TrainableSystem:
 
     name: str
     summary: str
-    """What it learns, and from which paper."""
+    """A phrase with what it learns, and the paper."""
     recipe: type
     """A frozen dataclass of hyper-parameters: numbers, words, and tuples of them."""
     setup: Callable[[Any], TrainingSetup]
@@ -230,7 +230,7 @@ class TrainableSystem:
     rounds: str = "rounds"
     """Name of the recipe's field with the number of rounds."""
     better: Better = "lower"
-    """Which validation figure is better: the lower or the higher one."""
+    """The better validation figure: the lower or the higher one."""
     patience: int | None = None
     """Number of rounds without a better figure after which training ends; None: never early."""
     devices: tuple[str, ...] = ("cpu",)

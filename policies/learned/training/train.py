@@ -30,7 +30,7 @@ _FOR_SB3 = ("stable_baselines3", "sb3_contrib")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """What to train, how, and where."""
+    """A request to train a system."""
 
     system: str
     folder: Path

@@ -1,4 +1,4 @@
-"""headway-policy evaluate: learned policies and heuristics beside each other, on the same traces."""
+"""headway-policy evaluate: comparison of learned policies and heuristics on the same traces."""
 
 from __future__ import annotations
 

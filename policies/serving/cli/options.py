@@ -1,4 +1,4 @@
-"""Options that the commands of headway-policy share."""
+"""Options of the commands of headway-policy."""
 
 from __future__ import annotations
 

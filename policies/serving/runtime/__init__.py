@@ -1,1 +1,1 @@
-"""What every service of Headway uses at run time: addresses, logs, settings files, systemd, pauses of the garbage collector."""
+"""Run-time parts of all services of Headway: addresses, logs, settings files, systemd, garbage collection. Imports `errors`."""

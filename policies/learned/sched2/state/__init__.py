@@ -1,1 +1,1 @@
-"""What the environment and the agent of SCHED2 share: the state, its features, placements and the window. Imports no torch."""
+"""Parts that environment and agent of SCHED2 share: the state, its features, placements and the window. Imports no torch."""

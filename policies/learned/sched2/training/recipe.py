@@ -18,7 +18,7 @@ class Recipe:
     gaps_s: tuple[float, ...] = (129.0,)
     """Mean seconds between two submits in the training workloads, which are used in turn."""
     window: str = FIRST
-    """Which J jobs of the queue can be chosen: first (the paper's) or widest."""
+    """The J jobs of the queue that can be chosen: first (the paper's) or widest."""
     candidates: int = 10
     """J."""
     reward: str = COMPLETIONS

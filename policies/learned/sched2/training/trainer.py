@@ -1,4 +1,4 @@
-"""How SCHED2 is trained: a search for a rule, then deep Q-learning in the order of the paper (section III-F).
+"""Training of SCHED2: a search for a rule, then deep Q-learning in the order of the paper (section III-F).
 
 The paper names DQN (Mnih et al. 2015), epsilon-greedy and prioritized replay (Schaul et al. 2016). Added here: double Q-learning
 (van Hasselt et al. 2016), a dueling network, returns over several steps, and demonstrations with a large-margin loss (DQfD, Hester

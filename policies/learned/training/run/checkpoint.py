@@ -1,4 +1,4 @@
-"""The checkpoint of a training: what it goes on from, and when one is written."""
+"""The checkpoint of a training: its content, its file, and the times at which it is written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NamedArrays(dict[str, weights.Array]):
 
 
 class Parts:
-    """What goes on from round to round, by name."""
+    """Named objects whose states are carried from round to round."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -98,7 +98,7 @@ class Checkpoint:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next round might end too late for the next checkpoint."""
+        """True if the next round might end too late for the next checkpoint."""
         return self._clock() - self._written_at + self._longest_s > self._every_s
 
     def write(self, content: Mapping[str, Any]) -> None:

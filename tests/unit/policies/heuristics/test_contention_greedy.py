@@ -1,4 +1,4 @@
-"""Where contention-greedy starts jobs, whom it holds, and that nobody is held for ever."""
+"""Contention-greedy: where it starts jobs, which jobs it holds, and that no job is held for ever."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ RUNS = Job(gpus=12, held={0: 8, 1: 4})
 
 def test_a_job_that_would_take_too_much_from_another_is_held_and_told_why() -> None:
     state = state_of([Node()] * 2, [(RUNS, LOUD), (Job(gpus=4, split=Split.EVEN, min_nodes=1), LOUD)])
-    assert decide(state).allocation[1] == Placement((1,), (4,))  # on one node it disturbs nobody
+    assert decide(state).allocation[1] == Placement((1,), (4,))  # on one node it disturbs no job
     wide = state_of([Node()] * 3, [(RUNS, LOUD), (Job(gpus=12), LOUD)])
     decision = decide(wide)
     assert set(decision.allocation) == {0}

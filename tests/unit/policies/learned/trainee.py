@@ -51,7 +51,7 @@ class Net(torch.nn.Module):
 
 
 def train(folder: Path, *, resume: bool, seed: int = 7, point_every_s: float = 0.0) -> None:
-    """By default there is a point at every clean place."""
+    """Train; by default with a checkpoint after every round."""
     with TrainingRun(folder, card(seed=seed), resume=resume, better="higher", point_every_s=point_every_s) as run:
         net = Net()
         imitation = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)

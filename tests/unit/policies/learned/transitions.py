@@ -41,7 +41,7 @@ def _by_name(observations: Observations) -> dict[str, Array]:
 
 
 def _following(array: Array, last: Array, truncated: Any, final: Array | None) -> Array:
-    """What came after each step, before its environment began anew."""
+    """Return what followed each step, before its environment began anew."""
     following = np.concatenate([array[1:], last[None]])
     if final is not None:
         following[truncated] = final

@@ -1,4 +1,4 @@
-"""When a job is late, which late one comes first, and that long queues of long jobs are not served first in, first out."""
+"""Late jobs: when a job is late, which late one comes first, and that long queues of long jobs are not served in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What policies predict is what the simulator's slowdown models do: on random states, where the profile says all."""
+"""Predictions of policies equal the simulator's slowdown models, on random states with complete profiles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.unit.simulator.engine.build import FREE, trace_of
 
 PAPERS = paper_profiles()
 IN_TABLE = ["FSDP", "MoE", "DLRM", "GraphSage"]
-OTHERS = ["vgg16", "resnet18", "nobody knows", "MoE"]
+OTHERS = ["vgg16", "resnet18", "unknown model", "MoE"]
 LAWS = {"link-sharing": IN_TABLE + OTHERS, "pair-table": IN_TABLE, "link-sharing,pair-table": IN_TABLE + OTHERS}
 
 

@@ -1,4 +1,4 @@
-"""What was measured of models and links goes over the wire and comes back the same; nonsense in it is refused by field."""
+"""Profiles and speeds of links are read back equal from messages; invalid fields are refused by name."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_whatever_was_measured_comes_back(data: st.DataObject) -> None:
         for name in ("bytes_per_step", "compute_s", "cpu_cores", "overlap", "hiding", "batch_per_gpu")
     }
     left_out = data.draw(st.sets(st.sampled_from(["overlap", "batch_per_gpu", "pairs", "ring", "job_batch_per_gpu"])))
-    drawn |= dict.fromkeys(left_out)  # type: ignore[arg-type] # None: nobody measured it
+    drawn |= dict.fromkeys(left_out)  # type: ignore[arg-type] # None: not measured
     changed = dataclasses.replace(state, profiles=dataclasses.replace(state.profiles, **drawn))
     assert_same(wire.parse_state(wire.serialize_state(changed)), changed)
 
@@ -118,7 +118,7 @@ def test_profiles_of_no_model_are_there_all_the_same() -> None:
 
 
 def test_a_reader_that_does_not_know_them_sees_all_else() -> None:
-    """As one does that was generated from the file before these fields were added: they are unknown fields to it."""
+    """A reader generated before these fields were added: they are unknown fields to it."""
     message = snapshot_pb2.ClusterSnapshot.FromString(wire.serialize_state(full()))
     message.ClearField("profiles")
     for name in LINKS:

@@ -95,7 +95,7 @@ class TestFit:
 def test_shares_leave_the_least_remaining_time(rows: list[tuple[int, int, float]], gpus: int) -> None:
     least, most, gains = [row[0] for row in rows], [row[0] + row[1] for row in rows], [row[2] for row in rows]
     sizes = allot(range(len(rows)), least, most, gains, gpus)
-    # In order, whoever gets the least that it can run with
+    # In order, each job that gets the least that it can run with
     left, first = gpus, []
     for row, size in enumerate(least):
         if size <= left:

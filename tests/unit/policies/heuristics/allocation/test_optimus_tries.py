@@ -39,7 +39,7 @@ def elastic_states(draw: st.DrawFn) -> ClusterState:
 
 
 def straight(state: ClusterState, placing: PlacementRule) -> dict[int, Placement]:
-    """What the policy's docstring says, try by try, each from nothing."""
+    """The rules in the policy's docstring, each try computed anew."""
     jobs = state.jobs
     own = held_placements(state, state.running)
     least, most = (np.where(jobs.split == Split.FIXED, jobs.num_gpus, column).tolist() for column in jobs.sizes)

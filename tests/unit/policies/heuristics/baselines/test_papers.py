@@ -1,4 +1,4 @@
-"""The papers' baselines: where each rule puts a job, whom each picks, and that every decision is valid."""
+"""The papers' baselines: where each rule puts a job, which job each picks, and that every decision is valid."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FAST, SLOW = 0, 1
 
 
 def profiled(state: ClusterState, of_job: Sequence[int], racks: Sequence[int] | None = None) -> ClusterState:
-    """The same state, where jobs train these models (-1: nobody measured)."""
+    """The same state, where jobs train these models (-1: not measured)."""
     profiles = Profiles(
         models=("fast", "slow"),
         of_job=np.array(of_job, dtype=np.int64),
@@ -67,7 +67,7 @@ def profiled(state: ClusterState, of_job: Sequence[int], racks: Sequence[int] | 
 def place(
     rule: PlacementRule | Callable[[ClusterState], PlacementRule], nodes: list[Node], job: Job, *others: Job
 ) -> dict[int, int] | None:
-    """Where the job goes beside those that run."""
+    """The placement of the job beside those that run."""
     state = cluster(nodes, [*others, job])
     placing = rule if isinstance(rule, PlacementRule) else rule(state)
     placement = placing.place(Capacity(state), len(others))
@@ -162,7 +162,7 @@ class TestSched2:
         assert Sched2Sif().decide(state).allocation.keys() == {0, 1}
         assert Sched2Saf().decide(profiled(state, [-1, SLOW, FAST])).allocation.keys() == {0, 2}
         assert Sched2Saf().decide(profiled(state, [-1, SLOW, SLOW])).allocation.keys() == {0, 1}
-        assert Sched2Saf().decide(state).allocation.keys() == {0, 1}  # nobody measured
+        assert Sched2Saf().decide(state).allocation.keys() == {0, 1}  # nothing was measured
 
     def test_saf_knows_racks_and_what_is_best(self) -> None:
         # 10 GPUs never fit on one node: two nodes of one rack are the best that they can have, and cost them nothing.
@@ -259,7 +259,7 @@ class TestMarl:
         assert MarlLb().decide(full).allocation[2].nodes == (0,)
         assert MarlLif().decide(full).allocation[2].nodes == (
             1,
-        )  # three who use little are better than one who uses much
+        )  # three jobs that use little are better than one that uses much
 
     def test_lif_counts_those_it_has_just_placed(self) -> None:
         state = profiled(cluster([Node(gpus=4)] * 2, [Job(gpus=1), Job(gpus=1), Job(gpus=2)]), [SLOW, SLOW, FAST])

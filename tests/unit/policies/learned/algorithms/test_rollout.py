@@ -35,7 +35,7 @@ class Player:
 
 
 def alone(actions: Any, seed: int) -> list[dict[str, Any]]:
-    """What happens step by step in one environment."""
+    """The steps of one environment alone."""
     env = Beam()
     seen = env.reset(seed=seed)[0].copy()
     steps = []
@@ -50,7 +50,7 @@ def alone(actions: Any, seed: int) -> list[dict[str, Any]]:
 
 
 def collected(batches: int, **options: Any) -> tuple[list[dict[str, Any]], list[Rollout], Collector]:
-    """Copies of what the batches held, the last batch itself, and who made it."""
+    """Copies of the batches' contents, the last batch itself, and its collector."""
     collector = Collector(beams(ENVS, **options), STEPS, masked=True)
     collector.restart([5, 6, 7])
     player, kept = Player(), []
@@ -144,7 +144,7 @@ def test_transitions_lead_to_what_came_before_anybody_began_anew(tells_masks: bo
     for number in range(STEPS):
         expected += [(env, steps[env][number]) for env in range(ENVS)]
     if not tells_masks:
-        # Nobody knows what could have been done after a cut.
+        # Which actions were possible after a cut is not known.
         expected = [(env, step) for env, step in expected if not step["truncated"]]
     rows = batch["rows"]
     assert {len(array) for array in rows.values()} == {len(expected)}

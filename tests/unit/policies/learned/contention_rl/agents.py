@@ -1,4 +1,4 @@
-"""Agents that nobody trained, and the small worlds of the tests of training."""
+"""Untrained agents, and the small worlds of the tests of training."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def agent_of(encoding: Encoding, seed: int = 0, wait: float | None = None) -> Ag
 
 
 def environments(count: int, **options: Any) -> SyncVectorEnv:
-    """Of one process, as a training wants them."""
+    """Environments of one process, in the form for training."""
     return SyncVectorEnv([lambda: ContentionEnv(**options)] * count, autoreset_mode=AutoresetMode.SAME_STEP)

@@ -125,7 +125,7 @@ def test_what_a_state_shows_does_not_depend_on_who_ran_before() -> None:
     env.reset()
     of = JobFeatures(env.options.profiles, env.cluster.topology)
     fsdp, moe, dlrm = (scalar(of.of(model)) for model in trace.model[:3])
-    # FSDP starts, and then DLRM as the next of two GPUs; MoE, who was submitted between them, is shown between them.
+    # FSDP starts, and then DLRM as the next of two GPUs; MoE, which was submitted between them, is shown between them.
     env.step(np.int64(1))
     env.step(np.int64(2))
     env.step(np.int64(1))

@@ -1,4 +1,4 @@
-"""What is made of the figures of runs: means over seeds, changes in pairs, and nothing where jobs were left."""
+"""Evaluation of runs: means over seeds, changes in pairs, and no figures where jobs were left."""
 
 from __future__ import annotations
 

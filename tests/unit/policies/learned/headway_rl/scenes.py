@@ -22,7 +22,7 @@ LOUD, QUIET, UNKNOWN = 0, 1, -1
 def state_of(
     nodes: Sequence[Node], jobs: Sequence[tuple[Job, int]], *, rack: Sequence[int] | None = None, time_s: float = 1000.0
 ) -> ClusterState:
-    """Jobs, each with the row of its profile; NICs of 10 GB/s, uplinks of 5. Who runs has since 500 s."""
+    """Jobs, each with the row of its profile; NICs of 10 GB/s, uplinks of 5. Running jobs have run since 500 s."""
     state = cluster(nodes, [job for job, _ in jobs], time_s=time_s)
     nothing = np.full(2, math.nan)
     profiles = Profiles(

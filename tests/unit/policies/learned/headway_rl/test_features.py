@@ -1,4 +1,4 @@
-"""What is relative stays the same on a cluster of twice the size or at half the pace, and nothing is ever NaN."""
+"""Relative features stay the same on a cluster of twice the size or at half the pace, and no feature is ever NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a layout is worth, and that the search finds better ones than the order alone."""
+"""The value of an assignment, and that the search finds better ones than the order alone."""
 
 from __future__ import annotations
 

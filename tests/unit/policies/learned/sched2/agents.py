@@ -1,4 +1,4 @@
-"""Agents that nobody trained, and the small worlds of the tests of training."""
+"""Untrained agents, and the small worlds of the tests of training."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def agent_of(encoding: Encoding, seed: int = 0) -> Agent:
 
 
 def small_recipe(**options: Any) -> Recipe:
-    """That takes seconds."""
+    """A recipe whose training takes seconds."""
     given: dict[str, Any] = {
         "candidates": 4, "hidden": 8, "server": 4, "envs": 4, "searches": 2, "rules": 4, "traces": 2, "rounds": 2, "batch": 16,
         "replay_capacity": 1000, "pretrain_batches": 20, "n_steps": 4,
@@ -46,7 +46,7 @@ def small_recipe(**options: Any) -> Recipe:
 
 
 def environments(recipe: Recipe, **options: Any) -> ProcessVectorEnv:
-    """Of one process, as a training wants them."""
+    """Environments of one process, in the form for training."""
     told = {
         "traces": FEW,
         "cluster": "4x4",

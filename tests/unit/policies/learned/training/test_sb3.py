@@ -86,7 +86,7 @@ def train(folder: Path, on: SimulationBackend, *, resume: bool = False) -> Train
 
 
 def rewards(on: SimulatorGround, act: Callable[[Any, Any], int]) -> np.ndarray[Any, Any]:
-    """Of an episode on each of some test traces."""
+    """Rewards of an episode on each of some test traces."""
     env = ContentionEnv(traces=on.data_of.tests[:TRACES], cluster="2x4", slowdown=("pair-table",), **OPTIONS)
     sums = np.zeros(TRACES)
     for number in range(TRACES):
@@ -107,7 +107,7 @@ def most_likely(network: Any, seen: Any, masks: Any) -> Any:
 
 
 def test_it_learns_to_do_better_than_at_random(world: SimulatorGround, tmp_path: Path) -> None:
-    """By more than three standard errors of the differences trace by trace: luck does that once in some hundred times."""
+    """The gain is more than three standard errors of the differences by trace, which chance gives once in some hundred times."""
     run = train(tmp_path / "run", world)
     network = Sb3ActorCritic(model_of(Environments(environments(Recipe(), world)), seed=0))
     tensors, _ = weights.load(

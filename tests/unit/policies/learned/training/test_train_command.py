@@ -28,7 +28,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def alone(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a training that nobody disturbed."""
+    """The folder of an undisturbed training."""
     folder = tmp_path_factory.mktemp("alone")
     headway_policy("train", *SMALL, "--out", "run", env=env, cwd=folder)
     return folder / "run"

@@ -42,7 +42,7 @@ def start() -> Start:
 
 @pytest.fixture(scope="module")
 def alone(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a training that nobody disturbed."""
+    """The folder of an undisturbed training."""
     folder = tmp_path_factory.mktemp("alone") / "run"
     assert start(folder) == trainee.FINISHED
     return folder
@@ -92,7 +92,7 @@ def test_killed_again_and_again_makes_the_same_weights(alone: Path, start: Start
 def test_killed_where_a_file_takes_its_place_makes_the_same_weights(
     alone: Path, start: Start, tmp_path: Path, name: str, time: int
 ) -> None:
-    """With toy.json the weights have changed and the card has not: nobody may be served that pair, and it mends itself."""
+    """With toy.json the weights have changed and the card has not: that pair must not be served, and it is replaced later."""
     folder = tmp_path / "run"
     assert start(folder, moment=time, name=name) == -signal.SIGKILL
     assert start(folder) == trainee.FINISHED

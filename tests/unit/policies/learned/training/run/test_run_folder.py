@@ -1,4 +1,4 @@
-"""The folder of a training: when points come, when it ends, what is kept of it, and who is turned away."""
+"""The folder of a training: when checkpoints are written, when it ends, what is kept of it, and which requests are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.unit.policies.learned.cards import card  # noqa: E402
 
 
 class Terminal(io.StringIO):
-    """Of a person."""
+    """A terminal, as a person has it."""
 
     def isatty(self) -> bool:
         return True
@@ -245,7 +245,7 @@ def test_early_stop_without_patience_never_is_over() -> None:
     assert not early.is_over
 
 
-# Who is turned away
+# Refused requests
 
 
 def test_another_process_is_refused_until_this_one_ends(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a training goes on from: read back equal, in value and in kind, or refused."""
+"""Checkpoints: read back equal, in value and in kind, or refused."""
 
 from __future__ import annotations
 
