@@ -132,7 +132,9 @@ def _setup(request: EvaluationRequest) -> TrainingSetup:
         )
     if not (request.given.traces and request.given.cluster):
         there = ", ".join(system_names()) or "none is installed"
-        raise TrainingError(f"there is nothing to run the policies on; give --traces and --cluster, or --system ({there})")
+        raise TrainingError(
+            f"there is nothing to run the policies on; give --traces and --cluster, or --system ({there})"
+        )
     return TrainingSetup(workloads=())
 
 

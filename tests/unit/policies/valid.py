@@ -7,7 +7,7 @@ from policies.model import ClusterState, JobState, Placement, Split
 
 
 def check(state: ClusterState, decision: Decision, spec: PolicySpec, *, moves: bool = False) -> None:
-    """Check that gangs are whole, jobs are where they may be, nothing is held twice, and no job is stopped or moved that may not be."""
+    """Check that gangs are whole, jobs are where they may be, nothing is held twice, and only stoppable jobs stop or move."""
     jobs = state.jobs
     started = {row: placement for row, placement in decision.allocation.items() if not runs(state, row)}
     if moves and spec.preempts:
