@@ -221,7 +221,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Profiles:
+class ProfileTable:
     """Measured training of models: one entry per model in every column unless its docstring says otherwise. An entry is NaN where
     it was not measured, and a column is None where it was measured for no model.
 
@@ -273,7 +273,7 @@ class ClusterState:
     nodes: Nodes
     jobs: Jobs
     node_sets: npt.NDArray[np.bool_]
-    profiles: Profiles | None = None
+    profiles: ProfileTable | None = None
 
     @cached_property
     def pending(self) -> IntColumn:

@@ -11,7 +11,7 @@ from statistics import median
 
 import numpy as np
 
-from policies.model import ClusterState, FloatColumn, Profiles
+from policies.model import ClusterState, FloatColumn, ProfileTable
 from policies.state.pair_ratios import key_of
 
 
@@ -78,7 +78,7 @@ class StepModels:
         return training
 
 
-def _table(profiles: Profiles | None) -> tuple[list[StepModel], StepModel, list[bool]]:
+def _table(profiles: ProfileTable | None) -> tuple[list[StepModel], StepModel, list[bool]]:
     """Return the step models, the one for unknown models, and for each model whether it was not measured."""
     if profiles is None:
         return [], USUAL, []
@@ -94,7 +94,7 @@ def _table(profiles: Profiles | None) -> tuple[list[StepModel], StepModel, list[
     return rows, StepModel(*usual), missing.tolist()
 
 
-def _batches(profiles: Profiles | None, jobs: int, models: int) -> tuple[list[float], list[float]]:
+def _batches(profiles: ProfileTable | None, jobs: int, models: int) -> tuple[list[float], list[float]]:
     """Return the examples on a GPU for each job, and for each model's step; 0: not known, or it does not matter."""
     if profiles is None or profiles.batch_per_gpu is None or profiles.job_batch_per_gpu is None:
         return [0.0] * jobs, [0.0] * models

@@ -31,9 +31,9 @@ class NetworkLinks:
         self._rack: list[int] = (rack.reshape(-1) + count).tolist()
         below = np.bincount(rack.reshape(-1), weights=nic, minlength=len(numbers))
         if nodes.uplink_gbyte_s is not None:
-            told = np.full(len(numbers), np.nan)
-            told[rack.reshape(-1)] = nodes.uplink_gbyte_s
-            below = np.where(np.isnan(told), below, told)
+            known_uplinks = np.full(len(numbers), np.nan)
+            known_uplinks[rack.reshape(-1)] = nodes.uplink_gbyte_s
+            below = np.where(np.isnan(known_uplinks), below, known_uplinks)
         self.capacity: list[float] = [*nic.tolist(), *below.tolist()]
         pcie = nodes.pcie_gbyte_s
         known = np.zeros(0) if pcie is None else pcie[~np.isnan(pcie)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policies.model import Pairs, Profiles
+from policies.model import Pairs, ProfileTable
 from policies.state.ring_reduction import RingTime
 from policies.wire.columns import check, distinct_names, read_column, refuse, write_column
 
@@ -21,7 +21,7 @@ _PAIRS = ("target", "other", "ratio")
 _RING = ("small_s", "large_s", "per_rack")
 
 
-def profile_columns(profiles: Profiles) -> Iterator[tuple[str, Any]]:
+def profile_columns(profiles: ProfileTable) -> Iterator[tuple[str, Any]]:
     """Yield every column by its name, also those of pairs and of the ring; None for a missing one."""
     for name, value in vars(profiles).items():
         if name == "pairs" and value is not None:
@@ -32,7 +32,7 @@ def profile_columns(profiles: Profiles) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def write_profiles(message: Any, profiles: Profiles) -> None:
+def write_profiles(message: Any, profiles: ProfileTable) -> None:
     """Put the profiles into a message of RawSnapshot."""
 
     def write(name: str, values: npt.NDArray[Any]) -> None:
@@ -55,7 +55,7 @@ def write_profiles(message: Any, profiles: Profiles) -> None:
         write("ring", _ring_column(profiles.ring))
 
 
-def read_profiles(message: Any, num_jobs: int) -> Profiles:
+def read_profiles(message: Any, num_jobs: int) -> ProfileTable:
     """Return the profiles in a message of RawSnapshot with `num_jobs` jobs. Raises WireError."""
     models = distinct_names("profiles.model", message.model)
     of_job = _read(message, "of_job", num_jobs) - 1
@@ -64,7 +64,7 @@ def read_profiles(message: Any, num_jobs: int) -> Profiles:
     columns |= {name: _numbers(message, name, len(models)) for name in _MORE if getattr(message, name)}
     if message.job_batch_per_gpu:
         columns["job_batch_per_gpu"] = _numbers(message, "job_batch_per_gpu", num_jobs)
-    return Profiles(
+    return ProfileTable(
         models=models,
         of_job=of_job,
         locality=_numbers(message, "locality", _TIERS * len(models)).reshape(-1, _TIERS),

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-Given: TypeAlias = npt.NDArray[np.floating[Any]]
+FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
-def values_after(values: Given, last: Given, truncated: Flags, final: Given) -> Floats:
+def values_after(values: FloatArray, last: FloatArray, truncated: Flags, final: FloatArray) -> Floats:
     """Return the values of the states that the steps led to.
 
     `values[t, e]` is that of the state before step t, `last[e]` of the state after the last one. `final` has those of the states
@@ -32,13 +32,13 @@ def values_after(values: Given, last: Given, truncated: Flags, final: Given) -> 
 
 
 def gae(
-    rewards: Given,
-    values: Given,
-    next_values: Given,
+    rewards: FloatArray,
+    values: FloatArray,
+    next_values: FloatArray,
     terminated: Flags,
     truncated: Flags,
     *,
-    gamma: float | Given,
+    gamma: float | FloatArray,
     lam: float,
 ) -> tuple[Floats, Floats]:
     """Return generalized advantage estimates, and the returns to learn values from: advantages + values.

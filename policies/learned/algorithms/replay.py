@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from policies.learned.algorithms.sum_tree import Floats, Indices, Tree
 
-Rows: TypeAlias = Mapping[str, npt.NDArray[Any]]
+Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class PrioritizedReplay:
         """Exponent of the weights in the next sample."""
         return self._beta + (1.0 - self._beta) * min(self._samples / self._anneal, 1.0)
 
-    def add(self, rows: Rows) -> Indices:
+    def add(self, rows: Columns) -> Indices:
         """Keep these rows, in place of the oldest where the memory is full, with the largest priority so far.
 
         Returns where they stand now. Raises ValueError for other names or shapes than those of the first addition.
@@ -143,7 +143,7 @@ class PrioritizedReplay:
         self._sums[places] = self._least[places] = state["leaves"]
         self._largest, self._samples = state["largest"], state["samples"]
 
-    def _checked(self, rows: Rows) -> int:
+    def _checked(self, rows: Columns) -> int:
         """Return the number of rows. The first ones settle the columns."""
         counts = {len(array) for array in rows.values()}
         if len(counts) != 1:

@@ -163,7 +163,7 @@ class Collector:
             name: np.array([each[name] for each in ends.observations], dtype=array.dtype).reshape(-1, *array.shape[2:])
             for name, array in self._observations.items()
         }
-        told = self._is_masked and all(mask is not None for mask in ends.masks)
+        reported = self._is_masked and all(mask is not None for mask in ends.masks)
         return Rollout(
             observations=_as_given(self._observations),
             masks=self._all_masks,
@@ -176,7 +176,7 @@ class Collector:
             last_observations=self._seen,
             last_masks=self._masks,
             final_observations=_as_given(final),
-            final_masks=np.array(ends.masks, dtype=np.bool_) if told and ends.masks else None,
+            final_masks=np.array(ends.masks, dtype=np.bool_) if reported and ends.masks else None,
             episodes=ends.episodes,
         )
 
@@ -205,10 +205,10 @@ class _Ends:
 def _elapsed(infos: Mapping[str, Any], envs: int) -> Floats:
     """Return each environment's duration of the step, also of one that ended in it; NaN if it reported none."""
     elapsed = np.full(envs, np.nan)
-    for said in (infos, infos.get("final_info", {})):
-        if _ELAPSED in said:
-            told = said[f"_{_ELAPSED}"]
-            elapsed[told] = said[_ELAPSED][told]
+    for info in (infos, infos.get("final_info", {})):
+        if _ELAPSED in info:
+            reported = info[f"_{_ELAPSED}"]
+            elapsed[reported] = info[_ELAPSED][reported]
     return elapsed
 
 
@@ -227,9 +227,9 @@ def _as_given(arrays: dict[str, Array]) -> Observations:
 
 def _of_row(infos: Mapping[str, Any], row: int) -> dict[str, Any]:
     """Return the info of one environment, from gymnasium's arrays of all."""
-    said = {}
+    info = {}
     for name, value in infos.items():
         there = infos.get(f"_{name}")
         if there is not None and there[row]:
-            said[name] = _of_row(value, row) if isinstance(value, dict) else value[row]
-    return said
+            info[name] = _of_row(value, row) if isinstance(value, dict) else value[row]
+    return info

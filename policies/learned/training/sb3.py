@@ -69,8 +69,8 @@ def learn(model: MaskablePPO, updates: int) -> None:
 
 def figures_of(model: MaskablePPO) -> dict[str, float]:
     """Return the figures of its last update: losses, entropy, and so on."""
-    said = model.logger.name_to_value
-    return {name.rpartition("/")[2]: float(value) for name, value in said.items() if name.startswith("train/")}
+    logged = model.logger.name_to_value
+    return {name.rpartition("/")[2]: float(value) for name, value in logged.items() if name.startswith("train/")}
 
 
 class Sb3ActorCritic(nn.Module):
@@ -136,13 +136,13 @@ class Environments(VecEnv):
     def step_wait(self) -> Any:
         """Carry out the actions."""
         seen, rewards, terminated, truncated, infos = self._envs.step(self._actions)
-        said: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        infos_of_rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for row in np.flatnonzero(terminated | truncated).tolist():
-            said[row] = {
+            infos_of_rows[row] = {
                 "terminal_observation": infos["final_obs"][row],
                 "TimeLimit.truncated": bool(truncated[row] and not terminated[row]),
             }
-        return seen, rewards.astype(np.float32), terminated | truncated, said
+        return seen, rewards.astype(np.float32), terminated | truncated, infos_of_rows
 
     def close(self) -> None:
         """Do nothing: the maker of the environments closes them."""

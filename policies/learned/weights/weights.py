@@ -163,15 +163,15 @@ def _text(content: bytes, where: str) -> str:
 
 def _what_is_wrong(content: bytes, card: ModelCard) -> str:
     """Return what is wrong with a file that is not the card's, as far as it can be found out."""
-    told, length = _header(content)
+    named, length = _header(content)
     if not length:
         return "cut short within its header, or no safetensors file"
     if len(content) < length:
         return f"cut short: {len(content)} of {length} bytes"
     if len(content) > length:
         return f"{len(content) - length} bytes longer than its header says"
-    if told != _line(card):
-        return f"weights of {told} beside a card of {_line(card)}: files were swapped"
+    if named != _line(card):
+        return f"weights of {named} beside a card of {_line(card)}: files were swapped"
     return "its SHA-256 is not the card's: the file is damaged, or the card is of another training"
 
 

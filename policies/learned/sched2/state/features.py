@@ -59,7 +59,7 @@ from policies.learned.sched2.state.feature_layout import (
 from policies.learned.sched2.state.placements import NUM_PLACEMENTS
 from policies.learned.sched2.state.state_layout import JOB_NUMBERS, REST_NUMBERS, StateLayout
 
-Numbers = npt.NDArray[np.float32]
+FloatArray = npt.NDArray[np.float32]
 Rule = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.uint8]
 _SHORTEST_H = 0.02
@@ -102,14 +102,14 @@ class Features:
         self._server = 0
         """Server where packing puts the first GPUs of the present job."""
 
-    def rows(self, states: Numbers) -> Numbers:
+    def rows(self, states: FloatArray) -> FloatArray:
         """Return a row for each state (batch, N M + (k + 2) J + 4)."""
         made = np.zeros((len(states), self._size), dtype=np.float32)
         for place in range(len(states)):
             self.row(states[place], made[place])
         return made
 
-    def row(self, state: Numbers, row: Numbers) -> None:
+    def row(self, state: FloatArray, row: FloatArray) -> None:
         """Fill a row, which is all 0."""
         self.look(state)
         at = 0
@@ -129,7 +129,7 @@ class Features:
             row[self._rest_at + number] = log1p(float(state[begin + number]))
         row[self._rest_at + self._rest_numbers] = float(self._total) / (self._nodes * self._gpus)
 
-    def action(self, rule: Rule, state: Numbers, mask: Flags) -> int:
+    def action(self, rule: Rule, state: FloatArray, mask: Flags) -> int:
         """Return a rule's action: start the possible job with the largest sum of rule times features; none if all are below 0."""
         self.look(state)
         own, best, action = self._own, 0.0, 0
@@ -146,14 +146,14 @@ class Features:
                     best, action, goes = worth, place + 1, True
         return action
 
-    def look(self, state: Numbers) -> None:
+    def look(self, state: FloatArray) -> None:
         """Take in servers and queue of this state, which `job` uses from now on."""
         self._total = self._empties = 0
         for node in range(self._nodes):
             self._look_at(state, node)
         self._look_at_queue(state)
 
-    def _look_at(self, state: Numbers, node: int) -> None:
+    def _look_at(self, state: FloatArray, node: int) -> None:
         hours = self._hours
         begin = node * self._gpus
         free = absent = 0
@@ -176,7 +176,7 @@ class Features:
         if free == self._gpus:
             self._empties += 1
 
-    def _look_at_queue(self, state: Numbers) -> None:
+    def _look_at_queue(self, state: FloatArray) -> None:
         self._large = self._missing = 0
         self._patience = 0.0
         longest = 0.0
@@ -191,12 +191,12 @@ class Features:
         self._patience = log1p(longest)
         self._queue = log1p(float(state[self._state_jobs + self._candidates * self._job_numbers]))
 
-    def _asked(self, state: Numbers, place: int) -> int:
+    def _asked(self, state: FloatArray, place: int) -> int:
         """Return the GPUs of that candidate; 0 where there is none."""
         share = float(state[self._state_jobs + place * self._job_numbers + self._placements])
         return int(share * self._gpus + 0.5)
 
-    def job(self, state: Numbers, place: int, row: Numbers, at: int) -> None:
+    def job(self, state: FloatArray, place: int, row: FloatArray, at: int) -> None:
         """Fill numbers `at` to `at` + OF_JOB of a row, which are 0, with those of that candidate."""
         gpus, width = self._asked(state, place), self._gpus
         begin = self._state_jobs + place * self._job_numbers
@@ -230,7 +230,7 @@ class Features:
         flag = 0 if gpus == 1 else 1 if gpus == 2 else 2 if gpus <= 4 else 3 if is_small else 4
         row[at + SIZE_FLAGS + flag] = 1.0
 
-    def _on_server(self, row: Numbers, at: int, gpus: int, now: float) -> None:
+    def _on_server(self, row: FloatArray, at: int, gpus: int, now: float) -> None:
         """Fill the features of the server that packing takes first, and of the large candidates."""
         width, clears = self._gpus, self._cleared()
         room = int(self._free[self._server])
@@ -247,7 +247,7 @@ class Features:
             row[at + LARGE_QUEUE] = self._queue
             row[at + LARGE_MISSING] = float(min(max((gpus + width - 1) // width - self._empties, 0), 3)) / 2.0
 
-    def _beside_large(self, row: Numbers, at: int, is_empty: bool, outlasts: float) -> None:
+    def _beside_large(self, row: FloatArray, at: int, is_empty: bool, outlasts: float) -> None:
         """Fill the features by which a small job delays large ones."""
         large, missing = float(self._large), float(min(self._missing, 3)) / 2.0
         row[at + SMALL_LARGE] = min(large, 5.0) / 4.0

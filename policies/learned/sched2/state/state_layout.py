@@ -17,7 +17,7 @@ REST_NUMBERS = 4
 ABSENT = -1.0
 """Hours of a GPU that is not there: its node is down, or has fewer GPUs than the widest."""
 State = npt.NDArray[np.float32]
-Numbers = TypeVar("Numbers", npt.NDArray[np.float32], npt.NDArray[np.float64], npt.NDArray[Any])
+ArrayT = TypeVar("ArrayT", npt.NDArray[np.float32], npt.NDArray[np.float64], npt.NDArray[Any])
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class StateLayout:
         """Length of a state."""
         return self.nodes * self.gpus + self.candidates * JOB_NUMBERS + REST_NUMBERS
 
-    def split(self, states: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    def split(self, states: ArrayT) -> tuple[ArrayT, ArrayT, ArrayT]:
         """Return views of one state or a batch of them: GPUs (..., N, M), jobs (..., J, k + 2), the rest (..., 4)."""
         batch, end = states.shape[:-1], self.nodes * self.gpus
         gpus = states[..., :end].reshape(*batch, self.nodes, self.gpus)

@@ -34,7 +34,7 @@ class Search:
 
         mean, deviation = first_rule(), np.full(OF_JOB, 0.4)
         deviation[IS_SPREAD], deviation[-SIZES:] = 2.0, 0.7
-        self._told: list[Floats] = []
+        self._costs: list[Floats] = []
         self._drawn: list[Floats] = []
         options = {
             "CMA_stds": deviation,
@@ -49,7 +49,7 @@ class Search:
     @property
     def rounds(self) -> int:
         """Number of rounds that it has learned from."""
-        return len(self._told)
+        return len(self._costs)
 
     @property
     def mean(self) -> Floats:
@@ -63,11 +63,11 @@ class Search:
 
     def learn(self, costs: Floats) -> None:
         """Learn from the costs of each drawn rule on each trace (rules, traces): less is better, infinite if it did not finish."""
-        self._tell(_compared(costs))
+        self._learn_relative(_compared(costs))
 
-    def _tell(self, relative: Floats) -> None:
+    def _learn_relative(self, relative: Floats) -> None:
         self._evolution.tell(self._drawn, relative.tolist())
-        self._told.append(relative)
+        self._costs.append(relative)
 
     def _normal(self, *shape: int) -> Floats:
         drawn: Floats = generator(self._seed, "rules", self.rounds).standard_normal(shape)
@@ -75,14 +75,14 @@ class Search:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state between two rounds."""
-        return {"told": np.array(self._told).reshape(-1, self._rules)}
+        return {"told": np.array(self._costs).reshape(-1, self._rules)}
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         """Go on from such a state: draw and learn again, which takes no episodes."""
         self._begin()
         for relative in state["told"]:
             self.draw()
-            self._tell(relative)
+            self._learn_relative(relative)
 
 
 def first_rule() -> Floats:

@@ -44,8 +44,8 @@ def check_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) ->
         if old.get(name) != new.get(name) and name != _DESCRIPTION
     ]
     versions = [line for line in other if line.startswith("card.versions.")]
-    if told := [line for line in other if line not in versions]:
-        raise TrainingError(f"{path}: {'; '.join(told)}: give what it began with, or another folder")
+    if different := [line for line in other if line not in versions]:
+        raise TrainingError(f"{path}: {'; '.join(different)}: give what it began with, or another folder")
     return [f"{line.removeprefix('card.')}: weights may differ from those of one version" for line in versions]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from policies.api import Decision
 from policies.heuristics.contention_greedy import ContentionGreedy
-from policies.model import ClusterState, Placement, Profiles, Split
+from policies.model import ClusterState, Placement, ProfileTable, Split
 from policies.placement.best_fit import Capacity
 from policies.placement.candidates import candidates
 from simulator.cluster.cluster import parse_cluster
@@ -35,7 +35,7 @@ def state_of(
     """Jobs, each with the row of its profile; NICs of 10 GB/s, uplinks of 5."""
     state = cluster(nodes, [job for job, _ in jobs], time_s=time_s)
     nothing = np.full(2, math.nan)
-    profiles = Profiles(
+    profiles = ProfileTable(
         models=("loud", "quiet"),
         of_job=np.array([model for _, model in jobs]),
         locality=np.full((2, 4), math.nan),

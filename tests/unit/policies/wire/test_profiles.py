@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.errors import WireError
-from policies.model import ClusterState, Pairs, Profiles
+from policies.model import ClusterState, Pairs, ProfileTable
 from policies.state.pair_ratios import Ratios
 from policies.state.ring_reduction import RingTime
 from policies.wire import messages as wire
@@ -38,7 +38,7 @@ def column(*numbers: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 def full() -> ClusterState:
     """Two models, one without much that is known, three jobs, one of them of neither; and all links."""
     nan = math.nan
-    profiles = Profiles(
+    profiles = ProfileTable(
         models=("VGG-16", "bert"),
         of_job=np.array([1, -1, 0]),
         locality=np.array([[1.0, 1.0, 0.5, 0.25], [nan] * 4]),
@@ -112,7 +112,7 @@ def test_where_nothing_was_measured_nothing_is_sent() -> None:
 
 def test_profiles_of_no_model_are_there_all_the_same() -> None:
     nothing, jobs = np.zeros(0), np.full(3, -1)
-    profiles = Profiles((), jobs, nothing.reshape(0, 4), nothing, nothing, nothing, nothing)
+    profiles = ProfileTable((), jobs, nothing.reshape(0, 4), nothing, nothing, nothing, nothing)
     state = dataclasses.replace(bare(), profiles=profiles)
     assert_same(wire.parse_state(wire.serialize_state(state)), state)
 
@@ -131,7 +131,7 @@ def test_the_digest_knows_every_column() -> None:
     state = full()
     assert state.profiles is not None
     known = {wire.state_digest(state)}
-    changes: list[Profiles] = [
+    changes: list[ProfileTable] = [
         dataclasses.replace(state.profiles, ring=RingTime(0.01, 0.1, 0.2)),
         dataclasses.replace(state.profiles, pairs=Pairs.of(PAIRS | {("vgg", "vgg"): 0.5})),
         dataclasses.replace(state.profiles, pairs=None),

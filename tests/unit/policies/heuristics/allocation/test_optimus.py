@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from policies.heuristics.allocation.optimus import Optimus, allot
-from policies.model import ClusterState, JobState, Profiles
+from policies.model import ClusterState, JobState, ProfileTable
 from policies.speeds.worker_scaling import fitted, least_squares
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
@@ -32,7 +32,7 @@ def profiled(state: ClusterState, of_job: list[int], *curves: tuple[float, ...],
     """With models of these curves (none: not measured), whose bytes take these shares of their computing time."""
     unknown = (np.nan,) * 4
     ones = np.ones(len(curves))
-    profiles = Profiles(
+    profiles = ProfileTable(
         models=tuple(f"m{row}" for row in range(len(curves))),
         of_job=np.array(of_job, dtype=np.int64),
         locality=np.array([curve or unknown for curve in curves]),

@@ -17,7 +17,7 @@ from policies.heuristics.allocation.tetris import Tetris
 from policies.heuristics.baselines.marl import MarlLb, MarlLif, MarlTetris
 from policies.heuristics.baselines.rl_taps import RlTapsRandom, RlTapsSjf, RlTapsTetris
 from policies.heuristics.baselines.sched2 import Sched2Dsif, Sched2Fifo, Sched2Lrf, Sched2Saf, Sched2Sif, Sched2Spf
-from policies.model import ClusterState, Profiles
+from policies.model import ClusterState, ProfileTable
 from policies.placement.best_fit import Capacity
 from policies.placement.paper_rules import FIRST_FIT, PACKING, bin_packing, least_load
 from policies.placement.rules import PlacementRule
@@ -51,7 +51,7 @@ FAST, SLOW = 0, 1
 
 def profiled(state: ClusterState, of_job: Sequence[int], racks: Sequence[int] | None = None) -> ClusterState:
     """The same state, where jobs train these models (-1: not measured)."""
-    profiles = Profiles(
+    profiles = ProfileTable(
         models=("fast", "slow"),
         of_job=np.array(of_job, dtype=np.int64),
         locality=np.array([[1.0, 1.0, 0.9, 0.8], [1.0, 0.9, 0.25, 0.125]]),

@@ -14,7 +14,7 @@ from policies.api import Decision
 from policies.errors import EncoderError
 from policies.learned.contention_rl.encoder import AgentView, Encoder, Encoding
 from policies.learned.contention_rl.features import scalar
-from policies.model import ClusterState, Placement, Profiles, Split
+from policies.model import ClusterState, Placement, ProfileTable, Split
 from simulator.engine.settings import NodeChange, Settings
 from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.papers.contention_rl.features import JobFeatures
@@ -196,7 +196,7 @@ def test_a_profile_that_is_none_counts_as_the_usual_one(column: str, value: floa
     env.reset()
     state = env.simulation.state()
     assert state.profiles is not None
-    profiles: Profiles = replace(state.profiles, **{column: np.array([value])})  # type: ignore[arg-type]
+    profiles: ProfileTable = replace(state.profiles, **{column: np.array([value])})  # type: ignore[arg-type]
     good = look(state, cells="features", usual=(0.2, 0.3, 0.4)).array
     bad = look(replace(state, profiles=profiles), cells="features", usual=(0.2, 0.3, 0.4)).array
     assert good[0, 8].tolist() != bad[0, 8].tolist() == pytest.approx([1, 0.2, 0.3, 0.4, 0])

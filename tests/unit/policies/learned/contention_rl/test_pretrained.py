@@ -20,7 +20,7 @@ from policies.learned.contention_rl.recipe import Recipe
 from policies.learned.contention_rl.system import setup
 from policies.learned.training.systems import SetupOverrides
 from policies.learned.weights import weights
-from policies.model import ClusterState, Profiles
+from policies.model import ClusterState, ProfileTable
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
@@ -112,7 +112,7 @@ def test_profiles_that_are_no_numbers_make_no_bad_placement(kind: type[RlBase], 
     state = moments(every=3)[3]
     assert state.profiles is not None
     broken: dict[str, Any] = {column: np.full(len(state.profiles.models), np.nan)}
-    profiles: Profiles = replace(state.profiles, **broken)
+    profiles: ProfileTable = replace(state.profiles, **broken)
     decision = kind().decide(replace(state, profiles=profiles))
     check(state, decision, kind.spec)
     check(state, kind().decide(replace(state, profiles=None)), kind.spec)

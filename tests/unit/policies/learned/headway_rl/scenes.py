@@ -12,7 +12,7 @@ from policies.learned.headway_rl.features import NAMES
 from policies.learned.headway_rl.network import TERMS, ValueFunction, empty
 from policies.learned.headway_rl.policy import HeadwayRl
 from policies.learned.headway_rl.recipe import START
-from policies.model import ClusterState, Profiles
+from policies.model import ClusterState, ProfileTable
 from tests.unit.policies.cluster import Job, Node, cluster
 
 LOUD, QUIET, UNKNOWN = 0, 1, -1
@@ -25,7 +25,7 @@ def state_of(
     """Jobs, each with the row of its profile; NICs of 10 GB/s, uplinks of 5. Running jobs have run since 500 s."""
     state = cluster(nodes, [job for job, _ in jobs], time_s=time_s)
     nothing = np.full(2, math.nan)
-    profiles = Profiles(
+    profiles = ProfileTable(
         models=("loud", "quiet"),
         of_job=np.array([model for _, model in jobs], dtype=np.int64),
         locality=np.full((2, 4), math.nan),

@@ -14,7 +14,7 @@ from policies.api import Decision
 from policies.errors import EncoderError
 from policies.learned.sched2.encoder import AgentView, Encoder, Encoding
 from policies.learned.sched2.state.window import WIDEST, chosen
-from policies.model import ClusterState, Placement, Profiles, Split
+from policies.model import ClusterState, Placement, ProfileTable, Split
 from simulator.cluster.cluster import cluster_of
 from simulator.engine.settings import Settings
 from simulator.papers.sched2.env import Sched2Env
@@ -177,7 +177,7 @@ def test_a_tier_that_is_no_number_is_as_the_one_before_it(value: float) -> None:
 
     def shown(tiers: list[float]) -> list[float]:
         assert state.profiles is not None
-        profiles: Profiles = replace(state.profiles, locality=np.array([tiers]))
+        profiles: ProfileTable = replace(state.profiles, locality=np.array([tiers]))
         view = look(replace(state, profiles=profiles))
         times: list[float] = view.encoding.layout.split(view.array())[1][0, :4].tolist()
         return times
