@@ -1,7 +1,7 @@
 """Policies that are one order and one discipline.
 
-Most heuristics are no more than that. A policy that says so in its `rule` may be carried out by the rule alone: a simulator
-that keeps its queues in that order decides in microseconds, and comes to the same decisions as `decide`.
+Most heuristics have this form. A policy with a `rule` may be carried out by the rule alone: a simulator
+that keeps its queues in that order decides in microseconds, and makes the same decisions as `decide`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Rule:
 
 @runtime_checkable
 class Ruled(Protocol):
-    """A policy that is its rule."""
+    """A policy whose decisions follow from its rule."""
 
     @property
     def rule(self) -> Rule:

@@ -102,7 +102,7 @@ class ContentionGreedy:
 class _Search:
     """One decision while it is made.
 
-    A kind of job that found no place, or was held, is not tried again: what is free gets only less, and what is shared only more.
+    A kind of job that found no placement, or was held, is not tried again: free GPUs only decrease, and sharing only increases.
     Invariant: `_unreserved` is `_capacity` without the nodes reserved for the head; only jobs that are expected to end before
     the head can start take these.
     """
@@ -121,7 +121,7 @@ class _Search:
         self.reasons: dict[int, str] = {}
 
     def start_first(self, row: int) -> None:
-        """Start that job, whatever it gains; if it does not fit, reserve the nodes where it fits soonest."""
+        """Start that job without regard to its gain; if it does not fit, reserve the nodes where it fits soonest."""
         if not self.start(row, hold=False):
             self.reasons[row] = RESERVED
             reservation = reserve(self._state, self._capacity, row, self._state.running)

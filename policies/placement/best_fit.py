@@ -140,7 +140,7 @@ class Capacity:
         """Place these jobs one after the other, each taking what it gets; those that do not fit are left out.
 
         With `strict`, the first that does not fit is the last that is tried. Does what `place`, `fit` and `take` do for each job,
-        without a look at the nodes for each of the three.
+        without visiting the nodes three times.
         """
         requests, keys, failed = self._requests, self._requests.keys, self._failed
         fits: dict[int, Fit] = {}

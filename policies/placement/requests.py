@@ -12,7 +12,7 @@ How a job divides, consolidated (few nodes, each as full as can be):
   size with which the job fits on the cluster when that is empty. When no size gives a number of nodes that the job allows,
   its GPUs are spread over exactly `min_nodes` nodes, as evenly as they go.
 
-"Can hold" looks at what available nodes have, not at what is free of it: a job that would fit on an empty cluster waits for
+"Can hold" refers to all resources of available nodes, not to the free ones: a job that would fit on an empty cluster waits for
 that division, it does not spread.
 """
 
@@ -80,7 +80,7 @@ def set_bits(mask: int) -> Iterator[int]:
 class Requests:
     """The classes of one cluster state: `keys[row]` names the class of a job, `of(row)` describes it.
 
-    Invariant: two jobs have the same key exactly when nothing that placement looks at differs between them.
+    Invariant: two jobs have the same key exactly when they agree in everything that placement depends on.
     """
 
     def __init__(self, state: ClusterState) -> None:

@@ -101,7 +101,7 @@ class Relay:
             self.problem, self.refused = str(error), True
         except OSError as error:
             self.problem = os.strerror(error.errno) if error.errno else str(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it costs this connection alone, and the caller is told
+        except Exception as error:  # noqa: BLE001 - any error ends this connection alone, and the caller gets it
             self.problem = f"{type(error).__name__}: {error}"
         else:
             self.problem = ""

@@ -1,8 +1,8 @@
 """Observed speeds of jobs, from states alone: the decrease of the remaining time over the time of running.
 
 Estimates mean run time at the size that a job asks for. Where what remains of a job (`ClusterState.remaining_s`) gets less by
-p seconds while it runs for t, its speed was p / t. That is so in a simulator, and wherever estimates follow a job's progress. Where
-an estimate does not (a time limit that is counted down), what remains gets less by exactly t at every size, and nothing was
+p seconds while it runs for t, its speed was p / t. This holds in a simulator, and where estimates follow a job's progress. Where
+an estimate does not (a time limit that is counted down), the remaining time decreases by exactly t at every size, and nothing was
 observed.
 """
 

@@ -5,7 +5,8 @@ Source: Peng et al., "Optimus", EuroSys 2018, section 3.2: a synchronous step wi
     T(w, p) = t0 M/w + t1 + t2 w/p + t3 w + t4 p,
 
 whose coefficients, none negative, are fitted by least squares to a few speeds measured at different sizes. With one server a
-worker and as many examples for each worker at every size that is T(w) = a + b w, and throughput w / (a + b w).
+worker and as many examples for each worker at every size that is T(w) = a + b w, and throughput w / (a + b w). The general law is
+in `simulator.slowdown.parameter_server`; with two unknowns the fit has a closed form, here for all jobs of a decision at once.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ Speeds = Mapping[int, float]
 def fitted(state: ClusterState) -> tuple[FloatColumn, FloatColumn]:
     """Return a and b of each job, in steps of one worker alone.
 
-    What a profile measured at a tier stands for the fewest and the most workers that make that tier necessary here. Tiers that
-    a model was not measured at follow from its bytes and its computing time, at the pace that the others have there. Jobs that
-    nothing is known of are the median of those known; where there are none, twice the workers are twice as fast.
+    The measurement of a profile at a tier stands for the fewest and the most workers that need that tier here. Tiers that
+    a model was not measured at follow from its bytes and its computing time, at the pace of the other models there. Jobs that
+    nothing is known of count as the median of the known ones; where there are none, twice the workers are twice as fast.
     """
     a, b, _ = _by_profiles(state)
     return a, b

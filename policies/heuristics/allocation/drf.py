@@ -2,15 +2,15 @@
 
 Source: Ghodsi et al., "Dominant Resource Fairness: Fair Allocation of Multiple Resource Types", NSDI 2011, algorithm 1; the
 baseline of DL2 (Peng et al., TPDS 2021, section 6.2), where resources are shared among jobs. A dominant share is the largest of
-one's shares of the cluster's GPUs, CPUs and memory.
+a job's or user's shares of the cluster's GPUs, CPUs and memory.
 
-The paper lets jobs grow one task at a time. Gangs do not: a job has all that it asked for, or nothing. Raised together, the
-shares of jobs that wait reach the whole demand of the job with the smallest dominant share first: so among jobs that one
-starts first. Among users the algorithm is the original: the user with the smallest dominant share starts the next job.
-Running jobs are not stopped, and jobs that do not fit are passed.
+The paper lets jobs grow one task at a time. Gangs do not grow: a job has all that it asked for, or nothing. If the shares of all
+waiting jobs rise together, the job with the smallest dominant share reaches its whole demand first, so among jobs it starts
+first. Among users the algorithm is the original: the user with the smallest dominant share starts the next job. Running jobs are
+not stopped, and jobs that do not fit are passed.
 
-With `elastic` jobs grow as in the paper (and in DL2, which shares out the cluster anew in every slot): a job that takes a range
-of sizes has the least of it as its first task, and each further GPU is a task. The next task always goes to the smallest
+With `elastic` jobs grow as in the paper (and in DL2, which divides the cluster anew in every slot): a job that takes a range of
+sizes has its minimum as the first task, and each further GPU is a task. The next task always goes to the smallest
 dominant share. Sizes are decided anew at every event and round, and a job keeps its own for a round at least; jobs may be
 stopped for others whose share is smaller.
 """
@@ -42,7 +42,7 @@ class Drf:
     def __init__(
         self, between: str = "jobs", layout: str = "consolidated", elastic: bool = False, round_s: float = 1200.0
     ) -> None:
-        """Fair between `jobs` or `users`; with `layout="anywhere"` jobs may also be placed on scattered GPUs.
+        """Share fairly between `jobs` or `users`; with `layout="anywhere"` jobs may also be placed on scattered GPUs.
 
         With `elastic` jobs that take ranges of sizes grow task by task, in rounds (20 minutes: DL2's slot).
         """

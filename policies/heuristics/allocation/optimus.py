@@ -3,16 +3,16 @@
 Source: Peng et al., "Optimus: An Efficient Dynamic Resource Scheduler for Deep Learning Clusters", EuroSys 2018; baseline of
 DL2 (Peng et al., TPDS 2021, section 6.2).
 
-As there: first every job gets the least that it can run with, so that none starves; then each further GPU goes where it takes
-most off the remaining time by the fitted model (`policies.speeds.worker_scaling`), until all are given or no job can use more.
-Jobs are placed in rising order of size, on few nodes. Sizes change at most once in an interval of ten minutes.
+As in the paper, every job first gets the least that it can run with, so that none starves; then each further GPU goes to the job
+whose remaining time it shortens most by the fitted model (`policies.speeds.worker_scaling`), until all are given or no job can use
+more. Jobs are placed in rising order of size, on few nodes. Sizes change at most once in an interval of ten minutes.
 
-The fit gets better while a job runs: it is made anew with the speeds that the job was seen to have at the sizes that it had
-(`policies.speeds.observed_speeds`), beside those of its model's profile by tier of locality. What was seen is kept by the
-object, by job and while the job is there; with `fit="profiles"` nothing is.
+The fit improves while a job runs: it uses the observed speeds of the job at its former sizes (`policies.speeds.observed_speeds`),
+beside the speeds of its model's profile by locality tier. The policy object keeps the observations of each job as long as the job
+exists; with `fit="profiles"` it keeps none.
 
-Not as there: remaining work is the estimate that policies are given, not a loss curve's; jobs without one count as the median
-of the others, and young jobs are not held back. Profiles stand for the runs before a job's start. Every worker brings its own
+Different from the paper: remaining work is the estimate that policies get, not one from a loss curve; jobs without it count as
+the median of the others, and young jobs are not held back. Profiles stand for the runs before a job's start. Every worker brings its own
 server, so GPUs are the only resource that is weighed. The interval is each job's own: a job that started or changed less than
 `round_s` ago keeps its size. A job that keeps its size keeps its placement, and a job waits rather than start on more nodes than
 it needs, unless `layout` says otherwise.

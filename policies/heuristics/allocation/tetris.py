@@ -1,18 +1,18 @@
-"""Tetris: jobs that fill well what is free come first, and so do those that are soon done.
+"""Tetris: jobs that use the free resources well come first, and so do jobs that end soon.
 
 Source: Grandl et al., "Multi-resource Packing for Cluster Schedulers", SIGCOMM 2014, sections 3.2 and 3.3: the alignment of a
 task is the dot product of its demand and what is free, both as shares of the whole; its score is alignment - epsilon x
 remaining time, where epsilon is the ratio of their means. Baseline of DL2 (Peng et al., TPDS 2021, section 6.2: "shortest
 remaining completion time and highest resource packing efficiency") and of RL-TAPS (`policies.heuristics.baselines.rl_taps`).
 
-The paper matches tasks with machines. A gang has no single machine: here it is matched with what the cluster has free as a
-whole, of GPUs, CPUs and memory. Gangs have the size that they asked for. Jobs without an estimate come last where remaining
+The paper matches tasks with machines. A gang has no single machine: here it is matched with the free resources of the cluster as a
+whole: GPUs, CPUs and memory. Gangs have the size that they asked for. Jobs without an estimate come last where remaining
 time counts. Running jobs are not stopped.
 
 With `elastic` the job with the best score gets tasks "until the number of tasks reaches a user-defined threshold" (DL2, section
-6.3), then the next job does. A task is one GPU and what comes with it, and alignment is that of a task. DL2 shares out the
+6.3), then the next job does. A task is one GPU with its CPUs and memory, and alignment is that of a task. DL2 divides the
 cluster anew in every slot; here sizes are decided anew at every event and round, a job keeps its own for a round at least, and
-jobs may be stopped for others with a better score. No job gets less than the least that it takes, or more than the most.
+jobs may be stopped for others with a better score. No job gets less than its minimum, or more than its maximum.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Source: Zhao and Wu, "Large-scale Machine Learning Cluster Scheduling via Multi-
 section VI. Jobs come in order of arrival and run to their end without being stopped.
 
 Points that the paper leaves open, or that differ here:
-- a job that does not fit is forwarded to another scheduler; here it waits, and those behind it may start;
-- parameter servers are placed like workers; here jobs have workers only, of one GPU each and what comes with it;
+- a job that does not fit is forwarded to another scheduler; here it waits, and jobs behind it may start;
+- parameter servers are placed like workers; here jobs have only workers, each of one GPU with its CPUs and memory;
 - bin packing: the most loaded node that takes the whole job, else all of the node that takes most of it, and so on;
 - load: shares of GPUs, CPUs and memory in use, added up; the lowest index decides ties;
 - interference on a node: the sum of the slowdowns of all its workers, that of the worker to be placed included. Policies do not

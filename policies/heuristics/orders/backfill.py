@@ -1,7 +1,7 @@
 """EASY backfilling: arrival order, and later jobs may pass the head of the queue as long as that does not delay it.
 
 Source: D. Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995, as Mu'alem and Feitelson state it in IEEE TPDS 12(6), 2001.
-The reservation of the head is a time, not nodes, and is made anew at every decision. It is as good as the estimates are.
+The reservation of the head is a time, not nodes, and is made anew at every decision. It is as reliable as the estimates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Least attained service: all active jobs by the GPU-seconds that they have had, preemptively.
+"""Least attained service: all active jobs by their attained GPU-seconds, preemptively.
 
 Source: two-dimensional LAS of Tiresias (Gu et al., NSDI 2019, section 3.2), after Nuyens and Wierman, "The
 foreground-background queue: a survey", Performance Evaluation 65, 2008. It needs no durations.

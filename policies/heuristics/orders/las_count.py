@@ -1,7 +1,7 @@
 """Least attained service by number of GPUs only: placement never keeps a job from being selected.
 
 Source: two-dimensional LAS of Tiresias (Gu et al., NSDI 2019, section 3.2) as simulators have it that count GPUs and do not
-look at nodes. Jobs are consolidated where they can be, and take the freest nodes where not.
+consider nodes. Jobs are consolidated where possible, and take the freest nodes otherwise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shortest remaining time first by number of GPUs only: placement never keeps a job from being selected.
 
 Source: SRTF as simulators of Tiresias (Gu et al., NSDI 2019) and Gavel (Narayanan et al., OSDI 2020) have it, which count
-GPUs and do not look at nodes. Jobs are consolidated where they can be, and take the freest nodes where not.
+GPUs and do not consider nodes. Jobs are consolidated where possible, and take the freest nodes otherwise.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class Tiresias:
     """Jobs below `threshold_gpu_s` GPU-seconds come first, the others after them; by submission within both."""
 
     def __init__(self, threshold_gpu_s: float = 3200.0, round_s: float = 300.0, layout: str = "consolidated") -> None:
-        """A job that has had `threshold_gpu_s` GPU-seconds moves to the second queue, looked at every `round_s` seconds."""
+        """A job with `threshold_gpu_s` attained GPU-seconds moves to the second queue; this is checked every `round_s` seconds."""
         threshold = number("threshold_gpu_s", threshold_gpu_s, unit="GPU-seconds", positive=True)
         self.rule = Rule(Order.QUEUES, Discipline.SELECT, layout_named(layout), threshold)
         self.spec = PolicySpec(

@@ -1,7 +1,7 @@
-"""The actor-critic: one small network that sees every node by the same weights.
+"""The actor-critic: one small network with the same weights for every node.
 
 Source: contention_rl, section IV, leaves the network open (its code takes stable-baselines3's default, two layers of 64). Nodes of
-a cluster are alike, so what is learned of one holds for all: renumbering the nodes renumbers the actions, and nothing else.
+a cluster are alike, so what is learned for one holds for all: renumbering the nodes renumbers the actions, and nothing else.
 
     node n          e_n = tanh(A x_n)                        x_n: its row of the left half
     queue           q = tanh(B y)                            y: the right half
@@ -11,8 +11,8 @@ a cluster are alike, so what is learned of one holds for all: renumbering the no
     logit(k, p)     = h tanh(d_k + f_p) + b_p;   logit(wait) = w c      b: by number of nodes
     critic          value = v tanh(V [mean_n tanh(T tanh(S x_n)); tanh(U y)])     weights of its own
 
-At first b prefers few nodes: jobs that start where a spread one ended are spread too, so that agents that begin with spreads learn
-about nothing else. Which cells are a candidate's own is only told where cells hold features; E is left out where they do not.
+At first b prefers few nodes: jobs that start where a spread one ended are spread too, so an agent that begins with spreads learns
+about nothing else. Only cells with features show which cells belong to a candidate; without features, E is left out.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class ModelCard:
 
     def __post_init__(self) -> None:
         """Raises WeightsError for an invalid entry."""
-        _check({each.name: getattr(self, each.name) for each in fields(self)}, "model card", "mend it in the recipe")
+        _check({each.name: getattr(self, each.name) for each in fields(self)}, "model card", "correct it in the recipe")
 
     def to_json(self) -> str:
         """Return the text that `from_json` reads."""

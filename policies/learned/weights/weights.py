@@ -1,4 +1,4 @@
-"""Weights: a safetensors file with a model card beside it. Nothing here runs what a file says, and nothing here needs torch.
+"""Weights: a safetensors file with a model card beside it. Loading runs no code from a file, and needs no torch.
 
 <name>.safetensors   the tensors; the header names system, encoder and seed
 <name>.json          the card, with the SHA-256 of the other

@@ -68,7 +68,7 @@ def _evaluation(request: EvaluationRequest) -> Evaluation:
     from policies.learned.evaluation import evaluation
 
     console = rich.console.Console(stderr=True)
-    # No thread draws it: processes are forked beside it.
+    # No thread draws the bar, because processes are forked meanwhile.
     with rich.progress.Progress(
         console=console, auto_refresh=False, transient=True, disable=not console.is_terminal
     ) as bar:

@@ -98,7 +98,7 @@ class Tasks:
                 if not cancelled_by_others():
                     raise
                 problem = RuntimeError("something that it waited for was cancelled")
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is counted, and the task goes on
+            except Exception as error:  # noqa: BLE001 - every error is counted, and the task goes on
                 problem = error
             streak = self._note(name, problem, begun_s, vital=failed is not None)
             if failed is not None:

@@ -92,7 +92,7 @@ class TrainingRun:
         """Phase and number of the present round."""
         self._enough = False
         self._point: dict[str, Any] | None = None
-        """The checkpoint to go on from, until the recipe has come to its phase."""
+        """The checkpoint to go on from, until the recipe has reached its phase."""
 
     @staticmethod
     def is_in(folder: Path) -> bool:
@@ -224,7 +224,7 @@ class TrainingRun:
             self._point = None
         elif phase not in self._ended:
             raise TrainingError(
-                f"{self.folder}: was in phase {self._point['phase']}, which this recipe does not come to before {phase}; "
+                f"{self.folder}: was in phase {self._point['phase']}, which this recipe does not have before {phase}; "
                 "use the Headway that began it, or begin anew in another folder"
             )
 
