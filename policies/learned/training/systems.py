@@ -253,7 +253,7 @@ def find_system(name: str) -> TrainableSystem:
     system = _load(entry.load, f"system {name!r} ({entry.value})")
     if not isinstance(system, TrainableSystem):
         raise TrainingError(
-            f"system {name!r} ({entry.value}) is no policies.learned.training.systems.System; mend its package"
+            f"system {name!r} ({entry.value}) is no policies.learned.training.systems.TrainableSystem; mend its package"
         )
     return system
 

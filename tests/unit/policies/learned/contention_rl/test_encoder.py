@@ -175,7 +175,7 @@ def test_foreign_gpus_and_nodes_that_take_nobody_are_absent() -> None:
     usual = np.float32(0.1 + 0.9 * 0.5)
     assert view.array[:, :2].tolist() == [[0, -1], [-1, -1], [usual, -1], [0, 0]]
     # Two GPUs of the last node, or one of the first and one of the last.
-    lists = [view._choice.place(view.candidates[0], number - 1) for number in np.flatnonzero(view.mask())[1:]]
+    lists = [view._actions.place(view.candidates[0], number - 1) for number in np.flatnonzero(view.mask())[1:]]
     assert lists == [([3], [2]), ([0, 3], [1, 1])]
 
 

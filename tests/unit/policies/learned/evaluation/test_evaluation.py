@@ -15,7 +15,7 @@ from policies.learned.training.systems import Comparison, OnProgress, SetupOverr
 JCTS = {"fifo": [100.0, 1000.0, 120.0, 1400.0], "sjf": [90.0, 900.0, 96.0, 1120.0]}
 
 
-class Ground:
+class Backend:
     """Two seeds of two workloads that have been run."""
 
     data, notes = "two workloads", ()
@@ -24,7 +24,7 @@ class Ground:
     def __init__(self, finished: int) -> None:
         self.finished = finished
 
-    def judge(self, policies: Mapping[str, Policy], seeds: int | None, tell: OnProgress) -> Comparison:
+    def compare(self, policies: Mapping[str, Policy], seeds: int | None, tell: OnProgress) -> Comparison:
         assert seeds == 2
         figures = {
             name: [
@@ -40,11 +40,11 @@ class Ground:
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, finished: int = 10) -> Any:
-    ground = Ground(finished)
-    monkeypatch.setattr(evaluation, "find_backend", lambda setup, given: ground)
-    question = EvaluationRequest(policies=("fifo", "sjf"), given=SetupOverrides(traces=("x",), cluster="1x1"), seeds=2)
-    answer = evaluate(question, lambda share: None)
-    assert ground.closed
+    backend = Backend(finished)
+    monkeypatch.setattr(evaluation, "find_backend", lambda setup, given: backend)
+    request = EvaluationRequest(policies=("fifo", "sjf"), given=SetupOverrides(traces=("x",), cluster="1x1"), seeds=2)
+    answer = evaluate(request, lambda share: None)
+    assert backend.closed
     return answer
 
 

@@ -156,9 +156,9 @@ def test_what_is_trained_on_is_three_grounds_unless_users_give_one() -> None:
     assert (two.gpus, one.gpus, other.gpus) == ((8,) * 8, (8,) * 4, (8,) * 4)
     digests = [each.data_sha256 for each in (two, one, other)]
     assert len(set(digests)) == 3
-    assert [each.data_sha256 for each in recipes._grounds(two, Recipe(jobs=40))] == digests
+    assert [each.data_sha256 for each in recipes._backends(two, Recipe(jobs=40))] == digests
     given = find_backend(setup(Recipe(jobs=40)), SetupOverrides(cluster="6x8"))
-    assert recipes._grounds(given, Recipe(jobs=40)) == [given]
+    assert recipes._backends(given, Recipe(jobs=40)) == [given]
 
 
 @pytest.mark.timeout(300)
