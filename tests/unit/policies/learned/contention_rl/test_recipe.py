@@ -155,7 +155,7 @@ def test_environments_of_another_form_are_refused() -> None:
         PpoTrainer(environments(1, **WORLD | {"cells": "scalar"}), ENCODING, SMALL, 0)
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"gamma": 1.5}, {"entropy": -0.1}, {"learning_rate": 0.0}])
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"gamma": 1.5}, {"entropy_weight": -0.1}, {"learning_rate": 0.0}])
 def test_recipes_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(TrainingError, match=next(iter(wrong))):
         Recipe(**wrong)
