@@ -14,7 +14,7 @@ help:
 ## make setup      a virtual environment in .venv with everything pinned
 setup: $(STAMP)
 
-TYPED := $(wildcard simulator/kernel/*.pxd policies/learned/sched2/*.pxd)
+TYPED := $(wildcard simulator/kernel/*.pxd policies/learned/sched2/state/*.pxd)
 
 $(STAMP): pyproject.toml constraints.txt setup.sh setup.py $(TYPED) $(TYPED:.pxd=.py)
 	@PYTHON=$(PYTHON) ./setup.sh $(VENV)

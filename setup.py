@@ -10,7 +10,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-FOLDERS = ("simulator/kernel", "policies/learned/sched2")
+FOLDERS = ("simulator/kernel", "policies/learned/sched2/state")
 DIRECTIVES = {
     "language_level": 3,
     "annotation_typing": False,  # the annotations are for readers and mypy; the .pxd files give the C types

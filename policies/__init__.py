@@ -1,1 +1,1 @@
-"""What to run where: the policy interface, the published heuristics, and the server that answers over gRPC."""
+"""Scheduling policies: their interface, published heuristics, learned policies, and the server that answers over gRPC."""

@@ -1,4 +1,4 @@
-"""What a policy is, and how one is found.
+"""The policy interface, and the search for installed policies.
 
 A policy is an object with a `spec` and a pure `decide`. Packages add theirs through the entry-point group
 `headway.policies`: name → a callable that takes the policy's options as keywords and returns a `Policy`.
@@ -18,16 +18,16 @@ from policies.model import ClusterState, Placement
 ENTRY_POINT_GROUP = "headway.policies"
 KNOWN_NEEDS = frozenset({"duration_estimate", "profile"})
 _EXTRAS = {"safetensors": "policy", "torch": "train"}
-"""What learned policies need, and which extra has it."""
+"""Packages that learned policies need, and the extra that installs each."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
-    """What a policy does and needs; `plan` holds it to this."""
+    """Properties and needs of a policy; the controller's `plan` enforces them."""
 
     name: str
     source: str
-    """Paper or system that it follows."""
+    """Paper or system that the policy follows."""
     version: str = "1"
     preempts: bool = False
     """May take GPUs from running jobs that are preemptible."""
@@ -36,9 +36,9 @@ class PolicySpec:
     exact_gpus: bool = False
     """Chooses GPUs, not only how many on which node."""
     round_s: float = 0.0
-    """Wants to decide at least every so many seconds; 0 = only when something happens."""
+    """Longest time in seconds between two decisions; 0 = only when something happens."""
     needs: frozenset[str] = frozenset()
-    """What it cannot work without: members of `KNOWN_NEEDS`."""
+    """Data that the policy cannot work without: members of `KNOWN_NEEDS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +47,26 @@ class Decision:
 
     allocation: Mapping[int, Placement]
     reasons: Mapping[int, str] = field(default_factory=dict)
-    """A short reason for each job that the policy wants to say something about."""
+    """A short reason for some of the jobs."""
     queue: tuple[int, ...] = ()
     """Waiting jobs in the order in which the policy considers them; may be empty."""
 
 
 @runtime_checkable
 class Policy(Protocol):
-    """Decides who runs where. The same object serves a simulator, a trainer and a live cluster, and cannot tell which."""
+    """Decides which job runs where. The same object serves a simulator, a trainer and a live cluster, and cannot tell which."""
 
     @property
     def spec(self) -> PolicySpec:
-        """What the policy does and needs."""
+        """The properties and needs of the policy."""
 
     def decide(self, state: ClusterState) -> Decision:
-        """The allocation wanted now. Pure: the same state gives the same decision."""
+        """Return the allocation wanted now. Pure: the same state gives the same decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one job ended. Times in seconds since the Unix epoch."""
+    """The end of one job. Times in seconds since the Unix epoch."""
 
     job_id: str
     user: str
@@ -85,19 +85,19 @@ class Outcome:
 
 @runtime_checkable
 class Learner(Protocol):
-    """A policy that also wants to know how jobs ended. Called between decisions, never during one."""
+    """A policy that learns from how jobs ended. Called between decisions, never during one."""
 
     def learn(self, outcome: Outcome) -> None:
         """Take in how one job ended."""
 
 
 def policy_names() -> list[str]:
-    """Names of every policy that is installed."""
+    """Return the names of all installed policies."""
     return sorted(set(entry_points(group=ENTRY_POINT_GROUP).names))
 
 
 def installed_policies() -> tuple[dict[str, PolicySpec], dict[str, str]]:
-    """Specs of the installed policies with their default options, by name; and of those that cannot be made, why."""
+    """Return by name the specs of the installed policies with default options, and the errors of those that cannot be made."""
     specs: dict[str, PolicySpec] = {}
     broken: dict[str, str] = {}
     for name in policy_names():
@@ -109,7 +109,7 @@ def installed_policies() -> tuple[dict[str, PolicySpec], dict[str, str]]:
 
 
 def parse_policy(text: str) -> tuple[str, dict[str, object]]:
-    """Name and options in NAME or NAME:key=value,key=value. Numbers and true/false are read as such.
+    """Return the name and options in NAME or NAME:key=value,key=value. Numbers and true/false are read as such.
 
     Raises PolicyLoadError.
     """
@@ -135,7 +135,7 @@ def _option_value(text: str) -> object:
 
 
 def option_names(name: str) -> frozenset[str]:
-    """Options that the policy of that name takes. Raises PolicyLoadError where it cannot be loaded; none where there is none."""
+    """Return the options that the policy of that name takes; none where there is no such policy. Raises PolicyLoadError."""
     for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
         try:
             return frozenset(signature(entry.load()).parameters)
@@ -145,10 +145,10 @@ def option_names(name: str) -> frozenset[str]:
 
 
 def _check_options(make: Callable[..., object], options: Mapping[str, object]) -> None:
-    """Raises TypeError that names the options there are, where Python's own would name only the wrong one."""
+    """Raise TypeError that lists the known options, where Python's own error would name only the wrong one."""
     try:
         parameters = signature(make).parameters
-    except ValueError:  # written in C, and says nothing of what it takes
+    except ValueError:  # written in C, and does not report its parameters
         return
     if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return

@@ -14,56 +14,56 @@ class PolicyLoadError(PolicyError):
 
 
 class WireError(PolicyError):
-    """A message does not describe a cluster or a decision: the text says which field, and what is wrong with it."""
+    """A message does not describe a cluster or a decision: the text names the field and the fault."""
 
 
 class AddressError(PolicyError):
-    """Not an address that a policy may be served at: the text says what is allowed."""
+    """A policy may not be served at this address: the text says which addresses are allowed."""
 
 
 class ListenError(PolicyError):
-    """The address is fine, but cannot be listened on now: the text says why, and the mend."""
+    """The address is valid, but the server cannot listen on it now: the text says why, and what to do."""
 
 
 class PeerError(PolicyError):
-    """The user at the other end of a connection is not trusted, or not known: the text says who it is, and the mend."""
+    """The user at the other end of a connection is not trusted, or not known: the text names the user and says what to do."""
 
 
 class WeightsError(PolicyError):
-    """Weights or their card are not what they should be: the text says which file, what is wrong with it, and the mend."""
+    """A file of weights or its card is invalid: the text names the file and the fault, and says what to do."""
 
 
 class EncoderError(PolicyError):
-    """A learned policy does not know clusters of that form: the text says which it knows."""
+    """A learned policy does not support clusters of that form: the text says which it supports."""
 
 
 class TrainingError(PolicyError):
-    """A training run cannot begin, go on or be trusted: the text says where, why not, and the mend."""
+    """A training cannot begin, go on or be trusted: the text says where, why, and what to do."""
 
 
 class TrainingStoppedError(PolicyError):
-    """A training run was asked to stop, and did at a place from where it can go on: the text says how."""
+    """A training was asked to stop, and stopped after a round: the text says how it goes on."""
 
 
 class PolicyFault(Enum):
-    """What was wrong with a policy server's answer."""
+    """Kinds of faults of a policy server's answer."""
 
     UNREACHABLE = "unreachable"
-    """Nobody listens there, or the connection broke."""
+    """No server listens there, or the connection broke."""
     DEADLINE = "deadline"
     """No answer in time."""
     INVALID_REPLY = "invalid reply"
-    """It answered with something that is no decision on this snapshot."""
+    """The answer is no decision on this snapshot."""
     WRONG_SEQUENCE = "wrong sequence"
-    """It answered a different snapshot."""
+    """The answer is for a different snapshot."""
     FAILED = "failed"
-    """It answered with an error of its own."""
+    """The server answered with an error of its own."""
     UNTRUSTED = "not trusted"
-    """The server's process belongs to a user whose decisions are not taken."""
+    """The server's process belongs to a user that is not trusted."""
 
 
 class PolicyServerError(PolicyError):
-    """A policy server gave no usable answer. `fault` is what was wrong."""
+    """A policy server gave no usable answer. `fault` is the kind of fault."""
 
     def __init__(self, fault: PolicyFault, address: str, detail: str) -> None:
         super().__init__(f"policy server {address}: {fault.value}: {detail}")

@@ -25,14 +25,14 @@ MaskColumn = npt.NDArray[np.uint64]
 
 
 class JobState(IntEnum):
-    """Where a job is in its life, as far as a policy may act on it."""
+    """State of a job, as far as a policy may act on it."""
 
     PENDING = 1
     RUNNING = 2
 
 
 class Split(IntEnum):
-    """How a job's GPUs may be divided among its nodes."""
+    """Ways of dividing a job's GPUs among its nodes."""
 
     FIXED = 1
     """`gpus_per_node` GPUs on each of `min_nodes` nodes."""
@@ -43,7 +43,7 @@ class Split(IntEnum):
 
 
 class EstimateSource(IntEnum):
-    """Where a duration estimate comes from."""
+    """Sources of a duration estimate."""
 
     UNKNOWN = 0
     TIME_LIMIT = 1
@@ -78,7 +78,7 @@ class Placement:
 class Nodes:
     """One entry per node in every column; units are in the names. `cpus` and `memory_mib` are 0 where they do not limit.
 
-    Speeds of links are those of each direction; NaN where it is not known, and a column is None where nothing is known of any.
+    Speeds of links hold for each direction. An unknown speed is NaN; a column is None where no speed is known.
     """
 
     names: tuple[str, ...]
@@ -91,11 +91,11 @@ class Nodes:
     foreign_memory_mib: IntColumn
     rack: IntColumn
     nic_gbyte_s: FloatColumn | None = None
-    """Of the link by which jobs leave the node; of several the narrowest."""
+    """GB/s of the link by which jobs leave the node; of several links the narrowest."""
     uplink_gbyte_s: FloatColumn | None = None
-    """Of the link from the node's rack to the other racks; one link for all nodes of a rack."""
+    """GB/s of the link from the node's rack to the other racks; one link for all nodes of a rack."""
     pcie_gbyte_s: FloatColumn | None = None
-    """Between a GPU group and its socket: no job of the node sends faster."""
+    """GB/s between a GPU group and its socket: no job of the node sends faster."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -114,7 +114,7 @@ class Jobs:
 
     What is measured of running jobs: `contention_sensitivity` says how many times slower the job runs now than it would alone on
     the same nodes, `contention_confidence` from 0 to 1 how sure that is, and `throughput_steps_per_s` what it achieves. NaN (the
-    confidence: 0) where it is not known, and all three None where nothing is known of any job.
+    confidence: 0) where it is not known, and all three are None where nothing is known of any job.
     """
 
     ids: tuple[str, ...]
@@ -159,7 +159,7 @@ class Jobs:
         return self.min_gpus, self.max_gpus
 
     def placement(self, row: int) -> Placement | None:
-        """What the job of that row holds; None while it waits."""
+        """Return what the job of that row holds; None while it waits."""
         begin, end = int(self.placement_offset[row]), int(self.placement_offset[row + 1])
         if begin == end:
             return None
@@ -168,7 +168,7 @@ class Jobs:
         )
 
     def stopped(self, row: int) -> Jobs:
-        """The same jobs, had that one been stopped: it waits, and holds nothing."""
+        """Return the same jobs with that one stopped: it waits, and holds nothing."""
         begin, end = self.placement_offset[row : row + 2].tolist()
         offset = self.placement_offset.copy()
         offset[row + 1 :] -= end - begin
@@ -189,26 +189,26 @@ class Jobs:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Measured ratios of two that share a node (`policies.state.pair_ratios`): one entry per pair in every column but the first."""
+    """Measured ratios of jobs that share a node (`policies.state.pair_ratios`): one entry per pair in every column but `kinds`."""
 
     kinds: tuple[str, ...]
     """Keys: a model, or `model,GPUs,nodes`."""
     target: IntColumn
-    """The row in `kinds` of the one who is slowed down."""
+    """The row in `kinds` of the job that is slowed down."""
     other: IntColumn
-    """And of the one who is near."""
+    """The row in `kinds` of its neighbour."""
     ratio: FloatColumn
-    """Throughput of the first beside the second, as a share of what it has alone."""
+    """Throughput of the target beside the other, as a share of its throughput alone."""
 
     def table(self) -> dict[Pair, float]:
-        """Ratios by pairs of keys."""
+        """Return the ratios by pairs of keys."""
         kinds = self.kinds
         rows = zip(self.target.tolist(), self.other.tolist(), self.ratio.tolist(), strict=True)
         return {(kinds[target], kinds[other]): ratio for target, other, ratio in rows}
 
     @staticmethod
     def of(table: Mapping[Pair, float]) -> Pairs:
-        """The columns of such a table, by key."""
+        """Return the columns of such a table, sorted by key."""
         kinds = sorted({key for pair in table for key in pair})
         row = {key: place for place, key in enumerate(kinds)}
         rows = sorted(table.items())
@@ -221,9 +221,9 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Profiles:
-    """How models train, as measured: one entry per model in every column that does not say otherwise. NaN where nobody measured,
-    and None where nobody measured it of any model.
+class ProfileTable:
+    """Measured training of models: one entry per model in every column unless its docstring says otherwise. An entry is NaN where
+    it was not measured, and a column is None where it was measured for no model.
 
     `locality[m, t]` is the throughput of model m at tier t (`policies.placement.locality_tiers`), as a share of that at tier 0:
     it never rises with t. `cpu_cores` and `pcie_gbyte_s` are what a worker of one GPU uses when it runs alone.
@@ -231,32 +231,32 @@ class Profiles:
 
     models: tuple[str, ...]
     of_job: IntColumn
-    """For each job the row of its model, or -1."""
+    """The row of each job's model, or -1."""
     locality: FloatColumn
     bytes_per_step: FloatColumn
-    """Gradients, or what else workers exchange in one step."""
+    """Bytes of gradients, or of other data, that workers exchange in one step."""
     compute_s: FloatColumn
-    """Of one step, without waiting for other workers."""
+    """Seconds of one step, without waiting for other workers."""
     cpu_cores: FloatColumn
     pcie_gbyte_s: FloatColumn
     overlap: FloatColumn | None = None
-    """Share of the shorter of what `hiding` says and communicating that is hidden behind the other."""
+    """Overlap of communicating with the part of computing that `hiding` gives, as a share of the shorter of the two."""
     hiding: FloatColumn | None = None
-    """Share of computing behind which communicating can hide at all."""
+    """Share of computing that communicating can overlap with at all."""
     batch_per_gpu: FloatColumn | None = None
-    """Examples on one GPU in the step that `compute_s` is of: with others, computing takes longer in proportion. NaN: it does not
-    matter, or is not known."""
+    """Examples on one GPU in the step that `compute_s` measures; computing takes longer in proportion to them. NaN: the number does
+    not matter, or is not known."""
     neighbour_loss: FloatColumn | None = None
-    """Share of its throughput that a job loses beside another, averaged over those it was measured beside."""
+    """Share of its throughput that a job loses beside another, averaged over the neighbours that it was measured with."""
     job_batch_per_gpu: FloatColumn | None = None
-    """For each job: examples of a step on one GPU, at the size that it asks for."""
+    """Examples of each job's step on one GPU, at the size that the job asks for."""
     pairs: Pairs | None = None
-    """What was measured of two jobs that share nodes; of models besides those above, too."""
+    """Measurements of two jobs that share nodes; also of models that are not in `models`."""
     ring: RingTime | None = None
-    """What a reduction takes, as measured; None: by its bytes and the links."""
+    """Measured time of a reduction; None: it follows from the bytes and the links."""
 
     def per_job(self, column: FloatColumn) -> FloatColumn:
-        """That column, one entry (or one row) per job; NaN where the job has no profile."""
+        """Return that column with one entry (or one row) per job; NaN where the job has no profile."""
         unknown = np.full((1, *column.shape[1:]), np.nan)
         return np.concatenate((column, unknown))[self.of_job]
 
@@ -265,7 +265,7 @@ class Profiles:
 class ClusterState:
     """One reading of queue and cluster. `node_sets[s, n]` says whether node n belongs to set s.
 
-    `profiles` is None where nobody measured.
+    `profiles` is None where nothing was measured.
     """
 
     sequence: int
@@ -273,7 +273,7 @@ class ClusterState:
     nodes: Nodes
     jobs: Jobs
     node_sets: npt.NDArray[np.bool_]
-    profiles: Profiles | None = None
+    profiles: ProfileTable | None = None
 
     @cached_property
     def pending(self) -> IntColumn:

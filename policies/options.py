@@ -8,7 +8,7 @@ from policies.rule import Layout
 
 
 def number(name: str, value: object, *, unit: str, positive: bool = False) -> float:
-    """That option as a finite number, 0 or more (with `positive`: more than 0). Raises ValueError that names it."""
+    """Return the option as a finite number, 0 or more (with `positive`: more than 0). Raises ValueError that names it."""
     wanted = f"give a number of {unit}, {'more than 0' if positive else '0 or more'}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} is {value!r}; {wanted}")  # noqa: TRY004 - one kind of error for every bad option
@@ -18,7 +18,7 @@ def number(name: str, value: object, *, unit: str, positive: bool = False) -> fl
 
 
 def layout_named(value: object) -> Layout:
-    """The option `layout`: consolidated or anywhere. Raises ValueError that says so."""
+    """Return the option `layout`: consolidated or anywhere. Raises ValueError that lists both."""
     known = {name.name.lower(): name for name in Layout}
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"layout is {value!r}; give {' or '.join(known)}")
@@ -26,7 +26,7 @@ def layout_named(value: object) -> Layout:
 
 
 def whole(name: str, value: object, *, least: int | None = None) -> int:
-    """That option as a whole number of at most 63 bits, at least `least`. Raises ValueError that names it."""
+    """Return the option as a whole number of at most 63 bits, at least `least`. Raises ValueError that names it."""
     wanted = "a whole number" if least is None else f"a whole number, {least} or more"
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 1 << 63:
         raise ValueError(f"{name} is {value!r}; give {wanted}")
@@ -36,14 +36,14 @@ def whole(name: str, value: object, *, least: int | None = None) -> int:
 
 
 def choice(name: str, value: object, known: tuple[str, ...]) -> str:
-    """That option as one of the words that are known. Raises ValueError that names it."""
+    """Return the option if it is one of the known words. Raises ValueError that names it."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} is {value!r}; give {' or '.join(known)}")
     return value
 
 
 def switch(name: str, value: object) -> bool:
-    """That option as true or false. Raises ValueError that names it."""
+    """Return the option as true or false. Raises ValueError that names it."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} is {value!r}; give true or false")  # noqa: TRY004 - one kind of error for every bad option
     return value

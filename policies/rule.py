@@ -1,7 +1,7 @@
 """Policies that are one order and one discipline.
 
-Most heuristics are no more than that. A policy that says so in its `rule` may be carried out by the rule alone: a simulator
-that keeps its queues in that order decides in microseconds, and comes to the same decisions as `decide`.
+Most heuristics have this form. A policy with a `rule` may be carried out by the rule alone: a simulator
+that keeps its queues in that order decides in microseconds, and makes the same decisions as `decide`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 
 class Order(IntEnum):
-    """By what jobs are sorted, least first; ties go by submission."""
+    """Sort key of jobs, least first; ties go by submission."""
 
     ARRIVAL = 0
     GPUS = 1
@@ -21,33 +21,33 @@ class Order(IntEnum):
     REMAINING = 3
     """Estimated run time that is left."""
     ATTAINED = 4
-    """GPU-seconds had so far."""
+    """Attained GPU-seconds."""
     REMAINING_GPUS = 5
     """Estimated run time that is left, times GPUs."""
     QUEUES = 6
-    """Two queues: below the threshold of GPU-seconds had so far, then the others."""
+    """Two queues: jobs below the threshold of attained GPU-seconds, then the others."""
 
 
 class Discipline(IntEnum):
-    """Who starts, going down the order."""
+    """Rule by which jobs start, going down the order."""
 
     STRICT = 0
-    """Whoever fits; the first that does not ends the pass."""
+    """Every job that fits, up to the first that does not."""
     SKIP = 1
-    """Whoever fits."""
+    """Every job that fits."""
     BACKFILL = 2
-    """Whoever fits and does not delay the first that does not (EASY)."""
+    """Every job that fits and does not delay the first that does not (EASY)."""
     SELECT = 3
-    """Whoever can be laid out with all that were selected before; running jobs that are not selected stop."""
+    """Every job that can be placed with all that were selected before it; running jobs that are not selected stop."""
 
 
 class Layout(IntEnum):
-    """Where a job may be placed."""
+    """Placement that a job may get."""
 
     CONSOLIDATED = 0
-    """By consolidated best fit only; it waits until it can be."""
+    """Only consolidated best fit; the job waits for it."""
     ANYWHERE = 1
-    """On the freest nodes where it cannot be consolidated."""
+    """The freest nodes, where the job cannot be consolidated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,13 @@ class Rule:
     discipline: Discipline
     layout: Layout = Layout.CONSOLIDATED
     threshold_gpu_s: float = 0.0
-    """Of `Order.QUEUES`."""
+    """Threshold of `Order.QUEUES`."""
 
 
 @runtime_checkable
 class Ruled(Protocol):
-    """A policy that is its rule."""
+    """A policy whose decisions follow from its rule."""
 
     @property
     def rule(self) -> Rule:
-        """What `decide` follows."""
+        """The rule that `decide` applies."""

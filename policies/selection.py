@@ -13,14 +13,14 @@ import numpy as np
 from policies.api import Decision
 from policies.model import ClusterState, IntColumn, JobState, Placement
 from policies.placement.best_fit import Capacity, Fit, explain, placement_of
-from policies.placement.rules import BEST_FIT, Placing
+from policies.placement.rules import BEST_FIT, PlacementRule
 
-BLOCKED = "first in the queue; waits until it fits, and nobody passes it"
+BLOCKED = "first in the queue; waits until it fits, and no job passes it"
 PAUSED = "paused: jobs that come before it need its GPUs"
 
 
-def fill(state: ClusterState, order: IntColumn, *, strict: bool = False, placing: Placing = BEST_FIT) -> Decision:
-    """Running jobs stay; waiting jobs, in that order of rows, start where they fit.
+def fill(state: ClusterState, order: IntColumn, *, strict: bool = False, placing: PlacementRule = BEST_FIT) -> Decision:
+    """Keep running jobs; start waiting jobs, in that order of rows, where they fit.
 
     With `strict`, the first that does not fit ends the pass.
     """
@@ -115,7 +115,7 @@ class _Selection:
             worst[share] = max((free, node), worst.get(share, (0, 0)))
 
     def _resettle(self, row: int, placement: Placement, fits: list[Fit]) -> None:
-        """Newcomers go where they fit around that running job; most of them stay."""
+        """Move newcomers to where they fit around that running job; most of them stay."""
         moved = [(job, old, new) for (job, old), new in zip(self.newcomers.items(), fits, strict=True) if old != new]
         for job, old, _ in moved:
             self._free.give_back(job, placement_of(old))
@@ -126,21 +126,21 @@ class _Selection:
         self._note_worst(new for _, _, new in moved)
 
     def _leaves_enough(self, changes: list[tuple[int, int, int]]) -> bool:
-        """A first look by number of GPUs only. Says nothing where exclusive newcomers take more than they ask for."""
+        """Quick test: return False if the GPUs cannot suffice. True where exclusive newcomers take more than they ask for."""
         lost = sum(before - after for _, before, after in changes)
         if lost <= self._free.total_free():
             return True
         return bool(self._state.jobs.exclusive[list(self.newcomers)].any())
 
     def _disturbs(self, node: int, before: int, after: int) -> bool:
-        """Whether a newcomer could be laid out differently when that node has `after` and not `before` GPUs free for it."""
+        """Return whether a newcomer could be laid out differently if that node has `after` and not `before` GPUs free for it."""
         if self._free.free_gpus(node) != before:
-            return True  # one of them is there
+            return True  # a newcomer is there
         return any(share <= after and (after, node) < worst for share, worst in self._worst.items())
 
 
 def held_placements(state: ClusterState, rows: Iterable[int] | IntColumn) -> dict[int, Placement]:
-    """What the running jobs of these rows hold."""
+    """Return what the running jobs of these rows hold."""
     jobs = state.jobs
     offsets = jobs.placement_offset.tolist()
     nodes, gpus = tuple(jobs.placement_node.tolist()), tuple(jobs.placement_gpus.tolist())
@@ -151,10 +151,10 @@ def held_placements(state: ClusterState, rows: Iterable[int] | IntColumn) -> dic
 
 
 def by(key: np.ndarray[tuple[int, ...], np.dtype[np.float64]] | IntColumn, rows: IntColumn) -> IntColumn:
-    """These rows by rising key; ties in order of submission (rows are)."""
+    """Return these rows by rising key; ties in order of submission (the order of rows)."""
     return rows[np.argsort(key[rows], kind="stable")]
 
 
 def active(state: ClusterState) -> IntColumn:
-    """Rows of every job that waits or runs, in order of submission."""
+    """Return the rows of all jobs that wait or run, in order of submission."""
     return np.arange(len(state.jobs))

@@ -38,7 +38,7 @@ from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
 from policies.api import PolicySpec
-from policies.serving.runtime.gc_pauses import quiet_heap
+from policies.serving.runtime.gc_pauses import paused_collector
 from policies.serving.runtime.sdnotify import Notifier
 from policies.serving.runtime.supervise import Tasks, cancelled_by_others
 
@@ -179,11 +179,11 @@ class Controller:
                 self.tasks.running("lease", lambda: self._beat(wake, notifier), failed=self._give_up),
                 self.tasks.running("learn", lambda: self.lessons.teach(self.decider)),
             ):
-                with quiet_heap() as heap:
+                with paused_collector() as collector:
                     while not self._stop.is_set():
                         pause_s = await self._one_cycle(wake)
                         self.health.last_cycle_s = self.clock.monotonic()
-                        heap.tidy()
+                        collector.collect()
                         await self._pause_or_stop_jobs(wake, pause_s)
                     if self._cycle.holds.read():  # systemd removes the folder when the unit stops for good
                         await self._one_cycle(wake)

@@ -20,7 +20,7 @@ from controller.observe.job_row import JobRow
 from controller.profiles.current import Known, run_of
 from controller.profiles.reader import ProfileReader
 from controller.profiles.windows import RunShape, Trained
-from policies.model import ClusterState, Pairs, Profiles
+from policies.model import ClusterState, Pairs, ProfileTable
 from policies.placement.locality_tiers import NUM_TIERS
 from policies.state.pair_ratios import Pair, key_of, mean_losses
 
@@ -70,12 +70,12 @@ class KnownModels:
         """Whether that model was measured."""
         return self.names.of(trained, shape) in self.models
 
-    def profiles(self, jobs: Sequence[_Seen | None]) -> Profiles:
+    def profiles(self, jobs: Sequence[_Seen | None]) -> ProfileTable:
         """For jobs that train that; None: not known."""
         row = {model: place for place, model in enumerate(self.models)}
         of_job = [-1 if seen is None or not seen[0].signature else row.get(self.names.of(*seen), -1) for seen in jobs]
         count, losses = len(self.models), mean_losses(self.pairs)
-        return Profiles(
+        return ProfileTable(
             models=self.models,
             of_job=np.array(of_job, dtype=np.int64),
             locality=np.full((count, NUM_TIERS), nan),

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from policies.api import Decision, PolicySpec
-from policies.learned.training.run_folder import Numbers, TrainingRun
-from policies.learned.training.systems import FIGURE, Facts, Ground, Jobs, Scene, System
+from policies.learned.training import systems
+from policies.learned.training.run import checkpoint, training_run
 from policies.learned.weights import weights as files
 from policies.model import ClusterState, FloatColumn
 from policies.selection import fill
 
-NAME, ENCODER = "learned-order", "learned-order/1"
+NAME, CARD = "learned-order", systems.CardDetails("learned-order/1", shapes=("any",))
 
 
 class LearnedOrder:
@@ -22,7 +22,7 @@ class LearnedOrder:
     def __init__(self, weights: str = "", by: FloatColumn | None = None) -> None:
         self._by = np.array([0.0, 1.0, 0.0]) if by is None else by
         if weights:
-            self._by = files.load(*files.located(weights, NAME, NAME), system=NAME, encoder=ENCODER)[0]["by"]
+            self._by = files.load(*files.located(weights, NAME, NAME), system=NAME, encoder=CARD.encoder)[0]["by"]
 
     def decide(self, state: ClusterState) -> Decision:
         """Start, least first, every waiting job that fits when its turn comes."""
@@ -40,20 +40,20 @@ class Recipe:
     step: float = 0.3
 
 
-def train(run: TrainingRun, ground: Ground, recipe: Recipe) -> None:
+def train(run: training_run.TrainingRun, backend: systems.SimulationBackend, recipe: Recipe) -> None:
     """Try orders around the present one on a trace, and go towards those whose jobs wait less."""
-    order = Numbers(by=np.zeros(3))
+    order = checkpoint.NamedArrays(by=np.zeros(3))
     run.keep(order=order)
     for number in run.rounds(recipe.rounds):
         noise = recipe.step * run.rng("tries").normal(size=(recipe.tries, 3))
         tried = [LearnedOrder(by=order["by"] + each) for each in noise]
-        costs = np.array([each.figures[FIGURE] for each in ground.play(tried, [number] * recipe.tries)])
+        costs = np.array([each.figures[systems.FIGURE] for each in backend.play(tried, [number] * recipe.tries)])
         order["by"] -= (costs - costs.mean()) / (costs.std() + 1e-9) @ noise / recipe.tries
-        figures = ground.validate(LearnedOrder(by=order["by"]))
-        run.evaluate(figures[FIGURE], order, **figures)
+        figures = backend.validate(LearnedOrder(by=order["by"]))
+        run.evaluate(figures[systems.FIGURE], order, **figures)
 
 
-SCENE, FACTS = Scene(workloads=(Jobs("sched2", {"jobs": 60}),), cluster="2x8"), Facts(ENCODER, shapes=("any",))
-SYSTEM = System(
-    name=NAME, says=NAME, recipe=Recipe, scene=lambda _: SCENE, facts=lambda *_: FACTS, train=train, policies=(NAME,)
+SETUP = systems.TrainingSetup(workloads=(systems.WorkloadSpec("sched2", {"jobs": 60}),), cluster="2x8")
+SYSTEM = systems.TrainableSystem(
+    name=NAME, summary=NAME, recipe=Recipe, setup=lambda _: SETUP, card=lambda *_: CARD, train=train, policies=(NAME,)
 )

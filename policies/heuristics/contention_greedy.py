@@ -9,7 +9,7 @@ No job waits for ever:
 - the job that is late and was submitted first comes before all others, is not held, and nodes are reserved for it until it fits;
   `policies.ordering.patience` says when a job is late, and how long a job can wait.
 
-What is not measured counts with the usual numbers (`policies.speeds.job_profiles`, `policies.speeds.links`), and the reason
+Numbers that were not measured are the usual ones (`policies.speeds.job_profiles`, `policies.speeds.links`), and the reason
 says so.
 """
 
@@ -36,17 +36,17 @@ _PERFECT = 1.0 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
-    """The best place that was found."""
+class _Best:
+    """The best placement that was found."""
 
     placement: Placement
     effect: Effect
     disturbed: bool
-    """Whether it costs anybody anything, the job itself included."""
+    """True if any job loses speed by it, the job itself included."""
 
 
 class ContentionGreedy:
-    """Waiting jobs where they add most speed, what they take from others deducted; held while that is below `threshold`."""
+    """Waiting jobs where they add most speed, losses of others deducted; held while that gain is below `threshold`."""
 
     spec = PolicySpec(
         name="contention-greedy",
@@ -102,7 +102,7 @@ class ContentionGreedy:
 class _Search:
     """One decision while it is made.
 
-    A kind of job that found no place, or was held, is not tried again: what is free gets only less, and what is shared only more.
+    A kind of job that found no placement, or was held, is not tried again: free GPUs only decrease, and sharing only increases.
     Invariant: `_unreserved` is `_capacity` without the nodes reserved for the head; only jobs that are expected to end before
     the head can start take these.
     """
@@ -121,17 +121,17 @@ class _Search:
         self.reasons: dict[int, str] = {}
 
     def start_first(self, row: int) -> None:
-        """Start that job, whatever it gains; if it does not fit, reserve the nodes where it fits soonest."""
+        """Start that job without regard to its gain; if it does not fit, reserve the nodes where it fits soonest."""
         if not self.start(row, hold=False):
             self.reasons[row] = RESERVED
             reservation = reserve(self._state, self._capacity, row, self._state.running)
             self._unreserved = self._capacity.copy()
             self._unreserved.seal(reservation.nodes)
-            # Where nobody knows when the head can start, nobody is known to end before.
+            # Where the start of the head is not known, no job is known to end before it.
             self._until_s = reservation.wait_s if math.isfinite(reservation.wait_s) else 0.0
 
     def start(self, row: int, *, hold: bool) -> bool:
-        """Start that job if it fits and, with `hold`, gains enough; whether it did."""
+        """Start that job if it fits and, with `hold`, gains enough. Returns whether it started."""
         key = self._capacity.requests.keys[row]
         kind = key, self._model.kind(row)
         short = bool(self._remaining_s[row] < self._until_s)
@@ -155,7 +155,7 @@ class _Search:
         self.reasons[row] = self._why_here(row, best)
         return True
 
-    def _best(self, row: int, capacity: Capacity) -> _Choice | None:
+    def _best(self, row: int, capacity: Capacity) -> _Best | None:
         model, found = self._model, None
         for placement in candidates(capacity, row, model.crowd):
             effect = model.effect(row, placement)
@@ -167,16 +167,16 @@ class _Search:
             return None
         placement, effect = found
         disturbed = effect.taken > 1e-12 or effect.own < effect.alone - 1e-12
-        return _Choice(placement, effect, disturbed)
+        return _Best(placement, effect, disturbed)
 
-    def _why_here(self, row: int, best: _Choice) -> str:
+    def _why_here(self, row: int, best: _Best) -> str:
         names, nodes = self._state.nodes.names, best.placement.nodes
         where = f"node {names[nodes[0]]}"
         if len(nodes) > 1:
             where = f"{len(nodes)} nodes, {names[nodes[0]]} to {names[nodes[-1]]}"
         return f"{where}: {self._effect(best.effect)}{self._usual(row)}"
 
-    def _why_held(self, row: int, best: _Choice) -> str:
+    def _why_held(self, row: int, best: _Best) -> str:
         return f"held back: at best {self._effect(best.effect)}; {self._threshold:.0%} must be gained{self._usual(row)}"
 
     def _effect(self, effect: Effect) -> str:
@@ -186,4 +186,4 @@ class _Search:
         return text
 
     def _usual(self, row: int) -> str:
-        return " (nobody measured what it trains: the usual numbers)" if self._model.is_usual(row) else ""
+        return " (its model was not measured: the usual numbers count)" if self._model.is_usual(row) else ""

@@ -1,1 +1,1 @@
-"""From an order of jobs to a decision: EASY backfilling, preemption, resizing. Imports `placement` and `selection`."""
+"""Decisions from orders of jobs: EASY backfilling, preemption, resizing. Imports `placement` and `selection`."""

@@ -12,11 +12,11 @@ from policies.api import Decision
 from policies.model import ClusterState, IntColumn, Placement
 from policies.ordering.nanoseconds import NEVER, whole_ns
 from policies.placement.best_fit import Capacity, placement_of
-from policies.placement.rules import BEST_FIT, Placing
+from policies.placement.rules import BEST_FIT, PlacementRule
 from policies.selection import held_placements
 
 
-def backfill(state: ClusterState, order: IntColumn, *, placing: Placing = BEST_FIT) -> Decision:
+def backfill(state: ClusterState, order: IntColumn, *, placing: PlacementRule = BEST_FIT) -> Decision:
     """Running jobs stay; waiting jobs, in that order of rows, start while they fit; the first that does not is the head.
 
     T is the earliest expected finish of a running job at which the head can be placed on what is free now and all that is
@@ -41,9 +41,9 @@ def backfill(state: ClusterState, order: IntColumn, *, placing: Placing = BEST_F
 
 
 class _PassHead:
-    """The jobs behind a blocked head. Invariant: `later` is what will be free at T, given those that started."""
+    """The jobs behind a blocked head. Invariant: `_later` is what will be free at T, given the jobs that started."""
 
-    def __init__(self, now: Capacity, placing: Placing, head: int, held: dict[int, Placement]) -> None:
+    def __init__(self, now: Capacity, placing: PlacementRule, head: int, held: dict[int, Placement]) -> None:
         self._now = now
         self._placing = placing
         self._head = head
@@ -53,12 +53,12 @@ class _PassHead:
 
     @property
     def promise(self) -> str:
-        """When the head will start."""
+        """Text that says when the head will start."""
         when = "when running jobs end" if self._wait == NEVER else f"in {self._wait / 1e9:.0f} s by estimates"
-        return f"first in the queue; it fits {when}, and nobody who delays that passes it"
+        return f"first in the queue; it fits {when}, and no job that delays it may pass it"
 
     def _reserve(self, held: dict[int, Placement]) -> int:
-        """How long the head has to wait, ns; NEVER when no known finish makes room for it."""
+        """Return how long the head has to wait, ns; NEVER when no known finish makes room for it."""
         by_end = sorted(held, key=self._remaining.__getitem__)
         for remaining, rows in groupby(by_end, key=self._remaining.__getitem__):
             for row in rows:
@@ -68,7 +68,7 @@ class _PassHead:
         return NEVER
 
     def starts(self, rows: Iterable[int]) -> Iterable[tuple[int, Placement, str]]:
-        """(row, placement, reason) of those that start now."""
+        """Yield (row, placement, reason) of the jobs that start now."""
         now, later, place = self._now, self._later, self._placing.place
         keys = now.requests.keys
         full: set[int] = set()

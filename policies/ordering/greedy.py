@@ -1,6 +1,6 @@
-"""One job at a time: again and again, the best of those that fit starts, and all are scored anew.
+"""Greedy starts: repeatedly, the best job that fits starts, and all jobs are scored anew.
 
-For orders that change with every start. Orders that do not are cheaper by `policies.selection.fill`.
+This is for orders that change with every start. For fixed orders `policies.selection.fill` is cheaper.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import numpy as np
 from policies.api import Decision
 from policies.model import ClusterState, FloatColumn, IntColumn, Placement
 from policies.placement.best_fit import Capacity
-from policies.placement.rules import Placing
+from policies.placement.rules import PlacementRule
 from policies.selection import held_placements
 
 Score = Callable[[Capacity, IntColumn], FloatColumn]
-"""What these waiting jobs are worth now, least first; ties go by submission."""
+"""From free capacity and rows of waiting jobs to their scores, least first; ties go by submission."""
 HELD = "held back: {}"
 
 
 @dataclass(frozen=True)
 class Greedy:
-    """Who is considered, and what happens besides when a job is chosen."""
+    """The jobs that are considered, and what happens when one is chosen."""
 
-    placing: Placing
+    placing: PlacementRule
     window: int = 0
-    """Only so many of the jobs that wait, first come first, are considered at once; 0: all. Who starts makes room."""
+    """Number of waiting jobs considered at once, in order of submission; 0: all. A job that starts makes room for the next."""
     hold: Callable[[Capacity, int, Placement], str | None] | None = None
-    """Why the chosen job should rather wait, when it should."""
+    """Returns why the chosen job should wait, or None if it should start."""
     started: Callable[[int], None] | None = None
-    """Told of every start."""
+    """Called for every start."""
 
     def decide(self, state: ClusterState, score: Score) -> Decision:
-        """Running jobs stay; waiting jobs start one by one, until none of those considered fits."""
+        """Keep running jobs; start waiting jobs one by one, until none of the considered ones fits."""
         capacity = Capacity(state)
         allocation = held_placements(state, state.running)
         reasons: dict[int, str] = {}
@@ -67,6 +67,6 @@ class Greedy:
 
 
 def fixed(scores: FloatColumn | IntColumn) -> Score:
-    """Scores, one per job of the state, that do not change with starts."""
+    """Return a score function for scores, one per job of the state, that do not change with starts."""
     column = np.asarray(scores, dtype=np.float64)
     return lambda _, rows: column[rows]

@@ -1,6 +1,6 @@
-"""Times as whole nanoseconds, so that orders do not hang on the last bit of a float.
+"""Times as whole nanoseconds, so that orders do not depend on the last bit of a float.
 
-A simulator counts in nanoseconds and tells policies seconds. Differences and products of those are off by less than half a
+A simulator counts in nanoseconds and gives policies seconds. Differences and products of those are off by less than half a
 nanosecond (while times stay below a month or so): rounded, they are what the simulator had, and equal things compare equal.
 """
 
@@ -11,12 +11,12 @@ import numpy as np
 from policies.model import FloatColumn, IntColumn
 
 NEVER = (1 << 63) - 1
-"""In the place of a time that is infinite or not known."""
+"""Stands for a time that is infinite or not known."""
 _NS_PER_S = 1e9
 
 
 def whole_ns(seconds: FloatColumn) -> IntColumn:
-    """Seconds (or GPU-seconds), 0 or more, as whole nanoseconds; NEVER where they are infinite, NaN or beyond 292 years."""
+    """Return seconds (or GPU-seconds), 0 or more, as whole nanoseconds; NEVER where they are infinite, NaN or beyond 292 years."""
     with np.errstate(invalid="ignore", over="ignore"):
         ns = np.rint(seconds * _NS_PER_S)
     known = ns < float(NEVER)
@@ -24,5 +24,5 @@ def whole_ns(seconds: FloatColumn) -> IntColumn:
 
 
 def times(ns: IntColumn, factor: IntColumn) -> IntColumn:
-    """The product, or NEVER where it does not fit into 63 bits."""
+    """Return the product, or NEVER where it does not fit into 63 bits."""
     return np.where(ns <= NEVER // np.maximum(factor, 1), ns * np.where(ns == NEVER, 1, factor), NEVER)

@@ -1,17 +1,17 @@
-"""Which waiting job comes first because of its age: at most one at a time, and never by stopping another late one.
+"""Starvation protection: the one waiting job that comes first because of its age. It never stops another late job.
 
 A job is *late* when it has waited for `patience_s` seconds and for `stretch` times its estimated duration. Being late changes
 nothing in itself: where jobs last for days and queues form, most of those that wait would be late, and serving them by age would
 be first in, first out. Only the *head* comes first: of the late jobs that would fit if nothing of ours ran, the one that was
 submitted first, and only while no late job that is older than it runs. If the head does not fit now, the nodes on which it can
-start soonest are reserved for it; all else goes on. A late job for which the nodes that are up have no room (others are drained,
-foreign jobs use them) is passed over until they have: it keeps nobody waiting.
+start soonest are reserved for it; all else goes on. A late job for which the nodes that are up have no room (others are drained or
+used by foreign jobs) is passed over until they have room: it keeps no job waiting.
 
 How long a job can wait: once it is late, and as long as the nodes that are up have room for it, only late jobs that were
 submitted before it come before it, one after the other. They are finitely many, no later job is ever added to them, and each runs
-until it ends: who has waited for `patience_s` is not stopped. So the job starts at the latest when its own patience and the run
-times of all jobs submitted before it are over; where jobs may not be stopped, each of these also waits until the running jobs on
-its reserved nodes have ended. The time for which the nodes have no room for it comes on top.
+until it ends: a job that has waited for `patience_s` is not stopped. So the job starts at the latest when its own patience and the
+run times of all jobs submitted before it are over; where jobs may not be stopped, each of these also waits until the running jobs
+on its reserved nodes have ended. The time for which the nodes have no room for it is added.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RESERVED = "has waited longest; the nodes where it fits soonest are kept free fo
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """When a job is late. Raises ValueError on what cannot be one."""
+    """Limits from which a job is late. Raises ValueError for values that are out of range."""
 
     patience_s: float = WEEK_S
     stretch: float = STRETCH
@@ -49,8 +49,8 @@ class Patience:
         return self.stays(state) & (_waited_s(state) >= relative_s)
 
     def stays(self, state: ClusterState) -> BoolColumn:
-        """Return for each job whether it is not stopped when it runs: it has waited for `patience_s`. That is so for every job that
-        was late when it started, and does not change while it runs, whatever becomes of its estimate."""
+        """Return for each job whether it may not be stopped while it runs, because it has waited for `patience_s`. This holds for
+        every job that was late when it started, and does not change while it runs, even if its estimate changes."""
         return _waited_s(state) >= self.patience_s
 
 
@@ -103,11 +103,11 @@ def reserve(state: ClusterState, capacity: Capacity, row: int, held: IntColumn) 
     found = _somewhere(later, row)
     if found is None:
         return Reservation()
-    # Best fit never takes it, but its GPUs may be divided otherwise: wait for all who are on these nodes.
+    # Best fit never takes it, but its GPUs may be divided otherwise: wait for all jobs on these nodes.
     ends = [state.remaining_s[other] for other, there in own.items() if not set(found.nodes).isdisjoint(there.nodes)]
     return Reservation(found.nodes, float(max(ends, default=math.inf)))
 
 
 def _somewhere(capacity: Capacity, row: int) -> Placement | None:
-    """Any place for that job on what is free, however its GPUs may be divided."""
+    """Return any placement of that job on free GPUs, in any division of its GPUs; None where there is none."""
     return next(candidates(capacity, row, lambda _: 0), None)

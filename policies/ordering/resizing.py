@@ -1,7 +1,7 @@
-"""Elastic jobs: sizes for all, then places for those who start or change.
+"""Elastic jobs: sizes for all jobs, then placements for those that start or change.
 
-What policies that resize have in common. A policy says how many GPUs each job should have of so many in all; here is worked out
-who stays, who goes where, and what comes of those who find no place. Jobs whose sizes are fixed take part as they are.
+This is what policies that resize have in common. A policy divides the GPUs among the jobs; this module decides which jobs stay,
+where the others go, and what happens to jobs that find no placement. Jobs of fixed size take part with that size.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ import numpy as np
 from policies.api import Decision
 from policies.model import ClusterState, IntColumn, Placement, Split
 from policies.placement.best_fit import Capacity, Fit, free_gpus, placement_of
-from policies.placement.rules import Placing
+from policies.placement.rules import PlacementRule
 from policies.selection import PAUSED, held_placements
 
 Shares = Callable[[Sequence[int], int], dict[int, int]]
-"""GPUs of each job that gets some: of these rows, in order of submission, and of so many GPUs. Within the ranges of `ranges`."""
+"""From rows, in order of submission, and a number of GPUs to the GPUs of each job that gets some, within the limits of `ranges`."""
 
 
 class Resizer:
-    """Carries out what a policy says about sizes, for state after state.
+    """Carries out a policy's decisions about sizes, for state after state.
 
-    Invariant: the same state and shares give the same decision, whatever came before. The last decision is kept, because rounds
-    come at which nothing has changed but the time.
+    Invariant: the same state and shares give the same decision, independent of earlier states. The last decision is kept, because
+    in some rounds nothing has changed but the time.
     """
 
-    def __init__(self, placing: Placing, round_s: float, reason: str) -> None:
-        """Who started or changed less than `round_s` ago is left alone. `reason` says why a job has its size."""
+    def __init__(self, placing: PlacementRule, round_s: float, reason: str) -> None:
+        """A job that started or changed less than `round_s` ago keeps its size. `reason` says why a job has its size."""
         self._placing = placing
         self._round_s = round_s
         self._reason = reason
         self._last: tuple[tuple[object, ...], Decision] | None = None
 
     def decide(self, state: ClusterState, shares: Shares, *, timeless: bool = False) -> Decision:
-        """Sizes by `shares`, then places.
+        """Return the decision: sizes by `shares`, then placements.
 
-        Who is young or not preemptible keeps size and place. Who keeps its size keeps its place; the others are placed in rising
-        order of size. Who finds no place as decided stays as it is, and sizes are decided anew for the others. `timeless` says
-        that `shares` look at nothing that changes while jobs run or wait: times, work done, estimates and profiles.
+        Jobs that are young or not preemptible keep size and placement. A job that keeps its size keeps its placement; the others
+        are placed in rising order of size. A job that finds no placement stays as it is, and sizes are decided anew for the others.
+        `timeless` means that `shares` use nothing that changes while jobs run or wait: times, work done, estimates and profiles.
         """
         running = state.running
         young = state.time_s - state.jobs.start_time_s[running] < self._round_s
@@ -55,7 +55,7 @@ class Resizer:
     def _decide(self, state: ClusterState, shares: Shares, still: IntColumn) -> Decision:
         own = held_placements(state, state.running)
         places = _Places(state, self._placing, own, still)
-        # Who needs more than there is gets nothing, and there will not be more: those who are kept only become more.
+        # A job that needs more than is free gets nothing, and never more will be free: only more jobs are kept.
         candidates = np.flatnonzero(ranges(state)[0] <= places.free_gpus)
         order = candidates[~np.isin(candidates, still)].tolist()
         while True:
@@ -91,7 +91,7 @@ _TIMES = frozenset(
 
 
 def _all_but_times(state: ClusterState, still: IntColumn) -> tuple[object, ...]:
-    """Equal for two states between which nothing has changed but the time, with the same jobs left alone."""
+    """Return a key that is equal for two states that differ only in time, with the same jobs left alone."""
     columns = {
         **vars(state.nodes),
         **{f"job {name}": column for name, column in vars(state.jobs).items() if name not in _TIMES},
@@ -101,7 +101,7 @@ def _all_but_times(state: ClusterState, still: IntColumn) -> tuple[object, ...]:
 
 
 def ranges(state: ClusterState) -> tuple[IntColumn, IntColumn]:
-    """Fewest and most GPUs of each job. Fixed shares on fixed nodes are one size."""
+    """Return the fewest and most GPUs of each job. Fixed shares on fixed nodes are one size."""
     jobs = state.jobs
     stiff = jobs.split == int(Split.FIXED)
     low, high = (np.where(stiff, jobs.num_gpus, column) for column in jobs.sizes)
@@ -109,14 +109,14 @@ def ranges(state: ClusterState) -> tuple[IntColumn, IntColumn]:
 
 
 class _Places:
-    """Who holds what while sizes are decided.
+    """Placements of the jobs while sizes are decided.
 
     Invariants: jobs in `kept` hold what they held; `free_gpus` is what they leave on nodes that are available; `_stayed` is what
-    is free beside them and `_staying`. Requests and capacity are worked out when the first job needs a place, and shared by all
+    is free beside them and `_staying`. Requests and capacity are computed when the first job needs a placement, and shared by all
     tries.
     """
 
-    def __init__(self, state: ClusterState, placing: Placing, own: dict[int, Placement], kept: IntColumn) -> None:
+    def __init__(self, state: ClusterState, placing: PlacementRule, own: dict[int, Placement], kept: IntColumn) -> None:
         self._state = state
         self._placing = placing
         self._own = own
@@ -127,16 +127,16 @@ class _Places:
         self._stayed: Capacity | None = None
         self._staying: set[int] = set()
         self._tried: dict[tuple[int, ...], list[Fit | None]] = {}
-        """What came of jobs of these classes, one after the other, beside those who stay now."""
+        """By the classes of jobs that are placed one after the other: their fits beside the jobs that stay now."""
 
     def keep(self, rows: AbstractSet[int]) -> None:
-        """These running jobs hold what they held too."""
+        """Keep these running jobs where they are."""
         if rows:
             self.kept.update(rows)
             self.free_gpus = free_gpus(self._state, np.array(sorted(self.kept), dtype=np.int64))
 
     def try_out(self, sizes: dict[int, int]) -> tuple[list[int], list[Fit | None]]:
-        """Who of the jobs of these sizes needs a place, smallest first, and what each finds. Takes nothing.
+        """Return the jobs of these sizes that need a placement, smallest first, and the fit of each. Takes nothing.
 
         Running jobs that have the size stay where they are.
         """
@@ -159,7 +159,7 @@ class _Places:
         return rows, fits
 
     def _beside(self, rows: set[int]) -> Capacity:
-        """What is free beside these running jobs."""
+        """Return what is free beside these running jobs."""
         capacity = self._stayed
         if capacity is None:
             capacity = self._stayed = Capacity(self._state, held=np.array(sorted(rows), dtype=np.int64))

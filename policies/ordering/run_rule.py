@@ -1,6 +1,6 @@
-"""Carrying out a rule: the decision of every policy that is one order and one discipline.
+"""Apply a rule: the decision of every policy that is one order and one discipline.
 
-A simulator may carry out rules in compiled code instead; it comes to the same decisions.
+A simulator may apply rules in compiled code instead; it makes the same decisions.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from policies.model import ClusterState, IntColumn
 from policies.ordering.easy_backfill import backfill
 from policies.ordering.nanoseconds import NEVER, times, whole_ns
 from policies.ordering.select_by_total import select_by_total
-from policies.placement.rules import placing_of
+from policies.placement.rules import placement_rule
 from policies.rule import Discipline, Layout, Order, Rule
 from policies.selection import active, by, fill, select
 
 
-def follow(rule: Rule, state: ClusterState) -> Decision:
-    """Who holds what under that rule."""
+def apply_rule(rule: Rule, state: ClusterState) -> Decision:
+    """Return the decision of that rule."""
     keys = order_keys(rule, state)
-    placing = placing_of(rule.layout)
+    placing = placement_rule(rule.layout)
     match rule.discipline:
         case Discipline.SELECT if rule.layout == Layout.ANYWHERE:
             return select_by_total(state, by(keys, active(state)))
@@ -34,7 +34,7 @@ def follow(rule: Rule, state: ClusterState) -> Decision:
 
 
 def order_keys(rule: Rule, state: ClusterState) -> IntColumn:
-    """Place of every job in the rule's order, least first; jobs without an estimate come last where one is asked for."""
+    """Return the sort key of every job, least first; jobs without an estimate come last where the order needs one."""
     jobs = state.jobs
     match rule.order:
         case Order.ARRIVAL:

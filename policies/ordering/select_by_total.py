@@ -1,6 +1,6 @@
 """Preemptive selection where jobs may be placed anywhere: only the total of GPUs counts.
 
-The twin of `policies.selection.select` for `Layout.ANYWHERE`. Who is selected is found by counting; then the newcomers are laid
+The counterpart of `policies.selection.select` for `Layout.ANYWHERE`. Jobs are selected by counting; then the newcomers are laid
 out, once, on what the selected running jobs leave.
 """
 
@@ -22,7 +22,7 @@ def select_by_total(state: ClusterState, order: IntColumn) -> Decision:
     selected before all others. Newcomers are then placed in the order in which they were selected.
 
     Where more than GPUs limits placement a selected newcomer may find no place: it waits, and all is selected anew without
-    it, so that nobody is stopped for a job that does not start.
+    it, so that no job is stopped for one that does not start.
     """
     jobs = state.jobs
     fixed = state.running[~jobs.preemptible[state.running]]
@@ -44,7 +44,7 @@ def select_by_total(state: ClusterState, order: IntColumn) -> Decision:
 def _count_off(
     base: Capacity, order: list[int], own: dict[int, Placement], refused: set[int]
 ) -> tuple[dict[int, Placement], list[int]]:
-    """Selected running jobs, which are then held in `base`, and selected newcomers."""
+    """Return the selected running jobs, which are then held in `base`, and the selected newcomers."""
     left = base.total_free()
     num_gpus = base.state.jobs.num_gpus.tolist()
     kept: dict[int, Placement] = {}

@@ -1,1 +1,1 @@
-"""Where one job goes: requests, best fit, the papers' placement rules, candidates. Imports `model` and `state`."""
+"""Placement of one job: requests, best fit, the papers' placement rules, candidates. Imports `model`, `rule` and `state`."""

@@ -16,16 +16,25 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.model import ClusterState, FloatColumn, IntColumn, Placement
-from policies.placement.requests import CPU_SLACK, MEMORY_SLACK_MIB, Parts, Request, Requests, bitmask, set_bits
+from policies.placement.requests import (
+    CPU_SLACK,
+    MEMORY_SLACK_MIB,
+    Parts,
+    Request,
+    Requests,
+    bitmask,
+    set_bits,
+    usable_gpus,
+)
 
 Fit = tuple[tuple[int, int, int], ...]
 """(node, GPUs taken there, GPUs that were free there) for each share of a job."""
 _NO_PARTS: Parts = ((1, 1 << 62),)
-"""In the place of no parts at all: fits nowhere."""
+"""Stands for a job without parts, which fits nowhere."""
 
 
 class Capacity:
-    """What is free on each node: a working copy that a policy fills while it decides.
+    """Free resources of each node: a working copy that a policy fills while it decides.
 
     Nodes are kept by number of free GPUs, as integers whose bit n stands for node n: the best fit is the lowest bit of the
     first level that has one, in a handful of machine instructions. Capacity only shrinks between two `give_back`, so a
@@ -36,7 +45,7 @@ class Capacity:
     """
 
     def __init__(self, state: ClusterState, held: IntColumn | None = None, requests: Requests | None = None) -> None:
-        """Free is what foreign use and the running jobs in `held` (rows; default: all that run) leave."""
+        """Begin with all that foreign use and the running jobs in `held` (rows; default: all that run) leave free."""
         self._requests = Requests(state) if requests is None else requests
         self._state = state
         nodes, jobs = state.nodes, state.jobs
@@ -69,7 +78,7 @@ class Capacity:
         self._clean = bitmask(clean)
         self._empty = bitmask(clean & (occupants == 0))
         self.racks: list[int] = nodes.rack.tolist()
-        """Of each node."""
+        """Rack of each node."""
         self._failed: set[int] = set()
         self._barred: dict[tuple[int, int], int] = {}
 
@@ -80,12 +89,12 @@ class Capacity:
 
     @property
     def requests(self) -> Requests:
-        """What the jobs of the state ask for; may be given to another Capacity of the same state."""
+        """Requests of the state's jobs; may be given to another Capacity of the same state."""
         return self._requests
 
     def copy(self, requests: Requests | None = None) -> Self:
-        """An independent copy; costs a few microseconds per thousand nodes. With `requests`, those that were made of this one's by
-        `resized`, jobs ask for what they say."""
+        """Return an independent copy; it costs a few microseconds per thousand nodes. `requests` replace those of this object;
+        they must be made from them by `resized`."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         if requests is not None:
@@ -95,19 +104,19 @@ class Capacity:
         return twin
 
     def free_gpus(self, node: int) -> int:
-        """GPUs of that node that a job could take (0 beside an exclusive job)."""
+        """Return the GPUs of that node that a job could take (0 beside an exclusive job)."""
         return 0 if self._sealed[node] else max(0, self._free[node])
 
     def free(self, node: int) -> tuple[int, float, float]:
-        """GPUs, CPUs and MiB of that node that jobs could take; infinite where the node does not limit them."""
+        """Return the GPUs, CPUs and MiB of that node that jobs could take; infinite where the node does not limit them."""
         return self.free_gpus(node), self._cpus[node], self._memory[node]
 
     def total_free(self) -> int:
-        """GPUs that jobs could take, on all available nodes together."""
+        """Return the GPUs that jobs could take, on all available nodes together."""
         return sum(gpus * (nodes & self._available).bit_count() for gpus, nodes in enumerate(self._levels))
 
     def changes(self, row: int, placement: Placement) -> list[tuple[int, int, int]]:
-        """(node, free GPUs now, free GPUs if the job took that) for each available node where taking would change them."""
+        """Return (node, free GPUs now, free GPUs afterwards) for each available node whose free GPUs the placement would change."""
         exclusive = bool(self._state.jobs.exclusive[row])
         changes = []
         for node, gpus in placement.items():
@@ -117,7 +126,7 @@ class Capacity:
         return changes
 
     def place(self, row: int) -> Placement | None:
-        """Where the job of that row would go now; None when it does not fit. Takes nothing."""
+        """Return where the job of that row would go now; None when it does not fit. Takes nothing."""
         key = self._requests.keys[row]
         if key in self._failed:
             return None
@@ -130,8 +139,8 @@ class Capacity:
     def claim(self, rows: Iterable[int], *, strict: bool = False) -> dict[int, Fit]:
         """Place these jobs one after the other, each taking what it gets; those that do not fit are left out.
 
-        With `strict`, the first that does not fit is the last that is tried. What `place`, `fit` and `take` do for each job,
-        without a look at the nodes for each of the three.
+        With `strict`, the first that does not fit is the last that is tried. Does what `place`, `fit` and `take` do for each job,
+        without visiting the nodes three times.
         """
         requests, keys, failed = self._requests, self._requests.keys, self._failed
         fits: dict[int, Fit] = {}
@@ -150,7 +159,7 @@ class Capacity:
         return fits
 
     def lay_out(self, rows: Iterable[int]) -> list[Fit] | None:
-        """Where these jobs would go, one after the other; None when one of them does not fit. Takes nothing."""
+        """Return where these jobs would go, one after the other; None when one of them does not fit. Takes nothing."""
         levels = self._levels.copy()
         fits = []
         rows = list(rows)
@@ -175,12 +184,12 @@ class Capacity:
         return fits
 
     def _lay_out_with_limits(self, rows: list[int]) -> list[Fit] | None:
-        """The same, where more than GPUs has to be looked at."""
+        """Do the same where CPUs, memory or exclusive use limit the placement."""
         fits = self.copy().claim(rows, strict=True)
         return list(fits.values()) if len(fits) == len(rows) else None
 
     def rooms(self, row: int) -> Iterator[tuple[int, int]]:
-        """(node, GPUs that the job could take there) where that is not 0: most first, lowest index on ties."""
+        """Yield (node, GPUs that the job could take there) where that is not 0: most first, lowest index on ties."""
         request = self._requests.of(row)
         nodes = request.nodes & self._empty if request.exclusive else request.nodes
         found = (
@@ -194,20 +203,16 @@ class Capacity:
         return iter(sorted((entry for entry in rooms if entry[1] > 0), key=lambda entry: (-entry[1], entry[0])))
 
     def _limit(self, node: int, request: Request) -> int:
-        """GPUs for which that node has CPUs and memory."""
-        limit = len(self._levels)
-        if request.cpus_per_gpu > 0 and self._cpus[node] < math.inf:
-            limit = min(limit, int((self._cpus[node] + CPU_SLACK) // request.cpus_per_gpu))
-        if request.memory_mib_per_gpu > 0 and self._memory[node] < math.inf:
-            limit = min(limit, int((self._memory[node] + MEMORY_SLACK_MIB) // request.memory_mib_per_gpu))
-        return limit
+        """Return the GPUs for which that node has CPUs and memory."""
+        has = len(self._levels), self._cpus[node], self._memory[node]
+        return usable_gpus(*has, request.cpus_per_gpu, request.memory_mib_per_gpu)
 
     def fit(self, placement: Placement) -> Fit:
-        """How well a placement, not yet taken, fits."""
+        """Return the fit of a placement that is not yet taken."""
         return tuple((node, share, self.free_gpus(node)) for node, share in placement.items())
 
     def can_hold(self, row: int, placement: Placement) -> bool:
-        """Whether a job that is there now could stay beside those who hold the rest; its nodes need not be available."""
+        """Return whether a job that is there now could stay beside the holders of the rest; its nodes need not be available."""
         request = self._requests.of(row)
         for node, gpus in zip(placement.nodes, placement.gpus, strict=True):
             if gpus > self.free_gpus(node) or (request.exclusive and self._occupants[node]):
@@ -217,13 +222,13 @@ class Capacity:
         return True
 
     def take(self, row: int, placement: Placement) -> None:
-        """The job of that row now holds these GPUs (an exclusive one the whole nodes)."""
+        """Let the job of that row hold these GPUs (an exclusive job: the whole nodes)."""
         request = self._requests.of(row)
         for node, gpus in zip(placement.nodes, placement.gpus, strict=True):
             self._change(node, gpus, 1, request)
 
     def seal(self, nodes: Iterable[int]) -> None:
-        """Give nothing more of these nodes to any job. Those that are there may stay, but not come back."""
+        """Let no further job use these nodes. Jobs that are there may stay, but not come back."""
         for node in nodes:
             bit, before = 1 << node, self.free_gpus(node)
             self._sealed[node] += 1
@@ -232,7 +237,7 @@ class Capacity:
                 self._levels[0] ^= bit
 
     def give_back(self, row: int, placement: Placement) -> None:
-        """The job of that row no longer holds these GPUs."""
+        """Free these GPUs, which the job of that row held."""
         request = self._requests.of(row)
         for node, gpus in zip(placement.nodes, placement.gpus, strict=True):
             self._change(node, -gpus, -1, request)
@@ -258,7 +263,7 @@ class Capacity:
             self._empty |= bit & self._clean
 
     def _occupy(self, fit: Fit, request: Request) -> None:
-        """What `_change` does for every share of a job that was found to fit just now: so its levels are those in the fit."""
+        """Do what `_change` does, for every share of a job that was found to fit just now: its levels are those in the fit."""
         levels, exclusive, occupants = self._levels, request.exclusive, self._occupants
         for node, share, free in fit:
             bit = 1 << node
@@ -281,7 +286,7 @@ class Capacity:
         for share, count in request.parts:
             barred = self._barred.get((key, share), 0)
             allowed = nodes & ~barred if barred else nodes
-            # Who asks for none fits beside any use of them.
+            # A job that asks for none fits beside any use of them.
             cpus = share * request.cpus_per_gpu or -math.inf
             memory_mib = share * request.memory_mib_per_gpu or -math.inf
             missing = count
@@ -309,7 +314,7 @@ class Capacity:
 
 
 def free_gpus(state: ClusterState, held: IntColumn) -> int:
-    """What `Capacity(state, held).total_free()` says, without the work of making one."""
+    """Return what `Capacity(state, held).total_free()` returns, without making a Capacity."""
     nodes, jobs = state.nodes, state.jobs
     offset = jobs.placement_offset
     kept = np.zeros(len(jobs), dtype=np.bool_)
@@ -325,7 +330,7 @@ def free_gpus(state: ClusterState, held: IntColumn) -> int:
 
 
 def placement_of(fit: Fit) -> Placement:
-    """The placement that a fit describes."""
+    """Return the placement that a fit describes."""
     if len(fit) == 1:
         ((node, share, _),) = fit
         return Placement((node,), (share,))
@@ -334,7 +339,7 @@ def placement_of(fit: Fit) -> Placement:
 
 
 def explain(state: ClusterState, fit: Fit) -> str:
-    """A short reason for a placement."""
+    """Return a short reason for a placement."""
     names = state.nodes.names
     if len(fit) == 1:
         ((node, _, free),) = fit

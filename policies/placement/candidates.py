@@ -1,4 +1,4 @@
-"""Places where one job could go: a handful that differ in what they share with others.
+"""Candidate placements of one job: a handful that differ in what they share with other jobs.
 
 In this order: consolidated best fit; then, over all nodes and over the freest racks, the freest nodes, the nodes whose NICs carry
 the fewest jobs, and the freest with the rest on its best fit. A job that one node can take is offered other single nodes.
@@ -13,20 +13,19 @@ from itertools import islice
 
 from policies.model import Placement, Split
 from policies.placement.best_fit import Capacity
+from policies.placement.dividing import Room, evenly, in_order
 
-Room = tuple[int, int]
-"""(node, GPUs that the job could take there)."""
 Crowd = Callable[[int], int]
-"""Jobs that send over a node's NIC."""
+"""From a node to the number of jobs that send over its NIC."""
 
 MOST_NODES = 32
-"""Looked at, besides as many as the job needs: the freest."""
+"""Number of nodes that are considered besides as many as the job needs: the freest."""
 _MOST_RACKS = 2
 _MOST_SINGLE = 8
 
 
 def candidates(capacity: Capacity, row: int, crowd: Crowd) -> Iterator[Placement]:
-    """Placements of that job on what is free, each once; none where it does not fit."""
+    """Yield placements of that job on free GPUs, each once; none where it does not fit."""
     if capacity.total_free() < capacity.requests.of(row).gpus:
         return
     seen: set[Placement] = set()
@@ -49,21 +48,21 @@ def _all(capacity: Capacity, row: int, crowd: Crowd) -> Iterator[Placement]:
         return
     crowds = {node: crowd(node) for node, _ in rooms}
     for among in (rooms, *_by_rack(capacity, rooms, gpus)):
-        quiet = sorted(among, key=lambda room: crowds[room[0]])  # of equals the freest first, as they stand
+        quiet = sorted(among, key=lambda room: crowds[room[0]])  # ties keep their order: the freest first
         if request.split is Split.ANY:
             for order, tight in ((among, False), (quiet, False), (among, True)):
-                shares = _taken(order, gpus, low, high, tight=tight)
+                shares = in_order(order, gpus, low, high, tight=tight)
                 if shares is not None:
                     yield Placement.of(shares)
         else:
             most = low if request.split is Split.FIXED else min(high, gpus, len(among))
             counts = [n for n in range(low, most + 1) if gpus % n == 0]
             for order in (among, quiet):
-                yield from _evenly(order, gpus, counts)
+                yield from map(Placement.of, evenly(order, gpus, counts))
 
 
 def _by_rack(capacity: Capacity, rooms: list[Room], gpus: int) -> Iterable[list[Room]]:
-    """The rooms of each rack that has enough for the job; the racks with most first."""
+    """Return the rooms of each rack that has enough for the job; the racks with most first."""
     rack = capacity.racks
     racks: dict[int, list[Room]] = defaultdict(list)
     for room in rooms:
@@ -73,32 +72,3 @@ def _by_rack(capacity: Capacity, rooms: list[Room], gpus: int) -> Iterable[list[
     total = {number: sum(room for _, room in its) for number, its in racks.items()}
     enough = sorted((number for number in racks if total[number] >= gpus), key=lambda number: (-total[number], number))
     return [racks[number] for number in enough[:_MOST_RACKS]]
-
-
-def _taken(order: list[Room], gpus: int, low: int, high: int, *, tight: bool) -> list[Room] | None:
-    """All of each node in that order until the job has enough; with `tight` the rest goes to the smallest room that takes it."""
-    shares: list[Room] = []
-    for place, (node, room) in enumerate(order):
-        owed = max(0, low - len(shares) - 1)
-        share = min(room, gpus - owed)
-        if share <= 0 or len(shares) == high:
-            return None
-        last = tight and share == gpus
-        shares.append((_tightest(order[place:], gpus) if last else node, share))
-        gpus -= share
-        if gpus == 0:
-            return shares
-    return None
-
-
-def _tightest(rooms: list[Room], gpus: int) -> int:
-    """The node with the smallest room that takes so many."""
-    return min((other for other in rooms if other[1] >= gpus), key=lambda other: (other[1], other[0]))[0]
-
-
-def _evenly(order: list[Room], gpus: int, counts: list[int]) -> Iterator[Placement]:
-    """The same number on each of the first nodes that have room for it, by number of nodes."""
-    for count in counts:
-        fitting = [node for node, room in order if room * count >= gpus]
-        if len(fitting) >= count:
-            yield Placement.of((node, gpus // count) for node in fitting[:count])

@@ -1,4 +1,4 @@
-"""How concentrated a placement is, and what that does to a job.
+"""Locality tiers: how concentrated a placement is, and how fast a job runs there.
 
 Tiers are the k = 4 placements of SCHED2 (section III-B), from concentrated to scattered: the paper does not say which ones it
 took. Policies do not see sockets: a job on one node counts as being at tier 0.
@@ -16,7 +16,7 @@ NUM_TIERS = 4
 
 
 def tier(state: ClusterState, placement: Placement) -> int:
-    """Of a placement."""
+    """Return the tier of a placement."""
     if len(placement.nodes) == 1:
         return SAME_SOCKET
     racks = state.nodes.rack[list(placement.nodes)]
@@ -24,7 +24,7 @@ def tier(state: ClusterState, placement: Placement) -> int:
 
 
 def best_shape(capacity: Capacity, row: int) -> tuple[int, int]:
-    """(nodes, tier) that the job would have on this cluster if all of that were free."""
+    """Return the (nodes, tier) that the job would have if the whole cluster were free."""
     nodes = sum(count for _, count in capacity.requests.of(row).parts)
     if nodes <= 1:
         return nodes, SAME_SOCKET
@@ -34,13 +34,13 @@ def best_shape(capacity: Capacity, row: int) -> tuple[int, int]:
 
 
 def is_best(capacity: Capacity, row: int, placement: Placement) -> bool:
-    """Whether the job could not be placed more closely on an empty cluster."""
+    """Return whether the job could not be placed more closely on an empty cluster."""
     nodes, best = best_shape(capacity, row)
     return len(placement.nodes) <= nodes and tier(capacity.state, placement) <= best
 
 
 def speeds(state: ClusterState) -> FloatColumn:
-    """For each job a row: throughput at each tier as a share of that at tier 0; 1 where nothing is known."""
+    """Return for each job its throughput at each tier as a share of that at tier 0; 1 where nothing is known."""
     if state.profiles is None:
         return np.ones((len(state.jobs), NUM_TIERS))
     known = state.profiles.per_job(state.profiles.locality)

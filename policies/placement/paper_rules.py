@@ -1,4 +1,4 @@
-"""Rules of placement of the papers' baselines, which take what is free and do not wait for a consolidated place.
+"""Placement rules of the papers' baselines, which take free GPUs anywhere and do not wait for a consolidated placement.
 
 They are stated for jobs whose GPUs may be divided in any way. Jobs that may not, and those for which a rule finds too few or
 too many nodes, are placed by consolidated best fit.
@@ -7,26 +7,24 @@ too many nodes, are placed by consolidated best fit.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
-from itertools import chain, takewhile
+from collections.abc import Callable
 from operator import itemgetter
 
 from policies.model import ClusterState, Placement, Split
 from policies.placement.best_fit import Capacity
+from policies.placement.dividing import Shares, in_order, packed
 from policies.placement.resource_shares import Loads
-from policies.placement.rules import Placing
+from policies.placement.rules import PlacementRule
 
-Shares = list[tuple[int, int]]
-"""(node, GPUs) of one job."""
 Rule = Callable[[Capacity, int, int], Shares | None]
-"""From what is free, the row and the GPUs of a job to its shares; None when it does not fit."""
+"""From free capacity, row and GPUs of a job to its shares; None when it does not fit."""
 
 _DIGITS = 9
-"""Costs that differ by less are equal: they are sums of thirds, and the lowest index is to decide."""
+"""Decimal digits of costs. Costs that differ by less are equal, so that the lowest index decides: they are sums of thirds."""
 
 
 def loosely(rule: Rule) -> Callable[[Capacity, int], Placement | None]:
-    """Place by that rule what it is stated for, all else by consolidated best fit."""
+    """Return a placement function: that rule for jobs that it is stated for, consolidated best fit for all others."""
 
     def place(capacity: Capacity, row: int) -> Placement | None:
         jobs = capacity.state.jobs
@@ -45,30 +43,12 @@ def loosely(rule: Rule) -> Callable[[Capacity, int], Placement | None]:
 def _packing(capacity: Capacity, row: int, gpus: int) -> Shares | None:
     whole = capacity.place(row)
     if whole is not None and len(whole.nodes) == 1:
-        return list(whole.items())  # the best fit of all nodes, found without a look at each
-    rooms = capacity.rooms(row)
-    shares: Shares = []
-    for node, room in rooms:
-        if room >= gpus:
-            best, _ = min(_that_hold(gpus, (node, room), rooms), key=lambda entry: (entry[1], entry[0]))
-            return [*shares, (best, gpus)]
-        shares.append((node, room))
-        gpus -= room
-    return None
-
-
-def _that_hold(gpus: int, first: tuple[int, int], rest: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    return chain((first,), takewhile(lambda entry: entry[1] >= gpus, rest))
+        return list(whole.items())  # the best fit of all nodes, found without visiting each
+    return packed(capacity.rooms(row), gpus)
 
 
 def _first_fit(capacity: Capacity, row: int, gpus: int) -> Shares | None:
-    shares: Shares = []
-    for node, room in sorted(capacity.rooms(row)):
-        shares.append((node, min(room, gpus)))
-        gpus -= shares[-1][1]
-        if gpus == 0:
-            return shares
-    return None
+    return in_order(sorted(capacity.rooms(row)), gpus, 0, gpus)
 
 
 def _bin_packing(capacity: Capacity, loads: Loads, row: int, gpus: int) -> Shares | None:
@@ -83,29 +63,29 @@ def _bin_packing(capacity: Capacity, loads: Loads, row: int, gpus: int) -> Share
     return None if gpus else shares
 
 
-def bin_packing(state: ClusterState) -> Placing:
-    """MARL, section VI: the most loaded node on which the whole job fits; when there is none, all of the node that takes most
-    of it, and the rest by the same rule. For one decision on that state."""
+def bin_packing(state: ClusterState) -> PlacementRule:
+    """Return MARL's rule (section VI) for one decision on that state: the most loaded node on which the whole job fits; when there
+    is none, all of the node that takes most of it, and the rest by the same rule."""
     loads = Loads(state)
     place = loosely(lambda capacity, row, gpus: _bin_packing(capacity, loads, row, gpus))
-    return Placing("bin packing", place, loads.add)
+    return PlacementRule("bin packing", place, loads.add)
 
 
-def least_load(state: ClusterState) -> Placing:
-    """MARL, section VI: worker by worker, each (one GPU, and what comes with it) to the node with the least load.
+def least_load(state: ClusterState) -> PlacementRule:
+    """Return MARL's rule (section VI): each worker (one GPU, and what comes with it) goes to the node with the least load.
 
-    For one decision on that state.
+    The rule holds for one decision on that state.
     """
     loads = Loads(state)
 
     def rule(capacity: Capacity, row: int, gpus: int) -> Shares | None:
         return worker_by_worker(capacity, row, gpus, lambda node, workers: loads.with_workers(node, row, workers - 1))
 
-    return Placing("least load", loosely(rule), loads.add)
+    return PlacementRule("least load", loosely(rule), loads.add)
 
 
 def worker_by_worker(capacity: Capacity, row: int, gpus: int, cost: Callable[[int, int], float]) -> Shares | None:
-    """Each GPU on the node where it costs least, lowest index on ties; `cost(node, k)` is that of the job's k-th there."""
+    """Place each GPU on the node where it costs least, lowest index on ties; `cost(node, k)` is that of the job's k-th there."""
     rooms = dict(capacity.rooms(row))
     queue = [(round(cost(node, 1), _DIGITS), node) for node in rooms]
     heapq.heapify(queue)
@@ -121,8 +101,8 @@ def worker_by_worker(capacity: Capacity, row: int, gpus: int, cost: Callable[[in
     return None if gpus else sorted(counts.items())
 
 
-PACKING = Placing("packing", loosely(_packing))
+PACKING = PlacementRule("packing", loosely(_packing))
 """SCHED2, section II-B: the node with the fewest free GPUs on which the whole job fits; when there is none, all of the freest
 node, and the rest by the same rule."""
-FIRST_FIT = Placing("first fit", loosely(_first_fit))
+FIRST_FIT = PlacementRule("first fit", loosely(_first_fit))
 """RL-TAPS, section 5.3: GPUs are numbered node by node, and the job takes the first that are free."""

@@ -1,4 +1,4 @@
-"""What jobs ask of nodes, worked out once per kind of job.
+"""Requests of jobs to nodes, computed once per kind of job.
 
 Thousands of waiting jobs ask for a few dozen different things. Jobs with equal requests share one *class*, and everything
 that does not change while a decision is made (into which shares the job divides, which nodes it may use at all) is worked
@@ -12,12 +12,13 @@ How a job divides, consolidated (few nodes, each as full as can be):
   size with which the job fits on the cluster when that is empty. When no size gives a number of nodes that the job allows,
   its GPUs are spread over exactly `min_nodes` nodes, as evenly as they go.
 
-"Can hold" looks at what available nodes have, not at what is free of it: a job that would fit on an empty cluster waits for
+"Can hold" refers to all resources of available nodes, not to the free ones: a job that would fit on an empty cluster waits for
 that division, it does not spread.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -38,16 +39,16 @@ Parts = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What every job of one class asks for."""
+    """The request that all jobs of one class share."""
 
     parts: Parts
     nodes: int
-    """Bit n: node n is available, and the class may use it."""
+    """Bit n is set when node n is available and the class may use it."""
     cpus_per_gpu: float
     memory_mib_per_gpu: float
     exclusive: bool
     limited: bool
-    """CPUs or memory have to be looked at, node by node."""
+    """CPUs or memory limit the placement and must be checked on each node."""
     gpus: int
     min_nodes: int
     max_nodes: int
@@ -55,12 +56,21 @@ class Request:
 
 
 def bitmask(members: BoolColumn) -> int:
-    """Integer whose bit n is set when members[n] is true."""
+    """Return the integer whose bit n is set when members[n] is true."""
     return int.from_bytes(np.packbits(members, bitorder="little").tobytes(), "little")
 
 
+def usable_gpus(gpus: int, cpus: float, memory_mib: float, cpus_per_gpu: float, memory_mib_per_gpu: float) -> int:
+    """Return how many of a node's GPUs its CPUs and memory suffice for; infinite where the node does not limit them."""
+    if cpus_per_gpu > 0 and cpus < math.inf:
+        gpus = min(gpus, int((cpus + CPU_SLACK) // cpus_per_gpu))
+    if memory_mib_per_gpu > 0 and memory_mib < math.inf:
+        gpus = min(gpus, int((memory_mib + MEMORY_SLACK_MIB) // memory_mib_per_gpu))
+    return gpus
+
+
 def set_bits(mask: int) -> Iterator[int]:
-    """Numbers of the bits that are set, rising."""
+    """Yield the numbers of the bits that are set, rising."""
     while mask:
         bit = mask & -mask
         yield bit.bit_length() - 1
@@ -70,7 +80,7 @@ def set_bits(mask: int) -> Iterator[int]:
 class Requests:
     """The classes of one cluster state: `keys[row]` names the class of a job, `of(row)` describes it.
 
-    Invariant: two jobs have the same key exactly when nothing that placement looks at differs between them.
+    Invariant: two jobs have the same key exactly when they agree in everything that placement depends on.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -85,7 +95,7 @@ class Requests:
         self._kinds = list(kinds)
 
     def of(self, row: int) -> Request:
-        """What the job of that row asks for."""
+        """Return the request of the job of that row."""
         key = self.keys[row]
         request = self._known.get(key)
         if request is None:
@@ -98,8 +108,8 @@ class Requests:
         return self._state
 
     def resized(self, sizes: Mapping[int, int]) -> Requests:
-        """The same, where the jobs of these rows ask for so many GPUs. Who asks for another number than before is in a class with
-        those alone who had one with it: classes of jobs that are alike by chance are not found out."""
+        """Return the same requests with other numbers of GPUs for the jobs of these rows. A job whose number changes shares a class
+        only with jobs of its former class: jobs that become alike otherwise are not detected."""
         num_gpus = self._state.jobs.num_gpus.copy()
         num_gpus[list(sizes)] = list(sizes.values())
         twin = object.__new__(Requests)
@@ -122,12 +132,8 @@ class Requests:
         usable: Counter[int] = Counter()
         limited = False
         for (node_gpus, node_cpus, node_memory), count in eligible.kinds:
-            gpus = node_gpus
-            if cpus > 0 and node_cpus > 0:
-                gpus, limited = min(gpus, int((node_cpus + CPU_SLACK) // cpus)), True
-            if memory > 0 and node_memory > 0:
-                gpus, limited = min(gpus, int((node_memory + MEMORY_SLACK_MIB) // memory)), True
-            usable[gpus] += count
+            limited = limited or (cpus > 0 and node_cpus > 0) or (memory > 0 and node_memory > 0)
+            usable[usable_gpus(node_gpus, node_cpus or math.inf, node_memory or math.inf, cpus, memory)] += count
         gpus, split = int(jobs.num_gpus[row]), Split(int(jobs.split[row]))
         low, high = int(jobs.min_nodes[row]), int(jobs.max_nodes[row])
         parts = divide(gpus, split, low, high, int(jobs.gpus_per_node[row]), usable)
@@ -159,7 +165,7 @@ class _Eligible:
 def divide(
     num_gpus: int, split: Split, min_nodes: int, max_nodes: int, gpus_per_node: int, usable: Mapping[int, int]
 ) -> Parts:
-    """Shares of a job, where `usable` says how many nodes can hold so many of its GPUs; empty when it fits in no way."""
+    """Return the shares of a job; empty when it cannot fit. `usable` maps a number of its GPUs to the nodes that can hold it."""
     max_nodes = min(max_nodes, sum(usable.values()))
     options: Iterable[Parts]
     match split:
@@ -187,7 +193,7 @@ def _any_divisions(num_gpus: int, min_nodes: int, max_nodes: int, usable: Mappin
 
 
 def _fits_empty(parts: Parts, usable: Mapping[int, int]) -> bool:
-    """Whether there are nodes enough for the shares, the largest first."""
+    """Return whether there are enough nodes for the shares, the largest first."""
     needed = 0
     for share, count in parts:
         needed += count
@@ -197,7 +203,7 @@ def _fits_empty(parts: Parts, usable: Mapping[int, int]) -> bool:
 
 
 def _class_keys(state: ClusterState) -> npt.NDArray[np.int64]:
-    """A number per job, equal exactly for jobs with equal requests: the columns as digits of one number."""
+    """Return a number per job, equal exactly for jobs with equal requests: the columns are digits of one number."""
     jobs = state.jobs
     columns = (
         jobs.num_gpus,
@@ -226,7 +232,7 @@ def _class_keys(state: ClusterState) -> npt.NDArray[np.int64]:
 
 
 def _digits(column: npt.NDArray[np.generic], *, dense: bool = False) -> tuple[npt.NDArray[np.int64], int]:
-    """The column as integers from 0, and how many different ones there can be."""
+    """Return the column as integers from 0, and how many different ones there can be."""
     if bool((column == column[0]).all()):
         return np.zeros(len(column), dtype=np.int64), 1
     if column.dtype.kind == "f" or dense:

@@ -1,4 +1,4 @@
-"""Several resources at once: what jobs ask for and nodes have, as shares of one whole.
+"""Several resources at once: requests of jobs and resources of nodes, as shares of one whole.
 
 A resource that a node (or the whole cluster) does not limit counts as not used and not asked for.
 """
@@ -13,11 +13,11 @@ from policies.model import ClusterState, FloatColumn, IntColumn, Placement
 class Loads:
     """Shares of each node's GPUs, CPUs and memory that are in use, added up.
 
-    Invariant: `of[n]` counts what jobs of others use, the running jobs of the state, and all that were told to `add`.
+    Invariant: `of[n]` counts foreign use, the running jobs of the state, and all jobs given to `add`.
     """
 
     def __init__(self, state: ClusterState) -> None:
-        """What is in use in that state."""
+        """Begin with the use of that state."""
         nodes, jobs = state.nodes, state.jobs
         has = np.stack((nodes.gpus, nodes.cpus, nodes.memory_mib), axis=1).astype(np.float64)
         self._per_unit = np.divide(1.0, has, out=np.zeros_like(has), where=has > 0).tolist()
@@ -30,20 +30,20 @@ class Loads:
                 self.add(row, placement)
 
     def add(self, row: int, placement: Placement) -> None:
-        """That job runs there from now on."""
+        """Count that job on these nodes from now on."""
         for node, gpus in placement.items():
             self.of[node] = self.with_workers(node, row, gpus)
 
     def with_workers(self, node: int, row: int, gpus: int) -> float:
-        """Load of the node if so many GPUs more of that job were there, and what comes with them."""
+        """Return the load of the node with `gpus` more GPUs of that job, and what comes with them."""
         (gpu, cpu, memory), (ask_gpus, ask_cpus, ask_memory) = self._per_unit[node], self._asks[row]
         return self.of[node] + gpus * float(gpu * ask_gpus + cpu * ask_cpus + memory * ask_memory)
 
 
 def demands(state: ClusterState) -> FloatColumn:
-    """For each job a row: the shares of the cluster's GPUs, CPUs and memory that it asks for as a whole.
+    """Return for each job the shares of the cluster's GPUs, CPUs and memory that it asks for.
 
-    The cluster is its available nodes. Where one of them does not limit a resource, nobody's share of it counts.
+    The cluster is its available nodes. Where one of them does not limit a resource, all shares of it are 0.
     """
     jobs, gpus = state.jobs, state.jobs.num_gpus.astype(np.float64)
     asked = np.stack((gpus, gpus * jobs.cpus_per_gpu, gpus * jobs.memory_mib_per_gpu), axis=1)
@@ -52,7 +52,7 @@ def demands(state: ClusterState) -> FloatColumn:
 
 
 def cluster_totals(state: ClusterState) -> FloatColumn:
-    """GPUs, CPUs and memory of all available nodes; 0 for what one of them does not limit."""
+    """Return GPUs, CPUs and memory of all available nodes; 0 for a resource that one of them does not limit."""
     nodes = state.nodes
     has = np.stack((nodes.gpus, nodes.cpus, nodes.memory_mib), axis=1)[nodes.available].astype(np.float64)
     limited = (has[:, 1:] > 0).all(axis=0)
@@ -61,7 +61,7 @@ def cluster_totals(state: ClusterState) -> FloatColumn:
 
 
 def holdings(state: ClusterState) -> IntColumn:
-    """GPUs that each job holds."""
+    """Return the GPUs that each job holds."""
     jobs = state.jobs
     rows = np.repeat(np.arange(len(jobs)), np.diff(jobs.placement_offset))
     held = np.zeros(len(jobs), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Rules of placement: where one job goes on what is free.
+"""Placement rules: where one job goes on free GPUs.
 
 Every policy here that does not say otherwise uses `BEST_FIT`, the consolidated best fit of `policies.placement.best_fit`. The
 others let a job start on scattered GPUs, which costs it speed and saves it waiting. They place jobs whose GPUs may be divided
@@ -12,21 +12,22 @@ from dataclasses import dataclass
 
 from policies.model import ClusterState, Placement, Split
 from policies.placement.best_fit import Capacity, Fit, explain, placement_of
+from policies.placement.dividing import evenly, in_order
 from policies.rule import Layout
 
 
 @dataclass(frozen=True)
-class Placing:
-    """A rule of placement. Invariant: whether a job fits depends on its class (`Requests.keys`) and what is free only."""
+class PlacementRule:
+    """A placement rule. Invariant: whether a job fits depends only on its class (`Requests.keys`) and on what is free."""
 
     name: str
     place: Callable[[Capacity, int], Placement | None]
-    """Where the job of that row would go now; None when it does not fit. Takes nothing."""
+    """Returns where the job of that row would go now; None when it does not fit. Takes nothing."""
     taken: Callable[[int, Placement], None] | None = None
-    """Told of every job that starts, where a rule looks at more than what is free."""
+    """Called for every job that starts, where a rule depends on more than free GPUs."""
 
     def take(self, capacity: Capacity, row: int, placement: Placement) -> Fit:
-        """The job of that row now holds these GPUs."""
+        """Let the job of that row hold these GPUs. Returns the fit."""
         fit = capacity.fit(placement)
         capacity.take(row, placement)
         if self.taken is not None:
@@ -54,7 +55,7 @@ class Placing:
         return fits
 
     def explain(self, state: ClusterState, fit: Fit) -> str:
-        """A short reason for a placement."""
+        """Return a short reason for a placement."""
         if self is BEST_FIT or (self is ANYWHERE and len(fit) == 1):
             return explain(state, fit)
         names, nodes = state.nodes.names, placement_of(fit)
@@ -74,7 +75,7 @@ def _anywhere(capacity: Capacity, row: int) -> Placement | None:
 
 
 def freest(capacity: Capacity, row: int) -> Placement | None:
-    """All that the freest node has, then all of the next, until the job has enough; lowest index on ties.
+    """Return all that the freest node has, then all of the next, until the job has enough; lowest index on ties.
 
     As many GPUs are left for later nodes as the job's least number of nodes asks for. A job that wants equal shares takes
     them from the freest nodes, on as few as will do; one of fixed shares is placed by consolidated best fit or not at all.
@@ -85,34 +86,20 @@ def freest(capacity: Capacity, row: int) -> Placement | None:
     if split == Split.FIXED or capacity.total_free() < gpus:
         return None
     if split == Split.EVEN:
-        return _freest_evenly(capacity, row, gpus, low, high)
-    taken: list[tuple[int, int]] = []
-    for node, room in capacity.rooms(row):
-        owed = max(0, low - len(taken) - 1)
-        share = min(room, gpus - owed)
-        if share <= 0 or len(taken) == high:
-            return None
-        taken.append((node, share))
-        gpus -= share
-        if gpus == 0:
-            return Placement.of(taken)
-    return None
+        rooms = list(capacity.rooms(row))
+        counts = (count for count in range(low, min(high, gpus, len(rooms)) + 1) if gpus % count == 0)
+        shares = next(evenly(rooms, gpus, counts), None)
+    else:
+        shares = in_order(capacity.rooms(row), gpus, low, high)
+    return None if shares is None else Placement.of(shares)
 
 
-def _freest_evenly(capacity: Capacity, row: int, gpus: int, low: int, high: int) -> Placement | None:
-    rooms = list(capacity.rooms(row))
-    for count in range(low, min(high, gpus, len(rooms)) + 1):
-        if gpus % count == 0 and rooms[count - 1][1] >= gpus // count:
-            return Placement.of((node, gpus // count) for node, _ in rooms[:count])
-    return None
-
-
-BEST_FIT = Placing("best fit", _best_fit)
-"""Consolidated best fit; a job waits until it can be placed so."""
-ANYWHERE = Placing("spread", _anywhere)
+BEST_FIT = PlacementRule("best fit", _best_fit)
+"""Consolidated best fit; a job waits until it can be placed like this."""
+ANYWHERE = PlacementRule("spread", _anywhere)
 """Consolidated best fit; where there is none, the freest nodes."""
 
 
-def placing_of(layout: Layout) -> Placing:
-    """The rule of that layout."""
+def placement_rule(layout: Layout) -> PlacementRule:
+    """Return the rule of that layout."""
     return ANYWHERE if layout == Layout.ANYWHERE else BEST_FIT

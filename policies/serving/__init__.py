@@ -1,1 +1,1 @@
-"""Policies over gRPC: the server and the client. Imports everything but nothing of the simulator."""
+"""Policies over gRPC: the server, the client and the command line. Imports all other folders of `policies`."""

@@ -1,7 +1,7 @@
-"""Asking a policy server, from an event loop.
+"""A client for a policy server, for event loops.
 
-Whatever the server does (hang, die, come back, answer with junk), each call ends by its deadline with an answer that is
-checked, or with a PolicyServerError that says what was wrong. So it does when the client is closed during the call.
+Whatever the server does (hang, die, come back, answer with invalid data), each call ends by its deadline with an answer that is
+checked, or with a PolicyServerError that says what was wrong. The same holds when the client is closed during the call.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.min_reconnect_backoff_ms", 1000),
-    # Proxies configured for the web are no business of a socket on this machine.
+    # Proxies configured for the web must not be used for a socket on this machine.
     ("grpc.enable_http_proxy", 0),
     # Otherwise two clients in one process share a connection, and one's trouble becomes the other's.
     ("grpc.use_local_subchannel_pool", 1),
-    # An open connection shows that the server is there, also while nobody asks it for anything.
+    # An open connection shows that the server is there, also between calls.
     ("grpc.client_idle_timeout_ms", 2**31 - 1),
 )
 
@@ -58,7 +58,7 @@ class PolicyClient:
     def __init__(self, address: str, trusted: TrustedUsers | None = None) -> None:
         """`address` is unix:///path or host:port on loopback. Raises AddressError.
 
-        With `trusted`, a server whose process belongs to another user is not asked anything.
+        With `trusted`, no request is sent to a server whose process belongs to another user.
         """
         where = parse_address(address)
         self.address = str(where)
@@ -66,7 +66,7 @@ class PolicyClient:
         target = where.target if self._relay is None else self._relay.target
         authority = [] if self._relay is None else [("grpc.default_authority", "localhost")]
         self._channel = grpc.aio.insecure_channel(target, options=[*_CHANNEL_OPTIONS, *authority])
-        # Replies come as bytes, so that reading them, and saying what is wrong with them, is ours.
+        # Replies come as bytes, so that this class can check them and say what is wrong with them.
         self._describe: _Unary = self._channel.unary_unary(f"/{SERVICE}/Describe")
         self._decide: _Unary = self._channel.unary_unary(f"/{SERVICE}/Decide")
         self._learn: _Streaming = self._channel.stream_unary(f"/{SERVICE}/Learn")
@@ -74,16 +74,16 @@ class PolicyClient:
 
     @property
     def connection(self) -> int:
-        """Number of the newest connection: while it is the same, the same process answers. Always 0 without `trusted`."""
+        """Number of the newest connection: while it is unchanged, the same process answers. Always 0 without `trusted`."""
         return 0 if self._relay is None else self._relay.connection
 
     @property
     def connected(self) -> bool:
-        """Whether that connection is open, as far as is known: always true without `trusted`."""
+        """True if that connection is open, as far as is known; always True without `trusted`."""
         return self._relay is None or self._relay.connected
 
     async def describe(self, deadline_s: float = 2.0) -> PolicySpec:
-        """What the policy is and needs. Raises PolicyServerError."""
+        """Return the policy's spec. Raises PolicyServerError."""
         request = policy_pb2.DescribeRequest().SerializeToString()
         reply = await self._answer(lambda: self._describe(request, timeout=deadline_s))
         try:
@@ -92,7 +92,7 @@ class PolicyClient:
             raise self._error(PolicyFault.INVALID_REPLY, f"Describe: {error}") from error
 
     async def healthy(self, deadline_s: float = 2.0) -> bool:
-        """Whether the server says that the policy is serving. False also when it cannot be reached. Never raises."""
+        """Return whether the server reports that the policy is serving. False also when it cannot be reached. Never raises."""
         request = health_pb2.HealthCheckRequest(service=SERVICE).SerializeToString()
         try:
             answer = await self._answer(lambda: self._check(request, timeout=deadline_s))
@@ -102,7 +102,7 @@ class PolicyClient:
         return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def decide(self, state: ClusterState, deadline_s: float) -> Decision:
-        """The policy's decision on that state. Raises PolicyServerError."""
+        """Return the policy's decision on that state. Raises PolicyServerError."""
         request = serialize_state(state)
         reply = await self._answer(lambda: self._decide(request, timeout=deadline_s))
         try:
@@ -110,12 +110,12 @@ class PolicyClient:
         except WireError as error:
             raise self._error(PolicyFault.INVALID_REPLY, f"Decide: {error}") from error
         if sequence != state.sequence:
-            detail = f"it answered snapshot {sequence}, asked was {state.sequence}"
+            detail = f"the answer is for snapshot {sequence}, the request was for {state.sequence}"
             raise self._error(PolicyFault.WRONG_SEQUENCE, detail)
         return decision
 
     async def learn(self, outcomes: Iterable[Outcome], deadline_s: float = 10.0) -> int:
-        """Tell how jobs ended; returns how many the server read. Raises PolicyServerError."""
+        """Report how jobs ended. Returns how many reports the server read. Raises PolicyServerError."""
 
         async def stream() -> AsyncIterator[bytes]:
             for outcome in outcomes:
@@ -154,7 +154,7 @@ class PolicyClient:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Not this task was cancelled but the call, as grpc.aio does when the channel is closed.
+            # The call was cancelled and not this task: grpc.aio does so when the channel is closed.
             raise self._error(PolicyFault.UNREACHABLE, "the connection was closed during the call") from error
 
     def _server_error(self, error: grpc.aio.AioRpcError) -> PolicyServerError:

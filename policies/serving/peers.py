@@ -1,7 +1,7 @@
-"""The user at the other end of a local connection, as the kernel knows it.
+"""The user at the other end of a local connection, as the kernel reports it.
 
-For a Unix socket the kernel says it itself (SO_PEERCRED). For loopback TCP it is the owner of the other socket of the same
-connection, read from /proc/self/net/tcp. A connection that the server has not accepted yet has no owner, so that is waited for.
+For a Unix socket the kernel reports the user (SO_PEERCRED). For loopback TCP it is the owner of the other socket of the same
+connection, read from /proc/self/net/tcp. A connection that the server has not accepted yet has no owner; the code waits for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TrustedUsers:
 
     uids: frozenset[int]
     mend: str
-    """How another user is made a trusted one; ends the error message."""
+    """End of the error message: how to make another user a trusted one."""
 
     def check(self, uid: int) -> None:
         """Raise PeerError unless the user is trusted."""
@@ -49,7 +49,7 @@ class TrustedUsers:
 
 
 def user_name(uid: int) -> str:
-    """A user for messages: the name with the number."""
+    """Return a user for messages: the name with the number."""
     try:
         return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
     except KeyError:
@@ -81,9 +81,9 @@ def peer_credentials(connection: socket.socket) -> tuple[int, int]:
 
 
 def _tcp_owner(server: tuple[str, int], client: tuple[str, int]) -> int | None:
-    """The owner of the server's end of that connection; None while it has none."""
-    if server == client:  # a port that nobody listens on can connect to itself
-        raise PeerError("nobody listens there")
+    """Return the owner of the server's end of that connection; None while it has none."""
+    if server == client:  # a port without a listener can connect to itself
+        raise PeerError("no server listens there")
     try:
         return owner_in(b"".join(table.read_bytes() for table in _TABLES if table.exists()), server, client)
     except OSError as error:
@@ -91,7 +91,7 @@ def _tcp_owner(server: tuple[str, int], client: tuple[str, int]) -> int | None:
 
 
 def owner_in(table: bytes, server: tuple[str, int], client: tuple[str, int]) -> int | None:
-    """The owner of the socket at `server` that is connected to `client`; None when it is not there, or not accepted yet."""
+    """Return the owner of the socket at `server` that is connected to `client`; None when it is missing or not accepted yet."""
     for local, remote in zip(_forms(server), _forms(client), strict=True):
         start = table.find(f" {local} {remote} ".encode())
         if start < 0:
@@ -104,7 +104,7 @@ def owner_in(table: bytes, server: tuple[str, int], client: tuple[str, int]) -> 
 
 
 def _forms(end: tuple[str, int]) -> Iterable[str]:
-    """An address as the kernel's tables write it; IPv4 also as sockets that take both families show it."""
+    """Return an address as the kernel's tables write it; IPv4 also in the form of sockets for both families."""
     host, port = ipaddress.ip_address(end[0]), end[1]
     packed = [host.packed]
     if host.version == 4:

@@ -1,7 +1,7 @@
 """The way from a client to a local server whose user is checked: an abstract Unix socket inside this process.
 
-gRPC opens connections by itself, whenever it has lost one, and does not say who answered. So it is given an address of this
-process, and each of its connections is carried on to the server only after the user at the other end is known to be trusted.
+gRPC opens connections by itself, whenever it has lost one, and does not report which user's process answered. So it gets an address
+of this process, and each of its connections is forwarded to the server only after the user at the other end was checked.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ class Relay:
         self._opening: set[asyncio.Task[None]] = set()
         self._sides: set[Side] = set()
         self.target = f"unix-abstract:{self._name}"
-        """What gRPC dials."""
+        """Address for gRPC."""
         self.connection = 0
         """Number of the newest connection that was let through; 0 before the first."""
         self.problem = ""
-        """Why the last attempt did not get through; empty when it did."""
+        """Why the last attempt failed; empty if it did not."""
         self.refused = False
-        """The last attempt did not get through because of the server's user."""
+        """True if the last attempt failed because of the server's user."""
 
     @property
     def connected(self) -> bool:
-        """Whether the newest connection is open."""
+        """True if the newest connection is open."""
         return any(side.number == self.connection for side in self._sides)
 
     async def start(self) -> None:
-        """Listen; does nothing when it listens already."""
+        """Listen; do nothing if it listens already."""
         async with self._starting:
             if self._server is None:
                 loop = asyncio.get_running_loop()
@@ -71,7 +71,7 @@ class Relay:
             side.end()
 
     def _enter(self, inner: Side) -> None:
-        """gRPC has connected."""
+        """Take a connection of gRPC."""
         pid, _ = peer_credentials(inner.transport.get_extra_info("socket"))
         if pid != os.getpid():  # an abstract socket has no mode: any process can find it
             inner.transport.abort()
@@ -101,7 +101,7 @@ class Relay:
             self.problem, self.refused = str(error), True
         except OSError as error:
             self.problem = os.strerror(error.errno) if error.errno else str(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it costs this connection alone, and the caller is told
+        except Exception as error:  # noqa: BLE001 - any error ends this connection alone, and the caller gets it
             self.problem = f"{type(error).__name__}: {error}"
         else:
             self.problem = ""

@@ -20,7 +20,7 @@ from policies.api import Learner, Policy
 from policies.errors import WireError
 from policies.serving.runtime import listen
 from policies.serving.runtime.address import parse_address
-from policies.serving.runtime.gc_pauses import quiet_heap
+from policies.serving.runtime.gc_pauses import paused_collector
 from policies.serving.runtime.sdnotify import Notifier
 from policies.serving.runtime.single_thread import Worker
 from policies.wire import messages as wire
@@ -30,14 +30,14 @@ SERVICE = policy_pb2.DESCRIPTOR.services_by_name["Policy"].full_name
 MAX_REQUEST_BYTES = 64 << 20
 """Snapshots beyond this are refused; one of 10,000 jobs and 2,000 nodes is 1.3 MB."""
 HUNG_AFTER_S = 60.0
-"""A decision that takes longer counts as hung: the watchdog is no longer fed, and systemd starts the server anew."""
+"""A decision that takes longer counts as hung: the watchdog gets no more signals, and systemd restarts the server."""
 GRACE_S = 5.0
-"""Calls in flight may take so long when the server ends."""
+"""Time for calls in flight when the server ends, in seconds."""
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
     ("grpc.max_send_message_length", -1),
-    # Two servers on one port would share its calls between them without a word.
+    # Otherwise two servers on one port would silently share its calls.
     ("grpc.so_reuseport", 0),
 )
 _log = structlog.get_logger("policy")
@@ -48,7 +48,7 @@ class PolicyServer:
     """Serves one policy at one address.
 
     The policy is only ever called from one thread of its own, one call at a time, so that it needs no locks, and health
-    answers while it thinks.
+    checks are answered during a decision.
     """
 
     def __init__(self, policy: Policy, address: str, between: Callable[[], object] = lambda: None) -> None:
@@ -63,7 +63,7 @@ class PolicyServer:
         self._server = grpc.aio.server(options=_OPTIONS)
         self._listens = False
         self.address = str(self._wanted)
-        """Where it listens; after `start` with the port that it got."""
+        """Address at which it listens; after `start` with its real port."""
 
     async def start(self) -> None:
         """Listen and answer. Raises ListenError."""
@@ -77,7 +77,7 @@ class PolicyServer:
         _log.info("serving", policy=self._policy.spec.name, address=self.address)
 
     async def stop(self, grace_s: float = GRACE_S) -> None:
-        """Say not serving, let calls in flight end for at most that long, and go."""
+        """Report not serving, let calls in flight end for at most that long, and stop."""
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace_s)
         self._worker.end()
@@ -89,11 +89,11 @@ class PolicyServer:
 
     @property
     def hung(self) -> bool:
-        """Whether the policy has been busy with one call for longer than HUNG_AFTER_S."""
+        """True if the policy has been busy with one call for longer than HUNG_AFTER_S."""
         return self._worker.busy_s > HUNG_AFTER_S
 
     def _handlers(self) -> grpc.GenericRpcHandler:
-        # Requests come as bytes: reading them strictly, and answering INVALID_ARGUMENT, is ours.
+        # Requests come as bytes, so that this class can check them and answer INVALID_ARGUMENT.
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
@@ -134,17 +134,17 @@ class PolicyServer:
         except WireError as error:
             _log.warning("refused", peer=context.peer(), error=str(error))
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except Exception as error:  # noqa: BLE001 - policies are anybody's code: the caller is told, and we go on
+        except Exception as error:  # noqa: BLE001 - policies are third-party code: the caller gets the error, and the server goes on
             _log.exception("policy failed", policy=self._policy.spec.name)
             await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
         raise AssertionError("abort returned")
 
 
 async def serve(policy: Policy, address: str, notifier: Notifier | None = None) -> None:
-    """Serve until SIGTERM or SIGINT, and tell systemd about it. Raises AddressError and ListenError."""
+    """Serve until SIGTERM or SIGINT, and notify systemd. Raises AddressError and ListenError."""
     notifier = Notifier() if notifier is None else notifier
-    with quiet_heap() as heap:
-        await _serve(PolicyServer(policy, address, between=heap.tidy), policy.spec.name, notifier)
+    with paused_collector() as collector:
+        await _serve(PolicyServer(policy, address, between=collector.collect), policy.spec.name, notifier)
 
 
 async def _serve(server: PolicyServer, name: str, notifier: Notifier) -> None:

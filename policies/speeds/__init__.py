@@ -1,1 +1,1 @@
-"""How fast jobs run, alone and beside others, predicted from a cluster state. Imports `placement` and `state`."""
+"""Predicted speeds of jobs, alone and beside others, from a cluster state. Imports `placement` and `state`."""

@@ -1,15 +1,15 @@
-"""How fast jobs run beside each other, predicted from what a policy sees. It reads a `ClusterState`, and remembers who runs where.
+"""Predicted speeds of jobs beside each other, from a `ClusterState`. The model keeps track of which jobs run where.
 
-**Links** (RL-TAPS, equations 12 to 15): a step computes for c and reduces for r s, where r is what the reduction takes with all
+**Links** (RL-TAPS, equations 12 to 15): a step computes for c and reduces for r s, where r is the time of the reduction with all
 links for itself, s = min bandwidth / min bandwidth as shared, and a link is shared by the number of jobs on it. The links of a job
-on several nodes are their NICs, and the uplinks of their racks where these are several. Speed = step in the fewest racks, alone /
-step now. r follows the measured ring (`Profiles.ring`); where that is not known, bytes and bandwidth.
+on several nodes are their NICs, and the uplinks of their racks if there are several. Speed = step in the fewest racks, alone / step
+now. r follows the measured ring (`Profiles.ring`); without one, bytes and bandwidth.
 
 **Pairs** (contention_rl, section III): speed = the worst measured ratio beside a job on one of its nodes.
 
-Which of them counts, see `Law`. This is what `simulator.slowdown` does with link_sharing and pair_table, to the last digit, for
-networks of racks with one NIC a node and at most two sockets whose link is no narrower than PCIe; switches above racks, several
-NICs and wider hosts are not seen by policies.
+`Law` says which of them count. The results equal those of `simulator.slowdown` with link_sharing and pair_table to the last digit
+for networks of racks with one NIC a node and at most two sockets whose link is no narrower than PCIe; switches above racks, several
+NICs and wider hosts are not part of a policy's state.
 
 Numbers that are NaN or missing are the usual ones (`policies.speeds.job_profiles`, `policies.speeds.links`).
 """
@@ -22,50 +22,50 @@ from dataclasses import dataclass
 from enum import Enum
 
 from policies.model import ClusterState, IntColumn, Placement
-from policies.speeds.job_profiles import Training, Trainings
-from policies.speeds.links import Network
+from policies.speeds.job_profiles import StepModel, StepModels
+from policies.speeds.links import NetworkLinks
 from policies.state.pair_ratios import Ratios, key_of
 
 _MOST = 0.5
-"""Share of the pairs of models that must have been measured for the table to decide alone."""
+"""Share of the pairs of models that must be measured for the table of pairs to count alone."""
 
 
 class Law(Enum):
-    """By what jobs slow each other down."""
+    """Ways in which jobs slow each other down."""
 
     AUTO = "auto"
-    """BOTH where pairs and rings were measured; PAIRS where most pairs of the models that are here were; else LINKS."""
+    """BOTH if pairs and rings were measured; PAIRS if most pairs of the state's models were; else LINKS."""
     LINKS = "links"
     PAIRS = "pairs"
     BOTH = "both"
-    """The product."""
+    """The product of the speeds by links and by pairs."""
     NOTHING = "nothing"
-    """By nothing: for controls that are blind to contention."""
+    """No slowdown: for controls that ignore contention."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What starting a job would do, in speeds: 1 is what a job has alone and well placed."""
+    """Effect of starting a job, in speeds: 1 is the speed of a job alone and well placed."""
 
     own: float
-    """Speed that it would have."""
+    """Speed that the job would have."""
     taken: float
-    """Speed that others would lose, added up."""
+    """Sum of the speeds that other jobs would lose."""
     loser: int = -1
-    """Who would lose most; -1: nobody."""
+    """Row of the job that would lose most; -1: none."""
     alone: float = 1.0
-    """Speed that the job would have there if nobody else ran."""
+    """Speed that the job would have there if no other job ran."""
 
     @property
     def net(self) -> float:
-        """What the cluster gains."""
+        """Gain of the cluster."""
         return self.own - self.taken
 
 
 @dataclass(slots=True)
 class _Run:
-    """A job where it runs. Invariants: `shared` is the least bandwidth of its links as they are shared now, `alone` if it had them
-    all; `speed` is its speed by both laws, `ratio` that by pairs."""
+    """A job with its placement. Invariants: `shared` is the least bandwidth of its links as they are shared now, `alone` the least
+    if the job had them all; `speed` is its speed by both laws, `ratio` that by pairs."""
 
     links: tuple[int, ...]
     nodes: tuple[int, ...]
@@ -77,7 +77,7 @@ class _Run:
     speed: float = 1.0
 
     def by_links(self, shared: float) -> float:
-        """Speed where so much of the narrowest link is left."""
+        """Return the speed with so much bandwidth of the narrowest link."""
         return self.timing.speed(self.alone / shared) if self.links else self.timing.undisturbed
 
     def copy(self) -> _Run:
@@ -86,24 +86,24 @@ class _Run:
 
 
 class _Timing:
-    """Steps of one job at one shape."""
+    """Time of one job's steps at one shape."""
 
     __slots__ = ("_ideal_s", "_reduce_s", "_training", "undisturbed")
 
-    def __init__(self, training: Training, ideal_s: float, reduce_s: float) -> None:
+    def __init__(self, training: StepModel, ideal_s: float, reduce_s: float) -> None:
         self._training, self._ideal_s, self._reduce_s = training, ideal_s, reduce_s
         self.undisturbed = self.speed(1.0)
 
     def speed(self, scale: float) -> float:
-        """When reducing takes so many times as long."""
+        """Return the speed when reducing takes `scale` times as long."""
         return min(1.0, self._ideal_s / self._training.step_s(self._reduce_s * scale))
 
 
 class ContentionModel:
-    """Speeds of the jobs that run, and of those that might. Adding, removing and asking take time in proportion to the jobs on the
+    """Speeds of the jobs that run, and of those that might. `add`, `remove` and `effect` take time in proportion to the jobs on the
     nodes concerned.
 
-    Invariants: `_runs` are the jobs that run, or were told to `add`; `_users[l]` those on link l, `_on[n]` those on node n.
+    Invariants: `_runs` are the jobs that run or were added; `_users[l]` are those on link l, `_on[n]` those on node n.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class ContentionModel:
         weights: Sequence[float] | None = None,
         held: IntColumn | None = None,
     ) -> None:
-        """The running jobs in `held` (rows; default: all that run). What others lose counts by their `weights`, one per job, over
-        that of who takes it; None: alike."""
+        """Begin with the running jobs in `held` (rows; default: all that run). A loss of another job counts by its weight over that
+        of the job that causes it; `weights` has one entry per job. None: all weights are equal."""
         self._weights = weights
-        self._network = Network(state)
-        self._trainings = Trainings(state)
+        self._network = NetworkLinks(state)
+        self._trainings = StepModels(state)
         ratios = _ratios(state, law)
         links = law in {Law.LINKS, Law.BOTH} or ratios is None or (law is Law.AUTO and _has_ring(state))
         self._links = links and law is not Law.NOTHING
@@ -127,7 +127,7 @@ class ContentionModel:
         self._runs: dict[int, _Run] = {}
         self._timings: dict[tuple[int, int, int, float], _Timing] = {}
         self._shapes: dict[tuple[int, Placement], _Run] = {}
-        """Of jobs of one kind at one placement, as they would run alone; copies share it."""
+        """By kind and placement, the job as it would run alone; copies of the model share this cache."""
         for row in (state.running if held is None else held).tolist():
             placement = state.jobs.placement(row)
             if placement is not None:
@@ -135,7 +135,7 @@ class ContentionModel:
         self._settle(self._runs)
 
     def copy(self) -> ContentionModel:
-        """An independent copy; costs time in proportion to who runs."""
+        """Return an independent copy; it costs time in proportion to the running jobs."""
         twin = object.__new__(ContentionModel)
         twin.__dict__.update(self.__dict__)
         twin._runs = runs = {row: run.copy() for row, run in self._runs.items()}
@@ -145,38 +145,38 @@ class ContentionModel:
 
     @property
     def by_links(self) -> bool:
-        """Whether sharing links counts."""
+        """True if sharing links counts."""
         return self._links
 
     @property
     def by_pairs(self) -> bool:
-        """Whether pairs count."""
+        """True if pairs count."""
         return self._ratios is not None
 
     def is_usual(self, row: int) -> bool:
-        """Whether nobody measured how that job trains: it is taken for one like the others."""
+        """Return whether that job's model was not measured, so that the usual numbers count."""
         return row in self._trainings.unmeasured
 
     def kind(self, row: int) -> tuple[int, float]:
-        """Jobs of one kind and one placement have the same effect, but for their weights."""
+        """Return the job's kind: jobs of one kind and placement have the same effect, except for their weights."""
         return self._trainings.kind(row)
 
     def crowd(self, node: int) -> int:
-        """Jobs that send over the node's NIC."""
+        """Return the number of jobs that send over the node's NIC."""
         return len(self._users.get(node, ()))
 
     def speed(self, row: int) -> float:
-        """Of a job that runs, or was added."""
+        """Return the speed of a job that runs or was added."""
         return self._runs[row].speed
 
     def at_stake(self, row: int, gpus: int) -> float:
-        """Speed that such a job would lose on as few nodes as can be, two at least, with half of its links."""
+        """Return the speed that such a job would lose with half of its links, on the fewest nodes, at least two."""
         nodes = max(2, self._network.fewest_nodes(gpus))
         timing = self._timing(row, gpus, nodes, 1, self._network.usual_gbyte_s)
         return timing.undisturbed - timing.speed(2.0)
 
     def effect(self, row: int, placement: Placement) -> Effect:
-        """Of starting that job there."""
+        """Return the effect of starting that job there."""
         run = self._run(row, placement)
         hit: dict[int, list[float]] = {}
         shared = self._share(run, hit)
@@ -197,13 +197,13 @@ class ContentionModel:
         return Effect(own, taken, loser, run.timing.undisturbed if self._links else 1.0)
 
     def add(self, row: int, placement: Placement) -> None:
-        """That job runs there from now on."""
+        """Let that job run there from now on."""
         run = self._run(row, placement).copy()
         self._enter(row, run)
         self._settle({row, *self._near(run)})
 
     def remove(self, row: int) -> None:
-        """That job runs no more."""
+        """Remove that job, which runs no more."""
         run = self._runs.pop(row)
         for link in run.links:
             del self._users[link][row]
@@ -212,7 +212,7 @@ class ContentionModel:
         self._settle(self._near(run))
 
     def _share(self, run: _Run, hit: dict[int, list[float]]) -> float:
-        """Bandwidth that a newcomer would have; notes in `hit` what would be left to those it shares links with."""
+        """Return the bandwidth that a newcomer would have; put into `hit` what would be left to the jobs that share its links."""
         shared, capacity = run.alone, self._network.capacity
         for link in run.links:
             users = self._users.get(link)
@@ -226,7 +226,7 @@ class ContentionModel:
         return shared
 
     def _meet(self, run: _Run, ratios: Ratios, hit: dict[int, list[float]]) -> float:
-        """The newcomer's worst ratio; notes in `hit` those of whom it would meet."""
+        """Return the newcomer's worst ratio; put into `hit` the ratios of the jobs that it would meet."""
         worst = 1.0
         for node in run.nodes:
             for row, other in self._on.get(node, {}).items():
@@ -245,14 +245,14 @@ class ContentionModel:
             self._on.setdefault(node, {})[row] = run
 
     def _near(self, run: _Run) -> set[int]:
-        """Those on its links, or (where pairs count) nodes."""
+        """Return the jobs on its links, and where pairs count on its nodes."""
         near = {row for link in run.links for row in self._users.get(link, ())}
         if self._ratios is not None:
             near.update(row for node in run.nodes for row in self._on.get(node, ()))
         return near
 
     def _settle(self, rows: Iterable[int]) -> None:
-        """Work out these jobs' speeds from who is there."""
+        """Compute the speeds of these jobs anew."""
         capacity, users, ratios = self._network.capacity, self._users, self._ratios
         for row in rows:
             run = self._runs[row]
@@ -263,7 +263,7 @@ class ContentionModel:
             run.speed = (run.by_links(run.shared) if self._links else 1.0) * run.ratio
 
     def _run(self, row: int, placement: Placement) -> _Run:
-        """The job as it would run there alone; not to be changed."""
+        """Return the job as it would run there alone; callers must not change it."""
         kind = self._trainings.ident(row), placement
         run = self._shapes.get(kind)
         if run is not None:
@@ -295,7 +295,7 @@ def _has_ring(state: ClusterState) -> bool:
 
 
 def _ratios(state: ClusterState, law: Law) -> Ratios | None:
-    """The table of pairs, if it is to count."""
+    """Return the table of pairs, if it counts."""
     profiles = state.profiles
     if law in {Law.LINKS, Law.NOTHING} or profiles is None or profiles.pairs is None:
         return None

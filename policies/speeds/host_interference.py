@@ -1,4 +1,4 @@
-"""How much workers on one node are in each other's way: the model of MARL.
+"""Interference of workers on one node: the model of MARL.
 
 Source: "MARL" (Zhao and Wu, TNSM 2021), section V: a job's slowdown is an exponential of its neighbours' CPU use plus a line in
 their PCIe use. Their coefficients are fitted to measurements that the paper does not print; the defaults here follow from two
@@ -33,22 +33,44 @@ class Interference:
     beta2: float = 0.0
 
     def slowdown(self, cores: float, pcie: float, near_cores: float, near_pcie: float) -> float:
-        """Of a worker, by those near it."""
-        if near_cores <= 0 and near_pcie <= 0:
-            return 0.0
-        exponent = min(self.alpha2 * near_cores, 500.0) + self.alpha3 * cores
-        cpu = self.alpha1 * (math.exp(exponent) - math.exp(self.alpha3 * cores))
-        return cpu + self.beta1 * near_pcie + self.beta2 * pcie
+        """Return the slowdown of a worker by the workers near it."""
+        alpha, beta = (self.alpha1, self.alpha2, self.alpha3), (self.beta1, self.beta2)
+        return slowdown(alpha, beta, near_cores, cores, near_pcie, pcie, most_exponent=500.0)
+
+
+def slowdown(
+    alpha: tuple[float, float, float],
+    beta: tuple[float, float],
+    others_cpu: float,
+    own_cpu: float,
+    others_pcie: float,
+    own_pcie: float,
+    *,
+    constant: float | None = None,
+    most_exponent: float,
+) -> float:
+    """Return S of MARL's model, for policies and for `simulator.slowdown.interference` alike; 0 for a worker alone.
+
+    `alpha` are the scale and the exponents by the others' cores and by the worker's own; `beta` the factors of the others' use of
+    PCIe and of its own. Without a `constant` it is the one by which a worker alone is not slowed down. The exponent is cut at
+    `most_exponent`, beyond which numbers overflow.
+    """
+    if others_cpu <= 0 and others_pcie <= 0:
+        return 0.0
+    scale, others, own = alpha
+    alone = math.exp(own * own_cpu) if constant is None else 0.0
+    cpu = scale * (math.exp(min(others * others_cpu + own * own_cpu, most_exponent)) - alone)
+    return cpu + beta[0] * others_pcie + beta[1] * own_pcie + (constant or 0.0)
 
 
 class Residents:
-    """Who has how many workers on each node. A worker is one GPU, and what comes with it.
+    """Numbers of workers of each job on each node. A worker is one GPU, and what comes with it.
 
-    Invariant: `_on[n]` are the (row, workers) of the jobs that run on node n or were told to `add`.
+    Invariant: `_on[n]` are the (row, workers) of the jobs that run on node n or were added.
     """
 
     def __init__(self, state: ClusterState, model: Interference) -> None:
-        """All that runs."""
+        """Begin with all running jobs."""
         self._model = model
         self._cores, self._pcie = _uses(state)
         self._on: dict[int, dict[int, int]] = defaultdict(dict)
@@ -58,15 +80,15 @@ class Residents:
                 self.add(row, placement)
 
     def add(self, row: int, placement: Placement) -> None:
-        """That job runs there from now on."""
+        """Let that job run there from now on."""
         for node, gpus in placement.items():
             self._on[node][row] = gpus
 
     def score(self, node: int, row: int, workers: int) -> float:
-        """Slowdowns of all workers on the node, added up, if that job had so many of them there."""
+        """Return the sum of the slowdowns of all workers on the node, if that job had `workers` of them there."""
         here = self._on.get(node, {})
         if not here:
-            return 0.0  # alone, nobody is slowed down
+            return 0.0  # a job alone is not slowed down
         return self._sum([*here.items(), (row, workers)])
 
     def _sum(self, tenants: Iterable[tuple[int, int]]) -> float:
@@ -79,13 +101,13 @@ class Residents:
 
 
 def _rest(total: float, own: float) -> float:
-    """What others use; nothing, when it is no more than rounding."""
+    """Return what others use; 0 if it is only a rounding error."""
     rest = total - own
     return rest if rest > 1e-9 * total else 0.0
 
 
 def _uses(state: ClusterState) -> tuple[list[float], list[float]]:
-    """Cores and GB/s of PCIe of one worker of each job: measured, or else the cores that it asked for and no PCIe."""
+    """Return cores and GB/s of PCIe of one worker of each job: as measured, else the cores that it asked for and no PCIe."""
     jobs = state.jobs
     cores: FloatColumn = jobs.cpus_per_gpu
     pcie: FloatColumn = np.zeros(len(jobs))

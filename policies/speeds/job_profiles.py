@@ -1,4 +1,4 @@
-"""How jobs train, as far as their neighbours' speed and their own depend on it: measured, or else the usual numbers.
+"""Step times and traffic of jobs, on which speeds depend: as measured, else the usual numbers.
 
 Numbers that are NaN or missing are the usual ones: of a model the median of those that are known in the state, else `USUAL`.
 """
@@ -11,13 +11,13 @@ from statistics import median
 
 import numpy as np
 
-from policies.model import ClusterState, FloatColumn, Profiles
+from policies.model import ClusterState, FloatColumn, ProfileTable
 from policies.state.pair_ratios import key_of
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
-    """How one job trains."""
+class StepModel:
+    """Time and traffic of one job's training step."""
 
     compute_s: float
     bytes: float
@@ -25,17 +25,17 @@ class Training:
     hiding: float = 1.0
 
     def step_s(self, communicate_s: float) -> float:
-        """Seconds of a step that communicates for so long."""
+        """Return the seconds of a step that communicates for so long."""
         hidden = self.overlap * min(self.hiding * self.compute_s, communicate_s)
         return self.compute_s + communicate_s - hidden
 
 
-USUAL = Training(0.69, 775e6)
+USUAL = StepModel(0.69, 775e6)
 """The medians of contention_rl, table I."""
 
 
-class Trainings:
-    """How jobs train: measured, or the usual numbers."""
+class StepModels:
+    """Step models of all jobs: as measured, or with the usual numbers."""
 
     def __init__(self, state: ClusterState) -> None:
         profiles = state.profiles
@@ -43,43 +43,43 @@ class Trainings:
         self._model: list[int] = [-1] * len(state.jobs) if profiles is None else profiles.of_job.tolist()
         self._names = [] if profiles is None else [key_of(model) for model in profiles.models]
         self._table, usual, missing = _table(profiles)
-        self._table.append(usual)  # the row of those that have no profile: -1
+        self._table.append(usual)  # the row of jobs without a profile: -1
         self._batch, self._usual_batch = _batches(profiles, len(state.jobs), len(self._table))
         self.unmeasured = {row for row, model in enumerate(self._model) if model < 0 or missing[model]}
-        """Rows of jobs of whose model nobody measured computing time and bytes."""
-        self._scaled: dict[tuple[int, float], Training] = {}
+        """Rows of jobs for whose model computing time or bytes were not measured."""
+        self._scaled: dict[tuple[int, float], StepModel] = {}
         self._idents: dict[tuple[int, float], int] = {}
 
     def name(self, row: int) -> str:
-        """Its model, as the table of pairs has it."""
+        """Return the job's model, as the table of pairs names it."""
         model = self._model[row]
         return self._names[model] if model >= 0 else ""
 
     def kind(self, row: int) -> tuple[int, float]:
-        """Model and batch."""
+        """Return the job's model and batch."""
         model = self._model[row]
         batch = self._batch[row] if self._usual_batch[model] else 0.0
         return model, batch if batch > 0 else 0.0
 
     def ident(self, row: int) -> int:
-        """A number for each kind."""
+        """Return the number of the job's kind."""
         return self._idents.setdefault(self.kind(row), len(self._idents))
 
-    def of(self, row: int) -> Training:
-        """Of that job, with its batch."""
+    def of(self, row: int) -> StepModel:
+        """Return the step model of that job, with its batch."""
         model, batch = kind = self.kind(row)
         training = self._scaled.get(kind)
         if training is None:
             training = self._table[model]
             if batch:
                 compute_s = training.compute_s * batch / self._usual_batch[model]
-                training = Training(compute_s, training.bytes, training.overlap, training.hiding)
+                training = StepModel(compute_s, training.bytes, training.overlap, training.hiding)
             self._scaled[kind] = training
         return training
 
 
-def _table(profiles: Profiles | None) -> tuple[list[Training], Training, list[bool]]:
-    """Models, what stands for one that is not known, and of which that is because nobody measured them."""
+def _table(profiles: ProfileTable | None) -> tuple[list[StepModel], StepModel, list[bool]]:
+    """Return the step models, the one for unknown models, and for each model whether it was not measured."""
     if profiles is None:
         return [], USUAL, []
     count = len(profiles.models)
@@ -89,25 +89,25 @@ def _table(profiles: Profiles | None) -> tuple[list[Training], Training, list[bo
         for column, default in zip(columns, (USUAL.compute_s, USUAL.bytes, USUAL.overlap, USUAL.hiding), strict=True)
     ]
     filled = [filled_of(column, count, number) for column, number in zip(columns, usual, strict=True)]
-    rows = [Training(*row) for row in zip(*(column.tolist() for column in filled), strict=True)]
+    rows = [StepModel(*row) for row in zip(*(column.tolist() for column in filled), strict=True)]
     missing = np.isnan(profiles.compute_s) | np.isnan(profiles.bytes_per_step)
-    return rows, Training(*usual), missing.tolist()
+    return rows, StepModel(*usual), missing.tolist()
 
 
-def _batches(profiles: Profiles | None, jobs: int, models: int) -> tuple[list[float], list[float]]:
-    """Examples on a GPU of each job, and of each model's step; 0: not known, or does not matter."""
+def _batches(profiles: ProfileTable | None, jobs: int, models: int) -> tuple[list[float], list[float]]:
+    """Return the examples on a GPU for each job, and for each model's step; 0: not known, or it does not matter."""
     if profiles is None or profiles.batch_per_gpu is None or profiles.job_batch_per_gpu is None:
         return [0.0] * jobs, [0.0] * models
     return np.nan_to_num(profiles.job_batch_per_gpu).tolist(), [*np.nan_to_num(profiles.batch_per_gpu).tolist(), 0.0]
 
 
 def median_of(column: FloatColumn | None, default: float) -> float:
-    """Of what is known of it; the default where nothing is."""
+    """Return the median of the known entries; the default where none is known."""
     known = [] if column is None else [value for value in column.tolist() if not isnan(value)]
     return median(known) if known else default
 
 
 def filled_of(column: FloatColumn | None, count: int, default: float) -> FloatColumn:
-    """That column with its median for NaN; all the default where nothing is known."""
+    """Return that column with its median for NaN; all entries are the default where none is known."""
     usual = median_of(column, default)
     return np.full(count, usual) if column is None else np.where(np.isnan(column), usual, column)

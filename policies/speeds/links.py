@@ -12,7 +12,7 @@ from collections import Counter
 import numpy as np
 
 from policies.model import ClusterState
-from policies.speeds.job_profiles import Training, filled_of
+from policies.speeds.job_profiles import StepModel, filled_of
 from policies.state.ring_reduction import RingTime
 
 GB = 1e9
@@ -20,8 +20,8 @@ USUAL_NIC_GBYTE_S = 12.5
 """RL-TAPS, table 1: InfiniBand EDR."""
 
 
-class Network:
-    """Links by number: NICs as their nodes, then uplinks by rack. Capacities are GB/s, and known of all."""
+class NetworkLinks:
+    """Links by number: NICs by node, then uplinks by rack. Capacities are GB/s, and known for all links."""
 
     def __init__(self, state: ClusterState) -> None:
         nodes = state.nodes
@@ -31,9 +31,9 @@ class Network:
         self._rack: list[int] = (rack.reshape(-1) + count).tolist()
         below = np.bincount(rack.reshape(-1), weights=nic, minlength=len(numbers))
         if nodes.uplink_gbyte_s is not None:
-            told = np.full(len(numbers), np.nan)
-            told[rack.reshape(-1)] = nodes.uplink_gbyte_s
-            below = np.where(np.isnan(told), below, told)
+            known_uplinks = np.full(len(numbers), np.nan)
+            known_uplinks[rack.reshape(-1)] = nodes.uplink_gbyte_s
+            below = np.where(np.isnan(known_uplinks), below, known_uplinks)
         self.capacity: list[float] = [*nic.tolist(), *below.tolist()]
         pcie = nodes.pcie_gbyte_s
         known = np.zeros(0) if pcie is None else pcie[~np.isnan(pcie)]
@@ -47,34 +47,34 @@ class Network:
 
     @property
     def usual_gbyte_s(self) -> float:
-        """What a job on several nodes of one rack has, alone."""
+        """GB/s that a job on several nodes of one rack has, alone."""
         return min(self.widest, self._usual_nic)
 
     def fewest_nodes(self, gpus: int) -> int:
-        """That can have so many GPUs."""
+        """Return the fewest nodes that can have so many GPUs."""
         return -(-gpus // self._largest_node)
 
     def links(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """Of a job on these nodes, those that it shares with others."""
+        """Return the links of a job on these nodes that it shares with others."""
         if len(nodes) < 2:
             return ()
         racks = {self._rack[node] for node in nodes}
         return (*nodes, *sorted(racks)) if len(racks) > 1 else nodes
 
     def racks(self, nodes: tuple[int, ...]) -> int:
-        """In how many racks these nodes are."""
+        """Return the number of racks of these nodes."""
         return len({self._rack[node] for node in nodes})
 
     def reduce_s(
-        self, training: Training, gpus: int, nodes: int, racks: int, gbyte_s: float, ring: RingTime | None
+        self, training: StepModel, gpus: int, nodes: int, racks: int, gbyte_s: float, ring: RingTime | None
     ) -> float:
-        """Seconds of one reduction with all links for itself, the narrowest of so much."""
+        """Return the seconds of one reduction with all links for itself, the narrowest of `gbyte_s`."""
         if ring is not None:
             return ring.seconds(gpus, training.bytes, racks)
         return 2 * (nodes - 1) / nodes * training.bytes / (gbyte_s * GB) if nodes > 1 else 0.0
 
-    def best_reduce_s(self, training: Training, gpus: int, racks: int, ring: RingTime | None) -> float:
-        """The same in the fewest racks (of the measured ring: never more than the job has), on the fewest nodes."""
+    def best_reduce_s(self, training: StepModel, gpus: int, racks: int, ring: RingTime | None) -> float:
+        """Return the same on the fewest nodes in the fewest racks (with a measured ring: never more racks than the job has)."""
         nodes = self.fewest_nodes(gpus)
         fewest = -(-nodes // self._largest_rack)
         if ring is not None:

@@ -1,8 +1,8 @@
-"""How fast jobs were seen to run, from states alone: by how much less remains of a job after so much time of running.
+"""Observed speeds of jobs, from states alone: the decrease of the remaining time over the time of running.
 
 Estimates mean run time at the size that a job asks for. Where what remains of a job (`ClusterState.remaining_s`) gets less by
-p seconds while it runs for t, its speed was p / t. That is so in a simulator, and wherever estimates follow a job's progress. Where
-an estimate does not (a time limit that is counted down), what remains gets less by exactly t at every size, and nothing was
+p seconds while it runs for t, its speed was p / t. This holds in a simulator, and where estimates follow a job's progress. Where
+an estimate does not (a time limit that is counted down), the remaining time decreases by exactly t at every size, and nothing was
 observed.
 """
 
@@ -19,35 +19,35 @@ from policies.placement.resource_shares import holdings
 MOST_SIZES = 16
 """Sizes remembered of a job, the last ones that it had."""
 _FASTER = 1.25
-"""No speed is taken for one that is so much more than proportional to GPUs: the estimate has changed."""
+"""A speed above this multiple of proportional scaling is ignored: the estimate has changed."""
 _COUNTED_DOWN = 1e-6
 
 
 @dataclass(slots=True)
 class _Run:
-    """A job as it was looked at last."""
+    """A job as of the last state."""
 
     start_s: float = float("nan")
     gpus: int = 0
     service_s: float = 0.0
     remaining_s: float = 0.0
     is_training: bool = False
-    """Progress has been seen since the start. What comes before that may be starting up, and does not count."""
+    """Progress has been observed since the start. Time before that may be start-up, and does not count."""
     seen: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """By GPUs, the last size last: seconds of running, and of progress."""
+    """For each number of GPUs, the last size last: seconds of running, and of progress."""
 
 
 class ObservedSpeeds:
     """Remembers the elastic jobs of the last state.
 
-    Invariant: `look` at the same states in the same order gives the same speeds; at a state twice in a row, the same as once.
+    Invariant: `update` with the same states in the same order gives the same speeds; a state twice in a row gives the same as once.
     """
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
 
-    def look(self, state: ClusterState) -> dict[int, dict[int, float]]:
-        """The speeds that are known of jobs of this state, by row and GPUs; 1 is the speed at the size asked for."""
+    def update(self, state: ClusterState) -> dict[int, dict[int, float]]:
+        """Return the known speeds of jobs of this state, by row and GPUs; 1 is the speed at the size asked for."""
         jobs = state.jobs
         low, high = jobs.sizes
         rows = np.flatnonzero(low < high).tolist()
@@ -72,7 +72,7 @@ class ObservedSpeeds:
 
 
 def _note(run: _Run, start_s: float, gpus: int, service_s: float, remaining_s: float, share: float) -> None:
-    """The job has run for so long altogether, and so much remains."""
+    """Take in how long the job has run altogether, and how much remains."""
     passed, progress = service_s - run.service_s, run.remaining_s - remaining_s
     goes_on = start_s == run.start_s and gpus == run.gpus and passed >= 0
     if goes_on and passed > 0 and remaining_s > 0:

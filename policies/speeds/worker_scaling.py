@@ -5,7 +5,8 @@ Source: Peng et al., "Optimus", EuroSys 2018, section 3.2: a synchronous step wi
     T(w, p) = t0 M/w + t1 + t2 w/p + t3 w + t4 p,
 
 whose coefficients, none negative, are fitted by least squares to a few speeds measured at different sizes. With one server a
-worker and as many examples for each worker at every size that is T(w) = a + b w, and throughput w / (a + b w).
+worker and as many examples for each worker at every size that is T(w) = a + b w, and throughput w / (a + b w). The general law is
+in `simulator.slowdown.parameter_server`; with two unknowns the fit has a closed form, here for all jobs of a decision at once.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ Speeds = Mapping[int, float]
 
 
 def fitted(state: ClusterState) -> tuple[FloatColumn, FloatColumn]:
-    """a and b of each job, in steps of one worker alone.
+    """Return a and b of each job, in steps of one worker alone.
 
-    What a profile measured at a tier stands for the fewest and the most workers that make that tier necessary here. Tiers that
-    a model was not measured at follow from its bytes and its computing time, at the pace that the others have there. Jobs that
-    nothing is known of are the median of those known; where there are none, twice the workers are twice as fast.
+    The measurement of a profile at a tier stands for the fewest and the most workers that need that tier here. Tiers that
+    a model was not measured at follow from its bytes and its computing time, at the pace of the other models there. Jobs that
+    nothing is known of count as the median of the known ones; where there are none, twice the workers are twice as fast.
     """
     a, b, _ = _by_profiles(state)
     return a, b
 
 
 def remaining_at_one(state: ClusterState, remaining_s: FloatColumn, observed: Mapping[int, Speeds]) -> FloatColumn:
-    """For each job the seconds g of which g/w falls as workers are added: with w workers g/w + constant of it remain.
+    """Return for each job the seconds g such that with w workers g/w + a constant remain.
 
     `remaining_s` means the size that the job asks for, alone, as profiles have that. Jobs of rows in `observed` are fitted anew,
     to profiles and to those speeds; where there are no profiles, to them and to the size that the job asks for.
@@ -55,11 +56,11 @@ def remaining_at_one(state: ClusterState, remaining_s: FloatColumn, observed: Ma
 
 
 _Points = tuple[FloatColumn, FloatColumn]
-"""Workers, and the steps of each job with so many."""
+"""Numbers of workers, and the steps of each job with so many."""
 
 
 def _by_profiles(state: ClusterState) -> tuple[FloatColumn, FloatColumn, _Points | None]:
-    """a and b of each job, and what they are fitted to, where that is anything."""
+    """Return a and b of each job, and the points that they are fitted to; None where there are none."""
     jobs, profiles = len(state.jobs), state.profiles
     samples = tuple(_samples(state))
     if profiles is None or not profiles.models or not samples:
@@ -75,7 +76,7 @@ def _by_profiles(state: ClusterState) -> tuple[FloatColumn, FloatColumn, _Points
 def _fit_anew(
     a: FloatColumn, b: FloatColumn, asked: IntColumn, points: _Points | None, observed: Mapping[int, Speeds]
 ) -> None:
-    """Put the a of jobs that were seen at other sizes than one into its column; a and b were by profiles."""
+    """Replace the a of jobs that were observed at several sizes; a and b were fitted to profiles before."""
     rows = np.array(list(observed), dtype=np.int64)
     unit = (a[rows] + b[rows] * asked[rows]) / asked[rows]
     known = len(points[0]) if points is not None else 0
@@ -93,7 +94,7 @@ def _fit_anew(
 
 
 class _Bytes:
-    """A column as a key: equal columns are equal, whoever has them."""
+    """A column as a dictionary key: columns with equal entries are equal."""
 
     def __init__(self, column: FloatColumn) -> None:
         self.column = column
@@ -110,9 +111,9 @@ class _Bytes:
 def _of_models(
     samples: tuple[tuple[int, int], ...], locality: _Bytes, bytes_per_step: _Bytes, compute_s: _Bytes
 ) -> tuple[npt.NDArray[np.float64], FloatColumn]:
-    """a and b of each model, and last of jobs without one; and the steps that these are fitted to.
+    """Return a and b of each model, and last of jobs without one; and the steps that these are fitted to.
 
-    Worked out once for all states with these profiles and nodes.
+    This is computed once for all states with these profiles and nodes.
     """
     steps = _steps(locality.column, bytes_per_step.column, compute_s.column)[:, [tier for _, tier in samples]]
     known = ~np.isnan(steps).any(axis=1)
@@ -128,7 +129,7 @@ def _of_models(
 
 
 def least_squares(workers: FloatColumn, steps: FloatColumn) -> npt.NDArray[np.float64]:
-    """a and b, none negative, with the least squares of the relative errors of a + b w; one pair for each row of `steps`.
+    """Return a and b, none negative, with the least squares of the relative errors of a + b w; a pair for each row of `steps`.
 
     Steps that are NaN do not count. `workers` are those of all rows, or of each. With two unknowns, the best of those on the
     border has one of them at 0.
@@ -169,7 +170,7 @@ def _samples(state: ClusterState) -> Samples:
 
 
 def _steps(locality: FloatColumn, bytes_per_step: FloatColumn, compute_s: FloatColumn) -> FloatColumn:
-    """Time of a step of each model at each tier, in steps at the first; NaN where nothing is known."""
+    """Return the time of a step of each model at each tier, in steps at the first; NaN where nothing is known."""
     measured = 1 / locality
     size = (bytes_per_step / compute_s)[:, None]
     both = ~np.isnan(measured) & ~np.isnan(size)

@@ -1,4 +1,4 @@
-"""What jobs lose beside each other, by what they are: a table of measured ratios, and what stands for pairs that are not in it.
+"""Throughput that jobs lose beside each other: a table of measured ratios, with fall-backs for pairs that were not measured.
 
 A key is a model, or `model,GPUs,nodes`; a ratio is the throughput of the first of two that share a node, as a share of what it has
 alone (contention_rl, section III: 1 / contention sensitivity). Simulated clusters slow jobs down by this table, policies predict
@@ -14,7 +14,7 @@ from statistics import median
 from typing import TypeVar
 
 Pair = tuple[str, str]
-"""Keys of the one who is slowed down and of the one who is near."""
+"""Keys of the job that is slowed down and of its neighbour."""
 K = TypeVar("K")
 _MOST_KNOWN = 65_536
 _KEYS: dict[str, str] = {}
@@ -22,7 +22,7 @@ _KEYS: dict[str, str] = {}
 
 
 def key_of(name: str) -> str:
-    """How a model is looked up: VGG16, vgg-16 and vgg_16 are the same."""
+    """Return the key of a model: VGG16, vgg-16 and vgg_16 have the same."""
     if not name:
         return ""
     known = _KEYS.get(name)
@@ -32,12 +32,12 @@ def key_of(name: str) -> str:
 
 
 def model_of(key: str) -> str:
-    """The model in a key."""
+    """Return the model in a key."""
     return key.partition(",")[0]
 
 
 def mean_losses(pairs: Mapping[Pair, float]) -> dict[str, float]:
-    """By model: the throughput that it loses beside a neighbour, averaged over the pairs that it was measured in."""
+    """Return for each model the share of throughput that it loses beside a neighbour, averaged over its measured pairs."""
     losses: dict[str, list[float]] = defaultdict(list)
     for (target, _), ratio in pairs.items():
         losses[model_of(target)].append(1.0 - ratio)
@@ -45,14 +45,16 @@ def mean_losses(pairs: Mapping[Pair, float]) -> dict[str, float]:
 
 
 def medians(values: Mapping[K, Sequence[float]]) -> dict[K, float]:
-    """The median of each list."""
+    """Return the median of each list."""
     return {key: median(numbers) for key, numbers in values.items()}
 
 
 class Ratios:
-    """The table with its fall-backs: a pair is looked up by its keys, then by its models alone (where the table has no number for
-    two models as such, the median of its numbers for them); what is not in the table is the median of what it has of the one that
-    is, or of all. Only reads, but for what it remembers.
+    """The table with its fall-backs.
+
+    A pair is looked up by its keys, then by its models alone; where the table has no entry for two models as such, the median of
+    its entries for them counts. For other pairs it is the median of the entries with the same target, else with the same neighbour,
+    else of all.
     """
 
     def __init__(self, pairs: Mapping[Pair, float]) -> None:
@@ -74,7 +76,7 @@ class Ratios:
         self._known: dict[Pair, float] = {}
 
     def of(self, target: str, other: str) -> float:
-        """The ratio of two, each `model,GPUs,nodes` or `model`; never above 1."""
+        """Return the ratio of two keys, each `model,GPUs,nodes` or `model`; never above 1."""
         known = self._known.get((target, other))
         if known is None:
             if len(self._known) >= _MOST_KNOWN:
@@ -83,7 +85,7 @@ class Ratios:
         return known
 
     def measured(self, target: str, other: str) -> bool:
-        """Whether two models were measured beside each other, in whatever numbers of GPUs and nodes."""
+        """Return whether two models were measured beside each other, with any numbers of GPUs and nodes."""
         return (target, other) in self._by_model
 
     def _looked_up(self, target: str, other: str) -> float:

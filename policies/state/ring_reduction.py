@@ -22,14 +22,14 @@ class RingTime:
 
     @staticmethod
     def parts(size: float) -> tuple[float, float]:
-        """The weights of both curves for so many bytes."""
+        """Return the weights of both curves for `size` bytes."""
         mb = size / 1e6
         if mb <= 100:
             return mb / 100, 0.0
         return (500 - mb) / 400, (mb - 100) / 400
 
     def seconds(self, gpus: int, size: float, racks: int) -> float:
-        """Of one reduction of so many bytes over GPUs in so many racks."""
+        """Return the seconds of one reduction of `size` bytes over GPUs in `racks` racks."""
         small, large = self.parts(size)
         return (small * self.small_s + large * self.large_s) * sqrt(gpus) * (1 + (racks - 1) * self.per_rack)
 

@@ -1,1 +1,1 @@
-"""Cluster states, decisions and profiles as messages of protos/headway/v1, and back. Imports the model and the API."""
+"""Cluster states, decisions and profiles as messages of protos/headway/v1, in both directions. Imports the model and the API."""

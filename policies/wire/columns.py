@@ -1,4 +1,4 @@
-"""Columns between messages and numpy: how they are read, and the checks that they pass.
+"""Conversion of columns between messages and numpy, with their checks.
 
 A packed repeated field of fixed width has, on the wire, the very bytes that a `bytes` field with the array in little endian
 has. `RawSnapshot` is `headway.v1.ClusterSnapshot` with its columns declared that way: the same messages, read and written as
@@ -29,7 +29,7 @@ _DTYPES: dict[int, str] = {
 
 
 def _declare_raw() -> tuple[type[Any], dict[str, np.dtype[Any]]]:
-    """The class of the wire-identical message, and the type of each column as it is on the wire."""
+    """Return the class of the wire-identical message, and the type of each column on the wire."""
     file = descriptor_pb2.FileDescriptorProto()
     snapshot_pb2.DESCRIPTOR.CopyToProto(file)
     file.name, file.package = "headway/raw/snapshot.proto", "headway.raw"
@@ -57,7 +57,7 @@ def write_column(message: Any, table: str, name: str, values: npt.NDArray[Any]) 
 
 
 def read_column(message: Any, table: str, name: str, count: int | None) -> npt.NDArray[Any]:
-    """A column of `count` entries (None: of any number) out of a message of RawSnapshot, as int64, float64
+    """Return a column of `count` entries (None: any number) of a message of RawSnapshot, as int64, float64
     or (bit masks) uint64."""
     field, dtype = f"{table}.{name}", WIRE_DTYPES[f"{table}.{name}"]
     data = getattr(message, name)
@@ -88,14 +88,14 @@ def check(field: str, fine: npt.NDArray[np.bool_], values: npt.NDArray[Any], pro
 
 
 def integers(field: str, values: Sequence[int], count: int | None) -> npt.NDArray[np.int64]:
-    """A column of an ordinary message."""
+    """Return a column of an ordinary message."""
     if count is not None and len(values) != count:
         refuse(field, f"has {len(values)} entries, not {count}")
     return np.fromiter(values, dtype=np.int64, count=len(values))
 
 
 def distinct_names(field: str, values: Sequence[str]) -> tuple[str, ...]:
-    """A column of names: none empty, none twice."""
+    """Return a column of names: none empty, none twice."""
     names = tuple(values)
     if not all(names):
         refuse(f"{field}[{names.index('')}]", "is empty")
@@ -107,7 +107,7 @@ def distinct_names(field: str, values: Sequence[str]) -> tuple[str, ...]:
 
 
 def distinct_rows(field: str, values: Sequence[int], count: int) -> npt.NDArray[np.int64]:
-    """Rows of a table of `count` jobs, each at most once."""
+    """Return rows of a table of `count` jobs, each at most once."""
     rows = integers(field, values, None)
     check(field, rows < count, rows, f"beyond the {count} jobs")
     if len(rows) and np.bincount(rows).max() > 1:
@@ -116,7 +116,7 @@ def distinct_rows(field: str, values: Sequence[int], count: int) -> npt.NDArray[
 
 
 def entries_per_row(field: str, offset: npt.NDArray[np.int64], end: int) -> npt.NDArray[np.int64]:
-    """Entries of each row, from offsets that must rise from 0 to `end`."""
+    """Return the entries of each row, from offsets that must rise from 0 to `end`."""
     if offset[0] != 0 or offset[-1] != end:
         refuse(field, f"goes from {offset[0]} to {offset[-1]}, not from 0 to {end}")
     held = np.diff(offset)

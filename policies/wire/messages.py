@@ -1,4 +1,4 @@
-"""Between the policy's view of the cluster and the messages of protos/headway/v1.
+"""Conversion between the policy's view of the cluster and the messages of protos/headway/v1.
 
 Encoding trusts its input. Decoding trusts nothing: what comes out keeps every invariant that `policies.model` states, or a
 WireError says which field is wrong and how. Snapshots are in `policies.wire.state`; their functions are here as well.
@@ -50,7 +50,7 @@ MAX_REASON_CHARS = 200
 
 
 def encode_decision(decision: Decision, sequence: int) -> policy_pb2.Decision:
-    """The message of a decision on the snapshot of that sequence number."""
+    """Return the message of a decision on the snapshot of that sequence number."""
     message = policy_pb2.Decision(sequence=sequence)
     placements = decision.allocation.values()
     nodes: list[int] = []
@@ -71,14 +71,14 @@ def encode_decision(decision: Decision, sequence: int) -> policy_pb2.Decision:
 
 
 def decode_decision(message: policy_pb2.Decision, state: ClusterState) -> Decision:
-    """The decision on that state that a message describes. Raises WireError.
+    """Return the decision on that state that a message describes. Raises WireError.
 
-    Checked is that it is a decision at all: rows exist, nothing is named twice. Whether the cluster has those GPUs is for
-    the caller to check.
+    This checks that it is a decision at all: rows exist, nothing is named twice. The caller must check that the cluster has those
+    GPUs.
     """
     num_jobs = len(state.jobs)
     job = distinct_rows("job", message.job, num_jobs)
-    # A decision that places nothing may leave its lone offset out: that is what an empty message means to anybody.
+    # A decision that places nothing may leave its lone offset out: that is the meaning of an empty message.
     offset = integers("placement_offset", message.placement_offset or [0], len(job) + 1)
     node = integers("placement_node", message.placement_node, None)
     gpus = integers("placement_gpus", message.placement_gpus, len(node))
@@ -102,7 +102,7 @@ def decode_decision(message: policy_pb2.Decision, state: ClusterState) -> Decisi
 
 
 def parse_decision(data: bytes, state: ClusterState) -> tuple[int, Decision]:
-    """Sequence number and decision in a serialized reply. Raises WireError."""
+    """Return sequence number and decision in a serialized reply. Raises WireError."""
     try:
         message = policy_pb2.Decision.FromString(data)
     except DecodeError as error:
@@ -125,7 +125,7 @@ def _decode_reasons(message: policy_pb2.Decision, num_jobs: int) -> dict[int, st
 
 
 def encode_spec(spec: PolicySpec) -> policy_pb2.PolicyDescription:
-    """The message of a policy's spec."""
+    """Return the message of a policy's spec."""
     return policy_pb2.PolicyDescription(
         name=spec.name,
         version=spec.version,
@@ -141,7 +141,7 @@ def encode_spec(spec: PolicySpec) -> policy_pb2.PolicyDescription:
 
 
 def decode_spec(message: policy_pb2.PolicyDescription) -> PolicySpec:
-    """The spec that a message describes. Raises WireError, also when it does not read our snapshots."""
+    """Return the spec that a message describes. Raises WireError, also when the policy does not read our snapshots."""
     if not message.name or len(message.name) > 100 or not message.name.isprintable():
         refuse("name", f"is {message.name[:100]!r}; give the policy a short printable name")
     if not message.min_schema_version <= SCHEMA_VERSION <= message.max_schema_version:
@@ -179,12 +179,12 @@ _OUTCOME_FIELDS = (
 
 
 def encode_outcome(outcome: Outcome) -> policy_pb2.Outcome:
-    """The message of an outcome."""
+    """Return the message of an outcome."""
     return policy_pb2.Outcome(**{name: getattr(outcome, name) for name in _OUTCOME_FIELDS})
 
 
 def decode_outcome(message: policy_pb2.Outcome) -> Outcome:
-    """The outcome that a message describes. Raises WireError."""
+    """Return the outcome that a message describes. Raises WireError."""
     if not message.job_id:
         refuse("job_id", "is empty")
     for name in ("submit_time_s", "start_time_s", "finish_time_s", "service_s"):

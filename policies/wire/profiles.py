@@ -1,4 +1,4 @@
-"""What was measured of models, as the message Profiles of a snapshot, and back. Columns are read and written as in `wire_state`."""
+"""Conversion of measured profiles to the message Profiles of a snapshot, and back. Columns are as in `policies.wire.state`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policies.model import Pairs, Profiles
+from policies.model import Pairs, ProfileTable
 from policies.state.ring_reduction import RingTime
 from policies.wire.columns import check, distinct_names, read_column, refuse, write_column
 
@@ -21,8 +21,8 @@ _PAIRS = ("target", "other", "ratio")
 _RING = ("small_s", "large_s", "per_rack")
 
 
-def profile_columns(profiles: Profiles) -> Iterator[tuple[str, Any]]:
-    """Every column by its name, those of pairs and of the ring too; None for one that there is not."""
+def profile_columns(profiles: ProfileTable) -> Iterator[tuple[str, Any]]:
+    """Yield every column by its name, also those of pairs and of the ring; None for a missing one."""
     for name, value in vars(profiles).items():
         if name == "pairs" and value is not None:
             yield from ((f"pairs.{column}", entries) for column, entries in vars(value).items())
@@ -32,13 +32,13 @@ def profile_columns(profiles: Profiles) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def write_profiles(message: Any, profiles: Profiles) -> None:
-    """Put them into a message of RawSnapshot."""
+def write_profiles(message: Any, profiles: ProfileTable) -> None:
+    """Put the profiles into a message of RawSnapshot."""
 
     def write(name: str, values: npt.NDArray[Any]) -> None:
         write_column(message, "profiles", name, values)
 
-    message.SetInParent()  # it is there, whatever is in it
+    message.SetInParent()  # present even if it is empty
     message.model.extend(profiles.models)
     write("locality", profiles.locality.reshape(-1))
     write("of_job", profiles.of_job + 1)
@@ -55,8 +55,8 @@ def write_profiles(message: Any, profiles: Profiles) -> None:
         write("ring", _ring_column(profiles.ring))
 
 
-def read_profiles(message: Any, num_jobs: int) -> Profiles:
-    """What a message of RawSnapshot says of so many jobs. Raises WireError."""
+def read_profiles(message: Any, num_jobs: int) -> ProfileTable:
+    """Return the profiles in a message of RawSnapshot with `num_jobs` jobs. Raises WireError."""
     models = distinct_names("profiles.model", message.model)
     of_job = _read(message, "of_job", num_jobs) - 1
     check("profiles.of_job", of_job < len(models), of_job + 1, f"beyond the {len(models)} models")
@@ -64,7 +64,7 @@ def read_profiles(message: Any, num_jobs: int) -> Profiles:
     columns |= {name: _numbers(message, name, len(models)) for name in _MORE if getattr(message, name)}
     if message.job_batch_per_gpu:
         columns["job_batch_per_gpu"] = _numbers(message, "job_batch_per_gpu", num_jobs)
-    return Profiles(
+    return ProfileTable(
         models=models,
         of_job=of_job,
         locality=_numbers(message, "locality", _TIERS * len(models)).reshape(-1, _TIERS),
@@ -79,7 +79,7 @@ def _read(message: Any, name: str, count: int | None) -> npt.NDArray[Any]:
 
 
 def _numbers(message: Any, name: str, count: int) -> npt.NDArray[np.float64]:
-    """A column of measurements: finite, or NaN."""
+    """Return a column of measurements: finite, or NaN."""
     values: npt.NDArray[np.float64] = _read(message, name, count)
     field = f"profiles.{name}"
     check(field, ~np.isinf(values), values, "not a finite number")

@@ -1,4 +1,4 @@
-"""Cluster states as snapshot messages, and back; and the digest that names a state in records."""
+"""Conversion of cluster states to snapshot messages, and back; and the digest that names a state in records."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _ENUMS = {"state": (1, 2), "split": (1, 3), "estimate_source": (0, 3)}
 
 
 def serialize_state(state: ClusterState) -> bytes:
-    """The serialized ClusterSnapshot of a state."""
+    """Return the serialized ClusterSnapshot of a state."""
     message = RawSnapshot(schema_version=SCHEMA_VERSION, sequence=state.sequence, time_s=state.time_s)
     nodes, jobs = message.nodes, message.jobs
     nodes.name.extend(state.nodes.names)
@@ -86,30 +86,30 @@ def serialize_state(state: ClusterState) -> bytes:
 
 
 def encode_state(state: ClusterState) -> snapshot_pb2.ClusterSnapshot:
-    """The snapshot of a state as an ordinary message. `serialize_state` is much faster where bytes will do."""
+    """Return the snapshot of a state as an ordinary message. `serialize_state` is much faster where bytes suffice."""
     return snapshot_pb2.ClusterSnapshot.FromString(serialize_state(state))
 
 
 def decode_state(message: snapshot_pb2.ClusterSnapshot) -> ClusterState:
-    """The state that an ordinary message describes. Raises WireError."""
+    """Return the state that an ordinary message describes. Raises WireError."""
     return _decode(RawSnapshot.FromString(message.SerializeToString()))
 
 
 def parse_state(data: bytes) -> ClusterState:
-    """The state in a serialized ClusterSnapshot. Raises WireError."""
+    """Return the state in a serialized ClusterSnapshot. Raises WireError."""
     try:
         try:
             return _decode(RawSnapshot.FromString(data))
         except WireError:
-            # Writers may leave repeated numbers unpacked, or pack them in pieces: valid, and never seen from generated
-            # code. Brought into the common form it reads like any other; what is really wrong stays wrong.
+            # Writers may leave repeated numbers unpacked, or pack them in pieces. This is valid, though generated code never
+            # does so. Converted to the common form such a message reads like any other; a really wrong one stays wrong.
             return decode_state(snapshot_pb2.ClusterSnapshot.FromString(data))
     except DecodeError as error:
         raise WireError(f"ClusterSnapshot: {len(data)} bytes that are no such message") from error
 
 
 def state_digest(state: ClusterState) -> str:
-    """SHA-256, in hex, of everything in the state but its sequence number. Stable across processes and machines."""
+    """Return the SHA-256, in hex, of everything in the state but its sequence number; equal on all machines."""
     digest = hashlib.sha256()
     digest.update(np.float64(state.time_s).astype("<f8").tobytes())
     profiles = [] if state.profiles is None else profile_columns(state.profiles)
@@ -196,7 +196,7 @@ def _decode_jobs(message: Any, num_nodes: int, num_sets: int) -> Jobs:
 
 
 def _sizes(jobs: Jobs) -> dict[str, npt.NDArray[Any]]:
-    """The columns of elastic jobs, where there are some."""
+    """Return the columns of elastic jobs, where there are some."""
     if jobs.min_gpus is None or jobs.max_gpus is None:
         return {}
     return dict(zip(_JOB_SIZES, jobs.sizes, strict=True))
@@ -212,7 +212,7 @@ def _decode_sizes(message: Any, num_gpus: npt.NDArray[np.int64]) -> dict[str, np
 
 
 def _measured(jobs: Jobs) -> dict[str, npt.NDArray[Any]]:
-    """The columns of what was measured, where something was."""
+    """Return the columns of measurements, where there are some."""
     columns = {name: getattr(jobs, name) for name in _JOB_MEASURED}
     return {name: column for name, column in columns.items() if column is not None}
 

@@ -1,8 +1,9 @@
 """Free GPUs of every node, and consolidated best fit over them.
 
 The rule is that of `policies.placement.best_fit`: each share of a job goes to the fitting node with the fewest free GPUs, the
-lowest index on ties; larger shares first, no two shares on one node. How a job of each size is divided into shares is set once per
-size, by `divide`.
+lowest index on ties; larger shares first, no two shares on one node. How a job of each size divides into shares is set once per
+size, by `divide`. The rule is written a second time here because this one is compiled and counts GPUs alone: a placement takes
+0.3 us, where that of `Capacity`, which knows CPUs, memory and node sets as well, takes 2.5 us.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from policies.learned.training.systems import TEST_SEEDS, Jobs, Scene
+from policies.learned.training.systems import TEST_SEEDS, TrainingSetup, WorkloadSpec
 from policies.rule import Layout
 from simulator.cluster.cluster import Cluster
 from simulator.engine.job_sizes import JobSizes
@@ -84,11 +84,11 @@ class DrawnTraces(Sequence[Trace]):
         return generate(like, replace(workload, seed=int(self._seeds[seed])))
 
 
-def of_scene(scene: Scene, cluster: Cluster) -> DataSets:
+def of_scene(scene: TrainingSetup, cluster: Cluster) -> DataSets:
     """Return the data sets of the scene's workloads on that cluster. Raises TraceError."""
     if not scene.workloads:
         raise TraceError("there are no jobs", mend="give --traces")
-    workloads = [(each.like, _workload(each, cluster)) for each in scene.workloads]
+    workloads = [(each.generator, _workload(each, cluster)) for each in scene.workloads]
     training, validation, tests = (
         DrawnTraces(workloads, seeds) for seeds in (scene.training_seeds, scene.validation_seeds, TEST_SEEDS)
     )
@@ -168,9 +168,9 @@ def _cut(trace: Trace, *, whole: bool) -> list[Trace]:
     return [trace.take(np.arange(begin, end)) for begin, end in pairwise(round(len(trace) * each) for each in shares)]
 
 
-def _workload(jobs: Jobs, cluster: Cluster) -> Workload:
+def _workload(jobs: WorkloadSpec, cluster: Cluster) -> Workload:
     texts = {name: _text(value) for name, value in jobs.parameters.items()}
-    return from_text(jobs.like, {**texts, "cluster_gpus": str(cluster.num_gpus)})
+    return from_text(jobs.generator, {**texts, "cluster_gpus": str(cluster.num_gpus)})
 
 
 def _text(value: object) -> str:

@@ -22,7 +22,14 @@ from gymnasium.vector import AutoresetMode
 
 from policies.api import Policy
 from policies.errors import TrainingError
-from policies.learned.training.systems import FIGURE, Given, Judged, Played, Scene, Tell
+from policies.learned.training.systems import (
+    FIGURE,
+    Comparison,
+    EpisodeResult,
+    OnProgress,
+    SetupOverrides,
+    TrainingSetup,
+)
 from policies.model import ClusterState
 from simulator.cluster.cluster import Cluster, cluster_of, parse_cluster
 from simulator.engine.settings import Settings
@@ -104,7 +111,7 @@ class SimulatorGround:
 
     def play(
         self, policies: Sequence[Policy], numbers: Sequence[int], keep: Callable[[Policy], Any] | None = None
-    ) -> list[Played]:
+    ) -> list[EpisodeResult]:
         """Run policies on training traces, each in a process of its own. Raises TrainingError."""
         training = self.data_of.training
         runs = [(policy, training, number % len(training)) for policy, number in zip(policies, numbers, strict=True)]
@@ -116,7 +123,7 @@ class SimulatorGround:
         played = self._runs([(policy, validation, number) for number in range(len(validation))], None)
         return {name: float(np.mean([each.figures[name] for each in played])) for name in FIGURES}
 
-    def judge(self, policies: Mapping[str, Policy], seeds: int | None, tell: Tell) -> Judged:
+    def compare(self, policies: Mapping[str, Policy], seeds: int | None, tell: OnProgress) -> Comparison:
         """Run policies on the same test traces. Raises TrainingError."""
         traces = self.data_of.some_tests(seeds)
         work = {
@@ -134,7 +141,7 @@ class SimulatorGround:
             found = in_parallel(list(work), lambda label, _tell: metrics.summary(work[label]()), add)
         each = iter(found)
         names = tuple(trace.name for trace in traces)
-        return Judged(names, {name: [next(each) for _ in traces] for name in policies}, self.data_of.each or 1)
+        return Comparison(names, {name: [next(each) for _ in traces] for name in policies}, self.data_of.each or 1)
 
     def models(self) -> list[SlowdownModel]:
         """Return new slowdown models."""
@@ -151,8 +158,8 @@ class SimulatorGround:
 
     def _runs(
         self, runs: Sequence[tuple[Policy, Sequence[Trace], int]], keep: Callable[[Policy], Any] | None
-    ) -> list[Played]:
-        def work(name: str, _tell: object) -> Played:
+    ) -> list[EpisodeResult]:
+        def work(name: str, _tell: object) -> EpisodeResult:
             policy, traces, number = runs[int(name.removeprefix(_RUN))]
             return self._run(policy, traces[number], keep)
 
@@ -161,7 +168,7 @@ class SimulatorGround:
             # After a SIGTERM, a training continues to its next checkpoint and needs these runs until then.
             return in_parallel(names, work, lambda _name, _share: None, outlast_sigterm=True)
 
-    def _run(self, policy: Policy, trace: Trace, keep: Callable[[Policy], Any] | None) -> Played:
+    def _run(self, policy: Policy, trace: Trace, keep: Callable[[Policy], Any] | None) -> EpisodeResult:
         result = self._result(policy, trace, policy.spec.name)
         if not result.done.all():
             left = [job_id for job_id, done in zip(result.job_ids, result.done.tolist(), strict=True) if not done]
@@ -170,7 +177,7 @@ class SimulatorGround:
                 "it must start a job that fits when nothing runs"
             )
         figures = {name: float(figure) for name, of in FIGURES.items() if (figure := of(result)) is not None}
-        return Played(figures, result.jct_ns / NS_PER_S, keep(policy) if keep else None)
+        return EpisodeResult(figures, result.jct_ns / NS_PER_S, keep(policy) if keep else None)
 
     def _result(self, policy: Policy, trace: Trace, name: str) -> Result:
         begin = time.perf_counter()
@@ -179,13 +186,13 @@ class SimulatorGround:
         return Result.of(simulation, name, time.perf_counter() - begin)
 
 
-def ground(scene: Scene, given: Given) -> SimulatorGround:
+def ground(scene: TrainingSetup, given: SetupOverrides) -> SimulatorGround:
     """Make the training ground from the user's options, with the scene's values for the rest. Raises TrainingError."""
     with _as_training_errors():
         return _ground(scene, given)
 
 
-def _ground(scene: Scene, given: Given) -> SimulatorGround:
+def _ground(scene: TrainingSetup, given: SetupOverrides) -> SimulatorGround:
     cluster, of_cluster = _cluster(scene, given)
     slowdown = given.slowdown or scene.slowdown
     profiles = load_profiles(given.profiles) if given.profiles else paper_profiles(*scene.papers)
@@ -210,7 +217,7 @@ def _as_training_errors() -> Iterator[None]:
         raise TrainingError(str(error)) from error
 
 
-def _cluster(scene: Scene, given: Given) -> tuple[Cluster, str]:
+def _cluster(scene: TrainingSetup, given: SetupOverrides) -> tuple[Cluster, str]:
     """Return the cluster, and a text that identifies it."""
     if given.cluster is not None:
         cluster = parse_cluster(given.cluster)
@@ -221,7 +228,7 @@ def _cluster(scene: Scene, given: Given) -> tuple[Cluster, str]:
     return cluster_of(scene.cluster), json.dumps(scene.cluster, default=str)
 
 
-def _says(scene: Scene, given: Given, cluster: Cluster) -> str:
+def _says(scene: TrainingSetup, given: SetupOverrides, cluster: Cluster) -> str:
     text = given.cluster or (scene.cluster if isinstance(scene.cluster, str) else "")
     nodes = f"{cluster.num_nodes} nodes of {cluster.num_gpus} GPUs in {len(set(cluster.racks))} racks"
     return text if text and not Path(text).is_file() else f"{text} ({nodes})" if text else nodes

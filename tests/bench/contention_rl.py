@@ -34,9 +34,9 @@ from gymnasium.vector import AutoresetMode
 
 from policies.api import load_policy, parse_policy
 from policies.learned.contention_rl.encoder import Encoding
-from policies.learned.contention_rl.network import Network
+from policies.learned.contention_rl.network import ActorCritic
 from policies.learned.contention_rl.policy import Agent, RlBase, RlHybrid
-from policies.learned.contention_rl.recipe import Recipe, Training
+from policies.learned.contention_rl.recipe import PpoTrainer, Recipe
 from policies.learned.training.systems import TEST_SEEDS
 from policies.model import ClusterState
 from policies.state.pair_ratios import Ratios, key_of
@@ -107,7 +107,7 @@ def speed(recipe: Recipe, stages: int, workers: int) -> Speed:
     envs = environments(recipe, workers)
     try:
         encoding = Encoding(cells="features", starts=recipe.starts, candidates=recipe.candidates)
-        training = Training(envs, encoding, recipe, SEED)
+        training = PpoTrainer(envs, encoding, recipe, SEED)
         training.run_stage()
         rows: list[tuple[float, float, float]] = []
         everyone = [os.getpid(), *(process.pid for process in envs.processes if process.pid)]
@@ -246,7 +246,7 @@ def agent() -> Agent:
     recipe = Recipe()
     encoding = Encoding(cells="features", starts=recipe.starts)
     torch.manual_seed(SEED)
-    return Agent(encoding, Network(encoding, recipe.hidden, recipe.pair))
+    return Agent(encoding, ActorCritic(encoding, recipe.hidden, recipe.pair))
 
 
 def latencies_ms(decisions: int) -> dict[str, list[tuple[float, float]]]:

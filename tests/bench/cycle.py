@@ -29,7 +29,7 @@ from controller.state.journal import Journal
 from policies.api import Decision, Outcome, PolicySpec, load_policy
 from policies.model import ClusterState
 from policies.serving.client import PolicyClient
-from policies.serving.runtime.gc_pauses import quiet_heap
+from policies.serving.runtime.gc_pauses import paused_collector
 from slurm.testbed.installation import Installation
 from tests.bench.figures import Findings, percentile
 from tests.bench.scontrol_text import ScontrolText
@@ -104,14 +104,14 @@ async def measure(
     decider = _NothingStarts(endpoint, load_policy("fifo-skip"), _DEADLINE_S, clock)
     settings = ControllerSettings(partitions=("dl",), state_dir=headway.folder / scenario.name.replace(" ", "-"))
     times = Times()
-    with closing(Journal(settings.journal_path)) as journal, quiet_heap() as heap:
+    with closing(Journal(settings.journal_path)) as journal, paused_collector() as collector:
         ledger, events = journal.load_ledger(), EventLog(clock)
         preempting = Preempting(settings, journal, ledger, events, clock)
         cycle = Cycle(settings, client, decider, journal, ledger, events, clock, preempting)
         for _ in range(cycles + 1):
             runner.answers = cluster.answers()
             runner.own_s = 0.0
-            heap.tidy()
+            collector.collect()
             begun_s = time.perf_counter()
             snapshot = await client.snapshot()
             parsed_s = time.perf_counter()

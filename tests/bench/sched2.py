@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,56 +23,44 @@ from typing import Any
 import numpy as np
 
 from policies.api import Policy
-from policies.learned.sched2.placements import fewest_nodes
 from policies.learned.sched2.policy import Sched2
-from policies.learned.sched2.window import FIRST, WIDEST
-from policies.placement.locality_tiers import SAME_RACK
+from policies.learned.sched2.state.window import FIRST, WIDEST
 from simulator.cluster.cluster import Cluster, parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
 from simulator.papers.sched2.baselines import BASELINES, CONTROLS, Baseline
-from simulator.results import metrics
+from simulator.papers.sched2.experiment import CALIBRATED_GAP_S, OURS, READINGS, measures
+from simulator.reproducing.experiment import Metric
 from simulator.results.result import Result
 from simulator.results.timeline import Timeline
 from simulator.runs.process_pool import in_parallel
-from simulator.slowdown.profiles.papers import SCHED2, paper_profiles
+from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.generators.sched2 import TEST_SEEDS, TRAINING_SEEDS, generate
 from simulator.traces.generators.sched2 import Sched2 as Workload
 from simulator.traces.trace import NS_PER_S, Trace
 
-GAP_S = 129.0
-FIRST_TEN, WHOLE = "first ten", "whole queue"
-WINDOWS = {FIRST_TEN: 10, WHOLE: 0}
-SHOWN = {FIRST_TEN: FIRST, WHOLE: WIDEST}
-OURS = "sched2"
+GAP_S = CALIBRATED_GAP_S
+SHOWN = dict(zip(READINGS, (FIRST, WIDEST), strict=True))
 PATIENCES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-SENSITIVE = 2.0
-"""A job is sensitive if it is slower by more than this on two servers."""
+FIGURES_OF = {
+    **{name: name for name in ("avg_jct_s", "effectiveness", "makespan_s", "avg_wait_s")},
+    "avg_run_s": "avg_service_s",
+    **{name: name for name in ("fragmentation", "relaxed_sensitive", "wait_sensitive_s")},
+    **{name: name for name in ("relaxed_insensitive", "wait_insensitive_s")},
+}
+"""The figures of a run, and the measure of the experiment that each is."""
 FIGURES = {"avg_jct_s": "lower", "effectiveness": "higher", "makespan_s": "lower"}
 _CONFIDENT = 1.96
 _BINS = 60
 
 
-def figures(result: Result, trace: Trace, cluster: Cluster, timeline: bool) -> dict[str, Any]:
-    """Return the figures of one run."""
-    values = {
-        "avg_jct_s": metrics.average_jct_s(result),
-        "effectiveness": metrics.effectiveness(result),
-        "makespan_s": metrics.makespan_s(result),
-        "avg_wait_s": metrics.average_wait_s(result),
-        "avg_run_s": metrics.average_service_s(result),
-        "fragmentation": metrics.fragmentation(result),
-    }
-    found: dict[str, Any] = {name: float("nan") if value is None else float(value) for name, value in values.items()}
-    slower = {model: 1 / profile.locality[SAME_RACK] for model, profile in SCHED2.items() if profile.locality}
-    is_sensitive = np.array([slower[model] > SENSITIVE for model in trace.model])
-    nodes = np.array([text.count("+") + 1 for text in result.nodes()])
-    relaxed = nodes > np.array([fewest_nodes(cluster.gpus, gpus) for gpus in trace.num_gpus.tolist()])
-    several = trace.num_gpus > 1
-    for name, those in (("sensitive", is_sensitive), ("insensitive", ~is_sensitive)):
-        found[f"relaxed_{name}"] = float(relaxed[those & several].mean())
-        found[f"wait_{name}_s"] = float(result.wait_ns[those & several].mean() / NS_PER_S)
+def figures(result: Result, measured: Mapping[str, Metric], timeline: bool) -> dict[str, Any]:
+    """Return the figures of one run, as `headway-sim reproduce sched2` defines them."""
+    found: dict[str, Any] = {}
+    for name, metric in FIGURES_OF.items():
+        value = measured[metric].of(result)
+        found[name] = float("nan") if value is None else float(value)
     if timeline:
         line = Timeline.of(result, int(result.finish_ns.max()), _BINS)
         found["timeline"] = {
@@ -87,6 +75,7 @@ class Ground:
     def __init__(self, timeline: bool = False) -> None:
         self.cluster = parse_cluster("15x8")
         self.profiles = paper_profiles("sched2")
+        self._measures = measures(self.profiles)
         self._timeline = timeline
 
     def baseline(self, name: str, trace: Trace, window: int, **options: float) -> dict[str, Any]:
@@ -106,14 +95,14 @@ class Ground:
         result = Result.of(run, name, 0.0)
         if not result.done.all():
             raise RuntimeError(f"{name} left {len(run.unfinished)} jobs unfinished")
-        return figures(result, run.trace, self.cluster, self._timeline)
+        return figures(result, self._measures, self._timeline)
 
 
 def table(gap_s: float, seeds: Sequence[int], weights: str, timeline: bool) -> dict[str, list[dict[str, Any]]]:
     """Return a row for every policy, for each reading."""
     ground = Ground(timeline)
     runs: dict[tuple[str, str], Callable[[Trace], dict[str, Any]]] = {}
-    for reading, window in WINDOWS.items():
+    for reading, window in READINGS.items():
         runs[reading, OURS] = partial(ground.served, Sched2(weights, window=SHOWN[reading]))
         for name in (*BASELINES, *CONTROLS):
             runs[reading, name] = partial(_baseline, ground, name, window)
@@ -124,7 +113,7 @@ def table(gap_s: float, seeds: Sequence[int], weights: str, timeline: bool) -> d
         lambda place, _: [runs[keys[int(place)]](trace) for trace in traces],
         lambda *_: None,
     )
-    tables: dict[str, list[dict[str, Any]]] = {reading: [] for reading in WINDOWS}
+    tables: dict[str, list[dict[str, Any]]] = {reading: [] for reading in READINGS}
     for (reading, name), each in zip(keys, found, strict=True):
         tables[reading].append(_row(name, each))
     for rows in tables.values():
@@ -199,7 +188,7 @@ def tuned(seeds: int) -> list[dict[str, Any]]:
     ground = Ground()
     traces = [generate(Workload(seed=seed, mean_gap_s=GAP_S)) for seed in TRAINING_SEEDS[:seeds]]
     rows = []
-    for reading, window in WINDOWS.items():
+    for reading, window in READINGS.items():
         for patience in PATIENCES:
             runs = [ground.baseline("delay", trace, window, patience=patience) for trace in traces]
             rows.append({"reading": reading, "patience": patience, **_row("delay", runs)})

@@ -1,9 +1,9 @@
-"""Returns and advantages of batches (steps x environments).
+"""Advantages of batches (steps x environments).
 
-How an episode ends matters. *Terminated*: nothing comes after, the value of what is next is 0. *Truncated*: it was cut off, and
-what would have come is worth the value of its last state. At the end of the batch an episode goes on: what comes is worth the value
-of the state it has reached. All three are told by `next_values[t, e]`: the value of the state that step t led to, before
-environment e began anew. An episode that is told to be both has terminated.
+An episode can end in two ways. *Terminated*: nothing follows, so the value of the next state is 0. *Truncated*: it was cut off, and
+the value of its last state stands for the rest. At the end of the batch an episode goes on, and the value of the state that it has
+reached stands for the rest. `next_values[t, e]` is in all cases the value of the state that step t led to, before environment e
+began anew. An episode that is marked as both has terminated.
 
 `gamma` is one number, or one for each step: 1 while time stands still and a power of it where a step takes longer.
 """
@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-Given: TypeAlias = npt.NDArray[np.floating[Any]]
+FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
-def values_after(values: Given, last: Given, truncated: Flags, final: Given) -> Floats:
-    """The values of the states that steps led to.
+def values_after(values: FloatArray, last: FloatArray, truncated: Flags, final: FloatArray) -> Floats:
+    """Return the values of the states that the steps led to.
 
     `values[t, e]` is that of the state before step t, `last[e]` of the state after the last one. `final` has those of the states
     in which episodes were cut off, in the order in which `truncated` has them row by row, as `Rollout.final_observations` has.
@@ -32,16 +32,16 @@ def values_after(values: Given, last: Given, truncated: Flags, final: Given) -> 
 
 
 def gae(
-    rewards: Given,
-    values: Given,
-    next_values: Given,
+    rewards: FloatArray,
+    values: FloatArray,
+    next_values: FloatArray,
     terminated: Flags,
     truncated: Flags,
     *,
-    gamma: float | Given,
+    gamma: float | FloatArray,
     lam: float,
 ) -> tuple[Floats, Floats]:
-    """Generalized advantage estimates and the returns to learn values from, which are advantages + values.
+    """Return generalized advantage estimates, and the returns to learn values from: advantages + values.
 
     A_t = delta_t + gamma lambda A_{t+1} within an episode, delta_t = r_t + gamma V(s_{t+1}) - V(s_t) (Schulman et al.,
     "High-dimensional continuous control using generalized advantage estimation", ICLR 2016, equations 11 and 16).
@@ -52,26 +52,8 @@ def gae(
     return advantages, advantages + values
 
 
-def returns(
-    rewards: Given,
-    terminated: Flags,
-    truncated: Flags,
-    *,
-    gamma: float | Given,
-    next_values: Given | None = None,
-) -> Floats:
-    """Discounted sums of rewards to the end of each episode; without `next_values`, whatever comes after a cut counts 0."""
-    discount = np.broadcast_to(np.asarray(gamma, dtype=np.float64), rewards.shape)
-    gains = rewards.astype(np.float64)
-    if next_values is not None:
-        is_cut = truncated.copy()
-        is_cut[-1:] = True
-        gains += np.where(is_cut & ~terminated, discount * next_values, 0.0)
-    return _accumulate(gains, np.where(terminated | truncated, 0.0, discount))
-
-
 def _accumulate(gains: Floats, factors: Floats) -> Floats:
-    """x_t = gain_t + factor_t x_{t+1}, from the last step to the first."""
+    """Return x with x_t = gain_t + factor_t x_{t+1}, from the last step to the first."""
     sums = gains.copy()
     for step in range(len(sums) - 2, -1, -1):
         sums[step] += factors[step] * sums[step + 1]

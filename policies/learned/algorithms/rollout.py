@@ -1,11 +1,11 @@
-"""Rollouts: many environments stepped together, and what happened as arrays (steps x environments).
+"""Rollouts: many environments stepped together, with the results as arrays (steps x environments).
 
     collector = Collector(envs, steps=128, masked=True)
     collector.restart(seeds)
-    rollout = collector.collect(act)      # act(observations, masks) -> {"actions": ..., whatever else is to be kept}
+    rollout = collector.collect(act)      # act(observations, masks) -> {"actions": ..., and other arrays to keep}
 
-Any `gymnasium.vector.VectorEnv` will do whose environments begin anew in the step in which they end (SAME_STEP): then every row is
-a step that somebody took. The last observation of an episode is kept where that was cut off, because its value counts.
+Any `gymnasium.vector.VectorEnv` works whose environments begin anew in the step in which they end (SAME_STEP): then every row is a
+real step. The last observation of an episode that was cut off is kept, because its value counts.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ Array: TypeAlias = npt.NDArray[Any]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Observations: TypeAlias = Array | dict[str, Array]
-"""As the space has it: one array, or several by name; the first axes are those of the batch."""
+"""One array, or several by name, as the space has them; the first axes are those of the batch."""
 Act: TypeAlias = Callable[[Observations, Flags | None], Mapping[str, Array]]
-"""Chooses everyone's action: observations and masks (None without) -> arrays, `actions` among them, a row an environment."""
+"""Chooses actions: observations and masks (or None) -> arrays, `actions` among them, with a row for each environment."""
 _MASKS = "action_masks"
 _ELAPSED = "elapsed"
-"""What environments may say of a step: how long it took."""
+"""Key in a step's info for its duration."""
 _PLAIN = ""
 """The name of the one array of a plain observation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One that came to its end."""
+    """A finished episode."""
 
     env: int
     reward: float
-    """Of all its steps together."""
+    """Sum of the rewards of all its steps."""
     steps: int
     info: Mapping[str, Any]
-    """What the environment said at the last step."""
+    """The environment's info at the last step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,51 +52,29 @@ class Rollout:
     """A batch. Its arrays are the collector's own: the next `collect` writes over them."""
 
     observations: Observations
-    """What was seen before each step."""
+    """Observations before each step."""
     masks: Flags | None
-    """Which actions were possible then."""
+    """Actions that were possible then."""
     actions: Array
     rewards: Floats
     terminated: Flags
     truncated: Flags
     elapsed: Floats | None
-    """How long each step took, in the environments' own unit, 0 where time stood still; None where one of them did not tell."""
+    """Duration of each step, in the environments' own unit, 0 where time stood still; None if an environment did not report it."""
     extras: Mapping[str, Array]
-    """Whatever else `act` returned, by its name."""
+    """Other arrays that `act` returned, by name."""
     last_observations: Observations
-    """What is seen after the last step; of environments that began anew, the first of the new episode."""
+    """Observations after the last step; in an environment that began anew, the first of the new episode."""
     last_masks: Flags | None
     final_observations: Observations
-    """The last ones of episodes that were cut off, in the order of `truncated[t, e]`, row by row (`advantage.values_after`)."""
+    """Last observations of episodes that were cut off, in the order of `truncated[t, e]`, row by row (`advantage.values_after`)."""
     final_masks: Flags | None
-    """Which actions were possible there; None where environments do not tell them (as `action_masks` of the last step's info)."""
+    """Actions that were possible there; None if environments do not report them (`action_masks` in the last step's info)."""
     episodes: Sequence[Episode]
-
-    def transitions(self) -> dict[str, Array]:
-        """Rows for a replay memory, steps one behind the other: observations, actions, rewards, terminated, next_observations,
-        masks and next_masks where there are masks, and the extras. Arrays of their own.
-
-        Several observation arrays become `observations/name`. What follows on a terminated step says nothing: its value is 0. A
-        step that was cut off is left out where nobody tells which actions were possible after it.
-        """
-        keep = np.ones(self.rewards.shape, dtype=np.bool_)
-        rows = {"actions": self.actions, "rewards": self.rewards, "terminated": self.terminated, **self.extras}
-        final = _by_name(self.final_observations)
-        last = _by_name(self.last_observations)
-        for name, array in _by_name(self.observations).items():
-            end = f"/{name}" if name else ""
-            rows[f"observations{end}"] = array
-            rows[f"next_observations{end}"] = _following(array, last[name], self.truncated, final[name])
-        if self.masks is not None and self.last_masks is not None:
-            rows["masks"] = self.masks
-            if self.final_masks is None:
-                keep &= ~self.truncated | self.terminated
-            rows["next_masks"] = _following(self.masks, self.last_masks, self.truncated, self.final_masks)
-        return {name: array[keep] for name, array in rows.items()}
 
 
 class Collector:
-    """Steps environments and keeps what happens.
+    """Steps environments and keeps the results.
 
     Invariant: between two calls `_seen` and `_masks` are what the environments show now. Episodes go on from one batch to the
     next, unless `restart` ends them all.
@@ -127,7 +105,7 @@ class Collector:
         self._episode_steps = np.zeros(envs.num_envs, dtype=np.int64)
 
     def restart(self, seeds: Sequence[int], options: dict[str, Any] | None = None) -> None:
-        """Begin new episodes everywhere, with a seed for each environment: all that comes is as after any other such restart."""
+        """Begin new episodes everywhere, with a seed for each environment. Equal seeds give equal results afterwards."""
         # Every vectorized environment takes several seeds, though the base class does not say so.
         self._seen, _ = self.envs.reset(seed=cast(Any, list(seeds)), options=options)
         self._masks = self._masks_now()
@@ -138,7 +116,7 @@ class Collector:
             self._all_masks = None if self._masks is None else _room(self.steps, self._masks)
 
     def collect(self, act: Act) -> Rollout:
-        """So many steps of all environments. Raises TrainingError where an environment leaves no action."""
+        """Return the next steps of all environments. Raises TrainingError if an environment leaves no action."""
         if self._seen is None:
             raise TrainingError("no episode has begun: call restart first")
         ends = _Ends([], [], [])
@@ -185,7 +163,7 @@ class Collector:
             name: np.array([each[name] for each in ends.observations], dtype=array.dtype).reshape(-1, *array.shape[2:])
             for name, array in self._observations.items()
         }
-        told = self._is_masked and all(mask is not None for mask in ends.masks)
+        reported = self._is_masked and all(mask is not None for mask in ends.masks)
         return Rollout(
             observations=_as_given(self._observations),
             masks=self._all_masks,
@@ -198,14 +176,14 @@ class Collector:
             last_observations=self._seen,
             last_masks=self._masks,
             final_observations=_as_given(final),
-            final_masks=np.array(ends.masks, dtype=np.bool_) if told and ends.masks else None,
+            final_masks=np.array(ends.masks, dtype=np.bool_) if reported and ends.masks else None,
             episodes=ends.episodes,
         )
 
     def _masks_now(self) -> Flags | None:
         if not self._is_masked:
             return None
-        # Vectorized environments in processes give all masks at once; others are asked one by one.
+        # Vectorized environments in processes give all masks at once; others give them one by one.
         ask = getattr(self.envs, _MASKS, None)
         masks = cast(Flags, ask()) if ask else np.array(cast(Any, self.envs).call(_MASKS), dtype=np.bool_)
         if not (possible := masks.any(axis=1)).all():
@@ -217,7 +195,7 @@ class Collector:
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Of the episodes that came to their ends in one batch; the last two have an entry for each that was cut off."""
+    """Finished episodes of one batch; the last two lists have an entry for each episode that was cut off."""
 
     episodes: list[Episode]
     observations: list[dict[str, Array]]
@@ -225,17 +203,17 @@ class _Ends:
 
 
 def _elapsed(infos: Mapping[str, Any], envs: int) -> Floats:
-    """What each environment said of the step, who ended in it included; NaN of those that said nothing."""
+    """Return each environment's duration of the step, also of one that ended in it; NaN if it reported none."""
     elapsed = np.full(envs, np.nan)
-    for said in (infos, infos.get("final_info", {})):
-        if _ELAPSED in said:
-            told = said[f"_{_ELAPSED}"]
-            elapsed[told] = said[_ELAPSED][told]
+    for info in (infos, infos.get("final_info", {})):
+        if _ELAPSED in info:
+            reported = info[f"_{_ELAPSED}"]
+            elapsed[reported] = info[_ELAPSED][reported]
     return elapsed
 
 
 def _room(steps: int, array: Array) -> Array:
-    """For so many arrays like this one."""
+    """Return an array for so many arrays like this one."""
     return np.zeros((steps, *array.shape), array.dtype)
 
 
@@ -247,19 +225,11 @@ def _as_given(arrays: dict[str, Array]) -> Observations:
     return arrays.get(_PLAIN, arrays)
 
 
-def _following(array: Array, last: Array, truncated: Flags, final: Array | None) -> Array:
-    """What came after each step, before anybody began anew."""
-    following = np.concatenate([array[1:], last[None]])
-    if final is not None:
-        following[truncated] = final
-    return following
-
-
 def _of_row(infos: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """What one environment said, out of gymnasium's arrays of all."""
-    said = {}
+    """Return the info of one environment, from gymnasium's arrays of all."""
+    info = {}
     for name, value in infos.items():
         there = infos.get(f"_{name}")
         if there is not None and there[row]:
-            said[name] = _of_row(value, row) if isinstance(value, dict) else value[row]
-    return said
+            info[name] = _of_row(value, row) if isinstance(value, dict) else value[row]
+    return info

@@ -1,4 +1,4 @@
-"""A binary tree over an array of numbers, kept whole by numpy: every node is the sum, or the least, of the two below it."""
+"""A binary tree over an array of numbers, in numpy: every node is the sum, or the least, of the two below it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 
 
 class Tree:
-    """Invariant: each inner node is exactly what its two children make, so that nothing drifts however often leaves change.
+    """Invariant: each inner node is exactly the join of its two children, so that rounding errors do not accumulate.
 
     Node 1 is the root, node i has children 2i and 2i + 1, leaf j is node `_leaves` + j.
     """
 
     def __init__(self, size: int, join: np.ufunc, neutral: float) -> None:
-        """`join` is np.add or np.minimum, `neutral` what changes nothing in it: so are leaves that nobody has set."""
+        """`join` is np.add or np.minimum, `neutral` its neutral element, which is the value of leaves that were not set."""
         self._join = join
         self._depth = max(size - 1, 0).bit_length()
         self._leaves = 1 << self._depth
@@ -26,7 +26,7 @@ class Tree:
 
     @property
     def root(self) -> float:
-        """What all leaves make together."""
+        """The join of all leaves."""
         return float(self._nodes[1])
 
     def __getitem__(self, leaves: Indices) -> Floats:
@@ -37,12 +37,12 @@ class Tree:
         nodes = leaves + self._leaves
         self._nodes[nodes] = values
         for _ in range(self._depth):
-            # One that comes up twice is worked out twice, to the same: that costs less than to find it.
+            # A node that occurs twice is computed twice, with the same result: that costs less than to find it.
             nodes = nodes >> 1
             self._nodes[nodes] = self._join(self._nodes[2 * nodes], self._nodes[2 * nodes + 1])
 
     def find(self, targets: Floats) -> Indices:
-        """Of a tree of sums: for each target the leaf where the sum from the left first exceeds it. No leaf that is 0 is found."""
+        """Return for each target the leaf where the sum from the left first exceeds it (in a tree of sums); never a leaf of 0."""
         nodes = np.ones(len(targets), dtype=np.int64)
         rest = targets.copy()
         for _ in range(self._depth):

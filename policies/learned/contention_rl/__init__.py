@@ -1,5 +1,5 @@
 """Contention-aware scheduling by reinforcement learning (Ryu and Eo): RL-base and RL-Hybrid.
 
-`board`, `spreads`, `placing` and `features` are the paper's state and action; the environment that a policy is trained in and the
-encoder by which it sees a cluster share them, so that both show and do the same.
+`gpu_grid`, `spreads`, `placement_actions` and `features` are the paper's state and action; the training environment and the encoder
+for clusters share them, so that both show and do the same.
 """

@@ -1,14 +1,14 @@
-"""What the agent sees of a cluster state, and what its actions mean there: what `headway/Contention-v0` shows and does.
+"""Observations and actions of the agent on a cluster state, equal to those of the environment `headway/Contention-v0`.
 
-Board, placements and features are the environment's own. What a live cluster has besides is met so:
+Grid, placements and features are the environment's own. A live cluster differs from the environment in these points:
 
-- a node that is down, drained or held by an exclusive job takes nobody: its free GPUs are shown as absent, and so are GPUs that
-  others than ours hold;
-- a job that may not be placed in every way (shape, node set, CPUs, memory, exclusive) has fewer possible actions; jobs of one
-  demand that ask for different things are different candidates; who can be spread in none of the ways of the encoder is none;
-- a model without a profile, or with a profile that is no profile (NaN, infinite, negative), has the usual features, which a card
-  tells of the models that the agent was trained with; so have all where no link's speed is known;
-- where jobs hold more GPUs of a node than there are, only as many are shown.
+- a node that is down, drained or held by an exclusive job takes no job: its free GPUs are shown as absent, and so are GPUs that
+  foreign jobs hold;
+- a job whose placement is restricted (shape, node set, CPUs, memory, exclusive) has fewer possible actions; jobs of one demand with
+  different requests are different candidates; a job that fits none of the encoder's spreads is no candidate;
+- a model without a valid profile (none, or NaN, infinite or negative numbers) has the usual features, which the card records for
+  the models of training; so have all models where no link's speed is known;
+- where jobs hold more GPUs of a node than it has, only as many are shown.
 """
 
 from __future__ import annotations
@@ -22,53 +22,53 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.errors import EncoderError
-from policies.learned.contention_rl.board import Board, Cells, Numbers
 from policies.learned.contention_rl.features import FEATURES, MANY, SCALAR, Features, features, rank, shown, weight_of
-from policies.learned.contention_rl.placing import (
+from policies.learned.contention_rl.gpu_grid import Cells, CellValues, GpuGrid
+from policies.learned.contention_rl.placement_actions import (
     ANY,
     EVEN,
     FEWEST,
     LISTS,
     PACKED,
     RULES,
-    Choice,
+    PlacementActions,
     Where,
     allowed,
-    choice,
+    placement_actions,
 )
 from policies.model import ClusterState, FloatColumn, Placement, Split
 from policies.placement.best_fit import Capacity
 from policies.placement.requests import bitmask
 
 NAME = "contention-rl/2"
-"""Name and version of this encoding: another one means other numbers."""
+"""Name and version of this encoding; the version changes with the meaning of the numbers."""
 Mask = npt.NDArray[np.bool_]
 _GB = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """How a cluster is shown and acted on; the same words as the environment's options."""
+    """Options of observations and actions, named as the environment's."""
 
     num_nodes: int = 4
-    """The one shape of cluster that it knows: so many nodes ..."""
+    """Number of nodes of the only supported shape of cluster."""
     gpus_per_node: int = 8
-    """... and at most so many GPUs on each."""
+    """Most GPUs of a node."""
     candidates: int = 3
     """K."""
     nodes: str = LISTS
-    """lists or rules: how an action names nodes."""
+    """Way in which an action names nodes: lists or rules."""
     split: str = EVEN
-    """even or packed: how a job's GPUs are divided among them."""
+    """Division of a job's GPUs among them: even or packed."""
     starts: str = ANY
-    """any or fewest: who may be started next."""
+    """The candidates that may start next: any or fewest."""
     cells: str = SCALAR
     """scalar or features."""
     usual: Features = (0.5, 0.5, 0.5)
-    """Features of models without a profile; those of the middle, unless training tells."""
+    """Features of models without a profile."""
 
     def __post_init__(self) -> None:
-        """Raises EncoderError for what cannot be."""
+        """Raises EncoderError for invalid values."""
         words = {"nodes": (LISTS, RULES), "split": (EVEN, PACKED), "starts": (ANY, FEWEST), "cells": (SCALAR, MANY)}
         for name, known in words.items():
             if (value := getattr(self, name)) not in known:
@@ -82,28 +82,28 @@ class Encoding:
 
     @property
     def depth(self) -> int:
-        """Numbers of a cell."""
+        """Number of values in a cell."""
         return len(FEATURES) if self.cells == MANY else 1
 
     @property
     def supports(self) -> str:
-        """The clusters that it knows, in words."""
+        """The supported clusters, in words."""
         return f"{self.num_nodes} nodes of at most {self.gpus_per_node} GPUs"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what the agent sees."""
+        """Shape of an observation."""
         last = (self.depth,) if self.cells == MANY else ()
         return (self.num_nodes, 2 * self.gpus_per_node, *last)
 
     @cached_property
     def actions(self) -> int:
-        """How many there are; the first waits."""
-        return 1 + self.candidates * self.choice(Board([self.gpus_per_node] * self.num_nodes, 1)).size
+        """Number of actions; the first waits."""
+        return 1 + self.candidates * self.placement_actions(GpuGrid([self.gpus_per_node] * self.num_nodes, 1)).size
 
-    def choice(self, board: Board) -> Choice[Candidate]:
-        """The placements of a candidate on that board, by number."""
-        return choice(self.nodes, self.split, board, Candidate.best_fit)
+    def placement_actions(self, grid: GpuGrid) -> PlacementActions[Candidate]:
+        """Return the placements of a candidate on that grid, by number."""
+        return placement_actions(self.nodes, self.split, grid, Candidate.best_fit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +113,25 @@ class Candidate:
     row: int
     gpus: int
     free: bool
-    """It may be placed in every way."""
+    """True if its placement is not restricted."""
     capacity: Capacity = field(repr=False)
 
     def best_fit(self) -> Where | None:
-        """Where consolidated best fit would put it."""
+        """Return where consolidated best fit would put it."""
         found = self.capacity.place(self.row)
         return (list(found.nodes), list(found.gpus)) if found is not None else None
 
 
 class Encoder:
-    """Looks at cluster states as an `Encoding` says. Invariant: what it sees of a state does not depend on those before."""
+    """Encodes cluster states by an `Encoding`. Invariant: the result for a state does not depend on earlier states."""
 
     name = NAME
 
     def __init__(self, encoding: Encoding) -> None:
         self.encoding = encoding
 
-    def look(self, state: ClusterState) -> Moment:
-        """The state as the agent sees it. Raises EncoderError for a cluster that the encoding does not know."""
+    def observe(self, state: ClusterState) -> AgentView:
+        """Return the agent's view of the state. Raises EncoderError for a cluster that the encoding does not support."""
         known, gpus = self.encoding, state.nodes.gpus
         most = int(gpus.max(initial=0))
         if len(state.nodes) != known.num_nodes or most > known.gpus_per_node or most == 0:
@@ -139,11 +139,11 @@ class Encoder:
                 f"this policy was trained for {known.supports}, and the cluster has {len(state.nodes)} nodes of at most "
                 f"{most} GPUs; train one for this cluster, or serve another policy"
             )
-        return Moment(known, state)
+        return AgentView(known, state)
 
 
-class Moment:
-    """A cluster state while an agent decides about it: time stands still, and jobs start one by one.
+class AgentView:
+    """A cluster state during one decision of an agent: time stands still, and jobs start one by one.
 
     Invariant: `array`, `mask` and `candidates` are those of the environment in which the same jobs run and wait.
     """
@@ -152,15 +152,15 @@ class Moment:
         self._encoding = encoding
         self.state = state
         self.capacity = Capacity(state)
-        """What is free, the jobs started here taken off."""
+        """Free capacity, less the jobs started here."""
         self._features = _features(state, encoding.usual)
         own = np.clip(state.nodes.gpus - state.nodes.foreign_gpus, 0, None)
-        self._board = Board(own.tolist(), encoding.depth, encoding.gpus_per_node)
-        self._choice = encoding.choice(self._board)
-        self._numbers: dict[tuple[Features, float, int], Numbers] = {}
+        self._grid = GpuGrid(own.tolist(), encoding.depth, encoding.gpus_per_node)
+        self._actions = encoding.placement_actions(self._grid)
+        self._numbers: dict[tuple[Features, float, int], CellValues] = {}
         self._ordinary = bitmask(state.nodes.available & (state.nodes.gpus > 0))
         self._everywhere: dict[int, bool] = {}
-        """Of those who ask for the same: whether they may be placed in every way."""
+        """By class of requests, whether placement is not restricted."""
         self._queues = self._queued()
         self._candidates: list[Candidate] = []
         self._put_running()
@@ -173,37 +173,37 @@ class Moment:
 
     @property
     def array(self) -> Cells:
-        """What the agent sees."""
-        return self._board.array.reshape(self._encoding.shape).copy()
+        """The agent's observation."""
+        return self._grid.array.reshape(self._encoding.shape).copy()
 
     def mask(self) -> Mask:
-        """Which actions are possible; waiting always is."""
+        """Return which actions are possible; waiting always is."""
         parts = self._masks()
-        missing = bytes((self._encoding.candidates - len(parts)) * self._choice.size)
+        missing = bytes((self._encoding.candidates - len(parts)) * self._actions.size)
         return np.frombuffer(bytearray(b"".join((b"\1", *parts, missing))), dtype=np.bool_)
 
     def start(self, action: int) -> tuple[int, Placement] | None:
-        """Carry out one action: the row of the job that starts, and where. None where that is to wait, or impossible."""
+        """Carry out one action. Returns the row and placement of the job that starts; None if the action waits or is impossible."""
         if action <= 0:
             return None
-        which, number = divmod(action - 1, self._choice.size)
+        which, number = divmod(action - 1, self._actions.size)
         if which >= len(self._candidates) or not self._masks()[which][number]:
             return None
         candidate = self._candidates[which]
-        where = self._choice.place(candidate, number)
+        where = self._actions.place(candidate, number)
         assert where is not None
         placement = Placement.of(zip(*where, strict=True))
         self.take(candidate.row, placement)
         return candidate.row, placement
 
     def take(self, row: int, placement: Placement) -> None:
-        """That job, the first in the queue of those that ask for the same, starts there."""
+        """Start that job, the first of its class in the queue, there."""
         self.capacity.take(row, placement)
         self._put(row, placement, self.state.time_s)
         self._queues[self.capacity.requests.keys[row]].popleft()
         self._find_candidates()
 
-    # Who runs, and who may start
+    # Running jobs and candidates
 
     def _put_running(self) -> None:
         state, nodes = self.state, self.state.nodes
@@ -214,24 +214,24 @@ class Moment:
             if placement is not None:
                 self._put(row, placement, float(started[row]))
         for node in np.flatnonzero(~nodes.available).tolist():
-            self._board.set_up(node, False)
+            self._grid.set_up(node, False)
 
     def _put(self, row: int, placement: Placement, since_s: float) -> None:
-        board, of = self._board, self._features[row]
-        counts = [min(gpus, board.free[node]) for node, gpus in placement.items()]
+        grid, of = self._grid, self._features[row]
+        counts = [min(gpus, grid.free[node]) for node, gpus in placement.items()]
         numbers = self._numbers_of(of, nodes=len(placement.nodes))
-        board.take(row, placement.nodes, counts, numbers, weight_of(of), since_s)
+        grid.take(row, placement.nodes, counts, numbers, weight_of(of), since_s)
         if self.state.jobs.exclusive[row]:
             for node in placement.nodes:
-                board.set_up(node, False)
+                grid.set_up(node, False)
 
     def _queued(self) -> dict[int, deque[int]]:
-        """Rows of those who wait and ask for the same, in order of submission; without those who can never be placed."""
+        """Return by class the rows of waiting jobs, in order of submission, without jobs that can never be placed."""
         queues: dict[int, deque[int]] = defaultdict(deque)
         keys, gpus = self.capacity.requests.keys, self.state.jobs.num_gpus
         for row in self.state.pending.tolist():
             queues[keys[row]].append(row)
-        return {key: queue for key, queue in queues.items() if self._choice.ever(int(gpus[queue[0]]))}
+        return {key: queue for key, queue in queues.items() if self._actions.ever(int(gpus[queue[0]]))}
 
     def _head(self, row: int) -> Candidate:
         key = self.capacity.requests.keys[row]
@@ -252,21 +252,21 @@ class Moment:
             if len(demands) == self._encoding.candidates:
                 break
         self._candidates = demands
-        many, board = self._encoding.candidates, self._board
-        board.show(
+        many, grid = self._encoding.candidates, self._grid
+        grid.show(
             [
                 (
-                    [board.slot(spread.row, spread.share) for spread in self._choice.spreads(each.gpus)],
+                    [grid.slot(spread.row, spread.share) for spread in self._actions.spreads(each.gpus)],
                     self._numbers_of(self._features[each.row], rank(place, many)),
                 )
                 for place, each in enumerate(demands)
             ]
         )
 
-    def _numbers_of(self, of: Features, place: float = 1.0, nodes: int = 1) -> Numbers:
+    def _numbers_of(self, of: Features, place: float = 1.0, nodes: int = 1) -> CellValues:
         numbers = self._numbers.get((of, place, nodes))
         if numbers is None:
-            numbers = self._board.numbers(shown(self._encoding.cells, of, place, nodes))
+            numbers = self._grid.numbers(shown(self._encoding.cells, of, place, nodes))
             self._numbers[of, place, nodes] = numbers
         return numbers
 
@@ -280,17 +280,17 @@ class Moment:
         return bool(jobs.split[row] == Split.ANY and jobs.min_nodes[row] <= 1 and jobs.max_nodes[row] >= widest)
 
     def _masks(self) -> list[bytes]:
-        """Of each candidate."""
+        """Return the mask of each candidate."""
         masks = [self._mask_of(candidate) for candidate in self._candidates]
         return allowed(masks, [candidate.gpus for candidate in self._candidates], self._encoding.starts)
 
     def _mask_of(self, candidate: Candidate) -> bytes:
-        mask = self._choice.mask(candidate)
+        mask = self._actions.mask(candidate)
         if candidate.free:
             return mask
         kept = bytearray(mask)
         for number in (number for number, possible in enumerate(mask) if possible):
-            where = self._choice.place(candidate, number)
+            where = self._actions.place(candidate, number)
             kept[number] = where is not None and self._allows(candidate, where)
         return bytes(kept)
 
@@ -310,13 +310,13 @@ class Moment:
 
 
 def usual_of(state: ClusterState) -> Features:
-    """The medians of what its models have: what stands for models that nobody has measured."""
+    """Return the medians over the state's models, which stand for models that were not measured."""
     of_job = _features(state, Encoding().usual)
     return tuple(np.median(sorted(set(of_job)), axis=0).round(4).tolist()) if of_job else Encoding().usual
 
 
 def _features(state: ClusterState, usual: Features) -> list[Features]:
-    """Of each job."""
+    """Return the features of each job."""
     profiles = state.profiles
     if profiles is None:
         return [usual] * len(state.jobs)
@@ -341,7 +341,7 @@ def _column(column: FloatColumn | None, models: int) -> list[float]:
 
 
 def _link_bytes_per_s(state: ClusterState) -> float:
-    """Of the narrowest node's link; NaN where none is known, infinite where none is needed."""
+    """Return the bytes/s of the narrowest node's link; NaN where none is known, infinite where none is needed."""
     links = state.nodes.nic_gbyte_s
     known = [] if links is None else links[links > 0].tolist()
     return min(known, default=float("inf" if len(state.nodes) == 1 else "nan")) * _GB

@@ -1,7 +1,7 @@
-"""The actor-critic: one small network that sees every node by the same weights.
+"""The actor-critic: one small network with the same weights for every node.
 
 Source: contention_rl, section IV, leaves the network open (its code takes stable-baselines3's default, two layers of 64). Nodes of
-a cluster are alike, so what is learned of one holds for all: renumbering the nodes renumbers the actions, and nothing else.
+a cluster are alike, so what is learned for one holds for all: renumbering the nodes renumbers the actions, and nothing else.
 
     node n          e_n = tanh(A x_n)                        x_n: its row of the left half
     queue           q = tanh(B y)                            y: the right half
@@ -11,8 +11,8 @@ a cluster are alike, so what is learned of one holds for all: renumbering the no
     logit(k, p)     = h tanh(d_k + f_p) + b_p;   logit(wait) = w c      b: by number of nodes
     critic          value = v tanh(V [mean_n tanh(T tanh(S x_n)); tanh(U y)])     weights of its own
 
-At first b prefers few nodes: jobs that start where a spread one ended are spread too, so that agents that begin with spreads learn
-about nothing else. Which cells are a candidate's own is only told where cells hold features; E is left out where they do not.
+At first b prefers few nodes: jobs that start where a spread one ended are spread too, so an agent that begins with spreads learns
+about nothing else. Only cells with features show which cells belong to a candidate; without features, E is left out.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from torch import Tensor, nn
 
 from policies.learned.contention_rl.encoder import Encoding
 from policies.learned.contention_rl.features import MANY, rank
-from policies.learned.contention_rl.placing import EVEN, LISTS, NODE_RULES
+from policies.learned.contention_rl.placement_actions import EVEN, LISTS, NODE_RULES
 from policies.learned.contention_rl.spreads import node_lists, powers
 
 PRIOR = 2.0
-"""By how much twice as many nodes are less likely at first, as a logit."""
+"""Initial difference in logits between a number of nodes and twice as many."""
 IMPOSSIBLE = -1e9
-"""Logit of what is masked."""
+"""Logit of masked actions."""
 
 
-class Network(nn.Module):
-    """Arrays as the encoding has them -> logits of all actions, and values. Invariant: see above."""
+class ActorCritic(nn.Module):
+    """From observations of the encoding to logits of all actions, and values. Invariant: see above."""
 
     _members: Tensor
     _kinds: Tensor
     _ranks: Tensor
 
     def __init__(self, encoding: Encoding, hidden: int = 64, pair: int = 32) -> None:
-        """`hidden` numbers for a node, the queue and the cluster; `pair` for a candidate and for a placement."""
+        """`hidden` is the width of the layers for node, queue and cluster; `pair` of those for a candidate and a placement."""
         super().__init__()
         self._encoding = encoding
         members, kinds, doubled = _placements(encoding)
@@ -67,7 +67,7 @@ class Network(nn.Module):
         self._initialize()
 
     def _initialize(self) -> None:
-        """Orthogonal weights, those of the logits small: at first all that is possible is about equally likely."""
+        """Set orthogonal weights, small for the logits: at first all possible actions are about equally likely."""
         for name, layer in self.named_modules():
             if isinstance(layer, nn.Linear):
                 gain = {"pair": 0.01, "wait": 0.01, "value": 1.0}.get(name, 2.0**0.5)
@@ -77,7 +77,7 @@ class Network(nn.Module):
         nn.init.normal_(self.kind, std=0.1)
 
     def forward(self, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (batch, actions), nothing masked, and values (batch)."""
+        """Return logits (batch, actions), nothing masked, and values (batch)."""
         known = self._encoding
         batch, width = len(seen), known.gpus_per_node
         array = seen.reshape(batch, known.num_nodes, 2 * width, known.depth)
@@ -102,19 +102,19 @@ class Network(nn.Module):
         return values.squeeze(1)
 
     def _own_cells(self, right: Tensor) -> Tensor:
-        """For each candidate the right half with the cells of others left out."""
+        """Return for each candidate the right half without the cells of the others."""
         own = (right[..., 0].unsqueeze(1) - self._ranks.view(1, -1, 1, 1)).abs() < 1e-4
         return (right.unsqueeze(1) * own.unsqueeze(-1)).flatten(2)
 
 
 def masked(logits: Tensor, masks: Tensor) -> Tensor:
-    """Log-probabilities of what is possible; those of all else are so low that nobody draws them."""
+    """Return log-probabilities of the possible actions; those of the others are so low that they are never drawn."""
     return torch.log_softmax(logits.masked_fill(~masks, IMPOSSIBLE), 1)
 
 
 def _placements(encoding: Encoding) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each placement of a candidate: the share that each node has in it, where it names nodes, and of which kind it is; and of
-    each kind, how often its nodes are doubled from one."""
+    """Return for each placement of a candidate the share of each node, where it names nodes, and its kind; and for each kind the
+    log2 of its number of nodes."""
     nodes = encoding.num_nodes
     if encoding.nodes == LISTS:
         counts = powers(nodes) if encoding.split == EVEN else tuple(range(1, nodes + 1))

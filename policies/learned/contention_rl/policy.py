@@ -1,10 +1,10 @@
 """RL-base and RL-Hybrid: the trained agent decides, always by its most likely action.
 
-Source: contention_rl, section IV, "Benchmark policies". RL-base may leave GPUs idle to spare jobs the contention; RL-Hybrid starts
-by a rule what the agent left. Two things are chosen here. An agent that waits while nothing runs at all is not heard: nothing
-would ever change, and its next answer would be the same. And the rule of RL-Hybrid, which the paper calls greedy scheduling, tries
-jobs of few GPUs first, as the paper's code does, and places by consolidated best fit: whoever fits (`greedy=all`), or, as that code
-does, one job where the agent has started none (`greedy=one`).
+Source: contention_rl, section IV, "Benchmark policies". RL-base may leave GPUs idle to avoid contention; RL-Hybrid starts by a rule
+the jobs that the agent left. Two points are chosen here. The agent may not wait while nothing runs: nothing would ever change, and
+its next answer would be the same. And the rule of RL-Hybrid, which the paper calls greedy scheduling, tries jobs of few GPUs first,
+as the paper's code does, and places by consolidated best fit: every job that fits (`greedy=all`), or, as that code does, one job
+where the agent has started none (`greedy=one`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from policies.api import Decision, PolicySpec
 from policies.errors import EncoderError, WeightsError
-from policies.learned.contention_rl.encoder import NAME, Encoder, Encoding, Moment
+from policies.learned.contention_rl.encoder import NAME, AgentView, Encoder, Encoding
 from policies.learned.contention_rl.preempting import too_slow
 from policies.learned.weights import weights
 from policies.learned.weights.card import Setting, settings_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SYSTEM = "contention-rl"
 ALL, ONE = "all", "one"
 SHIPPED = {branch: f"rl-base-{branch}" for branch in "ABDE"} | {"C": "rl-base"}
-"""Names of the weights that come with Headway, for both policies: of each branch of the reward's weights."""
+"""Names of the weights that come with Headway, for both policies, by branch of the reward's weights."""
 USUAL_BRANCH = "C"
 SOURCE = "Network Contention-Aware Cluster Scheduling with Reinforcement Learning (Ryu and Eo)"
 _NEEDS = frozenset({"profile"})
@@ -44,57 +44,57 @@ _USUAL = ("usual_communication", "usual_bandwidth", "usual_sensitivity")
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
-    """What the agent would do."""
+class AgentAction:
+    """An action that the agent chooses."""
 
     action: int
     share: float
-    """Of all that it might do."""
+    """Probability of the action."""
     waits: float
-    """Share of waiting."""
+    """Probability of waiting."""
 
 
 class Agent:
     """Network and encoder. Invariant: equal weights and states give equal actions."""
 
     def __init__(self, encoding: Encoding, network: nn.Module) -> None:
-        """`network`: a batch of arrays -> (logits of all actions, values)."""
+        """`network` maps a batch of observations to (logits of all actions, values)."""
         self.encoder = Encoder(encoding)
         self._network = network.eval()
 
     @classmethod
     def load(cls, given: str = "", branch: str = USUAL_BRANCH) -> Agent:
-        """From a training's folder, or from the weights of that branch that come with Headway. Raises WeightsError."""
-        from policies.learned.contention_rl.network import Network
+        """Load weights from a training's folder, or those of that branch that come with Headway. Raises WeightsError."""
+        from policies.learned.contention_rl.network import ActorCritic
 
         place, name = weights.located(given, SYSTEM, SHIPPED[branch])
         _, card = weights.load(place, name, system=SYSTEM, encoder=NAME)
         try:
             encoding, sizes = encoding_of(card.recipe), (int(card.recipe["hidden"]), int(card.recipe["pair"]))
-            network = Network(encoding, *sizes)
+            network = ActorCritic(encoding, *sizes)
         except (KeyError, ValueError, TypeError, RuntimeError, EncoderError) as error:
             raise WeightsError(f"{place}: {name}.json: its recipe makes no network ({error!r}); train again") from error
         arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())
         weights.fill(network, arrays)
         return cls(encoding, network)
 
-    def choose(self, moment: Moment, *, must_act: bool) -> _Choice:
-        """The most likely action; with `must_act` the most likely start, if there is one."""
+    def choose(self, view: AgentView, *, must_act: bool) -> AgentAction:
+        """Return the most likely action; with `must_act` the most likely start, if there is one."""
         import torch
 
         from policies.learned.contention_rl.network import masked
 
-        mask = moment.mask()
+        mask = view.mask()
         if not mask[1:].any():
-            return _Choice(0, 1.0, 1.0)
+            return AgentAction(0, 1.0, 1.0)
         with torch.inference_mode():
-            logits, _ = self._network(torch.from_numpy(moment.array).unsqueeze(0))
+            logits, _ = self._network(torch.from_numpy(view.array).unsqueeze(0))
             chances = masked(logits, torch.from_numpy(mask).unsqueeze(0))[0].exp().numpy()
         waits = float(chances[0])
         if must_act:
             chances[0] = -1.0
         action = int(np.argmax(np.where(mask, chances, -1.0)))
-        return _Choice(action, float(chances[action]), waits)
+        return AgentAction(action, float(chances[action]), waits)
 
 
 class RlBase:
@@ -103,9 +103,8 @@ class RlBase:
     spec = PolicySpec("rl-base", SOURCE, needs=_NEEDS)
 
     def __init__(self, weights: str | Agent = "", branch: str = USUAL_BRANCH, preempt_below: float = 0.0) -> None:
-        """`weights`: the folder of a training; without one, those that come with Headway, of that `branch`, A to E.
-        `preempt_below`: a job that runs at less than this share of the speed that it would have alone is stopped; 0: none is.
-        Raises WeightsError."""
+        """`weights` is the folder of a training; without one, the weights of that `branch`, A to E, come from Headway. A job that
+        runs at less than the share `preempt_below` of its speed alone is stopped; 0: none is. Raises WeightsError."""
         known = choice("branch", branch, tuple(sorted(SHIPPED)))
         self._agent = weights if isinstance(weights, Agent) else Agent.load(weights, known)
         self._below = number("preempt_below", preempt_below, unit="its speed alone")
@@ -117,8 +116,8 @@ class RlBase:
             self.spec = replace(self.spec, preempts=True)
 
     def decide(self, state: ClusterState) -> Decision:
-        """Those who run stay, but for one who runs too slowly; the agent starts jobs one by one until it waits. Raises
-        EncoderError for unknown clusters."""
+        """Keep running jobs, except one that runs too slowly; the agent starts jobs one by one until it waits. Raises
+        EncoderError for unsupported clusters."""
         stopped = too_slow(state, self._below) if self._below else None
         if stopped is None:
             return self._started(state)
@@ -131,46 +130,46 @@ class RlBase:
     def _started(self, state: ClusterState) -> Decision:
         allocation = held_placements(state, state.running)
         reasons: dict[int, str] = {}
-        moment = self._agent.encoder.look(state)
+        view = self._agent.encoder.observe(state)
         while True:
-            chosen = self._agent.choose(moment, must_act=not allocation)
-            started = moment.start(chosen.action)
+            chosen = self._agent.choose(view, must_act=not allocation)
+            started = view.start(chosen.action)
             if started is None:
                 break
             row, placement = started
             allocation[row] = placement
             reasons[row] = _why(state, placement, chosen.share)
-        if moment.mask()[1:].any():
-            reasons.update((candidate.row, HELD.format(chosen.waits)) for candidate in moment.candidates)
-        self._fill(moment, allocation, reasons)
+        if view.mask()[1:].any():
+            reasons.update((candidate.row, HELD.format(chosen.waits)) for candidate in view.candidates)
+        self._fill(view, allocation, reasons)
         return Decision(allocation, reasons, tuple(state.pending.tolist()))
 
-    def _fill(self, moment: Moment, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
-        """What happens to those whom the agent did not start."""
+    def _fill(self, view: AgentView, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
+        """Start jobs that the agent did not start; RL-base starts none."""
 
 
 class RlHybrid(RlBase):
-    """The agent's decisions; what it leaves starts by a rule where it fits."""
+    """The agent's decisions; jobs that it leaves start by a rule where they fit."""
 
     spec = PolicySpec("rl-hybrid", SOURCE, needs=_NEEDS)
 
     def __init__(
         self, weights: str | Agent = "", branch: str = USUAL_BRANCH, greedy: str = ALL, preempt_below: float = 0.0
     ) -> None:
-        """`greedy`: whom the rule starts, all that fit, or one where the agent has started none."""
+        """`greedy` says which jobs the rule starts: all that fit, or one where the agent has started none."""
         super().__init__(weights, branch, preempt_below)
         self._one = choice("greedy", greedy, (ALL, ONE)) == ONE
 
-    def _fill(self, moment: Moment, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
-        """Fewest GPUs first, then first come first served, by consolidated best fit."""
-        state = moment.state
+    def _fill(self, view: AgentView, allocation: dict[int, Placement], reasons: dict[int, str]) -> None:
+        """Start the remaining jobs, fewest GPUs first, then first come first served, by consolidated best fit."""
+        state = view.state
         waiting = state.pending.tolist()
         left = [row for row in waiting if row not in allocation]
         if self._one and len(left) < len(waiting):
             return
         left.sort(key=state.jobs.num_gpus.tolist().__getitem__)
         for rows in [[row] for row in left] if self._one else [left]:
-            found = BEST_FIT.claim(moment.capacity, rows)
+            found = BEST_FIT.claim(view.capacity, rows)
             for row, fit in found.items():
                 allocation[row] = Placement.of((node, gpus) for node, gpus, _ in fit)
                 reasons[row] = f"left by the agent; {BEST_FIT.explain(state, fit)}"
@@ -179,14 +178,14 @@ class RlHybrid(RlBase):
 
 
 def settings(encoding: Encoding, recipe: Recipe) -> dict[str, Setting]:
-    """What a card keeps of both, from which `encoding_of` and the network are made again."""
+    """Return the card's record of both, from which `encoding_of` and the network can be made again."""
     kept = asdict(encoding)
     usual = dict(zip(_USUAL, kept.pop("usual"), strict=True))
     return {**settings_of(recipe), **settings_of(kept), **usual}
 
 
 def encoding_of(kept: Mapping[str, Setting]) -> Encoding:
-    """The encoding of a card's recipe. Raises KeyError, EncoderError."""
+    """Return the encoding in a card's recipe. Raises KeyError, EncoderError."""
     values = {each.name: kept[each.name] for each in fields(Encoding) if each.name != "usual"}
     usual = tuple(float(kept[name]) for name in _USUAL)
     return Encoding(**values, usual=usual)  # type: ignore[arg-type] # checked by the encoding itself

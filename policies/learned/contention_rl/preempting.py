@@ -1,8 +1,8 @@
-"""Preemption by a threshold (contention_rl, section V, step 6): who runs far slower than it would alone gives its place up.
+"""Preemption by a threshold (contention_rl, section V, step 6): a job that runs far slower than alone gives up its placement.
 
-Chosen here, as the paper says nothing of it: one job at a decision, the one that suffers most, as the others may be well again
-without it; nobody who has run for less than `RUN_S`; and where nobody has measured a job's contention sensitivity, that which
-`policies.speeds.contention_model` predicts.
+The paper leaves some points open; the choices here are: one job at a decision, the slowest, since the others may recover without
+it; no job that has run for less than `RUN_S`; and where a job's contention sensitivity was not measured, the prediction of
+`policies.speeds.contention_model`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from policies.model import ClusterState
 from policies.speeds.contention_model import ContentionModel
 
 RUN_S = 300.0
-"""As long as the controller's own threshold leaves a new run alone (`preemption_min_run_s`)."""
+"""Minimum run time before preemption, as in the controller (`preemption_min_run_s`)."""
 
 
 def too_slow(state: ClusterState, below: float) -> int | None:
-    """The row of the job that runs at the least share of the speed that it would have alone, of those that may be stopped, if that
-    is below the knob."""
+    """Return the row of the job that runs at the least share of its speed alone, of those that may be stopped, if that share is
+    less than `below`; otherwise None."""
     jobs = state.jobs
     running = state.running
     may = running[jobs.preemptible[running] & (state.time_s - jobs.start_time_s[running] >= RUN_S)]
@@ -30,7 +30,7 @@ def too_slow(state: ClusterState, below: float) -> int | None:
 
 
 def sensitivities(state: ClusterState, rows: list[int]) -> dict[int, float]:
-    """Ideal over observed throughput of those who run, 1 or more: measured, or else predicted."""
+    """Return ideal over observed throughput of these running jobs, 1 or more: measured, or else predicted."""
     measured = state.jobs.contention_sensitivity
     known = {} if measured is None else {row: float(measured[row]) for row in rows if np.isfinite(measured[row])}
     unknown = [row for row in rows if row not in known]

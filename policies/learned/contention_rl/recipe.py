@@ -1,4 +1,4 @@
-"""How RL-base is trained: proximal policy optimization in the order of the paper's algorithm 1.
+"""Training of RL-base: proximal policy optimization in the order of the paper's algorithm 1.
 
     while jobs run or wait:                      collect: `steps` steps of all environments
         state <- cluster and queue
@@ -6,14 +6,15 @@
         sleep for T; reward <- -W1 CS + W2 Util  what the environment gives (equation 2)
         update the policy                        update: `epochs` passes over the batch
 
-The algorithm is that of Schulman et al., "Proximal policy optimization algorithms" (2017), equations 7 and 9; it masks what cannot
-be. One thing is chosen here: rewards are discounted by time and not by steps, as a round has as many steps as jobs start in it, and
-a step may be many rounds (`skip_forced=True`: nobody is asked where nothing can be started, which saves 86 % of the steps and
-changes no reward). That makes it a semi-Markov decision process: a step of n rounds discounts what follows by gamma^n.
+The algorithm is that of Schulman et al., "Proximal policy optimization algorithms" (2017), equations 7 and 9, with masks for
+impossible actions. One point is chosen here: rewards are discounted by time and not by steps, since a round has as many steps as
+jobs start in it, and a step may last many rounds (`skip_forced=True`: where nothing can be started no action is asked for, which
+saves 86 % of the steps and changes no reward). That makes it a semi-Markov decision process: a step of n rounds discounts what
+follows by gamma^n.
 
 A *stage* begins new episodes everywhere, with seeds that follow from the training's seed and the stage's number. (It is a round
-of `TrainingRun`, which would be mistaken for the paper's rounds here.) Between two of them nothing but network, optimizer and
-that number matters: there a training can be left, and goes on to the same weights.
+of `TrainingRun`; the paper uses the word for something else.) Between two stages only network, optimizer and that number matter:
+there a training can be stopped, and goes on to the same weights.
 """
 
 from __future__ import annotations
@@ -31,67 +32,67 @@ from policies.errors import TrainingError
 from policies.learned.algorithms.advantage import gae, values_after
 from policies.learned.algorithms.rollout import Array, Collector, Episode, Flags, Observations, Rollout
 from policies.learned.contention_rl.encoder import Encoding
-from policies.learned.contention_rl.network import Network, masked
-from policies.learned.contention_rl.placing import FEWEST
-from policies.learned.training.run_folder import TrainingRun
-from policies.learned.training.seeding import seeds
+from policies.learned.contention_rl.network import ActorCritic, masked
+from policies.learned.contention_rl.placement_actions import FEWEST
+from policies.learned.training.run.seeding import seeds
+from policies.learned.training.run.training_run import TrainingRun
 
-Validate: TypeAlias = Callable[[Network], Mapping[str, float]]
-"""How good the network is on traces that it is not trained with: figures by name."""
+Validate: TypeAlias = Callable[[ActorCritic], Mapping[str, float]]
+"""Returns figures by name of the network on validation traces."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Hyper-parameters; those of PPO without a word are stable-baselines3's defaults, which the paper's code takes."""
+    """Hyper-parameters; those of PPO without a docstring are stable-baselines3's defaults, which the paper's code takes."""
 
     branch: str = "C"
-    """A to E: the weights of contention and of utilization in the reward. With B the agent learns to hold nobody back."""
+    """A to E: the weights of contention and of utilization in the reward. With B the agent learns to hold no job back."""
     reward: str = "contention"
     """contention (equation 2) or jct, which is not the paper's."""
     starts: str = FEWEST
-    """any or fewest: who may be started next. Equation 2 says nothing about whose turn it is; the paper's code tries the candidate
-    of the fewest GPUs first."""
+    """The candidates that may start next: any or fewest. Equation 2 gives no order; the paper's code tries the candidate of the
+    fewest GPUs first."""
     candidates: int = 3
     """K."""
     mixes: tuple[str, ...] = ("normal", "heavy", "medium", "low")
-    """Of models, in turn."""
+    """Mixes of models, used in turn."""
     demands: tuple[int, ...] = (2, 4, 8)
     """GPUs of a job, as the paper's code draws them."""
     arrivals: str = "batch"
     """batch, as in the paper, or poisson at `load`."""
     load: float = 0.9
     decide: str = "events"
-    """rounds, as in the paper, or events: to wait means until something happens, which is what the agent that serves is asked."""
+    """rounds, as in the paper, or events: waiting lasts until something happens, as in service."""
     envs: int = 32
-    """That are stepped together."""
+    """Number of environments that are stepped together."""
     hidden: int = 64
-    """Numbers in the network for a node, the queue and the cluster."""
+    """Width of the network's layers for a node, the queue and the cluster."""
     pair: int = 32
-    """And for a candidate and for a placement."""
+    """Width of the network's layers for a candidate and for a placement."""
     steps: int = 256
-    """Of every environment in a batch."""
+    """Steps of every environment in a batch."""
     batches: int = 3
-    """In a stage."""
+    """Batches in a stage."""
     stages: int = 8
     epochs: int = 4
     """Passes over a batch; chosen, for speed."""
     minibatch: int = 512
     gamma: float = 0.95
     """Discount of a round; starts take no time. Chosen: 20 rounds are longer than a job."""
-    lam: float = 0.5
-    """Chosen: many jobs start in the time in which one runs, and what each does is seen at once in the value of the state."""
-    clip: float = 0.2
+    gae_lambda: float = 0.5
+    """Chosen: many jobs start while one runs, and the effect of each shows at once in the value of the state."""
+    clip_range: float = 0.2
     learning_rate: float = 2e-3
-    """At the beginning; it falls to 0 in a straight line. Chosen."""
-    entropy: float = 0.003
-    """Weight of the entropy of choices; chosen."""
-    value: float = 0.5
+    """Learning rate at the beginning; it falls linearly to 0. Chosen."""
+    entropy_weight: float = 0.003
+    """Weight of the entropy; chosen."""
+    value_weight: float = 0.5
     """Weight of the value's squared error."""
-    max_gradient: float = 0.5
-    """Norm at which gradients are cut."""
+    max_grad_norm: float = 0.5
+    """Norm at which gradients are clipped."""
 
     def __post_init__(self) -> None:
-        """Raises TrainingError for numbers that cannot be."""
+        """Raises TrainingError for values that are out of range."""
         for name in (
             "envs",
             "hidden",
@@ -102,46 +103,46 @@ class Recipe:
             "epochs",
             "minibatch",
             "learning_rate",
-            "clip",
+            "clip_range",
         ):
             if not getattr(self, name) > 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give more than 0")
-        for name in ("gamma", "lam"):
+        for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
-        for name in ("entropy", "value", "max_gradient"):
+        for name in ("entropy_weight", "value_weight", "max_grad_norm"):
             if not getattr(self, name) >= 0:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """What came of a stage."""
+class StageReport:
+    """Results of a stage."""
 
     stage: int
-    """From 1."""
+    """Number of the stage, from 1."""
     steps: int
-    """Of all environments, in all stages so far: decisions, the forced ones not among them."""
+    """Steps of all environments in all stages so far; forced decisions do not count."""
     rounds: float
-    """That passed in all environments in this stage."""
+    """Rounds that passed in all environments in this stage."""
     episodes: Sequence[Episode]
-    """That ended in it."""
+    """Episodes that ended in it."""
     losses: Mapping[str, float]
-    """Means over its updates."""
+    """Means of the losses over its updates."""
 
 
-class Training:
+class PpoTrainer:
     """Invariant between stages: all that follows is decided by `state_dict()`, the recipe and the seed."""
 
     def __init__(
         self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], encoding: Encoding, recipe: Recipe, seed: int
     ) -> None:
-        """Environments that show and do what the encoding says, with masks. Raises TrainingError where they do not."""
+        """`envs` have the observations and actions of the encoding, with masks. Raises TrainingError if not."""
         _check(envs, encoding)
         torch.manual_seed(seed)
         self.recipe = recipe
         self.seed = seed
-        self.network = Network(encoding, recipe.hidden, recipe.pair)
+        self.network = ActorCritic(encoding, recipe.hidden, recipe.pair)
         self.stage = 0
         self._optimizer = torch.optim.Adam(self.network.parameters(), recipe.learning_rate, eps=1e-5, fused=True)
         self._collector = Collector(envs, recipe.steps, masked=True)
@@ -149,8 +150,8 @@ class Training:
 
     # The loop
 
-    def run_stage(self) -> Progress:
-        """New episodes, and so many batches of them: collect, then learn."""
+    def run_stage(self) -> StageReport:
+        """Begin new episodes; collect batches and learn from each."""
         recipe, envs = self.recipe, self._collector.envs
         torch.use_deterministic_algorithms(True)
         self._rng.manual_seed(seeds(1, self.seed, "choices", self.stage)[0])
@@ -169,10 +170,10 @@ class Training:
         self.stage += 1
         means = {name: float(np.mean([each[name] for each in losses])) for name in losses[0]}
         steps = self.stage * recipe.batches * recipe.steps * envs.num_envs
-        return Progress(self.stage, steps, rounds, episodes, means)
+        return StageReport(self.stage, steps, rounds, episodes, means)
 
     def act(self, seen: Observations, masks: Flags | None) -> dict[str, Array]:
-        """Everyone's action, drawn; with its log-probability, and the value of what is seen."""
+        """Draw an action for each environment; return it with its log-probability and the value of the observation."""
         with torch.inference_mode():
             logits, values = self.network(_tensor(seen))
             chances = masked(logits, _tensor(masks))
@@ -184,7 +185,7 @@ class Training:
         }
 
     def update(self, rollout: Rollout) -> dict[str, float]:
-        """Learn from a batch."""
+        """Learn from a batch. Returns the mean losses."""
         advantages, returns = self._advantages(rollout)
         rows = {
             "seen": _tensor(rollout.observations).flatten(0, 1),
@@ -203,7 +204,7 @@ class Training:
         return dict(zip(names, np.mean(losses, axis=0).tolist(), strict=True))
 
     def _advantages(self, rollout: Rollout) -> tuple[Array, Array]:
-        """Generalized advantages and returns, in units in which a reward of 1 in every round is worth 1."""
+        """Return generalized advantages and returns, in units in which a reward of 1 in every round has the value 1."""
         recipe, values = self.recipe, rollout.extras["values"]
         with torch.no_grad():
             last = self.network(_tensor(rollout.last_observations))[1].numpy()
@@ -212,7 +213,7 @@ class Training:
             )
         if rollout.elapsed is None:
             raise TrainingError(
-                "an environment does not tell how long a step took; its info must have elapsed, in rounds"
+                "an environment does not report how long a step took; its info must have elapsed, in rounds"
             )
         factors, scale = discounts(rollout.elapsed, recipe.gamma)
         return gae(
@@ -222,19 +223,19 @@ class Training:
             rollout.terminated,
             rollout.truncated,
             gamma=factors,
-            lam=recipe.lam,
+            lam=recipe.gae_lambda,
         )
 
     def _learn(self, rows: Mapping[str, Tensor]) -> tuple[float, ...]:
-        """One step down the gradient of -(clipped objective) + value error - entropy."""
+        """Make one gradient step on -(clipped objective) + value error - entropy. Returns the losses."""
         recipe = self.recipe
         logits, values = self.network(rows["seen"])
         chances = masked(logits, rows["masks"])
         change = chances.gather(1, rows["actions"].unsqueeze(1)).squeeze(1) - rows["log_probs"]
         ratio = change.exp()
-        clipped = ratio.clamp(1 - recipe.clip, 1 + recipe.clip)
+        clipped = ratio.clamp(1 - recipe.clip_range, 1 + recipe.clip_range)
         advantages = rows["advantages"]
-        # Where nothing can be done but wait there is a value to learn, and no choice.
+        # Where only waiting is possible there is a value to learn, but no choice.
         share = rows["choices"] / rows["choices"].sum().clamp(min=1.0)
         mean = (share * advantages).sum()
         advantages = (advantages - mean) / ((share * (advantages - mean).square()).sum().sqrt() + 1e-8)
@@ -242,25 +243,25 @@ class Training:
         # In units of how much returns differ, which depends on the weights of the reward.
         value_loss = (values - rows["returns"]).square().mean() / (rows["returns"].var() + 1e-8)
         entropy = -(share * (chances.exp() * chances).sum(1)).sum()
-        loss = policy_loss + recipe.value * value_loss - recipe.entropy * entropy
+        loss = policy_loss + recipe.value_weight * value_loss - recipe.entropy_weight * entropy
         self._optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), recipe.max_gradient)
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), recipe.max_grad_norm)
         self._optimizer.step()
         with torch.no_grad():
             kl = (share * (ratio - 1 - change)).sum()
-            cut = (share * ((ratio - 1).abs() > recipe.clip)).sum()
+            cut = (share * ((ratio - 1).abs() > recipe.clip_range)).sum()
         return tuple(float(each.detach()) for each in (policy_loss, value_loss, entropy, kl, cut))
 
     # Leaving and going on
 
     @property
     def is_done(self) -> bool:
-        """Whether there is another stage."""
+        """True if all stages are done."""
         return self.stage >= self.recipe.stages
 
     def state_dict(self) -> dict[str, Any]:
-        """All from which `load_state_dict` goes on; taken between stages."""
+        """Return all from which `load_state_dict` goes on; called between stages."""
         return {
             "stage": self.stage,
             "network": {name: tensor.clone() for name, tensor in self.network.state_dict().items()},
@@ -268,17 +269,17 @@ class Training:
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
-        """Go on from there."""
+        """Go on from such a state."""
         self.stage = int(state_dict["stage"])
         self.network.load_state_dict(state_dict["network"])
         self._optimizer.load_state_dict(state_dict["optimizer"])
 
 
 def discounts(elapsed: Array, gamma: float) -> tuple[Array, Array]:
-    """Of steps that took so many rounds: the discount of what follows, and what their rewards count.
+    """Return the discount after steps that took so many rounds, and the weight of their rewards.
 
-    A reward comes evenly over its step, so that what it counts is the mean of the discount over that time; in units in which a
-    reward of 1 in every round for ever is worth 1.
+    A reward is spread evenly over its step, so its weight is the mean of the discount over that time, in units in which a reward of
+    1 in every round for ever has the value 1.
     """
     factors = np.power(gamma, elapsed)
     if gamma == 1:
@@ -286,8 +287,8 @@ def discounts(elapsed: Array, gamma: float) -> tuple[Array, Array]:
     return factors, (1.0 - factors) / np.where(elapsed > 0, elapsed, 1.0)
 
 
-def train(run: TrainingRun, training: Training, validate: Validate) -> None:
-    """The whole training, in its folder. After every stage `validate` is asked; its first figure decides which weights are best."""
+def train(run: TrainingRun, training: PpoTrainer, validate: Validate) -> None:
+    """Carry out the whole training. After every stage the first figure of `validate` decides which weights are best."""
     run.keep(training=training)
     for _ in run.rounds(training.recipe.stages):
         progress = training.run_stage()

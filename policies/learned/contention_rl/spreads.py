@@ -1,6 +1,6 @@
-"""How a job's GPUs may be divided among nodes, and which nodes those may be.
+"""Divisions of a job's GPUs among nodes, and the sets of nodes for them.
 
-Pure: nothing here knows an engine or a state. `low` and `high` are sets of nodes as integers whose bit n stands for node n.
+Everything here is pure, without an engine or a state. `low` and `high` are sets of nodes as integers whose bit n stands for node n.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import numpy as np
 from policies.errors import EncoderError
 
 MOST_LISTS = 4096
-"""Node lists of one candidate: more are no action space that anybody learns."""
+"""Most node lists of one candidate: a larger action space could not be learned."""
 _MOST_CACHED = 50_000
 Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """So many nodes with nearly equal shares: `larger` of them give `share` GPUs, the others one less.
+    """A number of nodes with nearly equal shares: `larger` of them give `share` GPUs, the others one less.
 
     Where the demand is a multiple of the nodes all give the same, as in the paper.
     """
 
     row: int
-    """Row of the right half of the observation in which it stands; its column is `share`."""
+    """Row of the spread in the right half of the observation; its column is `share`."""
     nodes: int
     share: int
     larger: int
@@ -41,12 +41,12 @@ class Spread:
         return self.share if self.larger == self.nodes else self.share - 1
 
     def fits(self, at_least: Sequence[int]) -> bool:
-        """Whether some nodes can give it; `at_least[x]` is the set of nodes with x or more GPUs free."""
+        """Return whether some nodes can give it; `at_least[x]` is the set of nodes with x or more GPUs free."""
         return at_least[self.least].bit_count() >= self.nodes and at_least[self.share].bit_count() >= self.larger
 
 
 def spreads_of(gpus: int, counts: Sequence[int], widest: int) -> tuple[Spread, ...]:
-    """The spreads of so many GPUs over each number of nodes in `counts` that nodes of at most `widest` GPUs can give."""
+    """Return the spreads of so many GPUs over each number of nodes in `counts` that nodes of at most `widest` GPUs can give."""
     found = []
     for row, nodes in enumerate(counts):
         share = -(-gpus // nodes)
@@ -56,7 +56,7 @@ def spreads_of(gpus: int, counts: Sequence[int], widest: int) -> tuple[Spread, .
 
 
 def powers(nodes: int) -> tuple[int, ...]:
-    """1, 2, 4, ... up to the number of nodes."""
+    """Return 1, 2, 4, ... up to the number of nodes."""
     return tuple(1 << power for power in range(nodes.bit_length()))
 
 
@@ -64,7 +64,7 @@ class NodeLists:
     """All lists of nodes that an action may name, by length and then in order."""
 
     def __init__(self, nodes: int, counts: Sequence[int]) -> None:
-        """Raises EncoderError where there are too many."""
+        """Make all lists. Raises EncoderError where there are too many."""
         total = sum(comb(nodes, count) for count in counts)
         if total > MOST_LISTS:
             raise EncoderError(
@@ -85,7 +85,7 @@ class NodeLists:
         return len(self.lists)
 
     def even_mask(self, gpus: int, spreads: Sequence[Spread], at_least: Sequence[int]) -> bytes:
-        """One byte for each list: 1 where its nodes can give the spread of that many nodes."""
+        """Return one byte for each list: 1 where its nodes can give the spread of that many nodes."""
         key = (gpus, *at_least)
         mask = self._even.get(key)
         if mask is None:
@@ -106,7 +106,7 @@ class NodeLists:
         return part
 
     def packed_mask(self, gpus: int, free: Sequence[int]) -> bytes:
-        """One byte for each list: 1 where its nodes have enough free together, and none of them is left over."""
+        """Return one byte for each list: 1 where its nodes have enough free together, and none of them is superfluous."""
         key = (gpus, *free)
         mask = self._packed.get(key)
         if mask is None:
@@ -120,12 +120,12 @@ class NodeLists:
 
 @lru_cache(maxsize=8)
 def node_lists(nodes: int, counts: tuple[int, ...]) -> NodeLists:
-    """The lists of so many nodes; what is remembered of masks is good for every board. Raises EncoderError."""
+    """Return the lists of so many nodes; the masks in their cache hold for every grid. Raises EncoderError."""
     return NodeLists(nodes, counts)
 
 
 def even_shares(spread: Spread, nodes: Sequence[int], free: Sequence[int]) -> list[int] | None:
-    """What each of these nodes gives; the freest give the larger shares, the first on ties. None where they cannot."""
+    """Return what each of these nodes gives; the freest give the larger shares, the first on ties. None if they cannot."""
     counts = [spread.least] * len(nodes)
     if spread.larger < len(nodes):
         for place in sorted(range(len(nodes)), key=lambda place: -free[nodes[place]])[: spread.larger]:
@@ -136,7 +136,7 @@ def even_shares(spread: Spread, nodes: Sequence[int], free: Sequence[int]) -> li
 
 
 def packed_shares(gpus: int, nodes: Sequence[int], free: Sequence[int]) -> list[int] | None:
-    """All that the freest node has, then all of the next; None where they have too little, or one would be left over."""
+    """Return all that the freest node has, then all of the next; None if they have too little, or one is superfluous."""
     counts = [0] * len(nodes)
     for place in sorted(range(len(nodes)), key=lambda place: -free[nodes[place]]):
         counts[place] = min(free[nodes[place]], gpus)

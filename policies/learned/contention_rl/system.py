@@ -1,4 +1,4 @@
-"""Contention RL as `headway-policy train contention-rl` trains it."""
+"""Contention RL as a system of `headway-policy train`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,29 @@ from policies.learned.contention_rl.encoder import NAME, Encoding, usual_of
 from policies.learned.contention_rl.features import MANY
 from policies.learned.contention_rl.policy import SYSTEM as NAMED
 from policies.learned.contention_rl.policy import Agent, RlBase, RlHybrid, settings
-from policies.learned.contention_rl.recipe import Recipe, Training
+from policies.learned.contention_rl.recipe import PpoTrainer, Recipe
 from policies.learned.contention_rl.recipe import train as train_with
-from policies.learned.training.run_folder import TrainingRun
-from policies.learned.training.systems import FIGURE, Facts, Ground, Gym, Jobs, Scene, System
+from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.systems import (
+    FIGURE,
+    CardDetails,
+    Gym,
+    SimulationBackend,
+    TrainableSystem,
+    TrainingSetup,
+    WorkloadSpec,
+)
 
 ENVIRONMENT = "headway/Contention-v0"
 
 
-def scene(recipe: Recipe) -> Scene:
-    """The paper's cluster and mixes, slowed down by pairs: those that its text and figure 1 tell of."""
+def setup(recipe: Recipe) -> TrainingSetup:
+    """Return the paper's cluster and mixes, with slowdown by the pairs of its text and figure 1."""
     how: dict[str, object] = {"demands": recipe.demands, "arrivals": recipe.arrivals}
     if recipe.arrivals != "batch":
         how["load"] = recipe.load
-    return Scene(
-        workloads=tuple(Jobs("contention-rl", {"mix": mix, **how}) for mix in recipe.mixes),
+    return TrainingSetup(
+        workloads=tuple(WorkloadSpec("contention-rl", {"mix": mix, **how}) for mix in recipe.mixes),
         cluster="4x8",
         slowdown=("pair-table",),
         papers=("contention-rl",),
@@ -33,27 +41,27 @@ def scene(recipe: Recipe) -> Scene:
     )
 
 
-def encoding_of(recipe: Recipe, ground: Ground) -> Encoding:
-    """What the agent sees of that ground's cluster. Raises EncoderError for one with more lists of nodes than can be learned."""
+def encoding_of(recipe: Recipe, backend: SimulationBackend) -> Encoding:
+    """Return the encoding for that backend's cluster. Raises EncoderError for one with too many lists of nodes."""
     return Encoding(
-        num_nodes=len(ground.gpus),
-        gpus_per_node=max(ground.gpus),
+        num_nodes=len(backend.gpus),
+        gpus_per_node=max(backend.gpus),
         candidates=recipe.candidates,
         starts=recipe.starts,
         cells=MANY,
-        usual=usual_of(ground.example()),
+        usual=usual_of(backend.example()),
     )
 
 
-def facts(recipe: Recipe, ground: Ground) -> Facts:
-    """What the card is told."""
-    encoding = encoding_of(recipe, ground)
-    return Facts(encoder=NAME, shapes=(encoding.supports,), settings=settings(encoding, recipe))
+def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
+    """Return the card's entries."""
+    encoding = encoding_of(recipe, backend)
+    return CardDetails(encoder=NAME, shapes=(encoding.supports,), settings=settings(encoding, recipe))
 
 
-def environments(recipe: Recipe, ground: Ground) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-    """That show and do what the encoding says."""
-    return ground.envs(
+def environments(recipe: Recipe, backend: SimulationBackend) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """Return environments with the observations and actions of the encoding."""
+    return backend.envs(
         ENVIRONMENT,
         recipe.envs,
         branch=recipe.branch,
@@ -66,31 +74,32 @@ def environments(recipe: Recipe, ground: Ground) -> gymnasium.vector.VectorEnv[A
     )
 
 
-def train(run: TrainingRun, ground: Ground, recipe: Recipe) -> None:
-    """The whole training. Both policies decide about the validation traces; those weights are best by which each does best what it
-    is for: the geometric mean of RL-Hybrid's JCT with queueing and of RL-base's running time, which is the paper's JCT."""
-    encoding = encoding_of(recipe, ground)
-    training = Training(environments(recipe, ground), encoding, recipe, run.card.seed)
+def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
+    """Carry out the whole training. Both policies run on the validation traces. The validation figure is the geometric mean of
+    RL-Hybrid's JCT with queueing and of RL-base's running time, which is the paper's JCT."""
+    encoding = encoding_of(recipe, backend)
+    training = PpoTrainer(environments(recipe, backend), encoding, recipe, run.card.seed)
     agent = Agent(encoding, training.network)
 
     def validate(_network: nn.Module) -> dict[str, float]:
-        hybrid, base = dict(ground.validate(RlHybrid(agent))), ground.validate(RlBase(agent))
+        hybrid, base = dict(backend.validate(RlHybrid(agent))), backend.validate(RlBase(agent))
         both = (hybrid[FIGURE] * base["avg_service_s"]) ** 0.5
         return {"both_s": both, **hybrid, **{f"base_{name}": figure for name, figure in base.items()}}
 
     train_with(run, training, validate)
 
 
-SYSTEM = System(
+SYSTEM = TrainableSystem(
     name=NAMED,
-    says="where jobs start, and when none does, so that few slow each other down; RL-base and RL-Hybrid (Ryu and Eo)",
+    summary="where jobs start, and when none does, so that few slow each other down; RL-base and RL-Hybrid (Ryu and Eo)",
     recipe=Recipe,
-    scene=scene,
-    facts=facts,
+    setup=setup,
+    card=card_details,
     train=train,
     policies=("rl-base", "rl-hybrid"),
     rounds="stages",
     gym=Gym(
-        envs=environments, policy=lambda recipe, ground, network: RlHybrid(Agent(encoding_of(recipe, ground), network))
+        envs=environments,
+        policy=lambda recipe, backend, network: RlHybrid(Agent(encoding_of(recipe, backend), network)),
     ),
 )

@@ -1,1 +1,1 @@
-"""Policies beside each other on the same traces, with intervals."""
+"""Comparison of policies on the same traces, with intervals. Imports `training`."""

@@ -1,4 +1,4 @@
-"""Policies beside each other on the same traces: what `headway-policy evaluate` does."""
+"""Comparison of policies on the same traces, as `headway-policy evaluate` does it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from policies.learned.evaluation.statistics import Mean, changes
 from policies.learned.training.recipes import recipe_of
 from policies.learned.training.systems import (
     FIGURE,
-    Given,
-    Judged,
-    Scene,
-    System,
-    Tell,
-    find_ground,
+    Comparison,
+    OnProgress,
+    SetupOverrides,
+    TrainableSystem,
+    TrainingSetup,
+    find_backend,
     find_system,
     system_names,
 )
@@ -27,64 +27,64 @@ METRICS = (
     *(FIGURE, "p90_jct_s", "avg_wait_s", "avg_service_s", "makespan_s", "utilization", "effectiveness"),
     *("avg_contention_sensitivity", "preemptions"),
 )
-"""Of all the figures of a run those that say who schedules better, the most important ones first."""
+"""The figures that compare schedules, the most important first."""
 _JOBS = ("jobs", "finished")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
-    """What a user wants to know."""
+class EvaluationRequest:
+    """The policies to compare, and on what."""
 
     policies: tuple[str, ...]
-    """Each NAME[:key=value,...]; changes are told against the first."""
-    given: Given
+    """Each NAME[:key=value,...]; changes are relative to the first."""
+    given: SetupOverrides
     weights: str | None = None
-    """For all of them that have weights and do not say which."""
+    """Folder of weights, for the policies that take weights and do not name any."""
     system: str | None = None
-    """Whose workloads and cluster to take for what is not given; None: that of the first learned policy among them."""
+    """System whose workloads and cluster stand for what is not given; None: that of the first learned policy."""
     settings: tuple[str, ...] = ()
     seeds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of it."""
+class Evaluation:
+    """The results."""
 
     data: str
     traces: tuple[str, ...]
     seeds: int
-    """Independent of each other; windows, where traces are of users."""
+    """Number of independent seeds; windows, where traces are the user's."""
     figures: Mapping[str, Mapping[str, Mean | None]]
-    """By policy and metric; None where a policy left jobs waiting for ever, or nothing was measured."""
+    """Means by policy and metric; None where a policy left jobs waiting for ever, or nothing was measured."""
     changes: Mapping[str, Mean | None]
-    """Of each policy's FIGURE against that of the first, trace by trace."""
+    """Changes of each policy's FIGURE against that of the first, trace by trace."""
     unfinished: Mapping[str, int]
-    """Jobs that each left waiting for ever."""
+    """Number of jobs that each policy left waiting for ever."""
     notes: tuple[str, ...]
 
 
-def evaluate(question: Question, tell: Tell) -> Answer:
-    """Judge the policies. Raises PolicyError."""
-    policies = _policies(question)
-    ground = find_ground(_scene(question), question.given)
+def evaluate(request: EvaluationRequest, tell: OnProgress) -> Evaluation:
+    """Compare the policies. Raises PolicyError."""
+    policies = _policies(request)
+    backend = find_backend(_setup(request), request.given)
     try:
-        judged = ground.judge(policies, question.seeds, tell)
+        comparison = backend.compare(policies, request.seeds, tell)
     finally:
-        ground.close()
-    first = question.policies[0]
-    return Answer(
-        ground.data,
-        judged.traces,
-        len(judged.traces) // judged.per_seed,
-        {name: {metric: _mean(judged, name, metric) for metric in METRICS} for name in policies},
-        {name: _change(judged, name, first) for name in policies if name != first},
-        {name: sum(_left(each) for each in judged.figures[name]) for name in policies},
-        ground.notes,
+        backend.close()
+    first = request.policies[0]
+    return Evaluation(
+        backend.data,
+        comparison.traces,
+        len(comparison.traces) // comparison.per_seed,
+        {name: {metric: _mean(comparison, name, metric) for metric in METRICS} for name in policies},
+        {name: _change(comparison, name, first) for name in policies if name != first},
+        {name: sum(_left(each) for each in comparison.figures[name]) for name in policies},
+        backend.notes,
     )
 
 
-def as_json(answer: Answer) -> dict[str, object]:
-    """For programs: every mean with half of its 95 % interval."""
+def as_json(answer: Evaluation) -> dict[str, object]:
+    """Return the results for programs: every mean with half of its 95 % interval."""
     return {
         "data": answer.data,
         "traces": list(answer.traces),
@@ -105,43 +105,45 @@ def _pair(mean: Mean | None) -> dict[str, float | None] | None:
     return None if mean is None else {"mean": mean.mean, "ci95": mean.ci95}
 
 
-def _policies(question: Question) -> dict[str, Policy]:
+def _policies(request: EvaluationRequest) -> dict[str, Policy]:
     made: dict[str, Policy] = {}
     took = False
-    for text in question.policies:
+    for text in request.policies:
         if text in made:
             raise TrainingError(f"{text} is there twice; leave one out")
         name, options = parse_policy(text)
-        if question.weights is not None and "weights" not in options and "weights" in option_names(name):
-            options["weights"] = question.weights
+        if request.weights is not None and "weights" not in options and "weights" in option_names(name):
+            options["weights"] = request.weights
             took = True
         made[text] = load_policy(name, options)
-    if question.weights is not None and not took:
+    if request.weights is not None and not took:
         raise TrainingError(f"none of {', '.join(made)} has weights; leave --weights out, or name a learned policy")
     return made
 
 
-def _scene(question: Question) -> Scene:
-    """That of the system asked for, else of the first learned policy; what users gave takes the place of what it says."""
-    system = _system(question)
+def _setup(request: EvaluationRequest) -> TrainingSetup:
+    """Return the setup of the given system, else of the first learned policy; what the user gave replaces parts of it."""
+    system = _system(request)
     if system is not None:
-        return system.scene(recipe_of(system, question.settings))
-    if question.settings:
+        return system.setup(recipe_of(system, request.settings))
+    if request.settings:
         raise TrainingError(
-            "--set is for the recipe of a system, and none is asked for; give --system, or leave it out"
+            "--set changes the recipe of a system, and no system is given; give --system, or leave --set out"
         )
-    if not (question.given.traces and question.given.cluster):
+    if not (request.given.traces and request.given.cluster):
         there = ", ".join(system_names()) or "none is installed"
-        raise TrainingError(f"what shall they run on? give --traces and --cluster, or --system ({there})")
-    return Scene(workloads=())
+        raise TrainingError(
+            f"there is nothing to run the policies on; give --traces and --cluster, or --system ({there})"
+        )
+    return TrainingSetup(workloads=())
 
 
-def _system(question: Question) -> System | None:
-    if question.system is not None:
-        return find_system(question.system)
-    names = [parse_policy(text)[0] for text in question.policies]
+def _system(request: EvaluationRequest) -> TrainableSystem | None:
+    if request.system is not None:
+        return find_system(request.system)
+    names = [parse_policy(text)[0] for text in request.policies]
     learned = [name for name in names if "weights" in option_names(name)]
-    # Loading a system takes as long as torch does: only for those who need it.
+    # Loading a system takes as long as importing torch, so it is done only if a policy is learned.
     systems = [find_system(name) for name in system_names()] if learned else []
     return next((system for name in learned for system in systems if name in system.policies), None)
 
@@ -151,24 +153,24 @@ def _left(figures: Mapping[str, int | float | None]) -> int:
     return int(jobs) - int(finished)
 
 
-def _values(judged: Judged, policy: str, metric: str) -> Sequence[float] | None:
-    rows = judged.figures[policy]
+def _values(comparison: Comparison, policy: str, metric: str) -> Sequence[float] | None:
+    rows = comparison.figures[policy]
     values = [float(value) for row in rows if (value := row[metric]) is not None and not _left(row)]
     return values if len(values) == len(rows) and all(map(isfinite, values)) else None
 
 
-def _mean(judged: Judged, policy: str, metric: str) -> Mean | None:
-    values = _values(judged, policy, metric)
-    return Mean.of(_by_seed(values, judged.per_seed)) if values else None
+def _mean(comparison: Comparison, policy: str, metric: str) -> Mean | None:
+    values = _values(comparison, policy, metric)
+    return Mean.of(_by_seed(values, comparison.per_seed)) if values else None
 
 
 def _by_seed(values: Sequence[float], per_seed: int) -> list[float]:
-    """The mean of each seed's."""
+    """Return the mean of each seed's values."""
     return [fmean(values[at : at + per_seed]) for at in range(0, len(values), per_seed)]
 
 
-def _change(judged: Judged, policy: str, first: str) -> Mean | None:
-    mine, others = _values(judged, policy, FIGURE), _values(judged, first, FIGURE)
+def _change(comparison: Comparison, policy: str, first: str) -> Mean | None:
+    mine, others = _values(comparison, policy, FIGURE), _values(comparison, first, FIGURE)
     if not (mine and others):
         return None
-    return Mean.of(_by_seed(changes(mine, others), judged.per_seed))
+    return Mean.of(_by_seed(changes(mine, others), comparison.per_seed))

@@ -1,4 +1,4 @@
-"""Means over seeds, and how sure they are."""
+"""Means over seeds, with their intervals."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NORMAL = 1.960
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean, and half of its 95 % interval by Student's t; None where one value says nothing of it."""
+    """A mean, and half of its 95 % interval by Student's t; None where there is only one value."""
 
     mean: float
     ci95: float | None
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Mean:
-        """Of independent values, such as one for each seed."""
+        """Return the mean of independent values, such as one for each seed."""
         count = len(values)
         if count < 2:
             return cls(fmean(values), None)
@@ -33,10 +33,10 @@ class Mean:
 
 
 def changes(values: Sequence[float], others: Sequence[float]) -> list[float]:
-    """How much more or less than the others', in pairs, as shares: -0.1 is a tenth less."""
+    """Return the relative changes against the others, pair by pair: -0.1 is a tenth less."""
     return [value / other - 1.0 for value, other in zip(values, others, strict=True)]
 
 
 def change(values: Sequence[float], others: Sequence[float]) -> Mean:
-    """The mean of those changes, where each pair is independent of the others."""
+    """Return the mean of those changes, where each pair is independent of the others."""
     return Mean.of(changes(values, others))

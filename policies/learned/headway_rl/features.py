@@ -1,9 +1,9 @@
-"""What the value of a job may depend on. Everything is relative, to the cluster's nodes and to how long its jobs take, so that what
-was learned on one cluster says something on another.
+"""Features of a job, on which its value depends. All are relative to the cluster's nodes and to the durations of its jobs, so that
+weights learned on one cluster apply to another.
 
-Durations are in units of the mean estimated duration of the jobs that are there, GPUs in those of the largest node. A job without
-an estimate is taken for one of that mean duration; where nobody has one, that is an hour. What nobody measured counts with the
-usual numbers (`policies.speeds.job_profiles`).
+Durations are in units of the mean estimated duration of the present jobs, GPUs in those of the largest node. A job without an
+estimate counts with that mean duration; if no job has an estimate, it is an hour. Numbers that were not measured are the usual
+ones (`policies.speeds.job_profiles`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ NAMES = (
     "waited_gpus",
     "gpus_coarse",
 )
-"""Columns: logarithms of remaining run time, of GPUs, and of 1 + time since submission; speed that is lost where links are shared
-by two; whether the job runs; GPUs as a share of the cluster; whether they are no whole nodes, and more than one node has; and
-products of these with pressure (logarithm of 1 + the work that waits, in mean durations of the whole cluster), and with
-coarseness (how large jobs are, as a share of the cluster: the mean, each counted by its GPUs). Pressure and coarseness are the same
-for all jobs of a moment, so that alone they would decide nothing."""
+"""Columns: logarithms of remaining run time, of GPUs, and of 1 + time since submission; the speed lost where two jobs share links;
+whether the job runs; its GPUs as a share of the cluster; whether they are not a multiple of a node, and whether more than a node;
+and products of these with pressure (logarithm of 1 + the waiting work, in mean durations of the whole cluster), and with coarseness
+(the mean size of jobs as a share of the cluster, weighted by GPUs). Pressure and coarseness are the same for all jobs of a state,
+so that alone they would decide nothing."""
 _LEAST_REMAINING = 0.01
 _HOUR_S = 3600.0
 
 
 def features(state: ClusterState, model: ContentionModel) -> npt.NDArray[np.float64]:
-    """One row for each job, one column for each of NAMES; finite."""
+    """Return one row for each job, with one finite column for each of NAMES."""
     jobs, nodes = state.jobs, state.nodes
     node_gpus = float(max(nodes.gpus.max(), 1)) if len(nodes) else 1.0
     all_gpus = float(max(nodes.gpus[nodes.available].sum(), 1)) if len(nodes) else 1.0
@@ -79,7 +79,7 @@ def features(state: ClusterState, model: ContentionModel) -> npt.NDArray[np.floa
 
 
 def _times(state: ClusterState) -> tuple[float, FloatColumn]:
-    """The unit of durations, and what is left of each job, in seconds."""
+    """Return the unit of durations, and the remaining time of each job, in seconds."""
     estimates = state.jobs.duration_estimate_s
     known = np.isfinite(estimates) & (estimates > 0)
     unit_s = float(estimates[known].mean()) if known.any() else _HOUR_S

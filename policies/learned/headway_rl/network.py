@@ -1,7 +1,7 @@
-"""What a job is worth: the logarithm of its value is linear in its features, products among them; and three numbers for the search.
+"""The value of a job: its logarithm is linear in the features, which include products; and three numbers for the search.
 
-One layer and no more: a step of training costs hours of simulated decisions, not gradients, and sixteen numbers can be found by
-comparing whole runs. Served by numpy alone.
+There is only one layer, because a step of training costs hours of simulated decisions, without gradients, and sixteen numbers can
+be found by comparing whole runs. Serving needs numpy alone.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from policies.learned.headway_rl.search import Terms
 Weights = Mapping[str, npt.NDArray[np.float64]]
 TERMS = ("bulk", "threshold", "log_stop")
 _MOST = 12.0
-"""Logarithms of values lie within this of their mean: no job is worth nothing beside another."""
+"""Largest difference of the logarithm of a value from the mean, so that no job's value is negligible."""
 
 
 def empty() -> dict[str, npt.NDArray[np.float64]]:
-    """Weights of the right form."""
+    """Return zero weights of the right form."""
     return {"linear": np.zeros(len(NAMES)), "terms": np.zeros(len(TERMS))}
 
 
-class Network:
+class ValueFunction:
     """Invariant: equal weights and features give equal values."""
 
     def __init__(self, weights: Weights) -> None:
-        """Weights of the form of `empty`."""
+        """`weights` have the form of `empty`."""
         self._linear = np.asarray(weights["linear"], dtype=np.float64)
         bulk, threshold, log_stop = np.asarray(weights["terms"], dtype=np.float64).tolist()
         stop = math.exp(min(max(log_stop, -12.0), 2.0))
         self.terms = Terms(bulk=min(max(bulk, -2.0), 4.0), threshold=min(max(threshold, 0.0), 1.0), stop=stop)
 
     def values(self, features: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """One for each row, more than 0. Only their ratios say anything."""
+        """Return a value for each row, more than 0. Only their ratios have a meaning."""
         if not len(features):
             return np.zeros(0)
         # Sums column by column: equal on every machine, which a matrix product is not.

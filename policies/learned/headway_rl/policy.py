@@ -1,4 +1,4 @@
-"""headway-rl as a policy: the set of jobs whose learned values, times their predicted speeds, are worth most.
+"""headway-rl as a policy: the set of jobs with the largest sum of learned values times predicted speeds.
 
 No job waits for ever:
 - a job that would neither be slowed down nor slow another down is never held, so one starts whenever nothing runs;
@@ -6,8 +6,8 @@ No job waits for ever:
   runs and has waited for `patience_s` is not stopped. `policies.ordering.patience` says when a job is late, and how long a job
   can wait.
 
-Jobs that have just been started are left alone for `settle_s`, however often one asks. Where more than MOST_RUNNING jobs run, all
-keep their places, and only the first MOST_WAITING of those who wait are looked at: that many jobs leave no holes worth a stop.
+Jobs that have just been started are not stopped or moved for `settle_s`. Where more than MOST_RUNNING jobs run, all keep their
+placements, and only the first MOST_WAITING waiting jobs are considered: so many jobs leave no gaps that are worth a stop.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 
 from policies.api import Decision, PolicySpec
 from policies.learned.headway_rl.features import ENCODER, features
-from policies.learned.headway_rl.network import Network, empty
-from policies.learned.headway_rl.search import Layout, Search
+from policies.learned.headway_rl.network import ValueFunction, empty
+from policies.learned.headway_rl.search import Assignment, Search
 from policies.learned.weights import weights
 from policies.model import ClusterState, IntColumn, Placement
 from policies.options import choice, number, switch, whole
@@ -30,8 +30,8 @@ SYSTEM = "headway-rl"
 MOST_RUNNING = 96
 MOST_WAITING = 320
 EFFORT = 600
-"""Jobs that a decision may look at, one as often as orders are tried."""
-PAUSED = "paused: its GPUs are worth more to jobs that wait; it comes back"
+"""Most jobs that a decision considers, summed over the orders that it tries."""
+PAUSED = "paused: its GPUs are worth more to jobs that wait; it starts again later"
 BEHIND = "waits: the free GPUs are reserved for jobs with a higher expected gain"
 
 
@@ -48,19 +48,21 @@ class HeadwayRl:
         law: str = "auto",
         stretch: float = STRETCH,
     ) -> None:
-        """`weights`: the folder of a training; without one, those that come with Headway. `effort`: jobs that are looked at in all
-        orders that a decision tries; 0: the first order stands. `law`: as contention-greedy has it. A job is late when it has
-        waited for `patience_s` and for `stretch` times its estimated duration. Raises WeightsError."""
+        """`weights` is the folder of a training; without one, the weights come from Headway. `effort` is the number of jobs that a
+        decision considers, summed over all orders; 0: only the first order is tried. `law` is as for contention-greedy. A job is
+        late when it has waited for `patience_s` and for `stretch` times its estimated duration. Raises WeightsError."""
         self._set(load(weights), preempt, Patience(patience_s, stretch), settle_s, effort, law)
 
     @classmethod
-    def of(cls, network: Network, *, preempt: bool = True) -> HeadwayRl:
-        """With that network."""
+    def of(cls, network: ValueFunction, *, preempt: bool = True) -> HeadwayRl:
+        """Return a policy with that network."""
         made = object.__new__(cls)
         made._set(network, preempt, Patience(), 60.0, EFFORT, Law.AUTO.value)
         return made
 
-    def _set(self, network: Network, preempt: bool, patience: Patience, settle_s: float, effort: int, law: str) -> None:
+    def _set(
+        self, network: ValueFunction, preempt: bool, patience: Patience, settle_s: float, effort: int, law: str
+    ) -> None:
         self._network = network
         self._preempts = switch("preempt", preempt)
         self._effort = whole("effort", effort, least=0)
@@ -75,7 +77,7 @@ class HeadwayRl:
         )
 
     def decide(self, state: ClusterState) -> Decision:
-        """The best layout that is found; those who may not be stopped keep their places."""
+        """Return the best assignment that is found; jobs that may not be stopped keep their placements."""
         if not len(state.pending):
             return Decision(held_placements(state, state.running))
         head = head_of(state, self._patience.late(state))
@@ -93,8 +95,8 @@ class HeadwayRl:
         return Decision(allocation, _Reasons(state, model, layout).of(own, first, queue), (*first, *queue))
 
     def _movable(self, state: ClusterState, head: int | None) -> tuple[IntColumn, Capacity]:
-        """Return the running jobs that may be stopped, and what all others leave. Where the head cannot start even if all of them
-        stop, its nodes are reserved: they take no job, and those that run there stay."""
+        """Return the running jobs that may be stopped, and the capacity that all others leave. Where the head cannot start even if
+        all of them stop, its nodes are reserved: they take no job, and jobs that run there stay."""
         jobs, running = state.jobs, state.running
         movable = running[:0]
         if self._preempts and len(running) <= MOST_RUNNING:
@@ -103,7 +105,7 @@ class HeadwayRl:
         while True:
             capacity = Capacity(state, held=running[~np.isin(running, movable)])
             own = held_placements(state, movable)
-            # Where more is in use than there is, who runs could not go back to its place: it is left there.
+            # Where more is in use than there is, a running job could not go back to its placement, so it stays there.
             back = np.array([capacity.can_hold(row, placement) for row, placement in own.items()], dtype=np.bool_)
             if back.all():
                 break
@@ -119,15 +121,15 @@ class HeadwayRl:
 
 
 class _Reasons:
-    """Of a decision, in plain words."""
+    """The reasons of a decision, in words."""
 
-    def __init__(self, state: ClusterState, model: ContentionModel, layout: Layout) -> None:
+    def __init__(self, state: ClusterState, model: ContentionModel, layout: Assignment) -> None:
         self._state = state
         self._model = model
         self._layout = layout
 
     def of(self, own: dict[int, Placement], first: list[int], queue: list[int]) -> dict[int, str]:
-        """For every job that waits, starts, moves or stops."""
+        """Return a reason for every job that waits, starts, moves or stops."""
         placed, held = self._layout.placed, self._layout.held
         reasons = {row: PAUSED for row in own if row not in placed}
         for row in queue:
@@ -150,15 +152,15 @@ class _Reasons:
     def _effect(self, effect: Effect) -> str:
         text = f"would run at {effect.own:.0%} of its ideal speed"
         if effect.loser >= 0:
-            text += f" and take {effect.taken:.0%} of its worth from others, most from job {self._state.jobs.ids[effect.loser]}"
+            text += f" and take {effect.taken:.0%} of its value from others, most from job {self._state.jobs.ids[effect.loser]}"
         return text
 
     def _usual(self, row: int) -> str:
-        return " (nobody measured what it trains: the usual numbers)" if self._model.is_usual(row) else ""
+        return " (its model was not measured: the usual numbers count)" if self._model.is_usual(row) else ""
 
 
-def load(folder: str = "") -> Network:
-    """A network from the folder of a training, or from the weights that come with Headway. Raises WeightsError."""
+def load(folder: str = "") -> ValueFunction:
+    """Load a network from the folder of a training, or from the weights that come with Headway. Raises WeightsError."""
     place, name = weights.located(folder, SYSTEM, SYSTEM)
     arrays, _ = weights.load(place, name, system=SYSTEM, encoder=ENCODER, network=empty())
-    return Network(arrays)
+    return ValueFunction(arrays)

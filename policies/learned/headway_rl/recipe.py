@@ -1,4 +1,4 @@
-"""How headway-rl is trained: the cross-entropy method on the policy itself (Rubinstein, "The cross-entropy method for combinatorial
+"""Training of headway-rl: the cross-entropy method on the policy itself (Rubinstein, "The cross-entropy method for combinatorial
 and continuous optimization", 1999; as policy search: Mannor, Rubinstein and Gat, ICML 2003).
 
     generation:  draw `candidates` weights around the mean, the mean itself among them
@@ -6,13 +6,13 @@ and continuous optimization", 1999; as policy search: Mannor, Rubinstein and Gat
                  score = mean over traces of log(JCT / the mean's) + p90 x log(p90 / the mean's)
                  mean and spread move towards those of the `elite` best
 
-What is optimized is what is reported: mean JCT with queueing, and its tail. A generation takes a minute or two, so it is several
-rounds of the training's folder: `at_once` candidates are run in each, and their scores kept. The first generation's mean is
-validated too: training never ends with weights that are worse on validation than those it began with.
+What is optimized is what is reported: mean JCT with queueing, and its tail. A generation takes a minute or two, so it is
+several rounds of the training's folder: each runs `candidates_per_round` candidates and keeps their scores. The first generation's
+mean is validated too: training never ends with weights that are worse on validation than those it began with.
 
-Where users give neither traces nor a cluster, training goes on three grounds in equal parts: demands 1 to 32 around load 0.9, on
-one rack of 4x8 and on two of them whose uplinks are oversubscribed 2:1; and, on one rack, workloads that differ in all that those
-have in common. Otherwise on what they give.
+Where the user gives neither traces nor a cluster, training uses three setups in equal parts: demands 1 to 32 around load 0.9, on
+one rack of 4x8 and on two of them whose uplinks are oversubscribed 2:1; and, on one rack, workloads that differ from those in all
+respects. Otherwise it uses what the user gives.
 """
 
 from __future__ import annotations
@@ -27,11 +27,19 @@ import numpy.typing as npt
 from policies.errors import TrainingError
 from policies.heuristics.contention_greedy import ContentionGreedy
 from policies.learned.headway_rl.features import NAMES
-from policies.learned.headway_rl.network import TERMS, Network
+from policies.learned.headway_rl.network import TERMS, ValueFunction
 from policies.learned.headway_rl.policy import HeadwayRl
-from policies.learned.training.run_folder import TrainingRun
-from policies.learned.training.seeding import generator, seeds
-from policies.learned.training.systems import FIGURE, Given, Ground, Jobs, Played, Scene, find_ground
+from policies.learned.training.run.seeding import generator, seeds
+from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.systems import (
+    FIGURE,
+    EpisodeResult,
+    SetupOverrides,
+    SimulationBackend,
+    TrainingSetup,
+    WorkloadSpec,
+    find_backend,
+)
 
 Vector = npt.NDArray[np.float64]
 
@@ -53,7 +61,7 @@ START: Mapping[str, tuple[float, float]] = {
     "threshold": (0.3, 0.12),
     "log_stop": (-3.5, 0.8),
 }
-"""Of every weight the first mean and spread. The mean is a rule made by hand: GPUs^0.7 / remaining time^0.6."""
+"""First mean and spread of every weight. The mean is a rule made by hand: GPUs^0.7 / remaining time^0.6."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,22 +71,22 @@ class Recipe:
     generations: int = 14
     candidates: int = 16
     elite: int = 4
-    at_once: int = 2
-    """Candidates of a round."""
+    candidates_per_round: int = 2
+    """Candidates that are run in a round."""
     episodes: int = 12
-    """Traces that every candidate of a generation is run on."""
+    """Number of traces that every candidate of a generation is run on."""
     jobs: int = 128
-    """Of a trace."""
-    p90: float = 0.25
+    """Jobs in a trace."""
+    p90_weight: float = 0.25
     """Weight of the 90th percentile of JCT beside the mean."""
     mean_step: float = 0.6
-    """How far the mean goes to that of the elite."""
+    """Step of the mean towards that of the elite, from 0 to 1."""
     spread_step: float = 0.3
-    """And the spread."""
+    """Step of the spread towards that of the elite, from 0 to 1."""
 
     def __post_init__(self) -> None:
-        """Raises TrainingError for numbers that cannot be."""
-        for name in ("generations", "candidates", "elite", "at_once", "episodes", "jobs"):
+        """Raises TrainingError for values that are out of range."""
+        for name in ("generations", "candidates", "elite", "candidates_per_round", "episodes", "jobs"):
             if not getattr(self, name) >= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give 1 or more")
         if self.elite > self.candidates:
@@ -88,13 +96,13 @@ class Recipe:
         for name in ("mean_step", "spread_step"):
             if not 0 <= getattr(self, name) <= 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
-        if not self.p90 >= 0:
-            raise TrainingError(f"p90 is {self.p90}; give 0 or more")
+        if not self.p90_weight >= 0:
+            raise TrainingError(f"p90_weight is {self.p90_weight}; give 0 or more")
 
 
 class Distribution:
-    """Of weights: independent normal ones. Invariant: `mean`, `spread` and the costs of this generation's candidates so far are all
-    that goes on from round to round."""
+    """The distribution of weights: independent normal ones. Invariant: `mean`, `spread` and the costs of this generation's
+    candidates so far are all that is carried from round to round."""
 
     def __init__(self) -> None:
         rows = [START[name] for name in (*NAMES, *TERMS)]
@@ -104,89 +112,94 @@ class Distribution:
         """A row for each candidate, a column for each trace."""
 
     def draw(self, count: int, rng: np.random.Generator) -> Vector:
-        """So many, a row each; the first is the mean."""
+        """Draw `count` weights, a row each; the first is the mean."""
         rows = self.mean + self.spread * rng.standard_normal((count, len(self.mean)))
         rows[0] = self.mean
         return np.asarray(rows)
 
     def move(self, elite: Vector, recipe: Recipe) -> None:
-        """Towards these."""
+        """Move the distribution towards these."""
         spread = np.sqrt(np.mean((elite - self.mean) ** 2, axis=0))
         self.spread = self.spread + recipe.spread_step * (spread - self.spread)
         self.mean = self.mean + recipe.mean_step * (elite.mean(axis=0) - self.mean)
 
     def state_dict(self) -> dict[str, Vector]:
-        """All there is."""
+        """Return the whole state."""
         return {"mean": self.mean.copy(), "spread": self.spread.copy(), "costs": self.costs.copy()}
 
     def load_state_dict(self, state_dict: Mapping[str, Vector], /) -> None:
-        """Go on from there."""
+        """Go on from such a state."""
         self.mean, self.spread, self.costs = (state_dict[name].copy() for name in ("mean", "spread", "costs"))
 
 
 def weights_of(row: Vector) -> dict[str, Vector]:
-    """As the network has them."""
+    """Return a row as the network's weights."""
     return {"linear": row[: len(NAMES)].copy(), "terms": row[len(NAMES) :].copy()}
 
 
 def policy_of(row: Vector) -> HeadwayRl:
-    """The policy of those weights."""
-    return HeadwayRl.of(Network(weights_of(row)))
+    """Return the policy with those weights."""
+    return HeadwayRl.of(ValueFunction(weights_of(row)))
 
 
-def train(run: TrainingRun, ground: Ground, recipe: Recipe) -> None:
-    """The whole training, in its folder."""
+def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
+    """Carry out the whole training."""
     learned = Distribution()
     run.keep(distribution=learned)
-    grounds = _grounds(ground, recipe)
-    parts = -(-recipe.candidates // recipe.at_once)
+    backends = _backends(backend, recipe)
+    parts = -(-recipe.candidates // recipe.candidates_per_round)
     for number in run.rounds(recipe.generations * parts):
         generation, part = divmod(number, parts)
         rows = learned.draw(recipe.candidates, generator(run.card.seed, "candidates", generation))
         numbers = seeds(recipe.episodes, run.card.seed, "traces", generation)
-        costs = _costs(grounds, rows[part * recipe.at_once : (part + 1) * recipe.at_once], numbers, recipe)
+        costs = _costs(
+            backends,
+            rows[part * recipe.candidates_per_round : (part + 1) * recipe.candidates_per_round],
+            numbers,
+            recipe,
+        )
         learned.costs = costs if part == 0 else np.concatenate((learned.costs, costs))
         if number == 0:
-            _validate(run, grounds, learned)
+            _validate(run, backends, learned)
         if part == parts - 1:
             scores = (learned.costs - learned.costs[0]).mean(axis=1)
             best = np.argsort(scores, kind="stable")[: recipe.elite]
             learned.move(rows[best], recipe)
             run.log(best=float(scores[best[0]]), elite=float(scores[best].mean()), spread=float(learned.spread.mean()))
-            _validate(run, grounds, learned)
+            _validate(run, backends, learned)
 
 
-def _validate(run: TrainingRun, grounds: Sequence[Ground], learned: Distribution) -> None:
-    figures = validated(grounds, policy_of(learned.mean))
+def _validate(run: TrainingRun, backends: Sequence[SimulationBackend], learned: Distribution) -> None:
+    figures = validated(backends, policy_of(learned.mean))
     run.evaluate(figures[FIGURE], weights_of(learned.mean), **figures)
 
 
-def validated(grounds: Sequence[Ground], policy: HeadwayRl | ContentionGreedy) -> dict[str, float]:
-    """Geometric means over the grounds."""
-    each = [ground.validate(policy) for ground in grounds]
+def validated(backends: Sequence[SimulationBackend], policy: HeadwayRl | ContentionGreedy) -> dict[str, float]:
+    """Return geometric means over the backends."""
+    each = [backend.validate(policy) for backend in backends]
     return {name: math.exp(float(np.mean([math.log(max(one[name], 1e-9)) for one in each]))) for name in each[0]}
 
 
-def _costs(grounds: Sequence[Ground], rows: Vector, numbers: Sequence[int], recipe: Recipe) -> Vector:
-    """A row for each candidate, a column for each trace; less is better."""
+def _costs(backends: Sequence[SimulationBackend], rows: Vector, numbers: Sequence[int], recipe: Recipe) -> Vector:
+    """Return the costs, a row for each candidate and a column for each trace; less is better."""
     costs = np.zeros((len(rows), len(numbers)))
-    for place, ground in enumerate(grounds):
-        mine = range(place, len(numbers), len(grounds))
+    for place, backend in enumerate(backends):
+        mine = range(place, len(numbers), len(backends))
         pairs = [(row, episode) for row in range(len(rows)) for episode in mine]
-        played = ground.play([policy_of(rows[row]) for row, _ in pairs], [numbers[episode] for _, episode in pairs])
+        played = backend.play([policy_of(rows[row]) for row, _ in pairs], [numbers[episode] for _, episode in pairs])
         for (row, episode), one in zip(pairs, played, strict=True):
             costs[row, episode] = _log_cost(one, recipe)
     return costs
 
 
-def _log_cost(played: Played, recipe: Recipe) -> float:
+def _log_cost(played: EpisodeResult, recipe: Recipe) -> float:
     jct_s = played.jct_s
-    return math.log(float(jct_s.mean())) + recipe.p90 * math.log(float(np.quantile(jct_s, 0.9)))
+    return math.log(float(jct_s.mean())) + recipe.p90_weight * math.log(float(np.quantile(jct_s, 0.9)))
 
 
-def scene(recipe: Recipe, racks: int = 2) -> Scene:
-    """Demands 1 to 32, Poisson arrivals, both mixes; loads around 0.9."""
-    return _scene(
+def setup(recipe: Recipe, racks: int = 2) -> TrainingSetup:
+    """Return the setup with demands 1 to 32, Poisson arrivals, both mixes, and loads around 0.9."""
+    return _setup(
         racks,
         [
             {"jobs": recipe.jobs, "arrivals": "poisson", "load": load, "mix": mix, "demands": tuple(range(1, 33))}
@@ -196,8 +209,8 @@ def scene(recipe: Recipe, racks: int = 2) -> Scene:
     )
 
 
-def others(recipe: Recipe) -> Scene:
-    """What else a cluster sees: jobs that leave no holes, that come at once, that are short and long."""
+def others(recipe: Recipe) -> TrainingSetup:
+    """Return the setup with other workloads: jobs that leave no gaps, that arrive at once, that are short and long."""
     powers = (1, 2, 4, 8, 16)
     kinds: list[dict[str, object]] = [
         {"arrivals": "batch", "demands": powers[1:4]},
@@ -206,25 +219,25 @@ def others(recipe: Recipe) -> Scene:
         {"arrivals": "poisson", "load": 1.1, "demands": powers, "duration_spread": 1.0},
         {"arrivals": "poisson", "load": 0.9, "demands": tuple(range(1, 33)), "duration_spread": 1.0},
     ]
-    return _scene(1, [{"jobs": recipe.jobs, "mix": mix, **kind} for kind in kinds for mix in ("normal", "heavy")])
+    return _setup(1, [{"jobs": recipe.jobs, "mix": mix, **kind} for kind in kinds for mix in ("normal", "heavy")])
 
 
-def _scene(racks: int, workloads: Sequence[Mapping[str, object]]) -> Scene:
+def _setup(racks: int, workloads: Sequence[Mapping[str, object]]) -> TrainingSetup:
     nodes = [{"count": 4, "gpus": 8, "rack": f"r{rack}"} for rack in range(racks)]
-    return Scene(
-        workloads=tuple(Jobs("contention-rl", workload) for workload in workloads),
+    return TrainingSetup(
+        workloads=tuple(WorkloadSpec("contention-rl", workload) for workload in workloads),
         cluster={"nodes": nodes, "network": {"kind": "racks", "nic_gbs": 12.5, "uplink_gbs": 25.0}},
         slowdown=("link-sharing",),
         validation_seeds=range(200, 202),
     )
 
 
-def usual(recipe: Recipe) -> list[Ground]:
-    """What is trained on where users give nothing: two racks, one, and all that is different."""
-    return [find_ground(each, Given()) for each in (scene(recipe), scene(recipe, racks=1), others(recipe))]
+def usual(recipe: Recipe) -> list[SimulationBackend]:
+    """Return the backends of a training where the user gives nothing: two racks, one rack, and the other workloads."""
+    return [find_backend(each, SetupOverrides()) for each in (setup(recipe), setup(recipe, racks=1), others(recipe))]
 
 
-def _grounds(ground: Ground, recipe: Recipe) -> list[Ground]:
-    """That one; and the others, where users gave nothing."""
+def _backends(backend: SimulationBackend, recipe: Recipe) -> list[SimulationBackend]:
+    """Return that backend, and the others where the user gave nothing."""
     first, *rest = usual(recipe)
-    return [ground, *rest] if ground.data_sha256 == first.data_sha256 else [ground]
+    return [backend, *rest] if backend.data_sha256 == first.data_sha256 else [backend]

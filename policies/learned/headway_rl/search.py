@@ -1,11 +1,11 @@
-"""Which jobs run where, given what a second of each at full speed is worth.
+"""Search for the assignment of jobs to nodes with the largest value, given the value of a second of each job at full speed.
 
-What a *layout* is worth: the sum of value x predicted speed of those who run in it, less what it costs to stop and to move. One is
-made by going down an order of jobs: who runs keeps its place if that is left, all others, and who lost its place, get that of a
-handful of placements (`policies.placement.candidates`) which gains most, the speed taken from those before deducted; a gain
-below `threshold` of the job's value is not taken. The order is by value per GPU^bulk. Then orders that differ in one job, which
-comes first, are tried: those whose jobs would be worth more than the best layout if nobody slowed anybody down, most first. An
-order whose layout is worth more is gone on from, until none of so many is.
+The value of an *assignment* is the sum of value x predicted speed of its jobs, less the costs of stopping and moving. It is made by
+going down an order of jobs: a running job keeps its placement if that is still free; all other jobs get the best of a handful of
+placements (`policies.placement.candidates`), by the gain less the speed taken from the jobs before. A job whose gain is below
+`threshold` of its value is held. The order is by value per GPU^bulk. Then the search tries orders in which one other job comes
+first: those whose jobs would have more value than the best assignment if no job slowed another down, the best first. It goes on
+from an order whose assignment has more value, until none of so many has.
 """
 
 from __future__ import annotations
@@ -20,52 +20,52 @@ from policies.placement.candidates import candidates
 from policies.speeds.contention_model import ContentionModel, Effect
 
 TRIES = 8
-"""Orders that are tried before the best one stands."""
+"""Orders that are tried without improvement before the search ends."""
 MOST_PROMISING = 64
-"""Jobs at the head of the order that may come first instead."""
+"""Number of jobs at the head of the order that may come first instead."""
 _PERFECT = 1.0 - 1e-9
 _GAIN = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the search takes of learning besides values."""
+    """Learned parameters of the search besides values."""
 
     bulk: float
-    """Jobs come by value per GPU to the power of this."""
+    """Jobs are ordered by value per GPU to the power of this."""
     threshold: float
-    """Of its value, so much a job must gain."""
+    """Minimum gain of a job, as a share of its value."""
     stop: float
-    """What stopping or moving a job costs, in its values."""
+    """Cost of stopping or moving a job, as a multiple of its value."""
 
 
 @dataclass(slots=True)
-class Layout:
-    """Who runs where. Invariant: `worth` is that of `placed`, which fits."""
+class Assignment:
+    """An assignment of jobs to nodes. Invariant: `worth` is the value of `placed`, which fits."""
 
     placed: dict[int, Placement] = field(default_factory=dict)
     effects: dict[int, Effect] = field(default_factory=dict)
-    """Of those who were given a place, when they were."""
+    """Effects of newly placed jobs, as of when they were placed."""
     held: dict[int, Effect] = field(default_factory=dict)
-    """The best that those could have had who would have gained too little."""
+    """For each job that would gain too little, the best effect that it could have had."""
     worth: float = 0.0
 
 
 @dataclass(slots=True)
-class _Making:
-    """A layout while it is made. What found no place, or gained too little, is not tried again: what is free gets only less, and
-    what is shared only more."""
+class _Draft:
+    """An assignment while it is made. Jobs that found no placement, or gained too little, are not tried again: free GPUs only
+    decrease, and sharing only increases."""
 
     capacity: Capacity
     model: ContentionModel
-    layout: Layout = field(default_factory=Layout)
+    layout: Assignment = field(default_factory=Assignment)
     full: set[int] = field(default_factory=set)
     refused: dict[tuple[int, tuple[int, float]], float] = field(default_factory=dict)
-    """By kind, the value up to which a job gains too little."""
+    """Largest value of a job that gained too little, by kind."""
 
 
 class Search:
-    """One decision. Deterministic; all that it reads is in the arguments."""
+    """The search of one decision. It is deterministic and depends only on its arguments."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Search:
         values: Sequence[float],
         terms: Terms,
     ) -> None:
-        """`capacity` and `model`: without those in `own`, who run and may be stopped; in `model` losses count by `values`."""
+        """`capacity` and `model` exclude the jobs in `own`, which run and may be stopped; in `model` losses count by `values`."""
         self._capacity = capacity
         self._model = model
         self._own = own
@@ -89,19 +89,19 @@ class Search:
         stranded = sum(gpus for placement in own.values() for node, gpus in placement.items() if not available[node])
         self._free = capacity.total_free() + stranded
         self._stopping = terms.stop * sum(values[row] for row in own)
-        """What it would cost to stop everybody."""
+        """Cost of stopping all of them."""
         self._counted = [value * (1.0 + terms.stop * (row in own)) for row, value in enumerate(values)]
-        """What a job is worth that goes on, or starts, undisturbed."""
+        """Value of each job that goes on, or starts, without slowdown."""
 
     def order(self, rows: Sequence[int]) -> list[int]:
-        """By value per GPU^bulk, those who run for so much more as a stop would cost; of equals who was submitted first."""
+        """Return the rows by value per GPU^bulk, where a running job's value includes the cost of a stop; ties by submission."""
         bulk, gpus, counted = self._terms.bulk, self._gpus, self._counted
         return sorted(rows, key=lambda row: (-counted[row] / gpus[row] ** bulk, row))
 
-    def best(self, first: Sequence[int], rows: Sequence[int], effort: int) -> Layout:
-        """Return the best layout found. Those in `first` come before all others and are not held.
+    def best(self, first: Sequence[int], rows: Sequence[int], effort: int) -> Assignment:
+        """Return the best assignment found. Jobs in `first` come before all others and are not held.
 
-        Looks at so many jobs, all orders together, or at every one of them once.
+        `effort` is the number of jobs to consider, summed over all orders; every job is considered at least once.
         """
         order = self.order(rows)
         best = self.lay_out(first, order)
@@ -120,9 +120,9 @@ class Search:
                     break
         return best
 
-    def lay_out(self, first: Sequence[int], order: Sequence[int]) -> Layout:
-        """Go down that order."""
-        making = _Making(self._capacity.copy(), self._model.copy())
+    def lay_out(self, first: Sequence[int], order: Sequence[int]) -> Assignment:
+        """Return the assignment that results from that order."""
+        making = _Draft(self._capacity.copy(), self._model.copy())
         room, costs = self._free, 0.0
         for place, row in enumerate((*first, *order)):
             found = self._place(making, row, hold=place >= len(first)) if self._gpus[row] <= room else None
@@ -139,8 +139,8 @@ class Search:
         layout.worth = sum(values[row] * making.model.speed(row) for row in layout.placed) - costs
         return layout
 
-    def _place(self, making: _Making, row: int, *, hold: bool) -> tuple[Placement, float] | None:
-        """Where that job goes, if anywhere, and what it costs."""
+    def _place(self, making: _Draft, row: int, *, hold: bool) -> tuple[Placement, float] | None:
+        """Return the placement of that job, and its cost; None if it gets none."""
         terms, value, own = self._terms, self._values[row], self._own.get(row)
         least = -math.inf if not hold else terms.threshold if own is None else terms.threshold - terms.stop
         if own is not None and making.capacity.can_hold(row, own):
@@ -163,7 +163,7 @@ class Search:
     def _promising(
         self, first: Sequence[int], order: Sequence[int], worth: float, effort: int
     ) -> list[tuple[float, int]]:
-        """(what the jobs would be worth, the job that would come first), best first, where that is more than `worth`."""
+        """Return (bound on the value, job that would come first), best first, where the bound is more than `worth`."""
         if effort < len(order):
             return []
         found = []
@@ -177,8 +177,8 @@ class Search:
         return sorted(found, key=lambda each: (-each[0], each[1]))
 
     def _count(self, order: Sequence[int], room: int) -> tuple[float, int]:
-        """What these are worth where only the number of GPUs counts, stops saved included; and how many are left. The first may be
-        among them twice, and counts once."""
+        """Return the value of these jobs if only the number of GPUs counted, including saved stops, and the GPUs left. The first
+        job may occur twice, and counts once."""
         gpus, counted = self._gpus, self._counted
         worth, head = 0.0, -1
         for row in order:
@@ -193,7 +193,7 @@ class Search:
 
 
 def _gains(effect: Effect, threshold: float) -> bool:
-    """Whether it is worth it; always where it costs nobody anything."""
+    """Return whether the gain is large enough; always True where no job loses speed."""
     disturbed = effect.taken > 1e-12 or effect.own < effect.alone - 1e-12
     return not disturbed or effect.net > threshold
 

@@ -1,25 +1,25 @@
-"""headway-rl as a system that `headway-policy train` knows."""
+"""headway-rl as a system of `headway-policy train`."""
 
 from __future__ import annotations
 
 from policies.learned.headway_rl.features import ENCODER
 from policies.learned.headway_rl.policy import SYSTEM as NAME
-from policies.learned.headway_rl.recipe import Recipe, scene, train
-from policies.learned.training.systems import Facts, Ground, System
+from policies.learned.headway_rl.recipe import Recipe, setup, train
+from policies.learned.training.systems import CardDetails, SimulationBackend, TrainableSystem
 
 
-def _facts(recipe: Recipe, ground: Ground) -> Facts:
-    """All features are relative: it knows every cluster."""
-    del recipe, ground
-    return Facts(encoder=ENCODER, shapes=("any",))
+def _card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
+    """Return the card's entries: all features are relative, so every cluster is supported."""
+    del recipe, backend
+    return CardDetails(encoder=ENCODER, shapes=("any",))
 
 
-SYSTEM = System(
+SYSTEM = TrainableSystem(
     name=NAME,
-    says="Headway: which jobs are worth most together, contention deducted; by the cross-entropy method",
+    summary="Headway: which jobs are worth most together, contention deducted; by the cross-entropy method",
     recipe=Recipe,
-    scene=scene,
-    facts=_facts,
+    setup=setup,
+    card=_card_details,
     train=train,
     policies=(NAME,),
     rounds="generations",

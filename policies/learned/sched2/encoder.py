@@ -1,16 +1,16 @@
-"""What the agent sees of a cluster state, and what its actions mean there: what `headway/Sched2-v0` shows and does.
+"""Observations and actions of the agent on a cluster state, equal to those of the environment `headway/Sched2-v0`.
 
-The environment reads times off its own clock; here they follow from what a policy is told, so that they agree to a rounding of
-float32: a job runs for what is left of it (`ClusterState.remaining_s`) times how much slower its placement makes it, by the curve
-that its model was profiled with (`policies.placement.locality_tiers`), times how much slower than alone it was measured to be.
-What a live cluster has besides is met so:
+The environment knows its jobs' finish times; here they follow from the state, and agree to a rounding of float32: a job runs
+for its remaining time (`ClusterState.remaining_s`), times the slowdown of its placement by the profile of its model
+(`policies.placement.locality_tiers`), times its measured slowdown against running alone.
+A live cluster differs from the environment in these points:
 
-- GPUs that others than ours hold, and free GPUs of nodes that are down, drained or held by an exclusive job, are shown as absent;
+- GPUs that foreign jobs hold, and free GPUs of nodes that are down, drained or held by an exclusive job, are shown as absent;
   the other GPUs of an exclusive job's nodes come free when it ends;
-- a job that can never be placed is no candidate, and none of the others waits behind it;
-- a job without an estimate is shown with the usual time, `usual_h`; who has run for longer than was estimated, as about to end;
-- a model without a profile loses nothing by being spread, and a tier that is no number, or not in (0, 1], is as the tier before it;
-- where jobs hold more GPUs of a node than there are, only as many are shown.
+- a job that can never be placed is no candidate, and no other job waits behind it;
+- a job without an estimate has the usual time, `usual_h`; a job that has run for longer than estimated is shown as about to end;
+- a model without a profile loses nothing by being spread, and an invalid tier (not in (0, 1]) equals the tier before it;
+- where jobs hold more GPUs of a node than it has, only as many are shown.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from policies.errors import EncoderError
-from policies.learned.sched2.layout import ABSENT, Layout, State
-from policies.learned.sched2.placements import ProfiledPlacements
-from policies.learned.sched2.window import FIRST, WINDOWS, chosen
+from policies.learned.sched2.state.placements import ProfiledPlacements
+from policies.learned.sched2.state.state_layout import ABSENT, State, StateLayout
+from policies.learned.sched2.state.window import FIRST, WINDOWS, chosen
 from policies.model import ClusterState, FloatColumn, Placement
 from policies.placement.best_fit import Capacity
 from policies.placement.locality_tiers import ACROSS_RACKS, NUM_TIERS, SAME_RACK, SAME_SOCKET
@@ -32,30 +32,30 @@ from policies.placement.paper_rules import PACKING
 from policies.selection import held_placements
 
 NAME = "sched2/2"
-"""Name and version of this encoding: another one means other numbers."""
+"""Name and version of this encoding; the version changes with the meaning of the numbers."""
 Mask = npt.NDArray[np.bool_]
 HOUR_S = 3600.0
 _LONGEST_H = 1e6
-"""Longer estimates say nothing that can be learned from."""
+"""Longer estimates are cut to this."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """How a cluster is shown; the same words as the environment's options."""
+    """Options of the encoding, named as the environment's."""
 
     num_nodes: int = 15
-    """N: the one shape of cluster that it knows has so many nodes ..."""
+    """N: number of nodes of the only supported shape of cluster."""
     gpus_per_node: int = 8
-    """... and M: the widest of them so many GPUs."""
+    """M: GPUs of its widest node."""
     candidates: int = 10
     """J."""
     window: str = FIRST
-    """first or widest: which waiting jobs can be chosen (`window.chosen`)."""
+    """The waiting jobs that can be chosen: first or widest (`window.chosen`)."""
     usual_h: float = 1.5
     """Ideal time of jobs without an estimate."""
 
     def __post_init__(self) -> None:
-        """Raises EncoderError for what cannot be."""
+        """Raises EncoderError for invalid values."""
         for name in ("num_nodes", "gpus_per_node", "candidates"):
             if getattr(self, name) < 1:
                 raise EncoderError(f"{name} is {getattr(self, name)}; give at least 1")
@@ -66,17 +66,17 @@ class Encoding:
 
     @property
     def supports(self) -> str:
-        """The clusters that it knows, in words."""
+        """The supported clusters, in words."""
         return f"{self.num_nodes} nodes, the widest of {self.gpus_per_node} GPUs"
 
     @property
-    def layout(self) -> Layout:
-        """Where what stands in a state."""
-        return Layout(self.num_nodes, self.gpus_per_node, self.candidates)
+    def layout(self) -> StateLayout:
+        """The layout of a state."""
+        return StateLayout(self.num_nodes, self.gpus_per_node, self.candidates)
 
 
 class Encoder:
-    """Looks at cluster states as an `Encoding` says. Invariant: what it sees of a state does not depend on those before."""
+    """Encodes cluster states by an `Encoding`. Invariant: the result for a state does not depend on earlier states."""
 
     name = NAME
 
@@ -84,7 +84,7 @@ class Encoder:
         self.encoding = encoding
 
     def check(self, state: ClusterState) -> None:
-        """Raises EncoderError for a cluster that the encoding does not know."""
+        """Raise EncoderError for a cluster that the encoding does not support."""
         known, gpus = self.encoding, state.nodes.gpus
         widest = int(gpus.max(initial=0))
         if len(state.nodes) != known.num_nodes or widest != known.gpus_per_node:
@@ -93,14 +93,14 @@ class Encoder:
                 f"{widest} GPUs; train one for this cluster, or serve another policy"
             )
 
-    def look(self, state: ClusterState) -> Moment:
-        """The state as the agent sees it. Raises EncoderError as `check` does."""
+    def observe(self, state: ClusterState) -> AgentView:
+        """Return the agent's view of the state. Raises EncoderError as `check` does."""
         self.check(state)
-        return Moment(self.encoding, state)
+        return AgentView(self.encoding, state)
 
 
-class Moment:
-    """A cluster state while an agent decides about it: time stands still, and jobs start one by one.
+class AgentView:
+    """A cluster state during one decision of an agent: time stands still, and jobs start one by one.
 
     Invariant: `array()`, `mask()` and `candidates` are those of the environment in which the same jobs run and wait.
     """
@@ -108,14 +108,14 @@ class Moment:
     def __init__(self, encoding: Encoding, state: ClusterState) -> None:
         self.state = state
         self.capacity = Capacity(state)
-        """What is free, the jobs started here taken off."""
+        """Free capacity, less the jobs started here."""
         self.encoding = encoding
         self._layout = encoding.layout
         self._times = _Times(state, encoding.usual_h)
         self._runs = len(state.running) > 0
         self._started: list[tuple[int, Placement]] = []
         self._shown: _Cells | None = None
-        """Where the jobs in `_started` are not yet to be seen; None until somebody looks."""
+        """The observation without the jobs in `_started`; None before the first observation."""
         jobs, waiting = state.jobs, state.pending
         of = self.capacity.requests.of
         possible: dict[int, bool] = {}
@@ -130,11 +130,11 @@ class Moment:
 
     @property
     def candidates(self) -> Sequence[int]:
-        """Rows of the jobs that can be chosen now, as the environment orders them."""
+        """Rows of the jobs that can be chosen now, in the environment's order."""
         return self._candidates
 
     def array(self) -> State:
-        """What the agent sees."""
+        """Return the agent's observation."""
         layout, jobs = self._layout, self.state.jobs
         seen = np.zeros(layout.size)
         gpus, rows, rest = layout.split(seen)
@@ -154,13 +154,13 @@ class Moment:
         return seen.astype(np.float32)
 
     def mask(self) -> Mask:
-        """Which actions are possible: 0 starts nobody, k starts candidate k."""
+        """Return which actions are possible: 0 starts no job, k starts candidate k."""
         fits = [self._where(row) is not None for row in self._candidates]
         missing = [False] * (self._layout.candidates - len(fits))
         return np.array([self._runs or True not in fits, *fits, *missing], dtype=np.bool_)
 
     def start(self, action: int) -> tuple[int, Placement] | None:
-        """Carry out one action: the row of the job that starts, and where. None where that is to wait, or impossible."""
+        """Carry out one action. Returns the row and placement of the job that starts; None if the action waits or is impossible."""
         if not 0 < action <= len(self._candidates):
             return None
         row = self._candidates[action - 1]
@@ -183,14 +183,14 @@ class Moment:
         self._places: dict[int, Placement | None] = {}
 
     def _where(self, row: int) -> Placement | None:
-        """Where packing puts the job now."""
+        """Return where packing puts the job now."""
         key = self.capacity.requests.keys[row]
         if key not in self._places:
             self._places[key] = PACKING.place(self.capacity, row)
         return self._places[key]
 
     def _cells(self) -> _Cells:
-        """Hours until each GPU comes free."""
+        """Return the hours until each GPU comes free."""
         state, cells = self.state, self._shown
         if cells is None:
             cells = self._shown = _Cells(state, self._layout.gpus)
@@ -221,30 +221,30 @@ class _Cells:
             self._hours[node, :count] = 0.0
 
     def take(self, node: int, gpus: int, hours: float) -> None:
-        """So many free GPUs, or as many as there are, come free after so many hours."""
+        """Let `gpus` free GPUs, or as many as there are, come free after so many hours."""
         free = self._free[node]
         count = min(gpus, free)
         self._hours[node, free - count : free] = hours
         self._free[node] = free - count
 
     def close(self, nodes: Mask) -> None:
-        """What is free there is not there."""
+        """Mark the free GPUs of these nodes as absent."""
         for node in np.flatnonzero(nodes).tolist():
             self._hours[node, : self._free[node]] = ABSENT
             self._free[node] = 0
 
     def sorted(self) -> FloatColumn:
-        """(nodes, GPUs), those of a node rising."""
+        """Return the hours (nodes, GPUs), rising within a node."""
         return np.sort(self._hours, axis=1)
 
 
 class _Times:
-    """How long jobs run where."""
+    """Remaining times of jobs under different placements."""
 
     def __init__(self, state: ClusterState, usual_h: float) -> None:
         left = state.remaining_s / HOUR_S
         self.ideal_h: FloatColumn = np.where(np.isfinite(left), np.clip(left, 0.0, _LONGEST_H), usual_h)
-        """What is left of each job, with its best locality."""
+        """Remaining hours of each job, with its best locality."""
         self._gpus = state.jobs.num_gpus
         self._racks: list[int] = state.nodes.rack.tolist()
         self._placements = ProfiledPlacements(state.nodes.gpus.tolist(), self._racks)
@@ -257,7 +257,7 @@ class _Times:
         self._known: dict[tuple[int, int], list[float]] = {}
 
     def profiled(self, row: int) -> list[float]:
-        """Under each of the k placements."""
+        """Return the remaining hours under each of the k placements."""
         model, gpus, ideal = self._model[row], int(self._gpus[row]), float(self.ideal_h[row])
         factors = self._known.get((model, gpus))
         if factors is None:
@@ -266,12 +266,12 @@ class _Times:
         return [ideal * factor for factor in factors]
 
     def run_h(self, row: int, placement: Placement) -> float:
-        """What is left, there."""
+        """Return the remaining hours at that placement."""
         factor = self._factor(self._model[row], int(self._gpus[row]), placement.nodes)
         return float(self.ideal_h[row]) * factor * self._slower[row]
 
     def _factor(self, model: int, gpus: int, nodes: Sequence[int]) -> float:
-        """Times the ideal time."""
+        """Return the time on these nodes, as a multiple of the ideal time."""
         if gpus == 1:
             return 1.0
         curve = self._curves[model]
@@ -291,7 +291,7 @@ class _Times:
 
 
 def _slower_than_alone(state: ClusterState) -> list[float]:
-    """Times the time alone, as measured; 1 where nothing was."""
+    """Return the measured time as a multiple of the time alone; 1 where it was not measured."""
     measured = state.jobs.contention_sensitivity
     if measured is None:
         return [1.0] * len(state.jobs)
@@ -300,7 +300,7 @@ def _slower_than_alone(state: ClusterState) -> list[float]:
 
 
 def _curves(locality: FloatColumn) -> list[list[float]]:
-    """Throughput at each tier, never rising, all of them numbers in (0, 1]."""
+    """Return the throughput at each tier, never rising, in (0, 1]."""
     good = np.isfinite(locality) & (locality > 0) & (locality <= 1)
     cleaned = np.minimum.accumulate(np.where(good, locality, 1.0), axis=1)
     curves: list[list[float]] = cleaned.tolist()

@@ -1,17 +1,17 @@
-"""The Q-network: every server is seen by the same weights, and so is every job.
+"""The Q-network: the same weights for every server, and for every job.
 
 Source: SCHED2, section III-E, equations 3 to 5: F_i = f(S_i; w_shared) of each server, G of jobs and statistics, and two more
-layers on all of them. The layers' widths are not given. Here the sharing goes on: jobs are seen by the same weights too, and
-servers are pooled instead of laid end to end, so that neither a server's number nor a job's place teaches anything.
+layers on all of them. The layers' widths are not given. Here jobs share weights too, and servers are pooled instead of
+concatenated, so that neither a server's number nor a job's position has a meaning.
 
     server n      e_n = f(its features)
     candidate k   x_k: its features;   y_k = f([x_k; e of the server that packing takes first])
     cluster       c = f([mean_n e_n; max_n e_n; mean_k y_k; statistics])
     Q(start k)    = V(c) + A_k - mean A,  A_k = w x_k + f(c, y_k);   Q(void) = V(c) + A_0 - mean A,  A_0 = f(c)
 
-That is a dueling network (Wang et al. 2016); the mean of A is over what is possible, and what is masked has Q = IMPOSSIBLE. A_k has
-a part that is linear in the features, `rule`, beside the deep one (Cheng et al., "Wide & deep learning", 2016): alone it is a rule
-that orders jobs, and says which wait, which can be searched for as such (`search`). At first all else of A is 0.
+That is a dueling network (Wang et al. 2016); the mean of A is over possible actions, and masked ones have Q = IMPOSSIBLE. A_k has a
+part that is linear in the features, `rule`, beside the deep one (Cheng et al., "Wide & deep learning", 2016). Alone it is a rule
+that orders jobs and says which of them wait, and `training.search` can search for it. At first all other parts of A are 0.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from policies.learned.sched2.features import Features
-from policies.learned.sched2.layout import Layout
-from policies.learned.sched2.rows import OF_ALL, OF_JOB, SIZES, Shape
+from policies.learned.sched2.state.feature_layout import OF_ALL, OF_JOB, SIZES, FeatureLayout
+from policies.learned.sched2.state.features import Features
+from policies.learned.sched2.state.state_layout import StateLayout
 
 IMPOSSIBLE = -1e9
-"""Q of what is masked."""
+"""Q of masked actions."""
 
 
-class Network(nn.Module):
-    """States of that layout, and masks -> Q of all actions. Invariant: where jobs are renumbered, so are their Q."""
+class QNetwork(nn.Module):
+    """From states of that layout and masks to Q of all actions. Invariant: renumbering the jobs renumbers their Q."""
 
-    def __init__(self, layout: Layout, hidden: int = 32, server: int = 16) -> None:
-        """`hidden` numbers for a job and the cluster, `server` for a server."""
+    def __init__(self, layout: StateLayout, hidden: int = 32, server: int = 16) -> None:
+        """`hidden` is the width of the layers for a job and the cluster, `server` of those for a server."""
         super().__init__()
         self._layout = layout
-        self.shape = Shape(layout)
+        self.shape = FeatureLayout(layout)
         self.server = nn.Sequential(
             nn.Linear(self.shape.servers, server), nn.ReLU(), nn.Linear(server, server), nn.ReLU()
         )
@@ -51,15 +51,15 @@ class Network(nn.Module):
                 nn.init.zeros_(parameter)
 
     def forward(self, states: Tensor, masks: Tensor) -> Tensor:
-        """(batch, size), (batch, 1 + J) -> (batch, 1 + J)."""
-        return self.judge(self.look(states), masks)
+        """Return Q (batch, 1 + J) for states (batch, size) and masks (batch, 1 + J)."""
+        return self.q_values(self.features(states), masks)
 
-    def look(self, states: Tensor) -> Tensor:
-        """What `judge` wants to know of them; nothing in it is learned."""
+    def features(self, states: Tensor) -> Tensor:
+        """Return the features that `q_values` takes; nothing in them is learned."""
         return torch.from_numpy(Features(self._layout).rows(states.numpy()))
 
-    def judge(self, seen: Tensor, masks: Tensor) -> Tensor:
-        """Q of all actions."""
+    def q_values(self, seen: Tensor, masks: Tensor) -> Tensor:
+        """Return Q of all actions."""
         servers, own, first, rest = self.shape.split(seen)
         servers = self.server(servers)
         there = servers.gather(1, first.unsqueeze(2).expand(-1, -1, servers.shape[2]))

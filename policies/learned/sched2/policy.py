@@ -1,9 +1,9 @@
-"""SCHED2: the trained agent chooses who starts next among ten waiting jobs, or that nobody does; packing says where.
+"""SCHED2: the trained agent chooses which of ten waiting jobs starts next, or that none does; packing chooses the nodes.
 
-Source: SCHED2 (Luan et al., GLOBECOM 2019), section III. Served, the agent always takes the action of the highest Q. Three things
-are chosen here. An agent that would start nobody while nothing runs is not heard, as in the environment. Jobs that it sees and does
-not start wait, whatever else is free: holding GPUs back is what it has learned. And where a network's answer is no number, as from
-inputs far beyond those of training, the job that came first and fits starts, and its reason says so.
+Source: SCHED2 (Luan et al., GLOBECOM 2019), section III. In service the agent always takes the action with the highest Q. Three
+points are chosen here. The agent may not wait while nothing runs, as in the environment. Jobs that it sees and does not start wait,
+even if GPUs are free: holding GPUs back is what it has learned. And where the network's answer is not finite, as for inputs far
+beyond those of training, the first job that fits starts, and its reason says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from policies.api import Decision, PolicySpec
 from policies.errors import EncoderError, WeightsError
-from policies.learned.sched2.encoder import NAME, Encoder, Encoding, Moment
+from policies.learned.sched2.encoder import NAME, AgentView, Encoder, Encoding
 from policies.learned.weights import weights
 from policies.learned.weights.card import Setting, settings_of
 from policies.model import ClusterState, Placement
@@ -24,114 +24,114 @@ from policies.placement.best_fit import free_gpus
 from policies.selection import held_placements
 
 if TYPE_CHECKING:
-    from policies.learned.sched2.network import Network
-    from policies.learned.sched2.recipe import Recipe
+    from policies.learned.sched2.network import QNetwork
+    from policies.learned.sched2.training.recipe import Recipe
 
 SYSTEM = "sched2"
 SOURCE = "SCHED2: Scheduling Deep Learning Training via Deep Reinforcement Learning (Luan et al., GLOBECOM 2019)"
 _NEEDS = frozenset({"duration_estimate", "profile"})
 HELD = "held back by the agent: it would rather keep {} GPUs free for now"
-_LOST = "the network's answer is no number; first come, first served"
+_LOST = "the network's answer is not finite; first come, first served"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What the agent would do."""
+class AgentAction:
+    """An action that the agent chooses."""
 
     action: int
     is_lost: bool = False
-    """The network gave no numbers."""
+    """The network's answer was not finite."""
 
 
 class Agent:
     """Network and encoder. Invariant: equal weights and states give equal actions."""
 
-    def __init__(self, encoding: Encoding, network: Network) -> None:
+    def __init__(self, encoding: Encoding, network: QNetwork) -> None:
         self.encoder = Encoder(encoding)
         self._network = network.eval()
 
     @classmethod
     def load(cls, folder: str, window: str) -> Agent:
-        """From the weights and card of a training; without a folder those that come with Headway. `window`: another than that of
-        training. Raises WeightsError, and EncoderError for a window that there is not."""
-        from policies.learned.sched2.network import Network
+        """Load weights and card from a training's folder; without one, those that come with Headway. `window` replaces the window
+        of training. Raises WeightsError, and EncoderError for an unknown window."""
+        from policies.learned.sched2.network import QNetwork
 
         place, name = weights.located(folder, SYSTEM, SYSTEM)
         _, card = weights.load(place, name, system=SYSTEM, encoder=NAME)
         try:
             encoding = encoding_of(card.recipe)
-            network = Network(encoding.layout, int(card.recipe["hidden"]), int(card.recipe["server"]))
+            network = QNetwork(encoding.layout, int(card.recipe["hidden"]), int(card.recipe["server"]))
         except (KeyError, ValueError, TypeError, RuntimeError, EncoderError) as error:
             raise WeightsError(f"{place}: {name}.json: its recipe makes no network ({error!r}); train again") from error
         arrays, _ = weights.load(place, name, system=SYSTEM, encoder=NAME, network=network.state_dict())
         weights.fill(network, arrays)
         return cls(replace(encoding, window=window) if window else encoding, network)
 
-    def choose(self, moment: Moment) -> Choice:
-        """The action of the highest Q among those that are possible."""
+    def choose(self, view: AgentView) -> AgentAction:
+        """Return the possible action with the highest Q."""
         import torch
 
-        mask = moment.mask()
+        mask = view.mask()
         possible = np.flatnonzero(mask)
         if len(possible) == 1:
-            return Choice(int(possible[0]))
+            return AgentAction(int(possible[0]))
         with torch.inference_mode():
-            worth = self._network(torch.from_numpy(moment.array()[None]), torch.from_numpy(mask[None]))[0].numpy()
+            worth = self._network(torch.from_numpy(view.array()[None]), torch.from_numpy(mask[None]))[0].numpy()
         if not np.isfinite(worth[mask]).all():
-            return Choice(int(possible[-1] if possible[-1] == 0 else possible[possible > 0][0]), is_lost=True)
-        return Choice(int(worth.argmax()))
+            return AgentAction(int(possible[-1] if possible[-1] == 0 else possible[possible > 0][0]), is_lost=True)
+        return AgentAction(int(worth.argmax()))
 
 
 class Sched2:
-    """Which of ten waiting jobs starts next, or that none does, as a trained agent decides; packed on what is free."""
+    """A trained agent decides which of ten waiting jobs starts next, or that none does; packed on what is free."""
 
     spec = PolicySpec(name="sched2", source=SOURCE, needs=_NEEDS)
 
     def __init__(self, weights: str = "", window: str = "") -> None:
-        """By the weights in the folder of a training, or by those that come with Headway; `window=widest` shows the agent jobs of
-        the whole queue. Raises WeightsError, EncoderError."""
+        """`weights` is the folder of a training; without one, the weights that come with Headway. `window=widest` shows the agent
+        jobs of the whole queue. Raises WeightsError, EncoderError."""
         self._agent = Agent.load(weights, window)
 
     @classmethod
     def of(cls, agent: Agent) -> Self:
-        """By that agent."""
+        """Return a policy with that agent."""
         policy = object.__new__(cls)
         policy._agent = agent
         return policy
 
     def decide(self, state: ClusterState) -> Decision:
-        """Those who run stay; the agent starts jobs one by one until it waits. Raises EncoderError for unknown clusters."""
+        """Keep running jobs; the agent starts jobs one by one until it waits. Raises EncoderError for unsupported clusters."""
         allocation = held_placements(state, state.running)
         reasons: dict[int, str] = {}
         waiting = state.pending
         self._agent.encoder.check(state)
         if not len(waiting) or state.jobs.num_gpus[waiting].min() > free_gpus(state, state.running):
             return Decision(allocation, reasons, tuple(waiting.tolist()))
-        moment = self._agent.encoder.look(state)
-        while len(moment.candidates):
-            chosen = self._agent.choose(moment)
-            started = moment.start(chosen.action)
+        view = self._agent.encoder.observe(state)
+        while len(view.candidates):
+            chosen = self._agent.choose(view)
+            started = view.start(chosen.action)
             if started is None:
                 break
             row, placement = started
             allocation[row] = placement
             reasons[row] = _LOST if chosen.is_lost else _why(state, placement)
-        possible = moment.mask()[1:]
+        possible = view.mask()[1:]
         if possible.any():
-            free = moment.capacity.total_free()
+            free = view.capacity.total_free()
             reasons.update(
-                (row, HELD.format(free)) for row, fits in zip(moment.candidates, possible, strict=False) if fits
+                (row, HELD.format(free)) for row, fits in zip(view.candidates, possible, strict=False) if fits
             )
         return Decision(allocation, reasons, tuple(waiting.tolist()))
 
 
 def settings(encoding: Encoding, recipe: Recipe) -> dict[str, Setting]:
-    """What a card keeps of both, from which `encoding_of` and the network are made again."""
+    """Return the card's record of both, from which `encoding_of` and the network can be made again."""
     return {**settings_of(recipe), **settings_of(asdict(encoding))}
 
 
 def encoding_of(kept: Mapping[str, Setting]) -> Encoding:
-    """The encoding of a card's recipe. Raises KeyError, EncoderError."""
+    """Return the encoding in a card's recipe. Raises KeyError, EncoderError."""
     return Encoding(**{each.name: kept[each.name] for each in fields(Encoding)})  # type: ignore[arg-type] # it checks itself
 
 

@@ -1,19 +1,27 @@
-"""SCHED2 as `headway-policy train sched2` trains it."""
+"""SCHED2 as a system of `headway-policy train`."""
 
 from __future__ import annotations
 
 from policies.learned.sched2.encoder import NAME, Encoding
 from policies.learned.sched2.policy import SYSTEM as NAMED
 from policies.learned.sched2.policy import Agent, Sched2, settings
-from policies.learned.sched2.recipe import Recipe, Training
-from policies.learned.training.run_folder import TrainingRun
-from policies.learned.training.systems import FIGURE, Facts, Ground, Jobs, Scene, System
+from policies.learned.sched2.training.recipe import EFFECTIVENESS, Recipe
+from policies.learned.sched2.training.trainer import DqnTrainer
+from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.systems import (
+    FIGURE,
+    CardDetails,
+    SimulationBackend,
+    TrainableSystem,
+    TrainingSetup,
+    WorkloadSpec,
+)
 
 
-def scene(recipe: Recipe) -> Scene:
-    """15 servers of 8 GPUs, and the paper's workload at the recipe's gaps."""
-    return Scene(
-        workloads=tuple(Jobs("sched2", {"mean_gap_s": gap_s}) for gap_s in recipe.gaps_s),
+def setup(recipe: Recipe) -> TrainingSetup:
+    """Return 15 servers of 8 GPUs, and the paper's workload at the recipe's gaps."""
+    return TrainingSetup(
+        workloads=tuple(WorkloadSpec("sched2", {"mean_gap_s": gap_s}) for gap_s in recipe.gaps_s),
         cluster="15x8",
         papers=("sched2",),
         window=1000,
@@ -21,29 +29,29 @@ def scene(recipe: Recipe) -> Scene:
     )
 
 
-def encoding_of(recipe: Recipe, ground: Ground) -> Encoding:
-    """What the agent sees of that ground's cluster."""
+def encoding_of(recipe: Recipe, backend: SimulationBackend) -> Encoding:
+    """Return the encoding for that backend's cluster."""
     return Encoding(
-        num_nodes=len(ground.gpus),
-        gpus_per_node=max(ground.gpus),
+        num_nodes=len(backend.gpus),
+        gpus_per_node=max(backend.gpus),
         candidates=recipe.candidates,
         window=recipe.window,
     )
 
 
-def facts(recipe: Recipe, ground: Ground) -> Facts:
-    """What the card is told."""
-    encoding = encoding_of(recipe, ground)
-    return Facts(encoder=NAME, shapes=(encoding.supports,), settings=settings(encoding, recipe))
+def card_details(recipe: Recipe, backend: SimulationBackend) -> CardDetails:
+    """Return the card's entries."""
+    encoding = encoding_of(recipe, backend)
+    return CardDetails(encoder=NAME, shapes=(encoding.supports,), settings=settings(encoding, recipe))
 
 
-def train(run: TrainingRun, ground: Ground, recipe: Recipe) -> None:
-    """Search, then Q-learning; after the search and every round of the latter, the network decides about the validation traces.
+def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
+    """Search, then learn; after the search and every round of Q-learning, validate the network.
 
-    What is best is what the search found, unless Q-learning is better by more than the recipe's doubt.
+    The best weights are those of the search, unless Q-learning is better by more than the recipe's `min_gain`.
     """
-    encoding = encoding_of(recipe, ground)
-    envs = ground.envs(
+    encoding = encoding_of(recipe, backend)
+    envs = backend.envs(
         "headway/Sched2-v0",
         recipe.envs,
         candidates=recipe.candidates,
@@ -52,33 +60,33 @@ def train(run: TrainingRun, ground: Ground, recipe: Recipe) -> None:
         horizon_h=recipe.horizon_h,
         tell_time=True,
     )
-    training = Training(envs, encoding.layout, recipe, run.card.seed)
+    training = DqnTrainer(envs, encoding.layout, recipe, run.card.seed)
     policy = Sched2.of(Agent(encoding, training.network))
     run.keep(training=training)
     for number in run.rounds(recipe.searches, "search"):
         run.log(**training.run_search())
         if number == recipe.searches - 1:
-            _evaluate(run, ground, policy, training)
+            _evaluate(run, backend, policy, training)
     for _ in run.rounds(recipe.rounds):
         run.log(**training.run_round())
-        _evaluate(run, ground, policy, training)
+        _evaluate(run, backend, policy, training)
 
 
-def _evaluate(run: TrainingRun, ground: Ground, policy: Sched2, training: Training) -> None:
-    figures = ground.validate(policy)
-    effectiveness = training.recipe.reward != "completions"
+def _evaluate(run: TrainingRun, backend: SimulationBackend, policy: Sched2, training: DqnTrainer) -> None:
+    figures = backend.validate(policy)
+    effectiveness = training.recipe.reward == EFFECTIVENESS
     figure = -figures["effectiveness"] if effectiveness else figures[FIGURE]
     if training.round and training.searched:
-        figure += training.recipe.doubt * abs(figure)
+        figure += training.recipe.min_gain * abs(figure)
     run.evaluate(figure, training.network.state_dict(), **figures)
 
 
-SYSTEM = System(
+SYSTEM = TrainableSystem(
     name=NAMED,
-    says="which of ten waiting jobs starts next, so that clusters do not fragment; SCHED2 (Luan et al., GLOBECOM 2019)",
+    summary="which of ten waiting jobs starts next, so that clusters do not fragment; SCHED2 (Luan et al., GLOBECOM 2019)",
     recipe=Recipe,
-    scene=scene,
-    facts=facts,
+    setup=setup,
+    card=card_details,
     train=train,
     policies=("sched2",),
 )

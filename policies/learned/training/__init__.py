@@ -1,3 +1,1 @@
-"""A training from beginning to end: systems, recipes, its folder, seeds, progress, early stop, resumption. Imports
-`weights` and `algorithms`.
-"""
+"""Training of learned systems: what can be trained, with which recipe, how often, and where. Imports `weights` and `algorithms`."""

@@ -7,14 +7,15 @@ from dataclasses import Field, fields
 from typing import Any
 
 from policies.errors import TrainingError
-from policies.learned.training.systems import System
+from policies.learned.training.systems import TrainableSystem
+from policies.learned.weights.renamed_fields import current_names
 
 _WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
 
-def recipe_of(system: System, settings: Iterable[str] = (), rounds: int | None = None) -> Any:
-    """The system's recipe with those fields, each as name=value. Raises TrainingError with the fields there are."""
-    texts = dict(_parted(text) for text in settings)
+def recipe_of(system: TrainableSystem, settings: Iterable[str] = (), rounds: int | None = None) -> Any:
+    """Return the system's recipe with those fields, each as name=value. Raises TrainingError that lists the fields."""
+    texts = current_names(system.name, dict(_parted(text) for text in settings))
     if rounds is not None:
         if system.rounds in texts:
             raise TrainingError(f"--rounds and --set {system.rounds} say the same twice; leave one out")
@@ -35,7 +36,7 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 def _value(name: str, text: str, like: object) -> object:
-    """The text as what the field's default is: a tuple's parts stand between slashes, `none` is None."""
+    """Return the text as a value of the default's type: slashes separate a tuple's parts, `none` is None."""
     try:
         if isinstance(like, tuple):
             return tuple(_plain(part, like[0] if like else "") for part in text.split("/"))

@@ -1,8 +1,8 @@
 """stable-baselines3 as another engine: MaskablePPO of sb3-contrib with its own network, on a system's environments.
 
-It is there to check on the recipes: what learns here as well does not learn by a fault of theirs. All hyper-parameters are
-stable-baselines3's defaults but two, which are for dozens of environments instead of one. Rounds, resume points, early stop and
-the validation are those of the house.
+It serves as a check of the recipes: if it learns something as well, the recipe is not the cause. All hyper-parameters are
+stable-baselines3's defaults except two, which are for dozens of environments instead of one. Rounds, checkpoints, early stopping
+and validation are Headway's own.
 """
 
 from __future__ import annotations
@@ -12,40 +12,39 @@ from typing import Any, cast
 
 import gymnasium
 import numpy as np
-import torch
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 
 from policies.errors import TrainingError
-from policies.learned.training.run_folder import TrainingRun
-from policies.learned.training.systems import Ground, System
+from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.systems import SimulationBackend, TrainableSystem
 
 STEPS = 64
-"""Of every environment between two updates."""
+"""Steps of every environment between two updates."""
 MINIBATCH = 256
 UPDATES = 4
-"""In a round."""
+"""Updates in a round."""
 _MASKS = "action_masks"
 
 
-def trainer(system: System) -> Callable[[TrainingRun, Ground, Any], None]:
-    """What trains in place of the system's own recipe."""
+def trainer(system: TrainableSystem) -> Callable[[TrainingRun, SimulationBackend, Any], None]:
+    """Return a function that trains in place of the system's own recipe."""
     gym = system.gym
     if gym is None:
         raise TrainingError(f"{system.name} does not learn from environments alone")
 
-    def train(run: TrainingRun, ground: Ground, recipe: Any) -> None:
-        envs = Environments(gym.envs(recipe, ground))
+    def train(run: TrainingRun, backend: SimulationBackend, recipe: Any) -> None:
+        envs = Environments(gym.envs(recipe, backend))
         model = model_of(envs, run.card.seed, run.device)
-        network = Network(model)
-        run.keep(model=Model(model))
+        network = Sb3ActorCritic(model)
+        run.keep(model=Sb3State(model))
         for _ in run.rounds(getattr(recipe, system.rounds)):
             envs.begin_with(run.seeds("environments", envs.num_envs))
             learn(model, UPDATES)
             run.log(steps=model.num_timesteps, **figures_of(model))
-            figures = ground.validate(gym.policy(recipe, ground, network.cpu()))
+            figures = backend.validate(gym.policy(recipe, backend, network.cpu()))
             network.to(run.device)
             run.evaluate(next(iter(figures.values())), network.state_dict(), **figures)
 
@@ -53,7 +52,7 @@ def trainer(system: System) -> Callable[[TrainingRun, Ground, Any], None]:
 
 
 def model_of(envs: Environments, seed: int, device: str = "cpu") -> MaskablePPO:
-    """An agent that has learned nothing."""
+    """Return an untrained agent."""
     model = MaskablePPO("MlpPolicy", envs, n_steps=STEPS, batch_size=MINIBATCH, seed=seed, device=device)
     # Its own would make a folder in /tmp.
     model.set_logger(Logger(folder=None, output_formats=[]))
@@ -61,41 +60,41 @@ def model_of(envs: Environments, seed: int, device: str = "cpu") -> MaskablePPO:
 
 
 def learn(model: MaskablePPO, updates: int) -> None:
-    """So many batches of new episodes, from the last `begin_with` on."""
+    """Learn from so many batches of new episodes, from the last `begin_with` on."""
     assert model.env is not None
-    # Else it would go on with the episodes of before, which a training that goes on has not.
+    # Otherwise it would go on with earlier episodes, which a resumed training does not have.
     model._last_obs = None
     model.learn(updates * STEPS * model.env.num_envs, reset_num_timesteps=False, log_interval=cast(Any, None))
 
 
 def figures_of(model: MaskablePPO) -> dict[str, float]:
-    """What it says of its last update: losses, entropy, and so on."""
-    said = model.logger.name_to_value
-    return {name.rpartition("/")[2]: float(value) for name, value in said.items() if name.startswith("train/")}
+    """Return the figures of its last update: losses, entropy, and so on."""
+    logged = model.logger.name_to_value
+    return {name.rpartition("/")[2]: float(value) for name, value in logged.items() if name.startswith("train/")}
 
 
-class Network(nn.Module):
-    """Its network as one of (logits of all actions, values)."""
+class Sb3ActorCritic(nn.Module):
+    """Its network in the form observations -> (logits of all actions, values)."""
 
     def __init__(self, model: MaskablePPO) -> None:
         super().__init__()
         self.policy = model.policy
 
     def forward(self, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """Nothing is masked."""
+        """Return logits and values; nothing is masked."""
         policy: Any = self.policy
         actor, critic = policy.mlp_extractor(policy.extract_features(seen))
         return policy.action_net(actor), policy.value_net(critic).squeeze(1)
 
 
-class Model:
-    """What goes on from round to round."""
+class Sb3State:
+    """The state that is carried from round to round."""
 
     def __init__(self, model: MaskablePPO) -> None:
         self._model = model
 
     def state_dict(self) -> dict[str, Any]:
-        """Network, optimizer, and how far it is."""
+        """Return network, optimizer and counters."""
         model = self._model
         return {
             "policy": {name: tensor.clone() for name, tensor in model.policy.state_dict().items()},
@@ -105,7 +104,7 @@ class Model:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Go on from there."""
+        """Go on from such a state."""
         model = self._model
         model.policy.load_state_dict(state["policy"])
         model.policy.optimizer.load_state_dict(state["optimizer"])
@@ -113,7 +112,7 @@ class Model:
 
 
 class Environments(VecEnv):
-    """Gymnasium's vectorized environments (with masks, SAME_STEP) as stable-baselines3 wants them."""
+    """Gymnasium's vectorized environments (with masks, SAME_STEP) with the interface of stable-baselines3."""
 
     def __init__(self, envs: gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
@@ -122,57 +121,50 @@ class Environments(VecEnv):
         self._actions: Any = None
 
     def begin_with(self, seeds: Sequence[int]) -> None:
-        """The next reset begins episodes with these seeds."""
+        """Use these seeds at the next reset."""
         self._first_seeds = list(seeds)
 
     def reset(self) -> Any:
-        """Begin everywhere."""
+        """Begin an episode in every environment."""
         seen, _ = self._envs.reset(seed=cast(Any, self._first_seeds or None))
         return seen
 
     def step_async(self, actions: Any) -> None:
-        """Remember what to do."""
+        """Store the actions."""
         self._actions = actions
 
     def step_wait(self) -> Any:
-        """Do it."""
+        """Carry out the actions."""
         seen, rewards, terminated, truncated, infos = self._envs.step(self._actions)
-        said: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        infos_of_rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for row in np.flatnonzero(terminated | truncated).tolist():
-            said[row] = {
+            infos_of_rows[row] = {
                 "terminal_observation": infos["final_obs"][row],
                 "TimeLimit.truncated": bool(truncated[row] and not terminated[row]),
             }
-        return seen, rewards.astype(np.float32), terminated | truncated, said
+        return seen, rewards.astype(np.float32), terminated | truncated, infos_of_rows
 
     def close(self) -> None:
-        """Whoever made the environments closes them."""
+        """Do nothing: the maker of the environments closes them."""
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:  # noqa: ARG002 - theirs
-        """Only masks are ever asked for."""
+        """Return the masks, the only method that is called."""
         if method_name != _MASKS:
             raise NotImplementedError(method_name)
         return list(cast(Any, self._envs).action_masks())
 
     def has_attr(self, attr_name: str) -> bool:
-        """Of all that it asks for there are masks alone."""
+        """Return whether the attribute is the masks, the only one that there is."""
         return attr_name == _MASKS
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:  # noqa: ARG002 - theirs
-        """Nothing that it knows of is there."""
+        """Return None: no attribute is available."""
         return [None] * self.num_envs
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Nothing can be set."""
+        """Refuse: no attribute can be set."""
         raise NotImplementedError(attr_name)
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:  # noqa: ARG002 - theirs
-        """None is."""
+        """Return False: no environment is wrapped."""
         return [False] * self.num_envs
-
-
-def most_likely(network: nn.Module, seen: Any, masks: Any) -> Any:
-    """What the agent does when it serves: the most likely possible action of each row."""
-    with torch.inference_mode():
-        logits, _ = network(torch.as_tensor(seen))
-        return logits.masked_fill(~torch.as_tensor(masks), -torch.inf).argmax(1).numpy()

@@ -1,4 +1,4 @@
-"""Trainings as Slurm jobs, through submitit: what `headway-policy train --submit` does.
+"""Training in Slurm jobs, through submitit, for `headway-policy train --submit`.
 
 Each seed is a job. One that Slurm stops to requeue it (a time limit, a preemption) goes on from its last point; so does one that
 is submitted again with --resume.
@@ -14,43 +14,43 @@ from typing import Any
 
 from policies.errors import TrainingError
 from policies.learned.training.recipes import recipe_of
-from policies.learned.training.run_folder import TrainingRun
+from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.training.systems import find_system
-from policies.learned.training.training import Order, check_installed, train
+from policies.learned.training.train import TrainingRequest, check_installed, train
 
 TIME_MIN = 240
-"""Limit of a job, unless told: a training that needs longer goes on in its next run."""
+"""Default time limit of a job, in minutes; a training that needs longer goes on in its next run."""
 LOGS = "slurm"
 
 
 @dataclass(frozen=True)
-class Work:
-    """What a job does, however often it begins."""
+class SlurmTraining:
+    """The work of a job, however often the job begins."""
 
-    order: Order
+    request: TrainingRequest
 
     def __call__(self) -> str:
-        """Train, or go on; the card."""
-        order = self.order
-        return train(replace(order, resume=TrainingRun.is_in(order.folder))).card.to_json()
+        """Train, or go on. Returns the card."""
+        request = self.request
+        return train(replace(request, resume=TrainingRun.is_in(request.folder))).card.to_json()
 
     def checkpoint(self) -> Any:
-        """For submitit: the same once more, in the job that Slurm requeues."""
+        """Return the same work, which submitit does again in the requeued job."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
 
 
-def submit(every: Sequence[Order], options: Mapping[str, str], cluster: str = "slurm") -> list[str]:
-    """Submit them; the jobs' ids. Logs are in the folder `LOGS` beside the trainings' own. Raises TrainingError."""
+def submit(every: Sequence[TrainingRequest], options: Mapping[str, str], cluster: str = "slurm") -> list[str]:
+    """Submit them and return the job ids. Logs are in the folder `LOGS` beside the trainings' folders. Raises TrainingError."""
     check_installed(("submitit",))
     if cluster == "slurm" and shutil.which("sbatch") is None:
         raise TrainingError(
             "--submit needs sbatch, which is not here; run it on a machine of the cluster, or leave it out"
         )
-    every = [replace(order, folder=order.folder.absolute()) for order in every]
-    for order in every:
-        _check(order)
+    every = [replace(request, folder=request.folder.absolute()) for request in every]
+    for request in every:
+        _check(request)
     import submitit
 
     executor = submitit.AutoExecutor(folder=every[0].folder.parent / LOGS, cluster=cluster)
@@ -58,13 +58,13 @@ def submit(every: Sequence[Order], options: Mapping[str, str], cluster: str = "s
         name=f"train-{every[0].system}", timeout_min=_minutes(options), **_others(options, cluster)
     )
     try:
-        return [str(executor.submit(Work(order)).job_id) for order in every]
+        return [str(executor.submit(SlurmTraining(request)).job_id) for request in every]
     except submitit.core.utils.FailedJobError as error:
         raise TrainingError(f"Slurm refused: {' '.join(str(error).split())}; change --slurm") from error
 
 
 def options_of(texts: Iterable[str]) -> dict[str, str]:
-    """Of NAME=VALUE. Raises TrainingError."""
+    """Return options from texts NAME=VALUE. Raises TrainingError."""
     options = {}
     for text in texts:
         name, equals, value = text.removeprefix("--").partition("=")
@@ -74,12 +74,12 @@ def options_of(texts: Iterable[str]) -> dict[str, str]:
     return options
 
 
-def _check(order: Order) -> None:
-    """What a job would only find out hours later. Raises TrainingError."""
-    recipe_of(find_system(order.system), order.settings, order.rounds)
-    if not order.resume and TrainingRun.is_in(order.folder):
-        raise TrainingError(f"{order.folder}: has a training in it; go on with it (--resume), or give another folder")
-    for text in order.given.traces:
+def _check(request: TrainingRequest) -> None:
+    """Check now what would fail only in the job. Raises TrainingError."""
+    recipe_of(find_system(request.system), request.settings, request.rounds)
+    if not request.resume and TrainingRun.is_in(request.folder):
+        raise TrainingError(f"{request.folder}: has a training in it; go on with it (--resume), or give another folder")
+    for text in request.given.traces:
         path = Path(text.partition(":")[2] or text)
         if not path.exists():
             raise TrainingError(f"{text}: no such file; give a trace that the jobs can read")

@@ -1,4 +1,4 @@
-"""The model card: what is known of a file of weights, as JSON beside it."""
+"""The model card: the description of a file of weights, as JSON beside it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from policies.errors import WeightsError
+from policies.learned.weights.renamed_fields import current_names
 
 FORMAT = 1
 Setting: TypeAlias = bool | int | float | str
@@ -29,34 +30,34 @@ class ModelCard:
     """
 
     system: str
-    """Which learned policy, as users name it."""
+    """The learned system, as users name it."""
     recipe: Mapping[str, Setting]
     """Hyper-parameters."""
     seed: int
     encoder: str
-    """What turns a cluster into arrays: name/version. The version changes whenever the arrays mean something else."""
+    """The encoder from clusters to arrays: name/version. The version changes whenever the arrays change their meaning."""
     shapes: tuple[str, ...]
-    """Clusters that it was trained for, in the encoder's words, for example 4x8."""
+    """Clusters that the weights were trained for, in the encoder's words, for example 4x8."""
     data: str
-    """What it was trained on, in a phrase."""
+    """A phrase that names the training data."""
     data_sha256: str
-    """Of that data; `digest` makes it."""
+    """Digest of that data, made by `digest`."""
     versions: Mapping[str, str]
-    """Of headway, python and torch."""
+    """Versions of headway, python and torch."""
     results: Mapping[str, float] = field(default_factory=dict)
-    """What came of it: figure -> value."""
+    """Validation results: figure -> value."""
     weights_sha256: str = ""
-    """Of the file of weights."""
+    """Digest of the file of weights."""
     parameters: int = 0
-    """Numbers in it."""
+    """Number of parameters in that file."""
     format: int = FORMAT
 
     def __post_init__(self) -> None:
-        """Raises WeightsError for an entry that is not what it must be."""
-        _check({each.name: getattr(self, each.name) for each in fields(self)}, "model card", "mend it in the recipe")
+        """Raises WeightsError for an invalid entry."""
+        _check({each.name: getattr(self, each.name) for each in fields(self)}, "model card", "correct it in the recipe")
 
     def to_json(self) -> str:
-        """The text that `from_json` reads."""
+        """Return the text that `from_json` reads."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         values |= {name: dict(values[name]) for name in ("recipe", "versions", "results")}
         return json.dumps({"format": values.pop("format"), **values}, indent=2, allow_nan=False) + "\n"
@@ -75,13 +76,13 @@ class ModelCard:
             raise WeightsError(f"{where}: {name}: {fault}; {_REMAKE}")
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         _check(values, where, _REMAKE)
-        return cls(**values)
+        return cls(**values | {"recipe": current_names(values["system"], values["recipe"])})
 
 
 def draft(
     *, system: str, recipe: object, seed: int, encoder: str, shapes: Iterable[str], data: str, data_sha256: str
 ) -> ModelCard:
-    """The card of a training that begins. `recipe` is the recipe's dataclass, or a mapping."""
+    """Return the card of a training that begins. `recipe` is the recipe's dataclass, or a mapping."""
     return ModelCard(
         system=system,
         recipe=settings_of(recipe),
@@ -95,9 +96,9 @@ def draft(
 
 
 def settings_of(recipe: object) -> dict[str, Setting]:
-    """A recipe's fields as a card has them: numbers and texts as they are, all else as a text that says the same.
+    """Return a recipe's fields as a card has them: numbers and texts unchanged, all else as an equivalent text.
 
-    Raises TypeError for a field whose text would not say what it is.
+    Raises TypeError for a field without such a text.
     """
     if isinstance(recipe, Mapping):
         return {str(name): _setting(str(name), value) for name, value in recipe.items()}
@@ -107,7 +108,7 @@ def settings_of(recipe: object) -> dict[str, Setting]:
 
 
 def versions() -> dict[str, str]:
-    """Of what a training runs on."""
+    """Return the versions that a training runs on."""
     return {
         "headway": metadata.version("headway-scheduler"),
         "python": platform.python_version(),
@@ -116,7 +117,7 @@ def versions() -> dict[str, str]:
 
 
 def digest(*parts: bytes | Path) -> str:
-    """SHA-256 of data: of one part what `sha256sum` says, of more that of their digests one behind the other, in this order."""
+    """Return the SHA-256 of one part, as `sha256sum` does; of several parts that of their concatenated digests, in this order."""
     each = [hashlib.sha256(part.read_bytes() if isinstance(part, Path) else part) for part in parts]
     return each[0].hexdigest() if len(each) == 1 else hashlib.sha256(b"".join(one.digest() for one in each)).hexdigest()
 
@@ -211,4 +212,4 @@ _FORMS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "weights_sha256": ("64 hexadecimal digits", lambda value: value == "" or _is_digest(value)),
     "parameters": ("a whole number, 0 or more", _is_whole),
 }
-"""Of every entry: what it must be, in words and as a check."""
+"""For every entry its valid form, in words and as a check."""

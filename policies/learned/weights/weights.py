@@ -1,4 +1,4 @@
-"""Weights: a safetensors file with a model card beside it. Nothing here runs what a file says, and nothing here needs torch.
+"""Weights: a safetensors file with a model card beside it. Loading runs no code from a file, and needs no torch.
 
 <name>.safetensors   the tensors; the header names system, encoder and seed
 <name>.json          the card, with the SHA-256 of the other
@@ -33,7 +33,7 @@ _OF = "headway"
 
 
 class Tensor(Protocol):
-    """What has a shape and a dtype: arrays, and torch's tensors."""
+    """An array with shape and dtype: numpy's arrays and torch's tensors."""
 
     @property
     def shape(self) -> Any:
@@ -45,12 +45,12 @@ class Tensor(Protocol):
 
 
 def pretrained() -> Traversable:
-    """The folder of the weights that come with Headway."""
+    """Return the folder of the weights that come with Headway."""
     return resources.files("policies.learned") / "pretrained"
 
 
 def located(given: str, system: str, shipped: str) -> tuple[Path | Traversable, str]:
-    """Folder and name of the weights of a policy's option `weights`: '' is those that come with Headway, under their name.
+    """Return folder and name of the weights of a policy's option `weights`: '' means those that come with Headway.
 
     A folder is that of a training (its `best/` has the weights), or one in which weights are named by their system.
     """
@@ -61,7 +61,7 @@ def located(given: str, system: str, shipped: str) -> tuple[Path | Traversable, 
 
 
 def save(folder: Path, name: str, state: Mapping[str, Array | torch.Tensor], card: ModelCard) -> ModelCard:
-    """Write weights and card, the card last, each whole or not at all; the card as it was written, with digest and parameters.
+    """Write weights and card, the card last, each completely or not at all. Returns the card with digest and parameters.
 
     Equal tensors under equal cards make equal files. A kill between the two leaves a pair that `load` refuses, never a wrong
     one. Raises WeightsError for tensors that no policy could serve, and OSError.
@@ -94,9 +94,9 @@ def load(
     encoder: str,
     network: Mapping[str, Tensor] | None = None,
 ) -> tuple[dict[str, Array], ModelCard]:
-    """Weights and their card, of that system and for that encoder (name/version).
+    """Return weights and their card, of that system and for that encoder (name/version).
 
-    `network`, the `state_dict()` of the one that shall have them, is what names, shapes and dtypes are compared with. Raises
+    `network` is the `state_dict()` of the network for them: names, shapes and dtypes are compared with it. Raises
     WeightsError unless all fits, and the file is the one that the card was written for, to the bit.
     """
     card_file, weights_file = folder / f"{_checked(name)}.json", folder / f"{name}.safetensors"
@@ -108,7 +108,7 @@ def load(
     if card.encoder != encoder:
         raise WeightsError(
             f"{card_file}: made for encoder {card.encoder}, this Headway has {encoder}; "
-            f"train again, or use the Headway that made them ({card.versions.get('headway', 'not told')})"
+            f"train again, or use the Headway that made them ({card.versions.get('headway', 'unknown')})"
         )
     content = _read(weights_file)
     if hashlib.sha256(content).hexdigest() != card.weights_sha256:
@@ -123,7 +123,7 @@ def load(
 
 
 def fill(network: torch.nn.Module, arrays: Mapping[str, Array]) -> None:
-    """Give a network the weights that were loaded for it."""
+    """Copy the weights that were loaded for a network into it."""
     import torch
 
     network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
@@ -136,7 +136,7 @@ def _checked(name: str) -> str:
 
 
 def _array(tensor: Array | torch.Tensor) -> Array:
-    """Of its own, dense, and on the CPU."""
+    """Return a dense copy on the CPU."""
     array = tensor if isinstance(tensor, np.ndarray) else tensor.detach().cpu().numpy()
     return np.array(array, order="C")
 
@@ -162,21 +162,21 @@ def _text(content: bytes, where: str) -> str:
 
 
 def _what_is_wrong(content: bytes, card: ModelCard) -> str:
-    """With a file that is not the card's, as far as it can be told."""
-    told, length = _header(content)
+    """Return what is wrong with a file that is not the card's, as far as it can be found out."""
+    named, length = _header(content)
     if not length:
         return "cut short within its header, or no safetensors file"
     if len(content) < length:
         return f"cut short: {len(content)} of {length} bytes"
     if len(content) > length:
         return f"{len(content) - length} bytes longer than its header says"
-    if told != _line(card):
-        return f"weights of {told} beside a card of {_line(card)}: files were swapped"
+    if named != _line(card):
+        return f"weights of {named} beside a card of {_line(card)}: files were swapped"
     return "its SHA-256 is not the card's: the file is damaged, or the card is of another training"
 
 
 def _header(content: bytes) -> tuple[str, int]:
-    """Whose weights the header says they are, and how long the file; 0 where it cannot be read."""
+    """Return the header's description of the weights, and the length of the file; 0 where the header cannot be read."""
     start = _PREFIX_BYTES + int.from_bytes(content[:_PREFIX_BYTES], "little")
     try:
         header = json.loads(content[_PREFIX_BYTES:start])

@@ -1,1 +1,1 @@
-"""The `headway-policy` command."""
+"""The `headway-policy` command. Imports all other folders, inside the commands."""

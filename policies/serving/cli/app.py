@@ -1,4 +1,4 @@
-"""headway-policy: which policies there are, serving one over gRPC, training learned ones, and judging them."""
+"""headway-policy: list policies, serve one over gRPC, train learned ones, and compare them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main() -> None:
 
 @app.command("list")
 def list_policies(as_json: AsJson = False) -> None:
-    """Every policy that is installed, and where it comes from."""
+    """List every installed policy and its source."""
     from policies.api import installed_policies
 
     specs, broken = installed_policies()
@@ -79,7 +79,7 @@ def describe(
     address: Annotated[str, typer.Argument(help="unix:///path/to.sock, or HOST:PORT on loopback.")],
     as_json: AsJson = False,
 ) -> None:
-    """Ask a running policy server what it serves."""
+    """Show what a running policy server serves."""
     import asyncio
 
     from policies.errors import PolicyError

@@ -1,4 +1,4 @@
-"""headway-policy evaluate: learned policies and heuristics beside each other, on the same traces."""
+"""headway-policy evaluate: comparison of learned policies and heuristics on the same traces."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from policies.serving.cli import options as given
+from policies.serving.cli import options
 
 if TYPE_CHECKING:
-    from policies.learned.evaluation.evaluation import Answer
+    from policies.learned.evaluation.evaluation import Evaluation, EvaluationRequest
     from policies.learned.evaluation.statistics import Mean
 
 _HOUR_S = 3600.0
@@ -28,78 +28,47 @@ def evaluate(
         list[str],
         typer.Argument(help="As headway-policy list has them; changes are against the first.", metavar="POLICY…"),
     ],
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="What headway-policy train made, for those that have weights.",
-            metavar="FOLDER",
-            show_default="shipped",
-        ),
-    ] = None,
-    traces: given.Traces = None,
-    whole: Annotated[
-        bool,
-        typer.Option(
-            "--whole",
-            help="All of the traces, not only the last fifth that no training sees: for traces that none saw.",
-        ),
-    ] = False,
-    cluster: given.Cluster = None,
-    slowdown: given.Slowdown = None,
-    profiles: given.Profiles = None,
-    system: Annotated[
-        str | None,
-        typer.Option(
-            help="Whose workloads and cluster to take.", metavar="SYSTEM", show_default="the learned policy's"
-        ),
-    ] = None,
-    settings: given.Settings = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=1000, help="Test seeds of workloads; windows of traces.", show_default="5; all windows"
-        ),
-    ] = None,
-    as_json: given.AsJson = False,
+    weights: options.Weights = None,
+    traces: options.Traces = None,
+    whole: options.Whole = False,
+    cluster: options.Cluster = None,
+    slowdown: options.Slowdown = None,
+    profiles: options.Profiles = None,
+    system: options.SystemOf = None,
+    settings: options.Settings = None,
+    seeds: options.TestSeeds = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Policies on the same traces: means with 95 % intervals over seeds, and changes trace by trace. JCT counts queueing."""
     from policies.errors import PolicyError
     from policies.learned.evaluation import evaluation
-    from policies.learned.training.systems import Given
 
-    question = evaluation.Question(
+    request = evaluation.EvaluationRequest(
         policies=tuple(policies),
-        given=Given(
-            traces=tuple(traces or ()),
-            cluster=cluster,
-            slowdown=tuple(slowdown) if slowdown else None,
-            profiles=profiles,
-            whole=whole,
-        ),
+        given=options.overrides(traces, cluster, slowdown, profiles, whole=whole),
         weights=weights,
         system=system,
         settings=tuple(settings or ()),
         seeds=seeds,
     )
     try:
-        answer = _answer(question)
+        answer = _evaluation(request)
     except PolicyError as error:
-        given.fail("evaluate", error)
+        options.fail("evaluate", error)
     if as_json:
         typer.echo(json.dumps(evaluation.as_json(answer), indent=2))
     else:
         _print(answer)
 
 
-def _answer(question: object) -> Answer:
+def _evaluation(request: EvaluationRequest) -> Evaluation:
     import rich.console
     import rich.progress
 
     from policies.learned.evaluation import evaluation
 
-    assert isinstance(question, evaluation.Question)
     console = rich.console.Console(stderr=True)
-    # No thread draws it: processes are forked beside it.
+    # No thread draws the bar, because processes are forked meanwhile.
     with rich.progress.Progress(
         console=console, auto_refresh=False, transient=True, disable=not console.is_terminal
     ) as bar:
@@ -109,10 +78,10 @@ def _answer(question: object) -> Answer:
             bar.update(task, completed=share)
             bar.refresh()
 
-        return evaluation.evaluate(question, tell)
+        return evaluation.evaluate(request, tell)
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: Evaluation) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -128,12 +97,12 @@ def _print(answer: Answer) -> None:
     (console if console.is_terminal else Console(width=200)).print(table)
     for name, left in answer.unfinished.items():
         if left:
-            typer.echo(f"{name} left {left:,} jobs waiting for ever, so its figures say nothing")
+            typer.echo(f"{name} left {left:,} jobs waiting for ever, so its figures mean nothing")
     over = "seeds or windows" if answer.seeds == len(answer.traces) else "seeds"
     means = (
         f"means over {len(answer.traces)} traces; ± half of the 95 % interval over {answer.seeds} {over} (Student's t)"
     )
-    typer.echo(means if answer.seeds > 1 else "one seed or window: no interval can be told")
+    typer.echo(means if answer.seeds > 1 else "one seed or window: there is no interval")
     for note in answer.notes:
         typer.echo(note, err=True)
 

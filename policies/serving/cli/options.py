@@ -1,10 +1,14 @@
-"""Options that the commands of headway-policy share."""
+"""Options of the commands of headway-policy."""
 
 from __future__ import annotations
 
-from typing import Annotated, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from policies.learned.training.systems import SetupOverrides
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Traces = Annotated[
@@ -25,7 +29,7 @@ Cluster = Annotated[
 Slowdown = Annotated[
     list[str] | None,
     typer.Option(
-        help="Why jobs run below their ideal speed, several times; none = not at all.",
+        help="A model of why jobs run below their ideal speed, several times; none: no model.",
         metavar="NAME[:k=v,…]",
         show_default="the system's",
     ),
@@ -41,12 +45,78 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="name=value: a field of the recipe, several times; a wrong name tells which there are.",
+        help="name=value: a field of the recipe, several times; a wrong name lists the names there are.",
     ),
 ]
 
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        help="A training's folder, for the policies that have weights.", metavar="FOLDER", show_default="shipped"
+    ),
+]
+Whole = Annotated[
+    bool,
+    typer.Option(
+        "--whole", help="All of the traces, not only the last fifth that no training uses: for traces not trained on."
+    ),
+]
+SystemOf = Annotated[
+    str | None,
+    typer.Option(
+        help="System whose workloads and cluster are used.", metavar="SYSTEM", show_default="the learned policy's"
+    ),
+]
+TestSeeds = Annotated[
+    int | None,
+    typer.Option(min=1, max=1000, help="Test seeds of workloads; windows of traces.", show_default="5; all windows"),
+]
+SystemName = Annotated[
+    str, typer.Argument(metavar="SYSTEM", help="What to train; a wrong name lists the names there are.")
+]
+Out = Annotated[
+    Path | None, typer.Option(help="The training's folder.", metavar="FOLDER", show_default="SYSTEM-seedN, here")
+]
+Rounds = Annotated[
+    int | None, typer.Option(min=1, help="Rounds of training.", metavar="N", show_default="the recipe's")
+]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same weights, on the CPU.")]
+Seeds = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Train N seeds from --seed on, in parallel; each in FOLDER/seed-K.")
+]
+Submit = Annotated[bool, typer.Option("--submit", help="Train in Slurm jobs, one for each seed, and return at once.")]
+SlurmOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE", help="Options of these jobs, as for sbatch: partition, account, time in minutes, ..."
+    ),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the training in the folder, with the same options.")]
+PointEvery = Annotated[float, typer.Option(min=0.0, help="Seconds between two checkpoints.", metavar="S")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, or cuda where the system trains on it.")]
+Engine = Annotated[
+    str, typer.Option(metavar="NAME", help="house: the system's own recipe; sb3: stable-baselines3, to compare.")
+]
+
+
+def overrides(
+    traces: list[str] | None,
+    cluster: str | None,
+    slowdown: list[str] | None,
+    profiles: str | None,
+    *,
+    whole: bool = False,
+) -> SetupOverrides:
+    """Return what the user gave in place of the system's own workloads, cluster, slowdown and profiles."""
+    from policies.learned.training.systems import SetupOverrides
+
+    slowdowns = tuple(slowdown) if slowdown else None
+    return SetupOverrides(
+        traces=tuple(traces or ()), cluster=cluster, slowdown=slowdowns, profiles=profiles, whole=whole
+    )
+
 
 def fail(command: str, problem: object) -> NoReturn:
-    """A user's error as one line, and exit code 1."""
+    """Print an error as one line on standard error, and exit with code 1."""
     typer.echo(f"headway-policy {command}: {' '.join(str(problem).split())}", err=True)
     raise typer.Exit(1)

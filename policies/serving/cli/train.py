@@ -4,81 +4,48 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from policies.serving.cli import options as given
+from policies.serving.cli import options
 
 if TYPE_CHECKING:
-    from policies.learned.training.training import Order, Trained
+    from policies.learned.training.train import TrainingRequest, TrainingResult
 
 STOPPED = 130
 
 
 def train(
-    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="What to train; a wrong name tells which there are.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The training's folder.", metavar="FOLDER", show_default="SYSTEM-seedN, here"),
-    ] = None,
-    traces: given.Traces = None,
-    cluster: given.Cluster = None,
-    slowdown: given.Slowdown = None,
-    profiles: given.Profiles = None,
-    settings: given.Settings = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds of training.", metavar="N", show_default="the recipe's")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="The same seed gives the same weights, on the CPU.")
-    ] = 0,
-    seeds: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N", help="Train so many seeds, from --seed on, in parallel; each in FOLDER/seed-K."
-        ),
-    ] = 1,
-    submit: Annotated[
-        bool, typer.Option("--submit", help="Train in Slurm jobs, one for each seed, and return at once.")
-    ] = False,
-    slurm: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="Of the jobs, as sbatch has it: partition, account, time in minutes, ..."
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what is in the folder, by the same command.")
-    ] = False,
-    point_every: Annotated[
-        float, typer.Option(min=0.0, help="Seconds after which a point to go on from is written.", metavar="S")
-    ] = 30.0,
-    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, or cuda where the system trains on it.")] = "cpu",
-    engine: Annotated[
-        str, typer.Option(metavar="NAME", help="house: the system's own recipe; sb3: stable-baselines3, to compare.")
-    ] = "house",
-    as_json: given.AsJson = False,
+    system: options.SystemName,
+    out: options.Out = None,
+    traces: options.Traces = None,
+    cluster: options.Cluster = None,
+    slowdown: options.Slowdown = None,
+    profiles: options.Profiles = None,
+    settings: options.Settings = None,
+    rounds: options.Rounds = None,
+    seed: options.Seed = 0,
+    seeds: options.Seeds = 1,
+    submit: options.Submit = False,
+    slurm: options.SlurmOptions = None,
+    resume: options.Resume = False,
+    point_every: options.PointEvery = 30.0,
+    device: options.Device = "cpu",
+    engine: options.Engine = "house",
+    as_json: options.AsJson = False,
 ) -> None:
     """Train a learned policy. Ends early when validation gets no better; after a kill, --resume goes on.
 
-    Progress is told on standard error, figures go to FOLDER/events (tensorboard --logdir FOLDER), the best weights and their card
+    Progress is written to standard error, figures to FOLDER/events (tensorboard --logdir FOLDER), the best weights and their card
     to FOLDER/best.
     """
-    from policies.errors import PolicyError, TrainingStoppedError
-    from policies.learned.training.systems import Given
-    from policies.learned.training.training import Order
-    from policies.learned.training.training import train as train_it
+    from policies.learned.training.train import TrainingRequest
 
-    order = Order(
+    request = TrainingRequest(
         system=system,
-        folder=out or Path(f"{system}-seeds" if seeds > 1 or submit else f"{system}-seed{seed}"),
-        given=Given(
-            traces=tuple(traces or ()),
-            cluster=cluster,
-            slowdown=tuple(slowdown) if slowdown else None,
-            profiles=profiles,
-        ),
+        folder=out or Path(f"{system}-seeds" if submit or seeds > 1 else f"{system}-seed{seed}"),
+        given=options.overrides(traces, cluster, slowdown, profiles),
         settings=tuple(settings or ()),
         rounds=rounds,
         seed=seed,
@@ -87,25 +54,33 @@ def train(
         device=device,
         engine=engine,
     )
+    _carry_out(request, seeds, (slurm or []) if submit else None, as_json)
+
+
+def _carry_out(request: TrainingRequest, seeds: int, slurm: list[str] | None, as_json: bool) -> None:
+    """Train, or with options for Slurm submit jobs that do; errors end the program."""
+    from policies.errors import PolicyError, TrainingStoppedError
+    from policies.learned.training.train import train as train_it
+
     try:
-        if submit:
-            _submit(order, seeds, slurm or [], as_json)
+        if slurm is not None:
+            _submit(request, seeds, slurm, as_json)
         elif seeds > 1:
-            _train_seeds(order, seeds, as_json)
+            _train_seeds(request, seeds, as_json)
         else:
-            _tell(train_it(order), as_json)
+            _report(train_it(request), as_json)
     except TrainingStoppedError as stopped:
         typer.echo(f"headway-policy train: {stopped}", err=True)
         raise typer.Exit(STOPPED) from None
     except PolicyError as error:
-        given.fail("train", error)
+        options.fail("train", error)
 
 
-def _submit(order: Order, count: int, slurm: list[str], as_json: bool) -> None:
-    from policies.learned.training.seeds import orders
+def _submit(request: TrainingRequest, count: int, slurm: list[str], as_json: bool) -> None:
+    from policies.learned.training.several_seeds import requests
     from policies.learned.training.slurm_jobs import LOGS, options_of, submit
 
-    every = orders(order, count)
+    every = requests(request, count)
     jobs = submit(every, options_of(slurm))
     rows = [{"seed": each.seed, "folder": str(each.folder), "job": job} for each, job in zip(every, jobs, strict=True)]
     if as_json:
@@ -113,17 +88,17 @@ def _submit(order: Order, count: int, slurm: list[str], as_json: bool) -> None:
         return
     for row in rows:
         typer.echo(f"job {row['job']}: seed {row['seed']} in {row['folder']}")
-    typer.echo(f"what they say is in {order.folder / LOGS}; after a failure, the same command with --resume goes on")
+    typer.echo(f"their output is in {request.folder / LOGS}; after a failure, the same command with --resume goes on")
 
 
-def _train_seeds(order: Order, count: int, as_json: bool) -> None:
+def _train_seeds(request: TrainingRequest, count: int, as_json: bool) -> None:
     import os
     import sys
 
     from policies.learned.evaluation.statistics import Mean
-    from policies.learned.training.seeds import orders, train_all
+    from policies.learned.training.several_seeds import requests, train_all
 
-    every = orders(order, count)
+    every = requests(request, count)
     cards = train_all(every, os.cpu_count() or 1, sys.stderr)
     figures = [card.results["validation"] for card in cards]
     mean = Mean.of(figures)
@@ -139,7 +114,7 @@ def _train_seeds(order: Order, count: int, as_json: bool) -> None:
     typer.echo(f"mean {mean.mean:,.6g} ± {mean.ci95:,.3g}, half of the 95 % interval (Student's t)")
 
 
-def _tell(trained: Trained, as_json: bool) -> None:
+def _report(trained: TrainingResult, as_json: bool) -> None:
     card = trained.card
     if as_json:
         facts = {"folder": str(trained.folder.parent), "weights": str(trained.folder / f"{trained.name}.safetensors")}

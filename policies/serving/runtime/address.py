@@ -17,7 +17,7 @@ MAX_SOCKET_PATH = 107
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens. Invariant: exactly one of `path` and `host` is set."""
+    """Address of a server. Invariant: exactly one of `path` and `host` is set."""
 
     path: Path | None = None
     host: str | None = None

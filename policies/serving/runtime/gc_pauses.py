@@ -1,4 +1,4 @@
-"""Garbage collection between decisions, not in the middle of one.
+"""Garbage collection between decisions instead of during them.
 
 A queue of ten thousand jobs is half a million objects that stay for hours. Python's collector would walk over all of them
 whenever a cycle has made a quarter as many new ones, and stop a decision for as long as the decision takes (measured: up to
@@ -12,29 +12,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _ALL_EVERY = 100
-"""Cycles after which everything is looked over, long-lived objects too."""
+"""Cycles after which all objects are examined, also long-lived ones."""
 
 
-class QuietHeap:
-    """Invariant: while it is in use, garbage is collected by `tidy` alone, so somebody must go on calling it."""
+class PausedCollector:
+    """Invariant: while it is in use, garbage is collected by `collect` alone, so the program must call it regularly."""
 
     def __init__(self) -> None:
         self._cycles = 0
 
-    def tidy(self) -> None:
-        """Collect what has become garbage lately; now and then, and the first time, everything."""
+    def collect(self) -> None:
+        """Collect recent garbage; at the first call and now and then all garbage."""
         everything = self._cycles % _ALL_EVERY == 0
         self._cycles += 1
         gc.collect(2 if everything else 1)
 
 
 @contextmanager
-def quiet_heap() -> Iterator[QuietHeap]:
-    """Switch automatic collection off, and back to what it was afterwards."""
+def paused_collector() -> Iterator[PausedCollector]:
+    """Switch automatic collection off inside the `with` block."""
     was_on = gc.isenabled()
     gc.disable()
     try:
-        yield QuietHeap()
+        yield PausedCollector()
     finally:
         if was_on:
             gc.enable()

@@ -1,4 +1,4 @@
-"""Opening a place to listen: a Unix socket that only this user and group may enter, or a port of loopback."""
+"""Listening addresses: a Unix socket for this user and group only, or a port of loopback."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from policies.errors import ListenError
 from policies.serving.runtime.address import Address
 
 SOCKET_MODE = 0o660
-"""Owner and group; whoever may write to the socket may ask for decisions."""
+"""Mode of the socket: owner and group may write to it, and so ask for decisions."""
 
 
 def bind(server: grpc.aio.Server, address: Address) -> Address:
-    """Make the server listen there once it starts, and say where (a port of 0 becomes the one it got).
+    """Make the server listen at the address once it starts. Returns the address (with the real port in place of 0).
 
-    A socket file that a dead server left is replaced. Raises ListenError when somebody else listens there.
+    A socket file that a dead server left is replaced. Raises ListenError when another server listens there.
     """
     if address.path is None:
         try:
@@ -41,7 +41,7 @@ def bind(server: grpc.aio.Server, address: Address) -> Address:
 
 
 def make_way(path: Path) -> None:
-    """Make way for a socket of that name, when nobody listens on the one that is there. Raises ListenError."""
+    """Remove an old socket of that name on which no server listens. Raises ListenError."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -71,19 +71,19 @@ def _is_live(path: Path) -> bool:
         except (ConnectionRefusedError, FileNotFoundError):
             return False
         except OSError:
-            return True  # a full backlog, or no right to connect: somebody is there, as far as can be told
+            return True  # a full backlog, or no right to connect: assume that a server is there
     return True
 
 
 def remove(path: Path) -> None:
-    """Take our own socket away; gone is fine."""
+    """Remove our own socket; it may be gone already."""
     with suppress(OSError):
         path.unlink()
 
 
 @contextmanager
 def umask(mask: int) -> Iterator[None]:
-    """Within, files and sockets are made with these bits of their mode off."""
+    """Clear these mode bits of files and sockets that are made inside the `with` block."""
     before = os.umask(mask)
     try:
         yield

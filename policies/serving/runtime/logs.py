@@ -1,7 +1,7 @@
 """Log lines on standard error, for people or for programs.
 
-Nothing that repeats itself fills a disk: a traceback is short and shows no values of variables, the same traceback is written
-once a minute, and so are at most ten warnings or errors of one kind.
+Repeated events cannot fill a disk: a traceback is short and shows no values of variables, the same traceback is written
+once a minute, and at most ten warnings or errors of one kind are written in a minute.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Literal
 import structlog
 
 _FRAMES = 12
-"""Frames of a traceback that are shown: the last ones."""
+"""Number of frames of a traceback that are shown: the last ones."""
 _LINES = 60
 _LINE_LENGTH = 400
 _A_MINUTE = 10
-"""Warnings and errors of one kind, by the name of the event, that are written within a minute."""
+"""Most warnings and errors of one kind, by the name of the event, that are written within a minute."""
 _MINUTE_S = 60.0
 _MOST_KINDS = 1024
 
 
 def set_up_logging(level: str, form: Literal["console", "json"]) -> None:
-    """One line per event: coloured on a terminal, plain in a file, JSON when asked for."""
+    """Write one line per event: coloured on a terminal, plain in a file, or JSON."""
     last: structlog.types.Processor = (
         structlog.processors.JSONRenderer()
         if form == "json"
@@ -59,7 +59,7 @@ class _Kind:
 
 
 class Repeats:
-    """A structlog processor that drops what repeats itself, and renders exceptions.
+    """A structlog processor that drops repeated events, and renders exceptions.
 
     Invariant: at most `_A_MINUTE` warnings and errors of one kind are written in a minute, and one traceback of each place. The
     next one that is written says how many were not (`unlogged`). Any thread may log, and a signal's handler while its thread does.
@@ -91,7 +91,7 @@ class Repeats:
         return event
 
     def _kind(self, name: str) -> _Kind:
-        """Called with the lock."""
+        """Return the record of that kind; the caller holds the lock."""
         now_s = self._monotonic()
         kind = self._kinds.pop(name, None)
         if kind is None or now_s - kind.begun_s >= _MINUTE_S:
@@ -113,7 +113,7 @@ def short_traceback(error: BaseException) -> str:
 
 
 def _error_of(given: object) -> BaseException | None:
-    """The exception that is meant by `exc_info`: one, a triple, or true for the one that is handled now."""
+    """Return the exception in `exc_info`: an exception, a triple, or True for the one that is handled now."""
     if isinstance(given, BaseException):
         return given
     if isinstance(given, tuple):
@@ -122,7 +122,7 @@ def _error_of(given: object) -> BaseException | None:
 
 
 def _place(error: BaseException) -> str:
-    """Where it was raised."""
+    """Return file and line where it was raised."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next

@@ -1,4 +1,4 @@
-"""Telling systemd how a service is doing (sd_notify), without libsystemd.
+"""Notifications to systemd about a service (sd_notify), without libsystemd.
 
 Outside systemd, where NOTIFY_SOCKET is not set, every call does nothing.
 """
@@ -13,7 +13,7 @@ from contextlib import suppress
 
 
 class Notifier:
-    """Sends states to the service manager. Never raises: a service does not fail because nobody listens."""
+    """Sends states to the service manager. Never raises: a service must not fail because no manager listens."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         """Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID of that environment (default: this process's)."""
@@ -21,26 +21,26 @@ class Notifier:
         path = environ.get("NOTIFY_SOCKET", "")
         self._path = "\0" + path[1:] if path.startswith("@") else path
         self.watchdog_s = _watchdog_s(environ)
-        """systemd ends the service when it hears nothing for so long; None: no watchdog. Call `watchdog` twice as often."""
+        """systemd ends the service without a signal for so long; None: no watchdog. Call `watchdog` twice as often."""
 
     def ready(self, status: str = "") -> None:
-        """The service has started (or finished reloading) and serves."""
+        """Report that the service has started (or finished reloading) and serves."""
         self._send("READY=1", status)
 
     def reloading(self, status: str = "") -> None:
-        """The service reads its configuration again; `ready` follows."""
+        """Report that the service reads its configuration again; `ready` follows."""
         self._send("RELOADING=1", status, f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self, status: str = "") -> None:
-        """The service ends."""
+        """Report that the service ends."""
         self._send("STOPPING=1", status)
 
     def watchdog(self) -> None:
-        """The service is alive."""
+        """Report that the service is alive."""
         self._send("WATCHDOG=1", "")
 
     def status(self, text: str) -> None:
-        """One line for `systemctl status`."""
+        """Set the line in `systemctl status`."""
         self._send("", text)
 
     def _send(self, state: str, status: str, *more: str) -> None:

@@ -1,4 +1,4 @@
-"""Settings of a program from one TOML file, strictly: every error names the file, the key and the mend."""
+"""Settings of a program from one TOML file, strictly: every error names the file and the key, and says what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read_settings(
 ) -> Settings:
     """Read and check the file. Raises `failure`.
 
-    `none_there` is the mend where there is no such file, `example` a line that sets a key that must be there.
+    `none_there` says what to do where there is no such file, `example` is a line that sets a required key.
     """
     try:
         values = tomllib.loads(path.read_text())

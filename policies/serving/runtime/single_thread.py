@@ -1,4 +1,4 @@
-"""One thread that does one thing at a time for an event loop."""
+"""One thread that does one piece of work at a time for an event loop."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Result = TypeVar("Result")
 class Worker:
     """A daemon thread with a queue.
 
-    Unlike the threads of an executor, one that hangs does not keep the process from ending. Work whose caller went away
+    Unlike a thread of an executor, it does not keep the process from ending when it hangs. Work whose caller was cancelled
     before its turn is dropped.
     """
 
     def __init__(self, name: str, between: Callable[[], object] = lambda: None) -> None:
-        """`between` is called after each piece of work, when its answer is out; it must not raise."""
+        """`between` is called after each piece of work, when its answer is sent; it must not raise."""
         self._between = between
         self._queue: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._busy_since: float | None = None
@@ -30,21 +30,20 @@ class Worker:
 
     @property
     def busy_s(self) -> float:
-        """For how long it has been at the piece of work it is at; 0 when idle."""
+        """Seconds since it began the present piece of work; 0 when idle."""
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Have it done in turn. Raises what the work raises."""
+        """Queue the work and return its result. Raises what the work raises."""
         future: Future[Result] = Future()
         self._queue.put((future, work))
         return await asyncio.wrap_future(future)
 
     def end(self, last: Callable[[], object] = lambda: None) -> None:
-        """No more work: the thread ends when it has done what is in the queue, and `last`, which must not raise.
+        """Take no more work: the thread ends when it has done the queued work, and `last`, which must not raise.
 
-        What only this thread may touch is closed so. A caller that was cancelled has left behind what it asked for: the thread
-        may still be at it.
+        `last` can close objects that only this thread may use. The thread may still be busy with the work of a cancelled caller.
         """
         future: Future[object] = Future()
         self._queue.put((future, last))
@@ -64,5 +63,5 @@ class Worker:
                 future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
             finally:
                 self._busy_since = None
-            del future, work, item  # what they hold is garbage now, not only when the next piece of work comes
+            del future, work, item  # so that what they hold is garbage now, and not only at the next piece of work
             self._between()

@@ -1,4 +1,4 @@
-"""Background tasks that are watched: one that fails is logged, counted and begun again."""
+"""Background tasks under supervision: a task that fails is logged, counted and restarted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 STEADY_S = 120.0
-"""A task that has run for so long is well: the next failure is the first of a new streak."""
+"""Seconds after which a running task counts as healthy: its next failure is the first of a new streak."""
 
 Work = Callable[[], Awaitable[None]]
 """Begins the task's work; called again after a failure."""
@@ -38,7 +38,7 @@ class _Streak:
 
     @property
     def pause_s(self) -> float:
-        """Before it is begun again."""
+        """Seconds before the restart."""
         return min(FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 10), LONGEST_PAUSE_S)
 
 
@@ -98,7 +98,7 @@ class Tasks:
                 if not cancelled_by_others():
                     raise
                 problem = RuntimeError("something that it waited for was cancelled")
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is counted, and the task goes on
+            except Exception as error:  # noqa: BLE001 - every error is counted, and the task goes on
                 problem = error
             streak = self._note(name, problem, begun_s, vital=failed is not None)
             if failed is not None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.model import FloatColumn, IntColumn, Pairs, Profiles
+from policies.model import FloatColumn, IntColumn, Pairs
+from policies.model import ProfileTable as Columns
 from policies.state.pair_ratios import mean_losses
 from simulator.cluster.topology import Topology, TreeRoutes
 from simulator.slowdown.api import SlowdownModel, batch_per_gpu

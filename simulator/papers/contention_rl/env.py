@@ -30,19 +30,19 @@ import gymnasium
 import numpy as np
 
 from policies.errors import EncoderError
-from policies.learned.contention_rl.board import ABSENT, Board, Numbers
 from policies.learned.contention_rl.features import FEATURES, MANY, SCALAR, rank, shown, weight_of
-from policies.learned.contention_rl.placing import (
+from policies.learned.contention_rl.gpu_grid import ABSENT, CellValues, GpuGrid
+from policies.learned.contention_rl.placement_actions import (
     ANY,
     EVEN,
     FEWEST,
     LISTS,
     PACKED,
     RULES,
-    Choice,
+    PlacementActions,
     Where,
     allowed,
-    choice,
+    placement_actions,
 )
 from simulator.envs.base import Cells, Mask, SchedulingEnv
 from simulator.envs.options import EnvOptions, check, options_of
@@ -113,13 +113,13 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         self.options = asked = options_of(ContentionOptions, options)
         super().__init__(asked)
         self._features = JobFeatures(asked.profiles, self.cluster.topology)
-        self._board = board = Board(self.cluster.gpus, len(FEATURES) if asked.cells == MANY else 1)
+        self._board = board = GpuGrid(self.cluster.gpus, len(FEATURES) if asked.cells == MANY else 1)
         self._choice = self._choice_of(asked)
         self._shape = board.array.shape if asked.cells == MANY else board.array.shape[:2]
         self._w1, self._w2 = BRANCHES[asked.branch]
         self._after = round(asked.preempt_after_s * NS_PER_S)
         self._slots: dict[int, list[int]] = {}
-        self._numbers: dict[tuple[str, float, int], Numbers] = {}
+        self._numbers: dict[tuple[str, float, int], CellValues] = {}
         self._candidates: list[ActiveJob] = []
         self._queues_moved = True
         """True if jobs left or rejoined the queues since candidates were computed; `_arrived` is the number of arrivals then."""
@@ -130,9 +130,9 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
         self.observation_space = gymnasium.spaces.Box(low, 1.0, self._shape, np.float32)
         self.action_space = gymnasium.spaces.Discrete(1 + asked.candidates * self._choice.size)
 
-    def _choice_of(self, asked: ContentionOptions) -> Choice[ActiveJob]:
+    def _choice_of(self, asked: ContentionOptions) -> PlacementActions[ActiveJob]:
         try:
-            return choice(asked.nodes, asked.split, self._board, self._best_fit)
+            return placement_actions(asked.nodes, asked.split, self._board, self._best_fit)
         except EncoderError as error:
             raise SettingError(str(error)) from None
 
@@ -189,7 +189,7 @@ class ContentionEnv(SchedulingEnv[Cells, np.int64]):
             slots = [(self._slots[job.gpus], self._numbers_of(job, rank(k, many))) for k, job in enumerate(heads)]
             self._board.show(slots)
 
-    def _numbers_of(self, job: ActiveJob, place: float = 1.0, nodes: int = 1) -> Numbers:
+    def _numbers_of(self, job: ActiveJob, place: float = 1.0, nodes: int = 1) -> CellValues:
         """Return the content of a job's cell: of a candidate at that place, or of a job running on so many nodes."""
         key = self.trace.model[job.index], place, nodes
         numbers = self._numbers.get(key)

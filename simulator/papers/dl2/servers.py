@@ -25,7 +25,7 @@ from math import inf
 from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Model
-from simulator.slowdown.links.parameter_server import ServerRow, fit
+from simulator.slowdown.links.parameter_server import ServerRow, busiest, fit, fitted_step_s, on_fewest_nodes
 from simulator.slowdown.links.ring import GB
 from simulator.slowdown.profiles.model_profiles import ModelProfile, ModelProfiles, Servers
 
@@ -84,17 +84,15 @@ def units(workers: Mapping[int, int], servers: Mapping[int, int], crowd: Mapping
     if len(nodes) == 1:
         return 0.0
     all_workers, all_servers = sum(workers.values()), sum(servers.values())
-    most = 0.0
-    for node in nodes:
-        here, share = workers.get(node, 0), servers.get(node, 0) / all_servers
-        most = max(most, crowd[node] * max(here * (1 - share), share * (all_workers - here)))
-    return most
+    return busiest(
+        ((workers.get(node, 0), servers.get(node, 0) / all_servers, crowd[node]) for node in nodes), all_workers
+    )
 
 
 def packed(workers: int, servers: int, gpus: int) -> tuple[dict[int, int], dict[int, int]]:
     """Return workers on the fewest nodes of so many GPUs, and servers on the same nodes in turn."""
-    nodes = -(-workers // gpus)
-    placed = {node: min(gpus, workers - node * gpus) for node in range(nodes)}
+    placed = dict(enumerate(on_fewest_nodes(workers, gpus)))
+    nodes = len(placed)
     return placed, {node: len(range(node, servers, nodes)) for node in range(min(nodes, servers))}
 
 
@@ -164,14 +162,7 @@ class FittedSpeed(Model):
 
 def believed_step_s(law: Law, workers: int, servers: int) -> float:
     """Return the seconds of a step that the fit for a job of that law predicts."""
-    computing, overhead, unit_s, per_worker, per_server = fitted_law(law)
-    return (
-        computing * _EXAMPLES / workers
-        + overhead
-        + unit_s * workers / servers
-        + per_worker * workers
-        + per_server * servers
-    )
+    return fitted_step_s(fitted_law(law), _EXAMPLES, workers, servers)
 
 
 @lru_cache(maxsize=1024)

@@ -1,8 +1,7 @@
-"""The baselines of SCHED2, and our controls, without a `ClusterState`: some hundred times faster than asking their policies.
+"""The baselines of SCHED2 and our controls, without a `ClusterState`: 50 to 70 times faster than their policies.
 
-They come to what `policies/heuristics/sched2_baselines.py` and `sched2_controls.py` come to, whose first lines say what the paper
-leaves open (a test compares both).
-For sweeps over loads, and whatever else runs them a thousand times.
+They make the decisions of the policies `sched2-sif` and so on, whose modules say what the paper leaves open; a test compares both.
+They stay because the experiment and the sweeps over loads run them thousands of times.
 """
 
 from __future__ import annotations
@@ -11,7 +10,9 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from policies.learned.sched2.placements import fewest_nodes
+from policies.heuristics.baselines.sched2 import MAX_DELAYS
+from policies.heuristics.baselines.sched2_controls import PATIENCE, SAME_SPEED
+from policies.learned.sched2.state.placements import fewest_nodes
 from simulator.cluster.cluster import Cluster
 from simulator.engine.queue import first_waiting
 from simulator.engine.settings import Settings
@@ -39,10 +40,6 @@ KEYS: dict[str, Key] = {
 """By what the waiting jobs are sorted, least first; the others have no such order."""
 BASELINES = ("sif", "dsif", "saf", "lrf", "spf", "fifo")
 CONTROLS = ("spf-local", "delay")
-MAX_DELAYS = 3
-PATIENCE = 16.0
-"""Of `delay`: so many times what it would lose a job waits for its best locality (`python -m tests.bench.sched2 --tune`)."""
-_SAME = 1.0 - 1e-9
 
 
 @dataclass
@@ -108,11 +105,11 @@ class Baseline:
             case "dsif":
                 return len(where[0]) > fewest_nodes(self.cluster.gpus, job.gpus) and self._delays(job)
             case "spf-local":
-                return self._speed_at(job, where) < _SAME
+                return self._speed_at(job, where) < SAME_SPEED
             case "delay":
                 speed = self._speed_at(job, where)
                 lost = job.work * (1.0 / speed - 1.0)
-                return speed < _SAME and self.simulation.loop.now - job.submit < self.patience * lost
+                return speed < SAME_SPEED and self.simulation.loop.now - job.submit < self.patience * lost
         return False
 
     def _delays(self, job: ActiveJob) -> bool:

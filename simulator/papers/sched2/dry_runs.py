@@ -1,4 +1,4 @@
-"""Times of a job under the k = 4 placements of `policies.learned.sched2.placements` (SCHED2, section III-B).
+"""Times of a job under the k = 4 placements of `policies.learned.sched2.state.placements` (SCHED2, section III-B).
 
 A dry run asks the slowdown models of a job that is alone on the cluster: exactly what the job would have there.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from policies.learned.sched2.placements import ProfiledPlacements
+from policies.learned.sched2.state.placements import ProfiledPlacements
 from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident, SlowdownModel, batch_per_gpu
 from simulator.slowdown.compose import Composite

@@ -1,8 +1,8 @@
 """The environment of SCHED2 (Luan et al., GLOBECOM 2019, section III): it chooses which of the first J waiting jobs starts next.
 
-**State**, a vector of N M + (k + 2) J + 4 numbers (table I; `policies.learned.sched2.layout` finds its parts): hours until each GPU
+**State**, a vector of N M + (k + 2) J + 4 numbers (table I; `policies.learned.sched2.state` finds its parts): hours until each GPU
 of each node comes free, 0 if it is free; for each of the first J = 10 waiting jobs, in order of submission, its hours under k = 4
-placements from concentrated to scattered (`policies.learned.sched2.placements`), its GPUs, and the hours that it has waited; for
+placements from concentrated to scattered (`policies.learned.sched2.state.placements`), its GPUs, and the hours that it has waited; for
 the other waiting jobs their number, and their mean GPUs, ideal time and wait. GPUs are counted in nodes (8 GPUs of 8: 1), jobs in
 J. All numbers of a missing job are 0.
 
@@ -25,7 +25,7 @@ Not in the paper, and chosen here: units; a job's profile is the time of its who
 predicted: the paper's "performance number" is that of a mini-batch, and its state has no number of mini-batches); a node's GPUs are
 sorted by the time left; decisions at which only void is possible are skipped (except with `skip_forced=False`); for a job that
 failed with a node, the times of the remaining work are shown. `window='widest'` shows J jobs of the whole queue
-(`policies.learned.sched2.window`).
+(`policies.learned.sched2.state.window`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from typing import Any, SupportsInt
 import gymnasium
 import numpy as np
 
-from policies.learned.sched2.features import Features, Rule
-from policies.learned.sched2.layout import ABSENT, Layout, State
-from policies.learned.sched2.placements import fewest_nodes
-from policies.learned.sched2.window import FIRST, WINDOWS, chosen
+from policies.learned.sched2.state.features import Features, Rule
+from policies.learned.sched2.state.placements import fewest_nodes
+from policies.learned.sched2.state.state_layout import ABSENT, State, StateLayout
+from policies.learned.sched2.state.window import FIRST, WINDOWS, chosen
 from simulator.cluster.cluster import Cluster
 from simulator.engine.queue import first_waiting
 from simulator.engine.settings import Settings
@@ -130,7 +130,7 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
         self._arrived = 0
         self._paid: dict[int, float] = {}
         self._earned = 0.0
-        self.layout = Layout(len(self.cluster.gpus), self._free.width, asked.candidates)
+        self.layout = StateLayout(len(self.cluster.gpus), self._free.width, asked.candidates)
         self._features = Features(self.layout)
         self._seen = np.zeros(self.layout.size)
         self._gpus_seen, self._jobs_seen, self._rest_seen = self.layout.split(self._seen)
@@ -174,7 +174,7 @@ class Sched2Env(SchedulingEnv[State, np.int64]):
     def play(self, rules: Sequence[Rule], seeds: Sequence[int]) -> list[list[dict[str, float]]]:
         """Play an episode with each rule on the trace that each seed draws: outcomes, by seed and rule.
 
-        A rule has a weight for each feature of a candidate (`policies.learned.sched2.features`): the candidate with the highest
+        A rule has a weight for each feature of a candidate (`policies.learned.sched2.state`): the candidate with the highest
         score starts, unless void, with score 0, is higher. If not all jobs finished, the episode was cut off.
         """
         return [[self._played(rule, seed) for rule in rules] for seed in seeds]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from policies.learned.sched2.layout import ABSENT
+from policies.learned.sched2.state.state_layout import ABSENT
 from simulator.kernel.job import ActiveJob
 from simulator.papers.sched2.backlog import HOUR_NS
 

@@ -21,7 +21,7 @@ A profile without measured coefficients has a B/w = the computing time of its st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,7 +55,7 @@ class ParameterServer(Neighbours):
         servers = max(1, round(self._ratio * workers))
         crowd = [self._senders(node) for node in resident.nodes]
         now = transfer(resident.counts, servers, crowd)
-        best = _packed(workers, self._topology.max_gpus)
+        best = on_fewest_nodes(workers, self._topology.max_gpus)
         ideal = transfer(best, servers, [1] * len(best))
         gbs = min(self._nic_gbs[node] for node in resident.nodes)
         rest_s, unit_s = self._times(profile, resident.batch_size, workers, servers, gbs)
@@ -84,14 +84,16 @@ def transfer(counts: Sequence[int], servers: int, crowd: Sequence[int]) -> float
     else:
         most = sorted(range(len(counts)), key=lambda at: (-counts[at], at))[:servers]
         shares = [float(at in most) / servers for at in range(len(counts))]
-    return max(
-        jobs * max(count * (1 - share), share * (workers - count))
-        for count, share, jobs in zip(counts, shares, crowd, strict=True)
-    )
+    return busiest(zip(counts, shares, crowd, strict=True), workers)
 
 
-def _packed(workers: int, gpus: int) -> list[int]:
-    """Return the workers on each node, for the fewest nodes."""
+def busiest(nodes: Iterable[tuple[int, float, int]], workers: int) -> float:
+    """Return the most models that a node's NIC sends or takes in a step, of (workers, share of servers, jobs) of each node."""
+    return max(jobs * max(count * (1 - share), share * (workers - count)) for count, share, jobs in nodes)
+
+
+def on_fewest_nodes(workers: int, gpus: int) -> list[int]:
+    """Return the workers on each of the fewest nodes of so many GPUs."""
     return [gpus] * (workers // gpus) + ([workers % gpus] if workers % gpus else [])
 
 
@@ -117,10 +119,16 @@ def fit(rows: Sequence[ServerRow], seed: int = 0) -> tuple[dict[str, Servers], F
 
     def predicted(row: ServerRow) -> float | None:
         numbers = found.get(row.model)
-        step_s = sum(a * b for a, b in zip(numbers, _terms(row), strict=True)) if numbers else 0.0
+        step_s = fitted_step_s(numbers, row.batch, row.workers, row.servers) if numbers else 0.0
         return row.batch / step_s if step_s > 0 else None
 
     return dict(found), report(fitted, held_out, predicted, lambda row: row.examples_s, seed)
+
+
+def fitted_step_s(numbers: Servers, batch: int, workers: int, servers: int) -> float:
+    """Return the seconds of a step by Optimus' law, every worker and server on a node of its own."""
+    a, b, c, d, e = numbers
+    return a * batch / workers + b + c * workers / servers + d * workers + e * servers
 
 
 def _terms(row: ServerRow) -> tuple[float, ...]:

@@ -20,6 +20,7 @@ from math import exp
 
 import numpy as np
 
+from policies.speeds.host_interference import slowdown as host_slowdown
 from simulator.cluster.topology import Topology
 from simulator.slowdown.api import Resident
 from simulator.slowdown.base import Neighbours
@@ -69,11 +70,8 @@ class HostInterference(Neighbours):
 
 def slowdown(by: Interference, others_cpu: float, own_cpu: float, others_pcie: float, own_pcie: float) -> float:
     """Return S for these cores and shares of PCIe."""
-    if others_cpu <= 0.0 and others_pcie <= 0.0:
-        return 0.0
-    scale, others, own = by.alpha
-    cores = scale * exp(min(others * others_cpu + own * own_cpu, _MOST_EXPONENT))
-    return cores + by.beta[0] * others_pcie + by.beta[1] * own_pcie + by.constant
+    cpu, pcie = (others_cpu, own_cpu), (others_pcie, own_pcie)
+    return host_slowdown(by.alpha, by.beta, *cpu, *pcie, constant=by.constant, most_exponent=_MOST_EXPONENT)
 
 
 @dataclass(frozen=True, slots=True)

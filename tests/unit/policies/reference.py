@@ -1,6 +1,6 @@
 """The rules once more, as slowly and obviously as they can be said. Shares no code with what it checks.
 
-Nothing is kept up to date here: what is free is counted anew from the list of who holds what, every time.
+Nothing is kept up to date here: free resources are counted anew from the list of holdings, every time.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Cluster:
         return [job for job in range(len(self.state.jobs)) if not self.runs(job)]
 
     def start_in_order(self, order: list[int], *, strict: bool) -> dict[int, Holding]:
-        """Who holds what when running jobs stay, and waiting ones start in that order."""
+        """The holdings when running jobs stay, and waiting ones start in that order."""
         held = {job: self.own_place(job) for job in range(len(self.state.jobs)) if self.runs(job)}
         for job in order:
             placed = self.place(job, held)

@@ -1,4 +1,4 @@
-"""What no decision may break, checked job by job and node by node. Shares no code with what it checks."""
+"""The rules for every decision, checked job by job and node by node. Shares no code with the policies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from policies.model import ClusterState, JobState, Placement, Split
 
 
 def check(state: ClusterState, decision: Decision, spec: PolicySpec, *, moves: bool = False) -> None:
-    """Gangs whole, jobs where they may be, nothing held twice, and nobody stopped or (but with `moves`) moved who may not be."""
+    """Check that gangs are whole, jobs are where they may be, nothing is held twice, and only stoppable jobs stop or move."""
     jobs = state.jobs
     started = {row: placement for row, placement in decision.allocation.items() if not runs(state, row)}
     if moves and spec.preempts:
@@ -50,7 +50,7 @@ def check_shape(state: ClusterState, row: int, placement: Placement) -> None:
 
 
 def check_node(state: ClusterState, decision: Decision, started: dict[int, Placement], node: int) -> None:
-    """A node where somebody starts holds no more than it has of what those who start there ask for."""
+    """A node where a job starts holds no more than it has of the resources that its new jobs ask for."""
     nodes, jobs = state.nodes, state.jobs
     here = {
         row: dict(placement.items())[node] for row, placement in decision.allocation.items() if node in placement.nodes

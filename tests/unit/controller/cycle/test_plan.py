@@ -13,7 +13,7 @@ from controller.observe.observer import Observer
 from controller.profiles.windows import RunKey
 from controller.state.ledger import Ledger
 from policies.api import Decision, PolicySpec
-from policies.heuristics.fifo_skip import FifoSkip
+from policies.heuristics.orders.fifo_skip import FifoSkip
 from policies.model import ClusterState, Placement
 from tests.unit.controller.build import job, node, request, running, snapshot
 from tests.unit.policies.cluster import states

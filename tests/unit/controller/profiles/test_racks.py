@@ -7,7 +7,7 @@ import math
 from controller.observe.observer import Observer
 from controller.profiles.racks import ONE_RACK, racks_of
 from controller.state.ledger import Ledger
-from policies.speeds.links import Network
+from policies.speeds.links import NetworkLinks
 from policies.wire.messages import parse_state, serialize_state, state_digest
 from simulator.cluster.topology.slurm import parse_switches
 from tests.unit.controller.build import snapshot
@@ -49,7 +49,7 @@ def test_policies_see_them_over_the_wire() -> None:
     state = observer.observe(snapshot(), Ledger(), frozenset({"dl"})).state
     served = parse_state(serialize_state(state))
     assert state_digest(served) == state_digest(state)
-    network = Network(served)
+    network = NetworkLinks(served)
     first, second, third = (served.nodes.names.index(name) for name in ("n1", "n2", "n3"))
     assert (network.racks((first, second)), network.racks((first, third))) == (1, 2)
     # A job on n1 and n3 shares two NICs and both uplinks; the narrower carries 2 GB/s.

@@ -1,4 +1,4 @@
-"""Where contention-greedy starts jobs, whom it holds, and that nobody is held for ever."""
+"""Contention-greedy: where it starts jobs, which jobs it holds, and that no job is held for ever."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from policies.api import Decision
 from policies.heuristics.contention_greedy import ContentionGreedy
-from policies.model import ClusterState, Placement, Profiles, Split
+from policies.model import ClusterState, Placement, ProfileTable, Split
 from policies.placement.best_fit import Capacity
 from policies.placement.candidates import candidates
 from simulator.cluster.cluster import parse_cluster
@@ -35,7 +35,7 @@ def state_of(
     """Jobs, each with the row of its profile; NICs of 10 GB/s, uplinks of 5."""
     state = cluster(nodes, [job for job, _ in jobs], time_s=time_s)
     nothing = np.full(2, math.nan)
-    profiles = Profiles(
+    profiles = ProfileTable(
         models=("loud", "quiet"),
         of_job=np.array([model for _, model in jobs]),
         locality=np.full((2, 4), math.nan),
@@ -62,7 +62,7 @@ RUNS = Job(gpus=12, held={0: 8, 1: 4})
 
 def test_a_job_that_would_take_too_much_from_another_is_held_and_told_why() -> None:
     state = state_of([Node()] * 2, [(RUNS, LOUD), (Job(gpus=4, split=Split.EVEN, min_nodes=1), LOUD)])
-    assert decide(state).allocation[1] == Placement((1,), (4,))  # on one node it disturbs nobody
+    assert decide(state).allocation[1] == Placement((1,), (4,))  # on one node it disturbs no job
     wide = state_of([Node()] * 3, [(RUNS, LOUD), (Job(gpus=12), LOUD)])
     decision = decide(wide)
     assert set(decision.allocation) == {0}
@@ -158,7 +158,7 @@ def test_orders() -> None:
 
 def test_jobs_that_nobody_measured_count_as_usual_and_the_reason_says_so() -> None:
     decision = decide(state_of([Node()] * 3, [(RUNS, LOUD), (Job(gpus=12), UNKNOWN)]))
-    assert decision.reasons[1].endswith("(nobody measured what it trains: the usual numbers)")
+    assert decision.reasons[1].endswith("(its model was not measured: the usual numbers count)")
 
 
 @pytest.mark.parametrize(

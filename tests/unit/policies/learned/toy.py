@@ -14,7 +14,7 @@ CUT_AFTER = 25
 
 
 class Beam(gymnasium.Env[Array, np.int64]):
-    """Actions: push left, do nothing, push right. At the ends of the beam nobody can push outwards."""
+    """Actions: push left, do nothing, push right. At the ends of the beam it cannot be pushed outwards."""
 
     observation_space = gymnasium.spaces.Box(-10.0, 10.0, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(3)
@@ -26,7 +26,7 @@ class Beam(gymnasium.Env[Array, np.int64]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         super().reset(seed=seed)
-        # The same array again and again: whoever keeps an observation has to copy it.
+        # The same array again and again: a caller that keeps an observation has to copy it.
         self.seen[:] = self.np_random.uniform(-0.5, 0.5, 2)
         self.steps = 0
         return self.seen, {}

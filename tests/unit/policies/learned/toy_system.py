@@ -6,8 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policies.learned.training.run_folder import TrainingRun
-from policies.learned.training.systems import Facts, Ground, Jobs, Scene, System
+from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.systems import (
+    CardDetails,
+    SimulationBackend,
+    TrainableSystem,
+    TrainingSetup,
+    WorkloadSpec,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,24 +26,26 @@ class Recipe:
     limit: float | None = None
 
 
-def scene(recipe: Recipe) -> Scene:
-    return Scene(workloads=(Jobs("contention-rl", {"jobs": 12, "mix": recipe.mix, "demands": (1, 2, 4)}),))
+def setup(recipe: Recipe) -> TrainingSetup:
+    return TrainingSetup(
+        workloads=(WorkloadSpec("contention-rl", {"jobs": 12, "mix": recipe.mix, "demands": (1, 2, 4)}),)
+    )
 
 
-def train(run: TrainingRun, ground: Ground, recipe: Recipe) -> None:
+def train(run: TrainingRun, backend: SimulationBackend, recipe: Recipe) -> None:
     weight = np.zeros(1, dtype=np.float32)
     for _ in run.rounds(recipe.rounds):
-        weight += np.float32(recipe.rate) * (len(ground.gpus) - weight)
-        error = float(abs(len(ground.gpus) - weight[0]))
+        weight += np.float32(recipe.rate) * (len(backend.gpus) - weight)
+        error = float(abs(len(backend.gpus) - weight[0]))
         run.log(error=error)
         run.evaluate(error, {"weight": weight})
 
 
-SYSTEM = System(
+SYSTEM = TrainableSystem(
     name="toy",
-    says="counts nodes",
+    summary="counts nodes",
     recipe=Recipe,
-    scene=scene,
-    facts=lambda _, ground: Facts("toy/1", (f"{len(ground.gpus)} nodes",)),
+    setup=setup,
+    card=lambda _, backend: CardDetails("toy/1", (f"{len(backend.gpus)} nodes",)),
     train=train,
 )

@@ -20,10 +20,11 @@ from policies.errors import TrainingStoppedError
 from policies.learned.algorithms.advantage import gae, values_after
 from policies.learned.algorithms.replay import PrioritizedReplay
 from policies.learned.algorithms.rollout import Collector
-from policies.learned.training.run_folder import TrainingRun
+from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.weights.weights import save
 from tests.unit.policies.learned.cards import card
 from tests.unit.policies.learned.toy import beams
+from tests.unit.policies.learned.transitions import transitions
 
 ENVS = 4
 WARM_ROUNDS, ROUNDS = 2, 4
@@ -50,7 +51,7 @@ class Net(torch.nn.Module):
 
 
 def train(folder: Path, *, resume: bool, seed: int = 7, point_every_s: float = 0.0) -> None:
-    """By default there is a point at every clean place."""
+    """Train; by default with a checkpoint after every round."""
     with TrainingRun(folder, card(seed=seed), resume=resume, better="higher", point_every_s=point_every_s) as run:
         net = Net()
         imitation = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
@@ -71,7 +72,7 @@ def train(folder: Path, *, resume: bool, seed: int = 7, point_every_s: float = 0
 def warm_up(run: TrainingRun, net: Net, optimizer: torch.optim.Optimizer, collector: Collector) -> None:
     """Imitate: push against the side that the ball is on."""
     collector.restart(run.seeds("environments", ENVS))
-    rows = collector.collect(lambda seen, masks: {"actions": np.ones(ENVS, dtype=np.int64)}).transitions()
+    rows = transitions(collector.collect(lambda seen, masks: {"actions": np.ones(ENVS, dtype=np.int64)}))
     seen, masks = torch.tensor(rows["observations"]), torch.tensor(rows["masks"])
     for _ in range(2):
         sys.audit(_TURN)
@@ -106,7 +107,7 @@ def learn(
     values = rollout.extras["values"]
     after = values_after(values, last, rollout.truncated, final)
     advantages, _ = gae(rollout.rewards, values, after, rollout.terminated, rollout.truncated, gamma=0.9, lam=0.9)
-    replay.add(rollout.transitions() | {"advantages": advantages.reshape(-1)})
+    replay.add(transitions(rollout) | {"advantages": advantages.reshape(-1)})
     for _ in range(3):
         sys.audit(_TURN)
         sample = replay.sample(16)

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.api import Policy, load_policy
-from policies.heuristics.drf import Claims, Drf
-from policies.heuristics.optimus import Optimus
-from policies.heuristics.tetris import Tetris
+from policies.heuristics.allocation.drf import Claims, Drf
+from policies.heuristics.allocation.optimus import Optimus
+from policies.heuristics.allocation.tetris import Tetris
 from policies.model import ClusterState, JobState
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
@@ -24,8 +24,8 @@ from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from simulator.traces.trace import NS_PER_S
 from tests.unit.policies.cluster import Job, Node, cluster, states
-from tests.unit.policies.heuristics.test_optimus import elastic_trace
-from tests.unit.policies.heuristics.test_optimus_tries import STARTED_S, elastic_states
+from tests.unit.policies.heuristics.allocation.test_optimus import elastic_trace
+from tests.unit.policies.heuristics.allocation.test_optimus_tries import STARTED_S, elastic_states
 from tests.unit.policies.valid import check_node
 from tests.unit.simulator.engine.build import audit_gpus, spans
 
@@ -46,7 +46,7 @@ def decide(policy: Policy, nodes: list[Node], *jobs: Job, time_s: float = LATE_S
 
 @st.composite
 def claims(draw: st.DrawFn) -> tuple[Claims, dict[int, list[float]], int]:
-    """Up to six jobs of up to three owners, some of whom hold something."""
+    """Up to six jobs of up to three owners, some with GPUs already."""
     count = draw(st.integers(1, 6))
     least = [draw(st.integers(1, 4)) for _ in range(count)]
     # Sixteenths add up without rounding
@@ -124,7 +124,7 @@ class TestDrf:
         assert decide(Drf(elastic=True), [Node()], wide, Job(gpus=2, sizes=(1, 2)), wide) == {0: 3, 1: 2, 2: 3}
 
     def test_what_a_worker_needs_most_counts(self) -> None:
-        """Of 8 GPUs and 16 cores: a worker of the first needs half the cores that there are for 4, one of the second one core."""
+        """With 8 GPUs and 16 cores, a worker of the first job needs half the cores of 4 GPUs, one of the second one core."""
         nodes = [Node(gpus=8, cpus=16)]
         many, few = Job(sizes=(1, 8), cpus_per_gpu=4), Job(sizes=(1, 8), cpus_per_gpu=0.5)
         assert decide(Drf(elastic=True), nodes, many, few) == {0: 3, 1: 5}
@@ -145,7 +145,7 @@ class TestDrf:
 
 
 def grown(state: ClusterState, threshold: int, time_weight: float) -> dict[int, int]:
-    """Tetris' sizes for a cluster of GPUs alone on which nobody runs."""
+    """Tetris' sizes for an empty cluster without limits but GPUs."""
     jobs = state.jobs
     total = int(state.nodes.gpus.sum())
     left, sizes = total, {}
@@ -263,7 +263,7 @@ def test_in_runs_jobs_are_resized_within_their_ranges_and_finish(policy: Policy)
 @settings(max_examples=60)
 @given(data=st.data())
 def test_what_was_decided_before_does_not_matter(make: Callable[[], Policy], data: st.DataObject) -> None:
-    """Not for the next state, be it the same but for the time or for one column."""
+    """The last decision is not used for the next state, even if only the time or one column differs."""
     state = data.draw(states(max_jobs=8))
     policy = make()
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""When a job is late, which late one comes first, and that long queues of long jobs are not served first in, first out."""
+"""Late jobs: when a job is late, which late one comes first, and that long queues of long jobs are not served in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from policies.heuristics.contention_greedy import ContentionGreedy
-from policies.heuristics.srtf import Srtf
+from policies.heuristics.orders.srtf import Srtf
 from policies.learned.headway_rl.policy import HeadwayRl
 from policies.ordering.patience import RESERVED, Patience, Reservation, head_of, reserve
 from policies.placement.best_fit import Capacity

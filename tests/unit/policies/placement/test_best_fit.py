@@ -1,4 +1,4 @@
-"""Where jobs go: the rules one by one, and what taking and giving back does."""
+"""Placements of jobs: the rules one by one, and the effects of taking and giving back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.policies.reference import Cluster
 
 
 def place(nodes: list[Node], job: Job, *others: Job) -> dict[int, int] | None:
-    """Where the job goes beside those that run."""
+    """The placement of the job beside those that run."""
     placement = Capacity(cluster(nodes, [*others, job])).place(len(others))
     return None if placement is None else dict(placement.items())
 
@@ -180,7 +180,7 @@ def test_reasons_are_short_sentences() -> None:
 @settings(max_examples=80)
 @given(state=states(), data=st.data())
 def test_every_step_agrees_with_counting_anew(state: ClusterState, data: st.DataObject) -> None:
-    """Whatever was taken and given back before, the next placement is the one that the holders alone determine."""
+    """The next placement depends on the present holders alone, not on what was taken and given back before."""
     reference, requests = Cluster(state), Requests(state)
     capacity = Capacity(state, requests=requests)
     held = {job: reference.own_place(job) for job in state.running.tolist()}

@@ -18,7 +18,7 @@ WITH_LAYOUT = ["fifo", "fifo-skip", "sjf", "fewest-gpus", "srtf", "las", "tiresi
 
 
 def place(nodes: list[Node], job: Job, *others: Job) -> dict[int, int] | None:
-    """Where the job goes beside those that run."""
+    """The placement of the job beside those that run."""
     placement = ANYWHERE.place(Capacity(cluster(nodes, [*others, job])), len(others))
     return None if placement is None else dict(placement.items())
 

@@ -21,7 +21,7 @@ SHAPES = ((1, 4), (3, 4), (5, 2), (4, 8))
 
 
 def as_state(active: list[Active], reference: Cluster, now: Fraction) -> ClusterState:
-    """What a policy sees of the reference's jobs; rows in order of submission."""
+    """The state of the reference's jobs for a policy; rows in order of submission."""
     rows = [
         Job(
             gpus=each.job.gpus,

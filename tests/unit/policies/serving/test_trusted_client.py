@@ -1,4 +1,4 @@
-"""A client that asks only servers of users whom it trusts; the other user is nobody, so this runs as root."""
+"""A client that sends requests only to servers of trusted users; the other user is `nobody`, so this runs as root."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def refused(decider: Decider) -> object:
 
 
 async def test_another_policy_at_the_same_address_is_known_by_its_own_name(address: str) -> None:
-    """Nobody was asked in between, so no call failed."""
+    """There was no call in between, so none failed."""
     decider = Decider(PolicyClient(address, ME), load_policy("fifo"), 60.0, RealClock())
 
     async def greeted() -> bool:
@@ -225,7 +225,7 @@ async def test_a_client_is_closed_with_calls_under_way(address: str) -> None:
 
 @pytest.mark.parametrize("turns", [1, 2, 3, 10])
 async def test_a_relay_that_is_closed_while_it_dials_keeps_no_connection(turns: int) -> None:
-    """The server listens and never accepts, so nobody knows its owner."""
+    """The server listens and never accepts, so its owner is not known."""
 
     def open_files() -> int:
         return sum(1 for _ in Path("/proc/self/fd").iterdir())
@@ -317,7 +317,7 @@ async def test_a_connection_to_itself_is_no_server() -> None:
     with socket.socket() as loop:
         loop.bind(("127.0.0.1", 0))
         loop.connect(loop.getsockname())
-        with pytest.raises(PeerError, match="nobody listens"):
+        with pytest.raises(PeerError, match="no server listens"):
             await peer_uid(loop)
 
 

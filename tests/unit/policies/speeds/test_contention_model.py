@@ -1,4 +1,4 @@
-"""What policies predict is what the simulator's slowdown models do: on random states, where the profile says all."""
+"""Predictions of policies equal the simulator's slowdown models, on random states with complete profiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.api import Decision
-from policies.model import ClusterState, Nodes, Pairs, Placement, Profiles
+from policies.model import ClusterState, Nodes, Pairs, Placement, ProfileTable
 from policies.speeds.contention_model import ContentionModel, Law
 from policies.speeds.job_profiles import USUAL
 from policies.state.ring_reduction import RL_TAPS_RING
@@ -26,7 +26,7 @@ from tests.unit.simulator.engine.build import FREE, trace_of
 
 PAPERS = paper_profiles()
 IN_TABLE = ["FSDP", "MoE", "DLRM", "GraphSage"]
-OTHERS = ["vgg16", "resnet18", "nobody knows", "MoE"]
+OTHERS = ["vgg16", "resnet18", "unknown model", "MoE"]
 LAWS = {"link-sharing": IN_TABLE + OTHERS, "pair-table": IN_TABLE, "link-sharing,pair-table": IN_TABLE + OTHERS}
 
 
@@ -120,7 +120,7 @@ def test_speeds_are_those_of_the_simulator(data: st.DataObject, slowdown: str) -
     assert {row: some.speed(row) for row in before} == before
 
 
-def two_jobs(profiles: Profiles | None, *, nic: float = 10.0, rack: tuple[int, ...] = (0, 0)) -> ClusterState:
+def two_jobs(profiles: ProfileTable | None, *, nic: float = 10.0, rack: tuple[int, ...] = (0, 0)) -> ClusterState:
     """One job runs on both nodes, the other could."""
     state = cluster([Node()] * len(rack), [Job(gpus=8, held={0: 4, 1: 4}), Job(gpus=8)])
     nodes: Nodes = dataclasses.replace(
@@ -129,9 +129,9 @@ def two_jobs(profiles: Profiles | None, *, nic: float = 10.0, rack: tuple[int, .
     return dataclasses.replace(state, nodes=nodes, profiles=profiles)
 
 
-def profiles_of(compute_s: float, size: float, **columns: object) -> Profiles:
+def profiles_of(compute_s: float, size: float, **columns: object) -> ProfileTable:
     nothing = np.full(1, math.nan)
-    return Profiles(
+    return ProfileTable(
         models=("it",),
         of_job=np.array([0, 0]),
         locality=np.full((1, 4), math.nan),
@@ -185,7 +185,7 @@ def test_who_takes_from_larger_jobs_takes_more_where_they_count_by_gpus() -> Non
 
 
 @pytest.mark.parametrize("profiles", [None, profiles_of(math.nan, math.nan)])
-def test_what_nobody_measured_is_as_usual(profiles: Profiles | None) -> None:
+def test_what_nobody_measured_is_as_usual(profiles: ProfileTable | None) -> None:
     usual = dataclasses.replace(two_jobs(profiles_of(USUAL.compute_s, USUAL.bytes)), time_s=0.0)
     for state in (two_jobs(profiles), dataclasses.replace(two_jobs(profiles), time_s=0.0)):
         model, same = ContentionModel(state), ContentionModel(usual)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.api import Decision
-from policies.heuristics.optimus import Optimus
+from policies.heuristics.allocation.optimus import Optimus
 from policies.model import ClusterState, Placement
 from policies.speeds.observed_speeds import MOST_SIZES, ObservedSpeeds
 from policies.speeds.worker_scaling import fitted, least_squares, remaining_at_one
@@ -21,7 +21,7 @@ from simulator.engine.simulation import Simulation
 from simulator.slowdown.profiles.papers import paper_profiles
 from simulator.slowdown.registry import build
 from tests.unit.policies.cluster import Job, Node, cluster
-from tests.unit.policies.heuristics.test_optimus import FLAT, profiled
+from tests.unit.policies.heuristics.allocation.test_optimus import FLAT, profiled
 from tests.unit.simulator.engine.build import Does, trace_of
 
 SIZES = (4, 2, 8, 3)
@@ -50,7 +50,7 @@ class TestSpeeds:
     def test_they_are_those_that_the_simulator_has(self) -> None:
         watch, known = ObservedSpeeds(), {}
         for state, speed in states_of_a_run():
-            found = watch.look(state).get(0, {})
+            found = watch.update(state).get(0, {})
             held = int(state.jobs.placement_gpus.sum())
             if held in found:
                 known[held] = speed
@@ -62,13 +62,13 @@ class TestSpeeds:
     def test_the_wire_changes_nothing(self) -> None:
         here, there = ObservedSpeeds(), ObservedSpeeds()
         for state, _ in states_of_a_run():
-            assert here.look(state) == there.look(parse_state(serialize_state(state)))
-            assert here.look(state) == here.look(state)
+            assert here.update(state) == there.update(parse_state(serialize_state(state)))
+            assert here.update(state) == here.update(state)
 
     def test_starting_up_does_not_count(self) -> None:
         """However long it takes, and if a state lies within it or not."""
         slow, fast = (
-            [watch.look(state) for state, _ in states_of_a_run(cost)][-1]
+            [watch.update(state) for state, _ in states_of_a_run(cost)][-1]
             for cost, watch in ((350.0, ObservedSpeeds()), (0.0, ObservedSpeeds()))
         )
         assert slow[0] == pytest.approx(fast[0], abs=1e-6)
@@ -80,7 +80,7 @@ class TestSpeeds:
         """A job that asks for 4 GPUs and holds so many."""
         running = Job(gpus=4, sizes=(1, 32), held={0: gpus}, service_s=service_s, estimate_s=service_s + remaining_s)
         state = cluster([Node(gpus=32)], [replace(running, **job)])  # type: ignore[arg-type]
-        return watch.look(state).get(0, {})
+        return watch.update(state).get(0, {})
 
     def test_an_estimate_that_is_counted_down_says_nothing(self) -> None:
         watch = ObservedSpeeds()
@@ -109,7 +109,7 @@ class TestSpeeds:
         for service, remaining in ((0, 900), (100, 850), (200, 800)):
             self.look(watch, service, remaining)
         assert self.look(watch, 200, 800, held=None) == {2: 0.5}
-        watch.look(cluster([Node()], []))
+        watch.update(cluster([Node()], []))
         assert self.look(watch, 200, 800) == {}
         assert ObservedSpeeds().look(cluster([Node()], [Job(gpus=2, held={0: 2}, estimate_s=9)])) == {}
 

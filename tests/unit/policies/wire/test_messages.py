@@ -1,4 +1,4 @@
-"""What goes over the wire comes back the same; nonsense comes back as a WireError that names the field."""
+"""Messages are read back equal; invalid ones give a WireError that names the field."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class TestMeasured:
         assert jobs.contention_sensitivity is jobs.contention_confidence is jobs.throughput_steps_per_s is None
 
     def test_a_reader_that_does_not_know_them_sees_all_else(self) -> None:
-        """As one does that was generated from the file before these fields were added."""
+        """A reader generated before these fields were added."""
         without = dataclasses.replace(
             measured().jobs, contention_sensitivity=None, contention_confidence=None, throughput_steps_per_s=None
         )

@@ -1,4 +1,4 @@
-"""What was measured of models and links goes over the wire and comes back the same; nonsense in it is refused by field."""
+"""Profiles and speeds of links are read back equal from messages; invalid fields are refused by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.errors import WireError
-from policies.model import ClusterState, Pairs, Profiles
+from policies.model import ClusterState, Pairs, ProfileTable
 from policies.state.pair_ratios import Ratios
 from policies.state.ring_reduction import RingTime
 from policies.wire import messages as wire
@@ -38,7 +38,7 @@ def column(*numbers: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 def full() -> ClusterState:
     """Two models, one without much that is known, three jobs, one of them of neither; and all links."""
     nan = math.nan
-    profiles = Profiles(
+    profiles = ProfileTable(
         models=("VGG-16", "bert"),
         of_job=np.array([1, -1, 0]),
         locality=np.array([[1.0, 1.0, 0.5, 0.25], [nan] * 4]),
@@ -97,7 +97,7 @@ def test_whatever_was_measured_comes_back(data: st.DataObject) -> None:
         for name in ("bytes_per_step", "compute_s", "cpu_cores", "overlap", "hiding", "batch_per_gpu")
     }
     left_out = data.draw(st.sets(st.sampled_from(["overlap", "batch_per_gpu", "pairs", "ring", "job_batch_per_gpu"])))
-    drawn |= dict.fromkeys(left_out)  # type: ignore[arg-type] # None: nobody measured it
+    drawn |= dict.fromkeys(left_out)  # type: ignore[arg-type] # None: not measured
     changed = dataclasses.replace(state, profiles=dataclasses.replace(state.profiles, **drawn))
     assert_same(wire.parse_state(wire.serialize_state(changed)), changed)
 
@@ -112,13 +112,13 @@ def test_where_nothing_was_measured_nothing_is_sent() -> None:
 
 def test_profiles_of_no_model_are_there_all_the_same() -> None:
     nothing, jobs = np.zeros(0), np.full(3, -1)
-    profiles = Profiles((), jobs, nothing.reshape(0, 4), nothing, nothing, nothing, nothing)
+    profiles = ProfileTable((), jobs, nothing.reshape(0, 4), nothing, nothing, nothing, nothing)
     state = dataclasses.replace(bare(), profiles=profiles)
     assert_same(wire.parse_state(wire.serialize_state(state)), state)
 
 
 def test_a_reader_that_does_not_know_them_sees_all_else() -> None:
-    """As one does that was generated from the file before these fields were added: they are unknown fields to it."""
+    """A reader generated before these fields were added: they are unknown fields to it."""
     message = snapshot_pb2.ClusterSnapshot.FromString(wire.serialize_state(full()))
     message.ClearField("profiles")
     for name in LINKS:
@@ -131,7 +131,7 @@ def test_the_digest_knows_every_column() -> None:
     state = full()
     assert state.profiles is not None
     known = {wire.state_digest(state)}
-    changes: list[Profiles] = [
+    changes: list[ProfileTable] = [
         dataclasses.replace(state.profiles, ring=RingTime(0.01, 0.1, 0.2)),
         dataclasses.replace(state.profiles, pairs=Pairs.of(PAIRS | {("vgg", "vgg"): 0.5})),
         dataclasses.replace(state.profiles, pairs=None),

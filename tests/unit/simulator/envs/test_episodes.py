@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.api import Decision, PolicySpec
 from policies.learned.contention_rl.features import scalar
-from policies.learned.contention_rl.placing import NODE_RULES
+from policies.learned.contention_rl.placement_actions import NODE_RULES
 from policies.model import ClusterState, Placement
 from simulator.engine.settings import NodeChange, Settings
 from simulator.engine.simulation import Simulation

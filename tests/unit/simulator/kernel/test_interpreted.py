@@ -48,8 +48,8 @@ for policy in ("fifo", "sjf", "backfill", "srtf", "las", "tiresias", "srtf-count
         columns = [list(getattr(log, name)) for log in logs for name in names]
         digests[f"{policy} {estimates.kind}"] = hashlib.sha256(repr(columns).encode()).hexdigest()
 import numpy as np
-from policies.learned.sched2 import features
-from policies.learned.sched2.rows import OF_JOB
+from policies.learned.sched2.state import features
+from policies.learned.sched2.state.feature_layout import OF_JOB
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from policies.api import Decision, PolicySpec, load_policy
 from policies.errors import TrainingError
-from policies.learned.training.systems import FIGURE, TEST_SEEDS, Given, Jobs, Scene
+from policies.learned.training.systems import FIGURE, TEST_SEEDS, SetupOverrides, TrainingSetup, WorkloadSpec
 from policies.model import ClusterState
 from policies.selection import held_placements
 from simulator.cluster.cluster import Cluster
@@ -28,10 +28,10 @@ from simulator.traces.write import write_trace
 from simulator.training.data_sets import of_files, of_scene
 from simulator.training.ground import FIGURES, SimulatorGround, ground
 
-SCENE = Scene(
+SCENE = TrainingSetup(
     workloads=(
-        Jobs("contention-rl", {"jobs": 16, "demands": (1, 2, 4)}),
-        Jobs("contention-rl", {"jobs": 16, "mix": "heavy", "demands": (1, 2)}),
+        WorkloadSpec("contention-rl", {"jobs": 16, "demands": (1, 2, 4)}),
+        WorkloadSpec("contention-rl", {"jobs": 16, "mix": "heavy", "demands": (1, 2)}),
     ),
     cluster="2x4",
     slowdown=("pair-table",),
@@ -74,7 +74,7 @@ def trace_file(path: Path, jobs: int = 100, largest: int = 4) -> Path:
 
 @pytest.fixture
 def made() -> Iterator[SimulatorGround]:
-    it = ground(SCENE, Given())
+    it = ground(SCENE, SetupOverrides())
     yield it
     it.close()
 
@@ -93,10 +93,10 @@ def test_training_validation_and_tests_share_no_trace(made: SimulatorGround) -> 
 
 def test_what_is_trained_on_is_said_in_a_phrase(made: SimulatorGround) -> None:
     assert made.data == "contention-rl, 16 jobs, batch (normal; heavy); on 2x4; slowdown pair-table"
-    loaded = Jobs("sched2", {"load": 0.9})
-    scene = Scene(workloads=(loaded, Jobs("philly", {"jobs": 50})), cluster="15x8")
+    loaded = WorkloadSpec("sched2", {"load": 0.9})
+    scene = TrainingSetup(workloads=(loaded, WorkloadSpec("philly", {"jobs": 50})), cluster="15x8")
     said = "sched2, 1000 jobs, bursty (load 0.9) and philly, 50 jobs, poisson; on 15x8; slowdown locality"
-    assert ground(scene, Given()).data == said
+    assert ground(scene, SetupOverrides()).data == said
 
 
 def test_workloads_take_turns(made: SimulatorGround) -> None:
@@ -110,12 +110,12 @@ def test_workloads_take_turns(made: SimulatorGround) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        Given(cluster="2x8"),
-        Given(slowdown=("link-sharing",)),
-        Given(slowdown=("none",)),
+        SetupOverrides(cluster="2x8"),
+        SetupOverrides(slowdown=("link-sharing",)),
+        SetupOverrides(slowdown=("none",)),
     ],
 )
-def test_what_users_say_changes_what_is_trained_on_and_its_digest(made: SimulatorGround, other: Given) -> None:
+def test_what_users_say_changes_what_is_trained_on_and_its_digest(made: SimulatorGround, other: SetupOverrides) -> None:
     its = ground(SCENE, other)
     assert its.data_sha256 != made.data_sha256
     assert its.data != made.data
@@ -129,15 +129,15 @@ def test_measured_profiles_change_speeds_and_digest(tmp_path: Path) -> None:
         SCENE,
         cluster="4x4",
         slowdown=("link-sharing",),
-        workloads=(Jobs("contention-rl", {"jobs": 20, "demands": (6,)}),),
+        workloads=(WorkloadSpec("contention-rl", {"jobs": 20, "demands": (6,)}),),
     )
-    before = ground(scene, Given())
+    before = ground(scene, SetupOverrides())
     slow = {
         name: ModelProfile(compute_s=each.compute_s, bytes=each.bytes * 50)
         for name, each in before.profiles.models.items()
     }
     save_profiles(replace(paper_profiles(), models=slow), tmp_path / "mine.json")
-    after = ground(scene, Given(profiles=str(tmp_path / "mine.json")))
+    after = ground(scene, SetupOverrides(profiles=str(tmp_path / "mine.json")))
     assert after.data_sha256 != before.data_sha256
     assert "mine.json" in after.data
     fifo = load_policy("fifo-skip")
@@ -148,7 +148,7 @@ def test_measured_profiles_change_speeds_and_digest(tmp_path: Path) -> None:
 
 def test_a_users_trace_is_cut_in_time(tmp_path: Path) -> None:
     path = trace_file(tmp_path / "mine.csv")
-    its = ground(SCENE, Given(traces=(str(path),)))
+    its = ground(SCENE, SetupOverrides(traces=(str(path),)))
     data = its.data_of
     parts = [data.training, data.validation, data.tests]
     assert [sum(map(len, part)) for part in parts] == [60, 20, 20]
@@ -159,7 +159,7 @@ def test_a_users_trace_is_cut_in_time(tmp_path: Path) -> None:
     assert str(path) in its.data
     assert its.notes == ()
     changed = trace_file(tmp_path / "mine.csv", jobs=101)
-    assert ground(SCENE, Given(traces=(str(changed),))).data_sha256 != its.data_sha256
+    assert ground(SCENE, SetupOverrides(traces=(str(changed),))).data_sha256 != its.data_sha256
 
 
 def test_jobs_that_the_cluster_cannot_hold_are_left_out_and_reported(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_what_sacct_says_is_trained_on(tmp_path: Path, prefix: str) -> None:
         for row in range(40)
     ]
     path.write_text("\n".join([SACCT, *rows, "99|1|1|2|0|60|gres/gpu=1||ada|a|p|FAILED|job"]) + "\n")
-    its = ground(SCENE, Given(traces=(f"{prefix}{path}",)))
+    its = ground(SCENE, SetupOverrides(traces=(f"{prefix}{path}",)))
     assert sum(map(len, its.data_of.training)) == 24
     assert its.data_of.training[0].num_gpus.tolist()[:5] == [1, 2, 3, 4, 1]
     assert any("never ran" in note for note in its.notes)
@@ -188,14 +188,14 @@ def test_what_sacct_says_is_trained_on(tmp_path: Path, prefix: str) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (Given(traces=("no-such.csv",)), ["no-such.csv"]),
-        (Given(cluster="4by8"), ["4by8", "NxG"]),
-        (Given(cluster="1x2"), ["a job of 4 GPUs does not fit a cluster of 2"]),
-        (Given(slowdown=("molasses",)), ["molasses"]),
-        (Given(profiles="nowhere.json"), ["nowhere.json"]),
+        (SetupOverrides(traces=("no-such.csv",)), ["no-such.csv"]),
+        (SetupOverrides(cluster="4by8"), ["4by8", "NxG"]),
+        (SetupOverrides(cluster="1x2"), ["a job of 4 GPUs does not fit a cluster of 2"]),
+        (SetupOverrides(slowdown=("molasses",)), ["molasses"]),
+        (SetupOverrides(profiles="nowhere.json"), ["nowhere.json"]),
     ],
 )
-def test_what_cannot_be_is_an_error_of_training(given: Given, words: list[str]) -> None:
+def test_what_cannot_be_is_an_error_of_training(given: SetupOverrides, words: list[str]) -> None:
     with pytest.raises(TrainingError) as caught:
         ground(SCENE, given)
     assert all(word in str(caught.value) for word in words)
@@ -204,7 +204,7 @@ def test_what_cannot_be_is_an_error_of_training(given: Given, words: list[str]) 
 def test_a_trace_too_short_to_judge_by_is_refused(tmp_path: Path) -> None:
     path = trace_file(tmp_path / "short.csv", jobs=20)
     with pytest.raises(TrainingError, match=r"20 jobs to learn from.*at least 30"):
-        ground(SCENE, Given(traces=(str(path),)))
+        ground(SCENE, SetupOverrides(traces=(str(path),)))
 
 
 def test_environments_run_on_the_training_traces_in_processes(made: SimulatorGround) -> None:
@@ -230,7 +230,7 @@ def test_validation_is_the_mean_of_whole_runs(made: SimulatorGround) -> None:
     assert list(figures) == list(FIGURES)
     assert next(iter(figures)) == FIGURE
     assert all(np.isfinite(value) for value in figures.values())
-    assert figures == ground(SCENE, Given()).validate(load_policy("fifo"))
+    assert figures == ground(SCENE, SetupOverrides()).validate(load_policy("fifo"))
     assert average_jct_s is FIGURES[FIGURE]
 
 
@@ -260,7 +260,7 @@ def test_example_shows_cluster_and_models(made: SimulatorGround) -> None:
 
 
 def test_a_scene_for_another_cluster_draws_for_that() -> None:
-    scene = Scene(workloads=(Jobs("contention-rl", {"jobs": 10, "arrivals": "poisson", "load": 0.9}),))
+    scene = TrainingSetup(workloads=(WorkloadSpec("contention-rl", {"jobs": 10, "arrivals": "poisson", "load": 0.9}),))
     small, large = (of_scene(scene, Cluster.uniform(nodes, 8)) for nodes in (4, 8))
     spans: list[Trace] = [small.training[0], large.training[0]]
     assert spans[0].submit_ns[-1] > 1.5 * spans[1].submit_ns[-1]

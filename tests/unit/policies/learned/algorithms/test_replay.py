@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.learned.algorithms.replay import PrioritizedReplay, UniformReplay
+from policies.learned.algorithms.replay import PrioritizedReplay
 
 
 def rows(first: int, count: int) -> dict[str, Any]:
@@ -22,17 +22,9 @@ def prioritized(capacity: int = 8, **options: Any) -> PrioritizedReplay:
     return PrioritizedReplay(capacity, **({"seed": 1, "anneal": 10} | options))
 
 
-def make(kind: str, capacity: int) -> UniformReplay:
-    return UniformReplay(capacity, seed=1) if kind == "uniform" else prioritized(capacity)
-
-
-kinds = pytest.mark.parametrize("kind", ["uniform", "prioritized"])
-
-
-@kinds
 @given(capacity=st.integers(1, 9), counts=st.lists(st.integers(1, 20), min_size=1, max_size=6))
-def test_holds_the_newest_rows_and_no_others(kind: str, capacity: int, counts: list[int]) -> None:
-    replay, newest = make(kind, capacity), deque[int](maxlen=capacity)
+def test_holds_the_newest_rows_and_no_others(capacity: int, counts: list[int]) -> None:
+    replay, newest = prioritized(capacity), deque[int](maxlen=capacity)
     first = 0
     for count in counts:
         places = replay.add(rows(first, count))
@@ -46,14 +38,12 @@ def test_holds_the_newest_rows_and_no_others(kind: str, capacity: int, counts: l
     assert sample.rows["seen"].dtype == np.float32
 
 
-@kinds
-def test_goes_on_from_its_state_as_if_nothing_had_been(kind: str) -> None:
-    replay = make(kind, 8)
+def test_goes_on_from_its_state_as_if_nothing_had_been() -> None:
+    replay = prioritized(8)
     replay.add(rows(0, 5))
     replay.sample(3)
-    if isinstance(replay, PrioritizedReplay):
-        replay.update(np.array([0, 3]), np.array([9.0, 0.1]))
-    other = make(kind, 8)
+    replay.update(np.array([0, 3]), np.array([9.0, 0.1]))
+    other = prioritized(8)
     other.load_state_dict(replay.state_dict())
     for first in (5, 8):
         for each in (replay, other):
@@ -64,17 +54,15 @@ def test_goes_on_from_its_state_as_if_nothing_had_been(kind: str) -> None:
         assert np.array_equal(samples[0].rows["seen"], samples[1].rows["seen"])
 
 
-@kinds
-def test_state_of_an_empty_memory_is_one_too(kind: str) -> None:
-    other = make(kind, 4)
-    other.load_state_dict(make(kind, 4).state_dict())
+def test_state_of_an_empty_memory_is_one_too() -> None:
+    other = prioritized(4)
+    other.load_state_dict(prioritized(4).state_dict())
     other.add(rows(0, 2))
     assert len(other) == 2
 
 
-@kinds
-def test_what_cannot_be_is_refused(kind: str) -> None:
-    replay = make(kind, 4)
+def test_what_cannot_be_is_refused() -> None:
+    replay = prioritized(4)
     with pytest.raises(ValueError, match="has no rows to draw"):
         replay.sample(1)
     replay.add(rows(0, 2))
@@ -87,18 +75,9 @@ def test_what_cannot_be_is_refused(kind: str) -> None:
     with pytest.raises(ValueError, match="all of one length"):
         replay.add({})
     with pytest.raises(ValueError, match="a memory of 4 rows is no state of one of 5"):
-        make(kind, 5).load_state_dict(replay.state_dict())
+        prioritized(5).load_state_dict(replay.state_dict())
     with pytest.raises(ValueError, match="holds nothing"):
-        make(kind, 0)
-
-
-def test_uniform_draws_all_alike() -> None:
-    replay = UniformReplay(4, seed=1)
-    replay.add(rows(0, 4))
-    sample = replay.sample(40_000)
-    counts = np.bincount(sample.indices, minlength=4)
-    assert np.abs(counts - 10_000).max() < 5 * np.sqrt(40_000 * 0.25 * 0.75)
-    assert (sample.weights == 1.0).all()
+        prioritized(0)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])

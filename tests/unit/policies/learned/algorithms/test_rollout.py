@@ -13,8 +13,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from policies.errors import TrainingError
 from policies.learned.algorithms.advantage import values_after
 from policies.learned.algorithms.rollout import Collector, Rollout
-from policies.learned.training.seeding import generator, seeds
+from policies.learned.training.run.seeding import generator, seeds
 from tests.unit.policies.learned.toy import CUT_AFTER, Beam, beams
+from tests.unit.policies.learned.transitions import transitions
 
 ENVS, STEPS = 3, 40
 
@@ -34,7 +35,7 @@ class Player:
 
 
 def alone(actions: Any, seed: int) -> list[dict[str, Any]]:
-    """What happens step by step in one environment."""
+    """The steps of one environment alone."""
     env = Beam()
     seen = env.reset(seed=seed)[0].copy()
     steps = []
@@ -49,7 +50,7 @@ def alone(actions: Any, seed: int) -> list[dict[str, Any]]:
 
 
 def collected(batches: int, **options: Any) -> tuple[list[dict[str, Any]], list[Rollout], Collector]:
-    """Copies of what the batches held, the last batch itself, and who made it."""
+    """Copies of the batches' contents, the last batch itself, and its collector."""
     collector = Collector(beams(ENVS, **options), STEPS, masked=True)
     collector.restart([5, 6, 7])
     player, kept = Player(), []
@@ -58,7 +59,7 @@ def collected(batches: int, **options: Any) -> tuple[list[dict[str, Any]], list[
         names = ("observations", "masks", "actions", "rewards", "terminated", "truncated", "final_observations")
         kept.append({name: np.copy(getattr(rollout, name)) for name in names})
         kept[-1] |= {"extras": {name: array.copy() for name, array in rollout.extras.items()}}
-        kept[-1] |= {"rows": rollout.transitions(), "episodes": rollout.episodes}
+        kept[-1] |= {"rows": transitions(rollout), "episodes": rollout.episodes}
     return kept, [rollout], collector
 
 
@@ -143,7 +144,7 @@ def test_transitions_lead_to_what_came_before_anybody_began_anew(tells_masks: bo
     for number in range(STEPS):
         expected += [(env, steps[env][number]) for env in range(ENVS)]
     if not tells_masks:
-        # Nobody knows what could have been done after a cut.
+        # Which actions were possible after a cut is not known.
         expected = [(env, step) for env, step in expected if not step["truncated"]]
     rows = batch["rows"]
     assert {len(array) for array in rows.values()} == {len(expected)}
@@ -160,12 +161,12 @@ def test_transitions_lead_to_what_came_before_anybody_began_anew(tells_masks: bo
 def test_restart_makes_all_that_comes_as_after_any_other_of_these_seeds() -> None:
     collector = Collector(beams(ENVS), STEPS, masked=True)
     collector.restart(seeds(ENVS, 1, "environments", 0))
-    first = collector.collect(Player()).transitions()
+    first = transitions(collector.collect(Player()))
     collector.restart(seeds(ENVS, 1, "environments", 1))
-    other = collector.collect(Player()).transitions()
+    other = transitions(collector.collect(Player()))
     collector.restart(seeds(ENVS, 1, "environments", 0))
     again = collector.collect(Player())
-    assert all(np.array_equal(first[name], array) for name, array in again.transitions().items())
+    assert all(np.array_equal(first[name], array) for name, array in transitions(again).items())
     assert not np.array_equal(first["rewards"], other["rewards"])
     assert all(episode.steps <= CUT_AFTER for episode in again.episodes)
 
@@ -174,7 +175,7 @@ def test_arrays_are_used_again_and_transitions_are_not() -> None:
     collector = Collector(beams(ENVS), STEPS, masked=True)
     collector.restart([1, 2, 3])
     first = collector.collect(Player())
-    rows, before = first.transitions(), first.rewards.copy()
+    rows, before = transitions(first), first.rewards.copy()
     second = collector.collect(Player())
     assert second.rewards is first.rewards
     assert np.array_equal(rows["rewards"][:ENVS], before[0])
@@ -207,7 +208,7 @@ def test_observations_by_name_are_what_plain_ones_are() -> None:
         (rollout.last_observations, plain.last_observations),
     ):
         assert np.array_equal(np.concatenate([one["where"], one["speed"]], axis=-1), other)  # type: ignore[index]
-    rows = rollout.transitions()
+    rows = transitions(rollout)
     assert np.array_equal(rows["next_observations/where"][:, 0], kept[0]["rows"]["next_observations"][:, 0])
     assert np.array_equal(rows["observations/speed"][:, 0], kept[0]["rows"]["observations"][:, 1])
 
@@ -222,7 +223,7 @@ def test_without_masks_there_are_none() -> None:
 
     rollout = collector.collect(act)
     assert rollout.masks is rollout.last_masks is rollout.final_masks is None
-    assert "masks" not in rollout.transitions()
+    assert "masks" not in transitions(rollout)
 
 
 class Stuck(Beam):

@@ -1,4 +1,4 @@
-"""Agents that nobody trained, and the small worlds of the tests of training."""
+"""Untrained agents, and the small worlds of the tests of training."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from policies.learned.contention_rl.encoder import Encoding
-from policies.learned.contention_rl.network import Network
+from policies.learned.contention_rl.network import ActorCritic
 from policies.learned.contention_rl.policy import Agent
 from simulator.papers.contention_rl.env import ContentionEnv
 
 
-def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> Network:
+def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> ActorCritic:
     """Random weights; `spread` is how different its logits are."""
     torch.manual_seed(seed)
-    network = Network(encoding, hidden=16, pair=8)
+    network = ActorCritic(encoding, hidden=16, pair=8)
     with torch.no_grad():
         for layer in (network.pair, network.wait):
             layer.weight.mul_(100 * spread)
@@ -32,5 +32,5 @@ def agent_of(encoding: Encoding, seed: int = 0, wait: float | None = None) -> Ag
 
 
 def environments(count: int, **options: Any) -> SyncVectorEnv:
-    """Of one process, as a training wants them."""
+    """Environments of one process, in the form for training."""
     return SyncVectorEnv([lambda: ContentionEnv(**options)] * count, autoreset_mode=AutoresetMode.SAME_STEP)

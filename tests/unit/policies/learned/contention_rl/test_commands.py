@@ -40,7 +40,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(env: dict[str, str], here: Path) -> Path:
-    """The folder of a training that nobody disturbed."""
+    """The folder of an undisturbed training."""
     headway_policy(*TRAIN, "--out", "alone", env=env, cwd=here)
     return here / "alone"
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from policies.api import Decision
 from policies.errors import EncoderError
-from policies.learned.contention_rl.encoder import Encoder, Encoding, Moment
+from policies.learned.contention_rl.encoder import AgentView, Encoder, Encoding
 from policies.learned.contention_rl.features import scalar
-from policies.model import ClusterState, Placement, Profiles, Split
+from policies.model import ClusterState, Placement, ProfileTable, Split
 from simulator.engine.settings import NodeChange, Settings
 from simulator.papers.contention_rl.env import ContentionEnv
 from simulator.papers.contention_rl.features import JobFeatures
@@ -64,11 +64,11 @@ def encoder_of(env: ContentionEnv) -> Encoder:
     )
 
 
-def check_parity(env: ContentionEnv, moment: Moment, seen: Any) -> None:
-    rows = [moment.state.jobs.ids[candidate.row] for candidate in moment.candidates]
+def check_parity(env: ContentionEnv, view: AgentView, seen: Any) -> None:
+    rows = [view.state.jobs.ids[candidate.row] for candidate in view.candidates]
     assert rows == [env.trace.job_ids[job.index] for job in env.candidates]
-    assert moment.mask().tolist() == env.action_masks().tolist()
-    assert np.array_equal(moment.array, seen)
+    assert view.mask().tolist() == env.action_masks().tolist()
+    assert np.array_equal(view.array, seen)
 
 
 def follow(env: ContentionEnv, **reset: Any) -> int:
@@ -77,12 +77,12 @@ def follow(env: ContentionEnv, **reset: Any) -> int:
     assert encoder.encoding.shape == env.observation_space.shape
     assert encoder.encoding.actions == env.action_space.n
     seen, _ = env.reset(**reset)
-    moment, over = encoder.look(env.simulation.state()), False
+    view, over = encoder.observe(env.simulation.state()), False
     while not over:
-        check_parity(env, encoder.look(env.simulation.state()), seen)
-        check_parity(env, moment, seen)
-        action, state = agent(env), moment.state
-        found = moment.start(action)
+        check_parity(env, encoder.observe(env.simulation.state()), seen)
+        check_parity(env, view, seen)
+        action, state = agent(env), view.state
+        found = view.start(action)
         now = env.loop.now
         seen, _, terminated, truncated, _ = env.step(np.int64(action))
         over = terminated or truncated
@@ -94,7 +94,7 @@ def follow(env: ContentionEnv, **reset: Any) -> int:
             index = env.trace.job_ids.index(state.jobs.ids[row])
             assert env.loop.now > now or Placement.of(zip(*where[index], strict=True)) == placement
         if env.loop.now != now and not over:
-            moment = encoder.look(env.simulation.state())
+            view = encoder.observe(env.simulation.state())
     assert terminated
     return started
 
@@ -127,7 +127,7 @@ def test_what_a_state_shows_does_not_depend_on_who_ran_before() -> None:
     env.reset()
     of = JobFeatures(env.options.profiles, env.cluster.topology)
     fsdp, moe, dlrm = (scalar(of.of(model)) for model in trace.model[:3])
-    # FSDP starts, and then DLRM as the next of two GPUs; MoE, who was submitted between them, is shown between them.
+    # FSDP starts, and then DLRM as the next of two GPUs; MoE, which was submitted between them, is shown between them.
     env.step(np.int64(1))
     env.step(np.int64(2))
     env.step(np.int64(1))
@@ -139,9 +139,9 @@ def test_what_a_state_shows_does_not_depend_on_who_ran_before() -> None:
 # What only live clusters have
 
 
-def look(state: ClusterState, **encoding: Any) -> Moment:
+def look(state: ClusterState, **encoding: Any) -> AgentView:
     shape = {"num_nodes": len(state.nodes), "gpus_per_node": max(1, int(state.nodes.gpus.max()))}
-    return Encoder(Encoding(**shape, **encoding)).look(state)
+    return Encoder(Encoding(**shape, **encoding)).observe(state)
 
 
 @settings(max_examples=40, deadline=None)
@@ -153,12 +153,12 @@ def test_no_action_places_a_job_where_it_may_not_be(
 ) -> None:
     if state.nodes.gpus.max() == 0:
         return
-    moment = look(state, nodes=nodes, split=split)
+    view = look(state, nodes=nodes, split=split)
     started: dict[int, Placement] = {}
     for _ in range(8):
-        possible = np.flatnonzero(moment.mask())
+        possible = np.flatnonzero(view.mask())
         action = int(data.draw(st.sampled_from(possible.tolist())))
-        found = moment.start(action)
+        found = view.start(action)
         assert (found is None) == (action == 0)
         if found is None:
             break
@@ -173,20 +173,20 @@ def test_no_action_places_a_job_where_it_may_not_be(
 
 def test_foreign_gpus_and_nodes_that_take_nobody_are_absent() -> None:
     nodes = [Node(gpus=2, foreign_gpus=1), Node(gpus=2, available=False), Node(gpus=2), Node(gpus=2)]
-    moment = look(cluster(nodes, [Job(gpus=1, exclusive=True, held={2: 1}), Job(gpus=2)]))
+    view = look(cluster(nodes, [Job(gpus=1, exclusive=True, held={2: 1}), Job(gpus=2)]))
     usual = np.float32(0.1 + 0.9 * 0.5)
-    assert moment.array[:, :2].tolist() == [[0, -1], [-1, -1], [usual, -1], [0, 0]]
+    assert view.array[:, :2].tolist() == [[0, -1], [-1, -1], [usual, -1], [0, 0]]
     # Two GPUs of the last node, or one of the first and one of the last.
-    lists = [moment._choice.place(moment.candidates[0], number - 1) for number in np.flatnonzero(moment.mask())[1:]]
+    lists = [view._actions.place(view.candidates[0], number - 1) for number in np.flatnonzero(view.mask())[1:]]
     assert lists == [([3], [2]), ([0, 3], [1, 1])]
 
 
 def test_jobs_of_one_demand_that_ask_for_different_things_are_different_candidates() -> None:
     jobs = [Job(gpus=2, nodes=frozenset({0})), Job(gpus=2), Job(gpus=2), Job(gpus=4, split=Split.FIXED, min_nodes=2)]
-    moment = look(cluster([Node(gpus=2), Node(gpus=2)], jobs))
-    assert [candidate.row for candidate in moment.candidates] == [0, 1, 3]
+    view = look(cluster([Node(gpus=2), Node(gpus=2)], jobs))
+    assert [candidate.row for candidate in view.candidates] == [0, 1, 3]
     # The lists are (0), (1), (0, 1).
-    assert moment.mask()[1:].reshape(3, 3).tolist() == [[True, False, False], [True, True, True], [False, False, True]]
+    assert view.mask()[1:].reshape(3, 3).tolist() == [[True, False, False], [True, True, True], [False, False, True]]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_profile_that_is_none_counts_as_the_usual_one(column: str, value: floa
     env.reset()
     state = env.simulation.state()
     assert state.profiles is not None
-    profiles: Profiles = replace(state.profiles, **{column: np.array([value])})  # type: ignore[arg-type]
+    profiles: ProfileTable = replace(state.profiles, **{column: np.array([value])})  # type: ignore[arg-type]
     good = look(state, cells="features", usual=(0.2, 0.3, 0.4)).array
     bad = look(replace(state, profiles=profiles), cells="features", usual=(0.2, 0.3, 0.4)).array
     assert good[0, 8].tolist() != bad[0, 8].tolist() == pytest.approx([1, 0.2, 0.3, 0.4, 0])
@@ -206,9 +206,9 @@ def test_a_profile_that_is_none_counts_as_the_usual_one(column: str, value: floa
 
 
 def test_more_jobs_than_slots_are_shown_as_far_as_there_are_slots() -> None:
-    moment = look(cluster([Node(gpus=2)], [Job(gpus=2, held={0: 2}), Job(gpus=2, held={0: 2}), Job(gpus=1)]))
-    assert (moment.array[0, :2] > 0).all()
-    assert moment.mask().tolist()[1:] == [False] * 3
+    view = look(cluster([Node(gpus=2)], [Job(gpus=2, held={0: 2}), Job(gpus=2, held={0: 2}), Job(gpus=1)]))
+    assert (view.array[0, :2] > 0).all()
+    assert view.mask().tolist()[1:] == [False] * 3
 
 
 @pytest.mark.parametrize("nodes", [[Node()] * 3, [Node()] * 5, [Node()] * 3 + [Node(gpus=9)], [Node(gpus=0)] * 4])
@@ -216,7 +216,7 @@ def test_clusters_that_it_does_not_know_are_refused(nodes: list[Node]) -> None:
     with pytest.raises(
         EncoderError, match=r"trained for 4 nodes of at most 8 GPUs, and the cluster has \d nodes of at most \d GPUs"
     ):
-        Encoder(Encoding()).look(cluster(nodes, []))
+        Encoder(Encoding()).observe(cluster(nodes, []))
 
 
 @pytest.mark.parametrize(

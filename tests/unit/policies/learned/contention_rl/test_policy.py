@@ -64,7 +64,7 @@ def test_base_leaves_idle_what_hybrid_gives_to_whoever_fits() -> None:
     assert isinstance(RlBase(agent), Policy)
     one = RlHybrid(agent, greedy="one")
     assert dict(one.decide(state).allocation) == {row: expected[row] for row in (0, 2)}
-    # Where the agent starts somebody, the rule starts nobody.
+    # Where the agent starts a job, the rule starts none.
     eager = agent_of(Encoding(), wait=-1e6)
     assert RlHybrid(eager, greedy="one").decide(state) == RlBase(eager).decide(state)
     with pytest.raises(ValueError, match="greedy"):

@@ -1,4 +1,4 @@
-"""The threshold on contention sensitivity: who is stopped, and what the agent is shown then."""
+"""The threshold on contention sensitivity: which job is stopped, and what the agent observes then."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_one_that_suffers_most_is_stopped_if_that_is_too_much() -> None:
     assert too_slow(slowed(1.2, 2.0, 1.7), KNOB) == 1
     assert too_slow(slowed(1.2, 2.0, 2.0), KNOB) == 1
     assert too_slow(slowed(1.2, 1.65, 1.4), KNOB) is None
-    assert too_slow(slowed(3.0), KNOB) is None, "nobody is near it"
+    assert too_slow(slowed(3.0), KNOB) is None, "no job is near it"
     assert too_slow(slowed(2.0, 2.0, preemptible=False), KNOB) is None
 
 
@@ -82,7 +82,7 @@ def test_who_is_stopped_makes_room_and_comes_back() -> None:
     # RL-Hybrid places it anew at once, on as few nodes as can be
     moved = RlHybrid(agent_of(Encoding(), wait=1e6), preempt_below=KNOB).decide(state)
     assert set(moved.allocation) == {0, 1, 2} and len(moved.allocation[1].nodes) == 1
-    # Without the knob nobody is
+    # Without the threshold no job is
     assert set(RlBase(agent_of(Encoding(), wait=1e6)).decide(state).allocation) == {0, 1}
     assert not RlBase(agent_of(Encoding())).spec.preempts and waits.spec.preempts
 

@@ -17,10 +17,10 @@ from policies.errors import EncoderError, PolicyLoadError, WeightsError
 from policies.learned.contention_rl.encoder import NAME
 from policies.learned.contention_rl.policy import SHIPPED, SYSTEM, USUAL_BRANCH, Agent, RlBase, RlHybrid
 from policies.learned.contention_rl.recipe import Recipe
-from policies.learned.contention_rl.system import scene
-from policies.learned.training.systems import Given
+from policies.learned.contention_rl.system import setup
+from policies.learned.training.systems import SetupOverrides
 from policies.learned.weights import weights
-from policies.model import ClusterState, Profiles
+from policies.model import ClusterState, ProfileTable
 from simulator.cluster.cluster import parse_cluster
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation
@@ -78,7 +78,7 @@ def test_the_documented_command_has_this_recipe_and_these_data(branch: str) -> N
     }
     assert {name: card.recipe[name] for name in told} == told
     assert card.seed == 0
-    assert card.data_sha256 == ground(scene(recipe), Given()).data_sha256
+    assert card.data_sha256 == ground(setup(recipe), SetupOverrides()).data_sha256
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -95,7 +95,7 @@ def test_decisions_are_valid_and_the_same_in_every_process(kind: type[RlBase]) -
 def test_branches_are_not_the_same_agent() -> None:
     state = moments(every=3)[3]
     chances = {
-        branch: Agent.load(branch=branch).choose(Agent.load().encoder.look(state), must_act=False).share
+        branch: Agent.load(branch=branch).choose(Agent.load().encoder.observe(state), must_act=False).share
         for branch in BRANCHES
     }
     assert len(set(chances.values())) == len(BRANCHES)
@@ -112,7 +112,7 @@ def test_profiles_that_are_no_numbers_make_no_bad_placement(kind: type[RlBase], 
     state = moments(every=3)[3]
     assert state.profiles is not None
     broken: dict[str, Any] = {column: np.full(len(state.profiles.models), np.nan)}
-    profiles: Profiles = replace(state.profiles, **broken)
+    profiles: ProfileTable = replace(state.profiles, **broken)
     decision = kind().decide(replace(state, profiles=profiles))
     check(state, decision, kind.spec)
     check(state, kind().decide(replace(state, profiles=None)), kind.spec)

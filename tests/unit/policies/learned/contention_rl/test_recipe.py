@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from policies.errors import TrainingError
 from policies.learned.contention_rl.encoder import NAME, Encoding
 from policies.learned.contention_rl.policy import SYSTEM, Agent, settings
-from policies.learned.contention_rl.recipe import Progress, Recipe, Training, discounts, train
-from policies.learned.training.run_folder import TrainingRun
+from policies.learned.contention_rl.recipe import PpoTrainer, Recipe, StageReport, discounts, train
+from policies.learned.training.run.training_run import TrainingRun
 from policies.learned.weights.card import draft
 from simulator.traces.generators.contention_rl import ContentionRL
 from tests.unit.policies.learned.contention_rl.agents import environments
@@ -33,12 +33,12 @@ WORLD: dict[str, Any] = {
 ENCODING = Encoding(num_nodes=2, gpus_per_node=4, cells="features")
 
 
-def training_of(recipe: Recipe = SMALL, seed: int = 5, envs: int = 4, **options: Any) -> Training:
+def training_of(recipe: Recipe = SMALL, seed: int = 5, envs: int = 4, **options: Any) -> PpoTrainer:
     torch.set_num_threads(1)
-    return Training(environments(envs, **WORLD | options), ENCODING, recipe, seed)
+    return PpoTrainer(environments(envs, **WORLD | options), ENCODING, recipe, seed)
 
 
-def weights_of(training: Training) -> dict[str, Any]:
+def weights_of(training: PpoTrainer) -> dict[str, Any]:
     return {name: tensor.numpy().tobytes() for name, tensor in training.network.state_dict().items()}
 
 
@@ -59,7 +59,7 @@ def test_a_training_that_goes_on_comes_to_the_same_weights() -> None:
     torch.manual_seed(99)
     later.load_state_dict(left)
     assert later.stage == 1
-    progress: Progress | None = None
+    progress: StageReport | None = None
     while not later.is_done:
         progress = later.run_stage()
     assert weights_of(later) == weights_of(whole)
@@ -76,7 +76,7 @@ def test_it_learns() -> None:
     }
     recipe = Recipe(hidden=16, pair=8, steps=32, batches=4, stages=3, minibatch=64, learning_rate=1e-2, gamma=0.9)
     encoding = Encoding(num_nodes=1, gpus_per_node=4, cells="features")
-    training = Training(environments(8, **WORLD | world), encoding, recipe, 5)
+    training = PpoTrainer(environments(8, **WORLD | world), encoding, recipe, 5)
     stages = [training.run_stage() for _ in range(recipe.stages)]
     first, _, last = (np.mean([episode.info["outcome"]["avg_jct_s"] for episode in stage.episodes]) for stage in stages)
     best_s = 300 * 13 / 2
@@ -85,7 +85,7 @@ def test_it_learns() -> None:
 
 
 def test_time_is_discounted_and_starts_are_not() -> None:
-    training = training_of(Recipe(gamma=0.5, lam=1.0, steps=16, batches=1, stages=1, hidden=16, pair=8))
+    training = training_of(Recipe(gamma=0.5, gae_lambda=1.0, steps=16, batches=1, stages=1, hidden=16, pair=8))
     collector = training._collector
     collector.restart([1, 2, 3, 4])
     rollout = collector.collect(training.act)
@@ -117,13 +117,13 @@ def test_the_agent_that_serves_prefers_what_training_drew_most() -> None:
     env = gymnasium.make("simulator.envs:headway/Contention-v0", **WORLD)
     seen, _ = env.reset(seed=3)
     raw: Any = env.unwrapped
-    moment = agent.encoder.look(raw.simulation.state())
-    assert np.array_equal(moment.array, seen)
-    masks = moment.mask()
+    view = agent.encoder.observe(raw.simulation.state())
+    assert np.array_equal(view.array, seen)
+    masks = view.mask()
     drawn = [int(training.act(seen[None], masks[None])["actions"][0]) for _ in range(400)]
     assert masks[drawn].all()
     counts = np.bincount(drawn, minlength=len(masks))
-    chosen = agent.choose(moment, must_act=False)
+    chosen = agent.choose(view, must_act=False)
     assert counts[chosen.action] / 400 == pytest.approx(chosen.share, abs=0.1)
     assert counts[chosen.action] > 0.5 * counts.max()
 
@@ -152,10 +152,10 @@ def test_a_training_in_its_folder_leaves_weights_that_serve(tmp_path: Path) -> N
 
 def test_environments_of_another_form_are_refused() -> None:
     with pytest.raises(TrainingError, match="make both with the same cluster"):
-        Training(environments(1, **WORLD | {"cells": "scalar"}), ENCODING, SMALL, 0)
+        PpoTrainer(environments(1, **WORLD | {"cells": "scalar"}), ENCODING, SMALL, 0)
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"gamma": 1.5}, {"entropy": -0.1}, {"learning_rate": 0.0}])
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"gamma": 1.5}, {"entropy_weight": -0.1}, {"learning_rate": 0.0}])
 def test_recipes_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(TrainingError, match=next(iter(wrong))):
         Recipe(**wrong)

@@ -13,16 +13,16 @@ pytest.importorskip("tensorboard", reason="training needs TensorBoard")
 from policies.errors import EncoderError  # noqa: E402
 from policies.learned.contention_rl.policy import Agent, RlBase  # noqa: E402
 from policies.learned.contention_rl.recipe import Recipe  # noqa: E402
-from policies.learned.contention_rl.system import SYSTEM, encoding_of, environments, facts, scene, train  # noqa: E402
-from policies.learned.training.run_folder import TrainingRun  # noqa: E402
-from policies.learned.training.systems import TEST_SEEDS, Given, Jobs, Scene  # noqa: E402
+from policies.learned.contention_rl.system import SYSTEM, card_details, encoding_of, environments, setup, train  # noqa: E402
+from policies.learned.training.run.training_run import TrainingRun  # noqa: E402
+from policies.learned.training.systems import TEST_SEEDS, SetupOverrides, TrainingSetup, WorkloadSpec  # noqa: E402
 from policies.learned.weights import weights  # noqa: E402
 from policies.learned.weights.card import draft  # noqa: E402
 from simulator.training.ground import SimulatorGround, ground  # noqa: E402
 
 SMALL = Recipe(envs=4, hidden=16, pair=8, steps=24, batches=1, stages=2, minibatch=64, epochs=2)
-WORLD = Scene(
-    workloads=(Jobs("contention-rl", {"jobs": 12, "demands": (1, 2, 4)}),),
+WORLD = TrainingSetup(
+    workloads=(WorkloadSpec("contention-rl", {"jobs": 12, "demands": (1, 2, 4)}),),
     cluster="2x4",
     slowdown=("pair-table",),
     papers=("contention-rl",),
@@ -32,17 +32,17 @@ WORLD = Scene(
 
 @pytest.fixture
 def small() -> Any:
-    made = ground(WORLD, Given())
+    made = ground(WORLD, SetupOverrides())
     yield made
     made.close()
 
 
 def test_the_scene_is_the_papers() -> None:
-    made = scene(Recipe())
+    made = setup(Recipe())
     assert [each.parameters["mix"] for each in made.workloads] == ["normal", "heavy", "medium", "low"]
     assert {each.parameters["demands"] for each in made.workloads} == {(2, 4, 8)}
     assert not set(made.validation_seeds) & set(TEST_SEEDS)
-    assert scene(Recipe(arrivals="poisson", load=0.7)).workloads[0].parameters["load"] == 0.7
+    assert setup(Recipe(arrivals="poisson", load=0.7)).workloads[0].parameters["load"] == 0.7
     assert isinstance(getattr(SYSTEM.recipe(), SYSTEM.rounds), int)
 
 
@@ -52,18 +52,18 @@ def test_environments_show_and_do_what_the_encoding_says(small: SimulatorGround)
     assert envs.single_observation_space.shape == encoding.shape
     assert envs.single_action_space.n == encoding.actions  # type: ignore[attr-defined]
     assert all(0 < value < 1 for value in encoding.usual)
-    assert facts(SMALL, small).shapes == ("2 nodes of at most 4 GPUs",)
+    assert card_details(SMALL, small).shapes == ("2 nodes of at most 4 GPUs",)
 
 
 def test_a_cluster_of_more_lists_than_can_be_learned_is_refused() -> None:
-    made = ground(WORLD, Given(cluster="64x8"))
+    made = ground(WORLD, SetupOverrides(cluster="64x8"))
     with pytest.raises(EncoderError, match="lists"):
-        facts(SMALL, made)
+        card_details(SMALL, made)
 
 
 def trained(folder: Path, on: SimulatorGround) -> dict[str, bytes]:
     """The best weights of a training in that folder, and their card."""
-    known = facts(SMALL, on)
+    known = card_details(SMALL, on)
     card = draft(
         system=SYSTEM.name,
         recipe=known.settings or {},

@@ -1,4 +1,4 @@
-"""What is made of the figures of runs: means over seeds, changes in pairs, and nothing where jobs were left."""
+"""Evaluation of runs: means over seeds, changes in pairs, and no figures where jobs were left."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from policies.api import Policy
 from policies.learned.evaluation import evaluation
-from policies.learned.evaluation.evaluation import METRICS, Question, as_json, evaluate
-from policies.learned.training.systems import Given, Judged, Tell
+from policies.learned.evaluation.evaluation import METRICS, EvaluationRequest, as_json, evaluate
+from policies.learned.training.systems import Comparison, OnProgress, SetupOverrides
 
 JCTS = {"fifo": [100.0, 1000.0, 120.0, 1400.0], "sjf": [90.0, 900.0, 96.0, 1120.0]}
 
 
-class Ground:
+class Backend:
     """Two seeds of two workloads that have been run."""
 
     data, notes = "two workloads", ()
@@ -24,7 +24,7 @@ class Ground:
     def __init__(self, finished: int) -> None:
         self.finished = finished
 
-    def judge(self, policies: Mapping[str, Policy], seeds: int | None, tell: Tell) -> Judged:
+    def compare(self, policies: Mapping[str, Policy], seeds: int | None, tell: OnProgress) -> Comparison:
         assert seeds == 2
         figures = {
             name: [
@@ -33,18 +33,18 @@ class Ground:
             ]
             for name in policies
         }
-        return Judged(("a", "b", "c", "d"), figures, per_seed=2)
+        return Comparison(("a", "b", "c", "d"), figures, per_seed=2)
 
     def close(self) -> None:
         self.closed = True
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, finished: int = 10) -> Any:
-    ground = Ground(finished)
-    monkeypatch.setattr(evaluation, "find_ground", lambda scene, given: ground)
-    question = Question(policies=("fifo", "sjf"), given=Given(traces=("x",), cluster="1x1"), seeds=2)
-    answer = evaluate(question, lambda share: None)
-    assert ground.closed
+    backend = Backend(finished)
+    monkeypatch.setattr(evaluation, "find_backend", lambda setup, given: backend)
+    request = EvaluationRequest(policies=("fifo", "sjf"), given=SetupOverrides(traces=("x",), cluster="1x1"), seeds=2)
+    answer = evaluate(request, lambda share: None)
+    assert backend.closed
     return answer
 
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from policies.learned.headway_rl.features import NAMES
-from policies.learned.headway_rl.network import TERMS, Network, empty
+from policies.learned.headway_rl.network import TERMS, ValueFunction, empty
 from policies.learned.headway_rl.policy import HeadwayRl
 from policies.learned.headway_rl.recipe import START
-from policies.model import ClusterState, Profiles
+from policies.model import ClusterState, ProfileTable
 from tests.unit.policies.cluster import Job, Node, cluster
 
 LOUD, QUIET, UNKNOWN = 0, 1, -1
@@ -22,10 +22,10 @@ LOUD, QUIET, UNKNOWN = 0, 1, -1
 def state_of(
     nodes: Sequence[Node], jobs: Sequence[tuple[Job, int]], *, rack: Sequence[int] | None = None, time_s: float = 1000.0
 ) -> ClusterState:
-    """Jobs, each with the row of its profile; NICs of 10 GB/s, uplinks of 5. Who runs has since 500 s."""
+    """Jobs, each with the row of its profile; NICs of 10 GB/s, uplinks of 5. Running jobs have run since 500 s."""
     state = cluster(nodes, [job for job, _ in jobs], time_s=time_s)
     nothing = np.full(2, math.nan)
-    profiles = Profiles(
+    profiles = ProfileTable(
         models=("loud", "quiet"),
         of_job=np.array([model for _, model in jobs], dtype=np.int64),
         locality=np.full((2, 4), math.nan),
@@ -43,13 +43,13 @@ def state_of(
     return dataclasses.replace(state, nodes=linked, profiles=profiles)
 
 
-def network(**weights: float) -> Network:
+def network(**weights: float) -> ValueFunction:
     """With these weights, and 0 for all others."""
     made = empty()
     for name, weight in weights.items():
         row, names = ("linear", NAMES) if name in NAMES else ("terms", TERMS)
         made[row][names.index(name)] = weight
-    return Network(made)
+    return ValueFunction(made)
 
 
 def beginner(**options: bool) -> HeadwayRl:

@@ -1,4 +1,4 @@
-"""What is relative stays the same on a cluster of twice the size or at half the pace, and nothing is ever NaN."""
+"""Relative features stay the same on a cluster of twice the size or at half the pace, and no feature is ever NaN."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from policies.learned.headway_rl.features import NAMES, features
-from policies.learned.headway_rl.network import Network, empty
+from policies.learned.headway_rl.network import ValueFunction, empty
 from policies.model import ClusterState
 from policies.speeds.contention_model import ContentionModel
 from tests.unit.policies.cluster import Job, Node, states
@@ -31,7 +31,7 @@ def test_every_feature_and_value_is_finite(state: ClusterState) -> None:
     assert np.isfinite(found).all()
     weights = empty()
     weights["linear"][:] = 100.0
-    values = Network(weights).values(found)
+    values = ValueFunction(weights).values(found)
     assert np.isfinite(values).all() and (values > 0).all()
 
 

@@ -1,4 +1,4 @@
-"""Which jobs headway-rl runs, stops, moves and holds, what it says of that, and that nobody waits for ever."""
+"""The jobs that headway-rl runs, stops, moves and holds, its reasons, and that no job waits for ever."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_loud_jobs_are_kept_apart_and_told_why() -> None:
     decision = HeadwayRl.of(network(**BY_GPUS)).decide(state)
     assert set(decision.allocation) == {0}
     assert decision.reasons[1].startswith("held: at best would run at")
-    assert decision.reasons[1].endswith("of its worth from others, most from job 100")
+    assert decision.reasons[1].endswith("of its value from others, most from job 100")
     quiet = state_of([Node()] * 3, [(runs, QUIET), (Job(gpus=12, estimate_s=600.0), QUIET)])
     decision = HeadwayRl.of(network(**BY_GPUS)).decide(quiet)
     assert decision.allocation[1] == Placement((1, 2), (4, 8))
@@ -168,7 +168,7 @@ def test_jobs_without_estimate_or_profile_count_as_usual_and_the_reason_says_so(
     state = state_of([Node()] * 2, [(Job(gpus=12), UNKNOWN), (Job(gpus=4, estimate_s=600.0), QUIET)])
     decision = beginner().decide(state)
     assert set(decision.allocation) == {0, 1}
-    assert decision.reasons[0].endswith("(nobody measured what it trains: the usual numbers)")
+    assert decision.reasons[0].endswith("(its model was not measured: the usual numbers count)")
     nothing = dataclasses.replace(state, profiles=None)
     assert set(beginner().decide(nothing).allocation) == {0, 1}
 
@@ -216,7 +216,7 @@ def test_a_whole_trace_runs_to_its_end_and_sooner_than_under_contention_greedy()
 
 
 def test_who_is_asked_every_minute_does_not_send_jobs_round() -> None:
-    """As a controller asks: values drift with time, and a stop has to gain more than it costs."""
+    """Decisions as a controller requests them: values drift with time, and a stop has to gain more than it costs."""
     where, profiles = parse_cluster("4x8"), paper_profiles()
     trace = generate(
         ContentionRL(jobs=14, seed=5, mix="heavy", arrivals="poisson", load=1.1, demands=tuple(range(1, 33)))

@@ -14,12 +14,12 @@ from policies.api import Policy
 from policies.errors import TrainingError
 from policies.learned.headway_rl import recipe as recipes
 from policies.learned.headway_rl.features import ENCODER, NAMES
-from policies.learned.headway_rl.network import TERMS, Network
+from policies.learned.headway_rl.network import TERMS, ValueFunction
 from policies.learned.headway_rl.policy import HeadwayRl, load
-from policies.learned.headway_rl.recipe import Distribution, Recipe, scene, train
+from policies.learned.headway_rl.recipe import Distribution, Recipe, setup, train
 from policies.learned.headway_rl.system import SYSTEM
-from policies.learned.training.run_folder import TrainingRun
-from policies.learned.training.systems import FIGURE, Given, Played, find_ground
+from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.systems import FIGURE, EpisodeResult, SetupOverrides, find_backend
 from policies.learned.weights.card import draft
 
 BEST = {"gpus": 1.4, "remaining": -0.8, "threshold": 0.6}
@@ -36,11 +36,11 @@ class Known:
 
     def play(
         self, policies: Sequence[Policy], numbers: Sequence[int], keep: Callable[[Policy], Any] | None = None
-    ) -> list[Played]:
+    ) -> list[EpisodeResult]:
         assert keep is None
         self.played += len(policies)
         return [
-            Played({}, self._jct_s(policy) * np.linspace(1.0, 2.0, 10 + number % 7))
+            EpisodeResult({}, self._jct_s(policy) * np.linspace(1.0, 2.0, 10 + number % 7))
             for policy, number in zip(policies, numbers, strict=True)
         ]
 
@@ -49,7 +49,7 @@ class Known:
 
     def _jct_s(self, policy: Policy) -> float:
         assert isinstance(policy, HeadwayRl)
-        network: Network = policy._network
+        network: ValueFunction = policy._network
         found = {**dict(zip(NAMES, network._linear.tolist(), strict=True)), "threshold": network.terms.threshold}
         return 1000.0 * float(np.exp(sum((found[name] - best) ** 2 for name, best in BEST.items())))
 
@@ -57,7 +57,7 @@ class Known:
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> Known:
     ground = Known()
-    monkeypatch.setattr(recipes, "_grounds", lambda *_: [ground, ground])
+    monkeypatch.setattr(recipes, "_backends", lambda *_: [ground, ground])
     return ground
 
 
@@ -99,16 +99,16 @@ def stop_after(run: TrainingRun, rounds: int) -> None:
 
 @pytest.mark.usefixtures("known")
 def test_it_finds_what_is_better_and_begins_from_the_first_mean(tmp_path: Path) -> None:
-    run = run_in(tmp_path, Recipe(generations=12, candidates=24, elite=6, at_once=12, episodes=4))
+    run = run_in(tmp_path, Recipe(generations=12, candidates=24, elite=6, candidates_per_round=12, episodes=4))
     found = load(str(run.folder))
-    begun = Known()._jct_s(HeadwayRl.of(Network(recipes.weights_of(Distribution().mean))))
+    begun = Known()._jct_s(HeadwayRl.of(ValueFunction(recipes.weights_of(Distribution().mean))))
     reached = Known()._jct_s(HeadwayRl.of(found))
     assert 1000.0 <= reached < 1000.0 + 0.5 * (begun - 1000.0)
 
 
 @pytest.mark.usefixtures("known")
 def test_a_training_that_was_killed_goes_on_to_the_same_weights(tmp_path: Path) -> None:
-    recipe = Recipe(generations=2, candidates=6, elite=2, at_once=2, episodes=2)
+    recipe = Recipe(generations=2, candidates=6, elite=2, candidates_per_round=2, episodes=2)
     whole = run_in(tmp_path / "whole", recipe)
     with pytest.raises(KilledError):
         run_in(tmp_path / "killed", recipe, rounds=4)  # in the middle of the second generation
@@ -118,7 +118,7 @@ def test_a_training_that_was_killed_goes_on_to_the_same_weights(tmp_path: Path) 
 
 
 def test_every_candidate_runs_on_the_same_traces(known: Known, tmp_path: Path) -> None:
-    recipe = Recipe(generations=1, candidates=5, elite=1, at_once=2, episodes=4)
+    recipe = Recipe(generations=1, candidates=5, elite=1, candidates_per_round=2, episodes=4)
     run_in(tmp_path, recipe)
     assert known.played == 5 * 4
 
@@ -136,7 +136,15 @@ def test_the_elite_moves_mean_and_spread() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"generations": 0}, {"elite": 17}, {"mean_step": 1.5}, {"p90": -1.0}, {"at_once": 0}, {"spread_step": -1}]
+    "wrong",
+    [
+        {"generations": 0},
+        {"elite": 17},
+        {"mean_step": 1.5},
+        {"p90_weight": -1.0},
+        {"candidates_per_round": 0},
+        {"spread_step": -1},
+    ],
 )
 def test_recipes_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(TrainingError, match=next(iter(wrong))):
@@ -148,23 +156,23 @@ def test_what_is_trained_on_is_three_grounds_unless_users_give_one() -> None:
     assert (two.gpus, one.gpus, other.gpus) == ((8,) * 8, (8,) * 4, (8,) * 4)
     digests = [each.data_sha256 for each in (two, one, other)]
     assert len(set(digests)) == 3
-    assert [each.data_sha256 for each in recipes._grounds(two, Recipe(jobs=40))] == digests
-    given = find_ground(scene(Recipe(jobs=40)), Given(cluster="6x8"))
-    assert recipes._grounds(given, Recipe(jobs=40)) == [given]
+    assert [each.data_sha256 for each in recipes._backends(two, Recipe(jobs=40))] == digests
+    given = find_backend(setup(Recipe(jobs=40)), SetupOverrides(cluster="6x8"))
+    assert recipes._backends(given, Recipe(jobs=40)) == [given]
 
 
 @pytest.mark.timeout(300)
 def test_it_trains_in_the_simulator(tmp_path: Path) -> None:
-    recipe = Recipe(generations=1, candidates=2, elite=1, at_once=2, episodes=1, jobs=30)
-    small = dataclasses.replace(scene(recipe), workloads=scene(recipe).workloads[:1], validation_seeds=range(200, 201))
-    ground = find_ground(small, Given(cluster="4x8"))
-    facts = SYSTEM.facts(recipe, ground)
+    recipe = Recipe(generations=1, candidates=2, elite=1, candidates_per_round=2, episodes=1, jobs=30)
+    small = dataclasses.replace(setup(recipe), workloads=setup(recipe).workloads[:1], validation_seeds=range(200, 201))
+    ground = find_backend(small, SetupOverrides(cluster="4x8"))
+    card_details = SYSTEM.card(recipe, ground)
     card = draft(
         system=SYSTEM.name,
         recipe=recipe,
         seed=1,
-        encoder=facts.encoder,
-        shapes=facts.shapes,
+        encoder=card_details.encoder,
+        shapes=card_details.shapes,
         data=ground.data,
         data_sha256=ground.data_sha256,
     )

@@ -1,4 +1,4 @@
-"""What a layout is worth, and that the search finds better ones than the order alone."""
+"""The value of an assignment, and that the search finds better ones than the order alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.learned.headway_rl.search import Layout, Search, Terms
+from policies.learned.headway_rl.search import Assignment, Search, Terms
 from policies.model import ClusterState
 from policies.placement.best_fit import Capacity
 from policies.selection import held_placements
@@ -28,7 +28,7 @@ def search_of(state: ClusterState, values: list[float], terms: Terms = TERMS) ->
     return Search(Capacity(state, held=nobody), model, own, values, terms)
 
 
-def worth(state: ClusterState, layout: Layout, values: list[float], terms: Terms = TERMS) -> float:
+def worth(state: ClusterState, layout: Assignment, values: list[float], terms: Terms = TERMS) -> float:
     """Anew, from what is written of it."""
     model = ContentionModel(state, held=state.running[:0])
     for row, placement in layout.placed.items():

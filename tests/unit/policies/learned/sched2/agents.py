@@ -1,4 +1,4 @@
-"""Agents that nobody trained, and the small worlds of the tests of training."""
+"""Untrained agents, and the small worlds of the tests of training."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from policies.learned.sched2.encoder import Encoding
-from policies.learned.sched2.network import Network
+from policies.learned.sched2.network import QNetwork
 from policies.learned.sched2.policy import Agent
-from policies.learned.sched2.recipe import Recipe
+from policies.learned.sched2.training.recipe import Recipe
 from simulator.envs.vector import ProcessVectorEnv
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2 as Workload
@@ -20,10 +20,10 @@ SMALL = Encoding(num_nodes=4, gpus_per_node=4, candidates=4)
 FEW = Workload(jobs=30, mean_gap_s=600.0, cluster_gpus=16, one_gpu_share=0.9)
 
 
-def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> Network:
+def network_of(encoding: Encoding, seed: int = 0, spread: float = 1.0) -> QNetwork:
     """Random weights; `spread` is how different its answers are."""
     torch.manual_seed(seed)
-    network = Network(encoding.layout, hidden=8, server=4)
+    network = QNetwork(encoding.layout, hidden=8, server=4)
     with torch.no_grad():
         for name, weight in network.named_parameters():
             if name in {"rule.weight", "start.weight", "void.2.weight"}:
@@ -37,16 +37,16 @@ def agent_of(encoding: Encoding, seed: int = 0) -> Agent:
 
 
 def small_recipe(**options: Any) -> Recipe:
-    """That takes seconds."""
+    """A recipe whose training takes seconds."""
     given: dict[str, Any] = {
         "candidates": 4, "hidden": 8, "server": 4, "envs": 4, "searches": 2, "rules": 4, "traces": 2, "rounds": 2, "batch": 16,
-        "memory": 1000, "warm": 20, "steps": 4,
+        "replay_capacity": 1000, "pretrain_batches": 20, "n_steps": 4,
     }  # fmt: skip
     return Recipe(**{**given, **options})
 
 
 def environments(recipe: Recipe, **options: Any) -> ProcessVectorEnv:
-    """Of one process, as a training wants them."""
+    """Environments of one process, in the form for training."""
     told = {
         "traces": FEW,
         "cluster": "4x4",

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from policies.api import Decision
 from policies.errors import EncoderError
-from policies.learned.sched2.encoder import Encoder, Encoding, Moment
-from policies.learned.sched2.window import WIDEST, chosen
-from policies.model import ClusterState, Placement, Profiles, Split
+from policies.learned.sched2.encoder import AgentView, Encoder, Encoding
+from policies.learned.sched2.state.window import WIDEST, chosen
+from policies.model import ClusterState, Placement, ProfileTable, Split
 from simulator.cluster.cluster import cluster_of
 from simulator.engine.settings import Settings
 from simulator.papers.sched2.env import Sched2Env
@@ -48,12 +48,12 @@ def encoder_of(env: Sched2Env) -> Encoder:
     )
 
 
-def check_parity(env: Sched2Env, moment: Moment, seen: Any) -> None:
-    rows = [moment.state.jobs.ids[row] for row in moment.candidates]
+def check_parity(env: Sched2Env, view: AgentView, seen: Any) -> None:
+    rows = [view.state.jobs.ids[row] for row in view.candidates]
     assert rows == [env.trace.job_ids[job.index] for job in env.candidates]
-    assert moment.mask().tolist() == env.action_masks().tolist()
-    assert moment.array().dtype == seen.dtype
-    np.testing.assert_allclose(moment.array(), seen, rtol=1e-5, atol=1e-6)
+    assert view.mask().tolist() == env.action_masks().tolist()
+    assert view.array().dtype == seen.dtype
+    np.testing.assert_allclose(view.array(), seen, rtol=1e-5, atol=1e-6)
 
 
 def follow(env: Sched2Env, **reset: Any) -> int:
@@ -61,12 +61,12 @@ def follow(env: Sched2Env, **reset: Any) -> int:
     encoder, agent, started = encoder_of(env), random_agent(7), 0
     assert encoder.encoding.layout == env.layout
     seen, _ = env.reset(**reset)
-    moment, over = encoder.look(env.simulation.state()), False
+    view, over = encoder.observe(env.simulation.state()), False
     while not over:
-        check_parity(env, encoder.look(env.simulation.state()), seen)
-        check_parity(env, moment, seen)
-        action, state, now = agent(env), moment.state, env.loop.now
-        found = moment.start(action)
+        check_parity(env, encoder.observe(env.simulation.state()), seen)
+        check_parity(env, view, seen)
+        action, state, now = agent(env), view.state, env.loop.now
+        found = view.start(action)
         seen, _, terminated, truncated, _ = env.step(np.int64(action))
         over = terminated or truncated
         assert (found is None) == (action == 0)
@@ -77,7 +77,7 @@ def follow(env: Sched2Env, **reset: Any) -> int:
             index = env.trace.job_ids.index(state.jobs.ids[row])
             assert env.loop.now > now or Placement.of(zip(*where[index], strict=True)) == placement
         if env.loop.now != now and not over:
-            moment = encoder.look(env.simulation.state())
+            view = encoder.observe(env.simulation.state())
     assert terminated
     return started
 
@@ -99,9 +99,9 @@ def test_which_jobs_are_shown() -> None:
 # What only live clusters have
 
 
-def look(state: ClusterState, **encoding: Any) -> Moment:
+def look(state: ClusterState, **encoding: Any) -> AgentView:
     widest = max(1, int(state.nodes.gpus.max()))
-    return Encoder(Encoding(num_nodes=len(state.nodes), gpus_per_node=widest, **encoding)).look(state)
+    return Encoder(Encoding(num_nodes=len(state.nodes), gpus_per_node=widest, **encoding)).observe(state)
 
 
 @settings(max_examples=60, deadline=None)
@@ -109,12 +109,12 @@ def look(state: ClusterState, **encoding: Any) -> Moment:
 def test_no_action_places_a_job_where_it_may_not_be(state: ClusterState, window: str, data: st.DataObject) -> None:
     if state.nodes.gpus.max() == 0:
         return
-    moment = look(state, window=window, candidates=4)
+    view = look(state, window=window, candidates=4)
     started: dict[int, Placement] = {}
     for _ in range(8):
-        assert np.isfinite(moment.array()).all()
-        action = int(data.draw(st.sampled_from(np.flatnonzero(moment.mask()).tolist())))
-        found = moment.start(action)
+        assert np.isfinite(view.array()).all()
+        action = int(data.draw(st.sampled_from(np.flatnonzero(view.mask()).tolist())))
+        found = view.start(action)
         assert (found is None) == (action == 0)
         if found is None:
             break
@@ -144,27 +144,27 @@ def test_more_held_than_there_is_shows_what_there_is() -> None:
 
 def test_a_job_without_an_estimate_has_the_usual_time_and_one_beyond_it_is_about_to_end() -> None:
     jobs = [Job(gpus=1, held={0: 1}, estimate_s=60, service_s=100), Job(gpus=1), Job(gpus=1, estimate_s=1800)]
-    moment = look(cluster([Node(gpus=2)], jobs), usual_h=2.5)
-    gpus, shown, _ = moment.encoding.layout.split(moment.array())
+    view = look(cluster([Node(gpus=2)], jobs), usual_h=2.5)
+    gpus, shown, _ = view.encoding.layout.split(view.array())
     assert gpus.tolist() == [[0, 0]]
     assert shown[:2, 0].tolist() == [2.5, 0.5]
 
 
 def test_jobs_that_can_never_be_placed_are_no_candidates_and_more_jobs_than_slots_are_the_rest() -> None:
     jobs = [Job(gpus=9), Job(gpus=1), Job(gpus=2), Job(gpus=1), Job(gpus=2)]
-    moment = look(cluster([Node(gpus=2), Node(gpus=2)], jobs), candidates=2)
-    assert list(moment.candidates) == [1, 2]
-    _, _, rest = moment.encoding.layout.split(moment.array())
+    view = look(cluster([Node(gpus=2), Node(gpus=2)], jobs), candidates=2)
+    assert list(view.candidates) == [1, 2]
+    _, _, rest = view.encoding.layout.split(view.array())
     assert rest[:2].tolist() == pytest.approx([2 / 2, 1.5 / 2])
-    assert moment.start(1) == (1, Placement((0,), (1,)))
-    assert list(moment.candidates) == [2, 3]
+    assert view.start(1) == (1, Placement((0,), (1,)))
+    assert list(view.candidates) == [2, 3]
 
 
 def test_nothing_runs_and_somebody_fits_so_that_waiting_is_no_action() -> None:
-    moment = look(cluster([Node(gpus=2)], [Job(gpus=1), Job(gpus=2)]))
-    assert moment.mask()[:4].tolist() == [False, True, True, False]
-    moment.start(1)
-    assert moment.mask()[:3].tolist() == [True, False, False]
+    view = look(cluster([Node(gpus=2)], [Job(gpus=1), Job(gpus=2)]))
+    assert view.mask()[:4].tolist() == [False, True, True, False]
+    view.start(1)
+    assert view.mask()[:3].tolist() == [True, False, False]
     assert look(cluster([Node(gpus=2, available=False)], [Job(gpus=1)])).mask().tolist()[:2] == [True, False]
 
 
@@ -177,9 +177,9 @@ def test_a_tier_that_is_no_number_is_as_the_one_before_it(value: float) -> None:
 
     def shown(tiers: list[float]) -> list[float]:
         assert state.profiles is not None
-        profiles: Profiles = replace(state.profiles, locality=np.array([tiers]))
-        moment = look(replace(state, profiles=profiles))
-        times: list[float] = moment.encoding.layout.split(moment.array())[1][0, :4].tolist()
+        profiles: ProfileTable = replace(state.profiles, locality=np.array([tiers]))
+        view = look(replace(state, profiles=profiles))
+        times: list[float] = view.encoding.layout.split(view.array())[1][0, :4].tolist()
         return times
 
     assert shown([1.0, 1.0, 0.5, 0.25]) == [1, 2, 2, 4]
@@ -192,7 +192,7 @@ def test_a_cluster_that_the_encoding_does_not_know() -> None:
     encoder = Encoder(Encoding(num_nodes=2, gpus_per_node=8))
     for nodes in ([Node()], [Node(gpus=4)] * 2, [Node()] * 3, [Node(gpus=9)] * 2):
         with pytest.raises(EncoderError, match="trained for 2 nodes, the widest of 8 GPUs, and the cluster has"):
-            encoder.look(cluster(nodes, []))
+            encoder.observe(cluster(nodes, []))
 
 
 @pytest.mark.parametrize(
@@ -210,5 +210,5 @@ def test_encodings_that_cannot_be(options: dict[str, Any], says: str) -> None:
 
 def test_a_job_that_may_not_be_divided_as_it_likes_goes_where_it_may() -> None:
     jobs = [Job(gpus=4, split=Split.FIXED, min_nodes=2)]
-    moment = look(cluster([Node(gpus=4), Node(gpus=2)], jobs))
-    assert moment.start(1) == (0, Placement((0, 1), (2, 2)))
+    view = look(cluster([Node(gpus=4), Node(gpus=2)], jobs))
+    assert view.start(1) == (0, Placement((0, 1), (2, 2)))

@@ -7,24 +7,32 @@ import pytest
 import torch
 from torch import Tensor
 
-from policies.learned.sched2.controls import actions_of
 from policies.learned.sched2.encoder import Encoding
-from policies.learned.sched2.features import Features
-from policies.learned.sched2.layout import Layout
-from policies.learned.sched2.network import IMPOSSIBLE, Network
-from policies.learned.sched2.rows import IS_SPREAD, LOG_GPUS, LOG_TIME, NEVER_H, OF_JOB, SIZES, Shape
-from policies.learned.sched2.search import Search, first_rule
-from policies.learned.sched2.search import actions_of as rule_actions
+from policies.learned.sched2.network import IMPOSSIBLE, QNetwork
+from policies.learned.sched2.state.feature_layout import (
+    IS_SPREAD,
+    LOG_GPUS,
+    LOG_TIME,
+    NEVER_H,
+    OF_JOB,
+    SIZES,
+    FeatureLayout,
+)
+from policies.learned.sched2.state.features import Features
+from policies.learned.sched2.state.state_layout import StateLayout
+from policies.learned.sched2.training.demonstrations import actions_of
+from policies.learned.sched2.training.search import Search, first_rule
+from policies.learned.sched2.training.search import actions_of as rule_actions
 from simulator.papers.sched2.env import Sched2Env
 from simulator.traces.generators.sched2 import Sched2 as Workload
 from tests.unit.policies.learned.sched2.agents import FEW, SMALL, network_of
 from tests.unit.simulator.papers.sched2.test_env import random_agent
 
 
-def candidates_of(layout: Layout, state: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[Tensor, Tensor]:
+def candidates_of(layout: StateLayout, state: np.ndarray[tuple[int], np.dtype[np.float32]]) -> tuple[Tensor, Tensor]:
     """Features of the candidates of one state, and the server that packing takes first of each."""
     rows = torch.from_numpy(Features(layout).rows(state[None]))
-    _, own, first, _ = Shape(layout).split(rows)
+    _, own, first, _ = FeatureLayout(layout).split(rows)
     return own[0], first[0]
 
 
@@ -142,7 +150,7 @@ def test_features_of_servers_and_queue_by_hand() -> None:
     gpus, _, rest = layout.split(state)
     gpus[:] = [[3, 0, 1, 0], [-1, 0, 0, 0]]
     rest[:] = [3, 1, 0, 7]
-    servers, _, _, after = Shape(layout).split(torch.from_numpy(Features(layout).rows(state[None])))
+    servers, _, _, after = FeatureLayout(layout).split(torch.from_numpy(Features(layout).rows(state[None])))
     assert servers[0, 0].tolist() == pytest.approx([0, 0, np.log(2), np.log(4), 2 / 4, 0, 0])
     assert servers[0, 1].tolist() == pytest.approx([0, 0, 0, np.log1p(NEVER_H), 3 / 4, 0, 1 / 4])
     assert after[0].tolist() == pytest.approx([np.log(4), np.log(2), 0, np.log(8), 5 / 8])
@@ -152,7 +160,7 @@ def test_what_a_rule_does_is_the_same_one_by_one_and_in_batches() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
     rng, seen = np.random.default_rng(2), set()
     look = Features(SMALL.layout)
-    _, own, _, _ = Shape(SMALL.layout).split(torch.from_numpy(look.rows(states)))
+    _, own, _, _ = FeatureLayout(SMALL.layout).split(torch.from_numpy(look.rows(states)))
     for _ in range(5):
         rule = first_rule() + 2.0 * rng.standard_normal(OF_JOB)
         together = rule_actions(np.repeat(rule[None], len(states), axis=0), own.numpy(), masks).tolist()
@@ -183,11 +191,11 @@ def test_a_network_that_nobody_trained_starts_as_its_rule() -> None:
     states, masks = moments(Sched2Env(traces=FEW, cluster="4x4", candidates=4))
     rule = first_rule()
     rule[-SIZES:] = 0.0
-    network = Network(SMALL.layout)
+    network = QNetwork(SMALL.layout)
     with torch.no_grad():
         network.rule.weight.copy_(torch.from_numpy(rule[None]))
         worth = network(torch.from_numpy(states), torch.from_numpy(masks)).numpy()
-        _, own, _, _ = network.shape.split(network.look(torch.from_numpy(states)))
+        _, own, _, _ = network.shape.split(network.features(torch.from_numpy(states)))
     found = rule_actions(np.repeat(rule[None], len(states), axis=0), own.numpy(), masks)
     assert worth.argmax(1).tolist() == found.tolist()
     assert 0 in found.tolist()

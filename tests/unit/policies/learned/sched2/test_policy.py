@@ -88,7 +88,7 @@ def test_the_window_can_be_another_than_that_of_training(tmp_path: Path) -> None
     ]
     state = cluster([Node(gpus=4)] * 4, jobs)
     agents = [Sched2(path)._agent, Sched2(path, window="first")._agent, Sched2(path, window="widest")._agent]
-    assert [list(agent.encoder.look(state).candidates) for agent in agents] == [
+    assert [list(agent.encoder.observe(state).candidates) for agent in agents] == [
         [1, 2, 3, 4],
         [1, 2, 3, 4],
         [7, 1, 2, 3],
@@ -135,7 +135,7 @@ def test_an_answer_that_is_no_number_starts_who_came_first_and_says_so() -> None
     decision = Sched2.of(Agent(SMALL, network)).decide(busy())
     started = [row for row in decision.allocation if row != 0]
     assert started == [1, 2, 3, 4, 5, 6]
-    assert all("no number" in decision.reasons[row] for row in started[:-1])
+    assert all("is not finite" in decision.reasons[row] for row in started[:-1])
 
 
 def test_what_it_holds_back_is_told() -> None:

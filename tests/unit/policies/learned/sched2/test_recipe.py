@@ -12,8 +12,10 @@ import torch
 
 from policies.errors import TrainingError
 from policies.learned.sched2.encoder import Encoding
-from policies.learned.sched2.layout import Layout
-from policies.learned.sched2.recipe import EFFECTIVENESS, Recipe, Training, _Returns
+from policies.learned.sched2.state.state_layout import StateLayout
+from policies.learned.sched2.training.n_step_returns import NStepReturns
+from policies.learned.sched2.training.recipe import EFFECTIVENESS, Recipe
+from policies.learned.sched2.training.trainer import DqnTrainer
 from policies.learned.weights.card import draft
 from simulator.papers.sched2.env import Sched2Env
 from tests.unit.policies.learned.sched2.agents import FEW, SMALL, environments, small_recipe
@@ -27,12 +29,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def training(seed: int = 1, **options: Any) -> Training:
+def training(seed: int = 1, **options: Any) -> DqnTrainer:
     recipe = small_recipe(**options)
-    return Training(environments(recipe), SMALL.layout, recipe, seed)
+    return DqnTrainer(environments(recipe), SMALL.layout, recipe, seed)
 
 
-def carried_out(one: Training) -> dict[str, torch.Tensor]:
+def carried_out(one: DqnTrainer) -> dict[str, torch.Tensor]:
     for _ in range(one.searched, one.recipe.searches):
         one.run_search()
     for _ in range(one.round, one.recipe.rounds):
@@ -71,16 +73,16 @@ def test_search_finds_what_costs_less() -> None:
     one = training(searches=5, rules=8, traces=3)
     figures = [one.run_search() for _ in range(5)]
     assert all(each["best_rule"] <= each["mean_rule"] for each in figures)
-    assert not np.allclose(one.search.mean, training().search.mean)
+    assert not np.allclose(one.rules.search.mean, training().rules.search.mean)
 
 
 @pytest.mark.parametrize("reward", ["completions", EFFECTIVENESS])
 def test_costs_are_those_of_episodes_played_alone(reward: str) -> None:
     recipe = small_recipe(rules=3, traces=6, envs=4, reward=reward)
     busy = replace(FEW, mean_gap_s=100.0, one_gpu_share=0.5)
-    one = Training(environments(recipe, traces=busy), SMALL.layout, recipe, 1)
-    rules, traces = one.search.draw(), [5, 6, 7, 8, 9, 10]
-    costs = one._costs(rules, traces)
+    one = DqnTrainer(environments(recipe, traces=busy), SMALL.layout, recipe, 1)
+    rules, traces = one.rules.search.draw(), [5, 6, 7, 8, 9, 10]
+    costs = one.rules.costs(rules, traces)
     env = Sched2Env(traces=busy, cluster="4x4", candidates=4)
     sign, figure = (-1, "effectiveness") if reward == EFFECTIVENESS else (1, "avg_jct_s")
     alone = [[sign * outcome[figure] for outcome in env.play(rules, [trace])[0]] for trace in traces]
@@ -90,25 +92,27 @@ def test_costs_are_those_of_episodes_played_alone(reward: str) -> None:
 
 def test_an_episode_that_was_cut_off_costs_more_than_any() -> None:
     recipe = small_recipe()
-    one = Training(environments(recipe, max_steps=3), SMALL.layout, recipe, 1)
-    assert np.isinf(one._costs(one.search.draw(), [5])).all()
+    one = DqnTrainer(environments(recipe, max_steps=3), SMALL.layout, recipe, 1)
+    assert np.isinf(one.rules.costs(one.rules.search.draw(), [5])).all()
     one.run_search()
-    assert np.isfinite(one.search.draw()).all()
+    assert np.isfinite(one.rules.search.draw()).all()
 
 
 def test_demonstrations_teach_what_was_shown() -> None:
-    one = training(searches=0, rounds=1, demonstrations=1, warm=150, learning_rate=5e-3, hidden=16, batch=64)
+    one = training(
+        searches=0, rounds=1, demonstrations=1, pretrain_batches=150, learning_rate=5e-3, hidden=16, batch=64
+    )
     one.run_round()
-    memory = one._memory.sample(300).rows
+    memory = one.learning._memory.sample(300).rows
     seen, masks = torch.from_numpy(memory["seen"]).float(), torch.from_numpy(memory["masks"])
     with torch.no_grad():
-        chosen = one.network.judge(seen, masks).argmax(1).numpy()
+        chosen = one.network.q_values(seen, masks).argmax(1).numpy()
     assert memory["shown"].all()
     assert (chosen == memory["actions"]).mean() > 0.75
 
 
 def test_returns_over_several_steps_by_hand() -> None:
-    returns = _Returns(3, shown=False)
+    returns = NStepReturns(3, shown=False)
     rewards = np.array([[1.0, 0.0], [2.0, 4.0], [3.0, 8.0], [5.0, 16.0]])
     gammas = np.array([[0.5, 1.0], [1.0, 0.0], [0.5, 0.5], [1.0, 1.0]])
     rows = []
@@ -116,7 +120,12 @@ def test_returns_over_several_steps_by_hand() -> None:
         seen, masks = np.full((2, 3), step, dtype=np.float32), np.ones((2, 2), dtype=np.bool_)
         kept = np.array([True, step < 1])
         rows.append(
-            returns.step(seen, masks, np.array([step, step]), rewards[step], gammas[step], seen + 1, masks, kept)
+            returns.step(
+                {"seen": seen, "masks": masks, "actions": np.array([step, step]), "kept": kept},
+                rewards[step],
+                gammas[step],
+                {"seen": seen + 1, "masks": masks},
+            )
         )
     assert rows[:2] == [None, None]
     third, fourth = rows[2:]
@@ -132,9 +141,10 @@ def test_returns_over_several_steps_by_hand() -> None:
 
 
 def test_steps_without_a_choice_are_not_kept() -> None:
-    returns = _Returns(1, shown=True)
+    returns = NStepReturns(1, shown=True)
     seen, masks = np.zeros((2, 3), dtype=np.float32), np.array([[True, False], [True, True]])
-    rows = returns.step(seen, masks, np.array([0, 1]), np.ones(2), np.ones(2), seen, masks, np.ones(2, dtype=np.bool_))
+    before = {"seen": seen, "masks": masks, "actions": np.array([0, 1]), "kept": np.ones(2, dtype=np.bool_)}
+    rows = returns.step(before, np.ones(2), np.ones(2), {"seen": seen, "masks": masks})
     assert rows is not None
     assert rows["actions"].tolist() == [1]
 
@@ -160,7 +170,7 @@ def test_recipes_that_cannot_be(options: dict[str, Any], says: str) -> None:
 def test_environments_that_show_something_else() -> None:
     recipe = small_recipe()
     with pytest.raises(TrainingError, match="make both with the same cluster and candidates"):
-        Training(environments(recipe), Layout(2, 4, 4), recipe, 1)
+        DqnTrainer(environments(recipe), StateLayout(2, 4, 4), recipe, 1)
 
 
 def test_a_card_can_hold_a_recipe() -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from policies.learned.sched2.encoder import NAME
 from policies.learned.sched2.policy import Sched2
-from policies.learned.sched2.recipe import Recipe, Training
-from policies.learned.sched2.system import SYSTEM, scene
-from policies.learned.training.run_folder import TrainingRun
-from policies.learned.training.systems import Given, Ground, Jobs
+from policies.learned.sched2.system import SYSTEM, setup
+from policies.learned.sched2.training.trainer import DqnTrainer, Recipe
+from policies.learned.training.run.training_run import TrainingRun
+from policies.learned.training.systems import SetupOverrides, SimulationBackend, WorkloadSpec
 from policies.learned.weights import weights
 from policies.learned.weights.card import draft
 from simulator.training.ground import ground
@@ -25,18 +25,18 @@ class LeftError(Exception):
     """Stands for a kill."""
 
 
-def small_ground(recipe: Recipe) -> Ground:
-    jobs = Jobs("sched2", {"jobs": 16, "mean_gap_s": 600.0, "one_gpu_share": 0.9})
-    return ground(replace(scene(recipe), workloads=(jobs,), cluster="4x4", validation_seeds=(500,)), Given())
+def small_ground(recipe: Recipe) -> SimulationBackend:
+    jobs = WorkloadSpec("sched2", {"jobs": 16, "mean_gap_s": 600.0, "one_gpu_share": 0.9})
+    return ground(replace(setup(recipe), workloads=(jobs,), cluster="4x4", validation_seeds=(500,)), SetupOverrides())
 
 
 def trained(folder: Path, resume: bool = False) -> dict[str, weights.Array]:
-    recipe = small_recipe(envs=2, searches=2, rounds=2, warm=5)
+    recipe = small_recipe(envs=2, searches=2, rounds=2, pretrain_batches=5)
     found = small_ground(recipe)
-    facts = SYSTEM.facts(recipe, found)
-    assert facts.encoder == NAME
+    details = SYSTEM.card(recipe, found)
+    assert details.encoder == NAME
     card = draft(
-        system=SYSTEM.name, recipe=facts.settings, seed=3, encoder=facts.encoder, shapes=facts.shapes, data=found.data,
+        system=SYSTEM.name, recipe=details.settings, seed=3, encoder=details.encoder, shapes=details.shapes, data=found.data,
         data_sha256=found.data_sha256,
     )  # fmt: skip
     try:
@@ -53,16 +53,16 @@ def test_one_that_was_left_comes_to_the_weights_of_one_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = trained(tmp_path / "whole")
-    once = Training.run_round
+    once = DqnTrainer.run_round
     rounds: list[int] = []
 
-    def leave(self: Training) -> dict[str, float]:
+    def leave(self: DqnTrainer) -> dict[str, float]:
         rounds.append(self.round)
         if len(rounds) == 2:
             raise LeftError
         return once(self)
 
-    monkeypatch.setattr(Training, "run_round", leave)
+    monkeypatch.setattr(DqnTrainer, "run_round", leave)
     with pytest.raises(LeftError):
         trained(tmp_path / "left")
     assert rounds == [0, 1]
@@ -76,7 +76,7 @@ def test_one_that_was_left_comes_to_the_weights_of_one_that_was_not(
 def test_q_learning_has_to_be_better_than_the_search_by_more_than_chance(
     searches: int, kept: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = small_recipe(envs=2, searches=searches, rounds=3 - searches, warm=1, doubt=0.05)
+    recipe = small_recipe(envs=2, searches=searches, rounds=3 - searches, pretrain_batches=1, min_gain=0.05)
     found, figures = small_ground(recipe), iter([100.0, 96.0, 95.0])
 
     def validate(_: object) -> dict[str, float]:
@@ -84,9 +84,9 @@ def test_q_learning_has_to_be_better_than_the_search_by_more_than_chance(
         return {"avg_jct_s": figure, "effectiveness": 0.5}
 
     monkeypatch.setattr(found, "validate", validate)
-    facts = SYSTEM.facts(recipe, found)
+    details = SYSTEM.card(recipe, found)
     card = draft(
-        system=SYSTEM.name, recipe=facts.settings, seed=3, encoder=facts.encoder, shapes=facts.shapes, data=found.data,
+        system=SYSTEM.name, recipe=details.settings, seed=3, encoder=details.encoder, shapes=details.shapes, data=found.data,
         data_sha256=found.data_sha256,
     )  # fmt: skip
     were: list[bool] = []
@@ -107,7 +107,7 @@ def test_q_learning_has_to_be_better_than_the_search_by_more_than_chance(
 
 def test_what_it_is_trained_on_is_the_papers() -> None:
     recipe = Recipe()
-    there = scene(recipe)
+    there = setup(recipe)
     assert there.cluster == "15x8"
     assert [dict(jobs.parameters) for jobs in there.workloads] == [{"mean_gap_s": 129.0}]
     assert set(SYSTEM.policies) == {"sched2"}

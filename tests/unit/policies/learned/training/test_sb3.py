@@ -17,9 +17,18 @@ pytest.importorskip("sb3_contrib", reason="sb3-contrib is another engine, and no
 from policies.api import Policy  # noqa: E402
 from policies.learned.contention_rl.encoder import Encoding  # noqa: E402
 from policies.learned.contention_rl.policy import Agent, RlBase  # noqa: E402
-from policies.learned.training.run_folder import TrainingRun  # noqa: E402
-from policies.learned.training.sb3 import Environments, Network, figures_of, learn, model_of, most_likely, trainer  # noqa: E402
-from policies.learned.training.systems import FIGURE, Facts, Given, Ground, Gym, Jobs, Scene, System  # noqa: E402
+from policies.learned.training.run.training_run import TrainingRun  # noqa: E402
+from policies.learned.training.sb3 import Environments, Sb3ActorCritic, figures_of, learn, model_of, trainer  # noqa: E402
+from policies.learned.training.systems import (  # noqa: E402
+    FIGURE,
+    CardDetails,
+    Gym,
+    SetupOverrides,
+    SimulationBackend,
+    TrainableSystem,
+    TrainingSetup,
+    WorkloadSpec,
+)
 from policies.learned.weights import weights  # noqa: E402
 from simulator.papers.contention_rl.env import ContentionEnv  # noqa: E402
 from simulator.training.ground import SimulatorGround, ground  # noqa: E402
@@ -28,8 +37,8 @@ from tests.unit.policies.learned.cards import card  # noqa: E402
 ENVS = 8
 HALF_HOUR: dict[str, Any] = {"nodes": "rules", "split": "packed", "candidates": 1}
 OPTIONS: dict[str, Any] = {**HALF_HOUR, "reward": "jct", "round_s": 1800.0}
-SCENE = Scene(
-    workloads=(Jobs("contention-rl", {"jobs": 16, "demands": (1, 2)}),), cluster="2x4", slowdown=("pair-table",)
+SETUP = TrainingSetup(
+    workloads=(WorkloadSpec("contention-rl", {"jobs": 16, "demands": (1, 2)}),), cluster="2x4", slowdown=("pair-table",)
 )
 TRACES = 20
 
@@ -39,24 +48,24 @@ class Recipe:
     rounds: int = 2
 
 
-def environments(_recipe: Recipe, on: Ground) -> Any:
+def environments(_recipe: Recipe, on: SimulationBackend) -> Any:
     return on.envs("headway/Contention-v0", ENVS, **OPTIONS)
 
 
-def policy(_recipe: Recipe, _ground: Ground, network: Any) -> Policy:
+def policy(_recipe: Recipe, _ground: SimulationBackend, network: Any) -> Policy:
     return RlBase(Agent(Encoding(num_nodes=2, gpus_per_node=4, **HALF_HOUR), network))
 
 
-def no_recipe(_run: TrainingRun, _ground: Ground, _recipe: Recipe) -> None:
+def no_recipe(_run: TrainingRun, _ground: SimulationBackend, _recipe: Recipe) -> None:
     raise AssertionError("the engine trains, not the recipe")
 
 
-SYSTEM = System(
+SYSTEM = TrainableSystem(
     name="tiny",
-    says="a tiny world",
+    summary="a tiny world",
     recipe=Recipe,
-    scene=lambda _: SCENE,
-    facts=lambda *_: Facts("contention-rl/1", ("2x4",)),
+    setup=lambda _: SETUP,
+    card=lambda *_: CardDetails("contention-rl/1", ("2x4",)),
     train=no_recipe,
     gym=Gym(environments, policy),
 )
@@ -64,12 +73,12 @@ SYSTEM = System(
 
 @pytest.fixture
 def world() -> Iterator[SimulatorGround]:
-    it = ground(SCENE, Given())
+    it = ground(SETUP, SetupOverrides())
     yield it
     it.close()
 
 
-def train(folder: Path, on: Ground, *, resume: bool = False) -> TrainingRun:
+def train(folder: Path, on: SimulationBackend, *, resume: bool = False) -> TrainingRun:
     its = replace(card(system="tiny-sb3"), data_sha256=on.data_sha256)
     with TrainingRun(folder, its, resume=resume, better="lower", point_every_s=0.0) as run:
         trainer(SYSTEM)(run, on, Recipe())
@@ -77,7 +86,7 @@ def train(folder: Path, on: Ground, *, resume: bool = False) -> TrainingRun:
 
 
 def rewards(on: SimulatorGround, act: Callable[[Any, Any], int]) -> np.ndarray[Any, Any]:
-    """Of an episode on each of some test traces."""
+    """Rewards of an episode on each of some test traces."""
     env = ContentionEnv(traces=on.data_of.tests[:TRACES], cluster="2x4", slowdown=("pair-table",), **OPTIONS)
     sums = np.zeros(TRACES)
     for number in range(TRACES):
@@ -90,10 +99,17 @@ def rewards(on: SimulatorGround, act: Callable[[Any, Any], int]) -> np.ndarray[A
     return sums
 
 
+def most_likely(network: Any, seen: Any, masks: Any) -> Any:
+    """The most likely possible action of each row, which an agent takes when it serves."""
+    with torch.inference_mode():
+        logits, _ = network(torch.as_tensor(seen))
+        return logits.masked_fill(~torch.as_tensor(masks), -torch.inf).argmax(1).numpy()
+
+
 def test_it_learns_to_do_better_than_at_random(world: SimulatorGround, tmp_path: Path) -> None:
-    """By more than three standard errors of the differences trace by trace: luck does that once in some hundred times."""
+    """The gain is more than three standard errors of the differences by trace, which chance gives once in some hundred times."""
     run = train(tmp_path / "run", world)
-    network = Network(model_of(Environments(environments(Recipe(), world)), seed=0))
+    network = Sb3ActorCritic(model_of(Environments(environments(Recipe(), world)), seed=0))
     tensors, _ = weights.load(
         run.best_folder, "tiny-sb3", system="tiny-sb3", encoder="toy/1", network=network.state_dict()
     )
@@ -146,6 +162,6 @@ def test_it_says_how_learning_goes_and_leaves_nothing_in_tmp(
 
 
 def test_its_weights_are_judged_as_the_systems_own(world: SimulatorGround) -> None:
-    network = Network(model_of(Environments(environments(Recipe(), world)), seed=0))
+    network = Sb3ActorCritic(model_of(Environments(environments(Recipe(), world)), seed=0))
     figures = world.validate(policy(Recipe(), world, network))
     assert figures[FIGURE] > 0

@@ -9,8 +9,15 @@ import pytest
 
 from policies.errors import TrainingError
 from policies.learned.training.recipes import recipe_of
-from policies.learned.training.systems import Given, Jobs, Scene, find_ground, find_system, system_names
-from tests.unit.policies.learned.toy_system import SYSTEM, Recipe, scene
+from policies.learned.training.systems import (
+    SetupOverrides,
+    TrainingSetup,
+    WorkloadSpec,
+    find_backend,
+    find_system,
+    system_names,
+)
+from tests.unit.policies.learned.toy_system import SYSTEM, Recipe, setup
 
 Install = Callable[..., None]
 
@@ -39,7 +46,10 @@ def test_a_system_of_another_package_is_found_by_its_name(install: Install) -> N
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("tests.unit.policies.learned.toy_system:Recipe", ["'bad'", "is no policies.learned.training.systems.System"]),
+        (
+            "tests.unit.policies.learned.toy_system:Recipe",
+            ["'bad'", "is no policies.learned.training.systems.TrainableSystem"],
+        ),
         ("tests.unit.policies.learned.toy_system:NOTHING", ["'bad'", "cannot be loaded", "NOTHING"]),
         ("no_such_package_at_all:SYSTEM", ["'bad'", "needs no_such_package_at_all", "pip install"]),
     ],
@@ -58,7 +68,7 @@ def test_a_wrong_name_is_told_with_the_names_there_are(install: Install) -> None
 
 
 def test_the_simulator_offers_the_ground() -> None:
-    ground = find_ground(scene(Recipe()), Given(cluster="2x4"))
+    ground = find_backend(setup(Recipe()), SetupOverrides(cluster="2x4"))
     assert ground.gpus == (4, 4)
 
 
@@ -94,4 +104,4 @@ def test_a_wrong_setting_is_told(texts: list[str], words: list[str]) -> None:
 )
 def test_seeds_are_never_used_twice(training: range, validation: range) -> None:
     with pytest.raises(ValueError, match="overlap"):
-        Scene(workloads=(Jobs("sched2"),), training_seeds=training, validation_seeds=validation)
+        TrainingSetup(workloads=(WorkloadSpec("sched2"),), training_seeds=training, validation_seeds=validation)

@@ -28,7 +28,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def alone(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a training that nobody disturbed."""
+    """The folder of an undisturbed training."""
     folder = tmp_path_factory.mktemp("alone")
     headway_policy("train", *SMALL, "--out", "run", env=env, cwd=folder)
     return folder / "run"
@@ -243,7 +243,7 @@ async def test_what_was_trained_is_served(alone: Path, env: dict[str, str], tmp_
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("fifo", "sjf"), ["what shall they run on?", "--system", "learned-order"]),
+        (("fifo", "sjf"), ["there is nothing to run the policies on", "--system", "learned-order"]),
         (("fifo", "fifo"), ["fifo is there twice"]),
         (("fifo", "lifo"), ["no policy is named 'lifo'"]),
         (("fifo", "--weights", "x", "--system", "learned-order"), ["none of fifo has weights"]),

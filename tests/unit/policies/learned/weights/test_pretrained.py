@@ -62,7 +62,7 @@ def test_what_a_policy_needs_and_is_not_there_is_told_with_the_extra_that_has_it
 
 
 def test_pip_installs_them(tmp_path: Path) -> None:
-    """What build_py copies is what a wheel has; what egg_info lists is what an sdist has."""
+    """A wheel has the files that build_py copies; an sdist has those that egg_info lists."""
     code = "import sys; sys.argv[1:1] = ['-q']; exec(open('setup.py').read())"
     arguments = ["egg_info", "--egg-base", str(tmp_path), "build_py", "--build-lib", str(tmp_path / "lib")]
     subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, check=True, capture_output=True, timeout=100)

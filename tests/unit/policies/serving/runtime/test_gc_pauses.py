@@ -3,7 +3,7 @@
 import gc
 import weakref
 
-from policies.serving.runtime.gc_pauses import quiet_heap
+from policies.serving.runtime.gc_pauses import paused_collector
 
 
 class Knot:
@@ -14,30 +14,30 @@ class Knot:
 
 
 def test_garbage_is_collected_between_cycles_and_only_there():
-    with quiet_heap() as heap:
+    with paused_collector() as collector:
         left = weakref.ref(Knot())
         several = [Knot() for _ in range(5000)]  # enough for automatic collection to begin
         assert left() is not None
-        heap.tidy()
+        collector.collect()
         assert left() is None
         assert len(several) == 5000
 
 
 def test_objects_that_outlive_many_cycles_are_freed_in_the_end():
-    with quiet_heap() as heap:
-        heap.tidy()
+    with paused_collector() as collector:
+        collector.collect()
         old = Knot()
         gone = weakref.ref(old)
-        heap.tidy()
-        heap.tidy()
+        collector.collect()
+        collector.collect()
         del old
         for _ in range(100):
-            heap.tidy()
+            collector.collect()
         assert gone() is None
 
 
 def test_automatic_collection_comes_back():
     assert gc.isenabled()
-    with quiet_heap():
+    with paused_collector():
         assert not gc.isenabled()
     assert gc.isenabled()

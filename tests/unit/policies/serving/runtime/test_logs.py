@@ -1,4 +1,4 @@
-"""What reaches the log when something goes wrong again and again."""
+"""Log lines of events that repeat themselves."""
 
 from __future__ import annotations
 

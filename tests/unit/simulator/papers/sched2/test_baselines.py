@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from policies.api import Policy
-from policies.heuristics import sched2_baselines as policies
-from policies.heuristics.sched2_controls import Sched2Delay, Sched2SpfLocal
+from policies.heuristics.baselines import sched2 as policies
+from policies.heuristics.baselines.sched2_controls import Sched2Delay, Sched2SpfLocal
 from simulator.cluster.cluster import Cluster, cluster_of
 from simulator.engine.settings import Settings
 from simulator.engine.simulation import Simulation

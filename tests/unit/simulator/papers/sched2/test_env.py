@@ -12,10 +12,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import simulator.envs
-from policies.learned.sched2.features import Features
-from policies.learned.sched2.layout import JOB_NUMBERS, Layout
-from policies.learned.sched2.rows import OF_JOB, Shape
-from policies.learned.sched2.search import actions_of, first_rule
+from policies.learned.sched2.state.feature_layout import OF_JOB, FeatureLayout
+from policies.learned.sched2.state.features import Features
+from policies.learned.sched2.state.state_layout import JOB_NUMBERS, StateLayout
+from policies.learned.sched2.training.search import actions_of, first_rule
 from simulator.cluster.cluster import cluster_of
 from simulator.engine.settings import Estimates, NodeChange, Settings
 from simulator.envs.base import Mask
@@ -84,7 +84,7 @@ def test_the_sizes_of_table_i() -> None:
     env = Sched2Env()
     assert env.observation_space.shape == (15 * 8 + (4 + 2) * 10 + 4,)
     assert env.action_space == gymnasium.spaces.Discrete(11)
-    assert env.layout == Layout(15, 8, 10)
+    assert env.layout == StateLayout(15, 8, 10)
     states = np.arange(3 * env.layout.size, dtype=np.float32).reshape(3, -1)
     gpus, jobs, rest = env.layout.split(states)
     assert (gpus.shape, jobs.shape, rest.shape) == ((3, 15, 8), (3, 10, JOB_NUMBERS), (3, 4))
@@ -425,7 +425,7 @@ def test_an_episode_played_is_one_stepped_through(world: dict[str, Any]) -> None
     rules = first_rule() + 0.8 * np.random.default_rng(4).standard_normal((3, OF_JOB))
     outcomes = played.play(rules, [11, 12])
     features = Features(stepped.layout)
-    begin, end, _ = Shape(stepped.layout).parts
+    begin, end, _ = FeatureLayout(stepped.layout).parts
     for seed, of_seed in zip((11, 12), outcomes, strict=True):
         for rule, outcome in zip(rules, of_seed, strict=True):
             seen, _ = stepped.reset(seed=seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policies.learned.sched2.placements import fewest_nodes
+from policies.learned.sched2.state.placements import fewest_nodes
 from policies.placement.best_fit import Capacity
 from policies.placement.paper_rules import PACKING
 from simulator.cluster.cluster import Cluster, cluster_of

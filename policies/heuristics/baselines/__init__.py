@@ -1,0 +1,1 @@
+"""Baselines and controls that papers on learned schedulers compare with. Imports the other heuristics."""

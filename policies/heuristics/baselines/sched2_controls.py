@@ -1,0 +1,91 @@
+"""The controls of SCHED2: simple rules that use locality, which the paper's baselines do not.
+
+The paper's agent is compared with six rules that start every job that fits, even scattered. These two rules show how much of its
+gain needs no learning. They have its placement (packing), its window and its profiles, and one idea each:
+
+- `sched2-spf-local`: smallest product first, and a job that would lose speed by being scattered waits until it would not;
+- `sched2-delay`: delay scheduling (Zaharia et al., EuroSys 2010): shortest first, and a job that would lose speed waits, but not
+  for ever. It has waited enough when its whole wait is `patience` times what it would lose. The default was found on training
+  traces (`python -m tests.bench.sched2 --tune`): there the more patience the better, and beyond 16 nothing changes.
+
+Both use the profile of the job (`policies.placement.locality_tiers`): a job of more GPUs than a node has loses nothing on more
+nodes of a rack, and is never held back; a job without a profile loses nothing. Jobs are never stopped. A job that waits for
+locality reserves nothing: others pass it, and while small jobs keep arriving no node becomes free for it. That is left to learn.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from policies.api import Decision, PolicySpec
+from policies.heuristics.baselines.sched2 import ideal_s
+from policies.model import ClusterState, FloatColumn, Placement
+from policies.options import number, whole
+from policies.ordering.greedy import Greedy, fixed
+from policies.placement.best_fit import Capacity
+from policies.placement.locality_tiers import best_shape, speeds, tier
+from policies.placement.paper_rules import PACKING
+
+_SOURCE = "control for SCHED2 (Luan et al., GLOBECOM 2019)"
+_NEEDS = frozenset({"duration_estimate", "profile"})
+SAME_SPEED = 1.0 - 1e-9
+"""From this share of its best speed on a job loses nothing."""
+PATIENCE = 16.0
+"""A job waits for its best locality until it has waited this many times as long as it would lose."""
+
+
+class Sched2SpfLocal:
+    """Waiting jobs by ideal time times GPUs, least first; no job starts where it would be slower than with its best locality."""
+
+    spec = PolicySpec(name="sched2-spf-local", source=_SOURCE, needs=_NEEDS)
+
+    def __init__(self, window: int = 0) -> None:
+        """Only the first `window` waiting jobs are considered; 0 = all."""
+        self._window = whole("window", window, least=0)
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Start the least that fits and loses nothing, and so on."""
+        known = speeds(state)
+
+        def hold(capacity: Capacity, row: int, placement: Placement) -> str | None:
+            speed = _speed_there(capacity, row, placement, known)
+            return None if speed >= SAME_SPEED else f"it would run at {speed:.0%} of its speed"
+
+        return Greedy(PACKING, self._window, hold=hold).decide(state, fixed(ideal_s(state) * state.jobs.num_gpus))
+
+
+class Sched2Delay:
+    """Waiting jobs by ideal time, shortest first; one that would be slower than with its best locality waits a time for that."""
+
+    spec = PolicySpec(
+        name="sched2-delay", source=f"{_SOURCE}: delay scheduling (Zaharia et al., EuroSys 2010)", needs=_NEEDS
+    )
+
+    def __init__(self, window: int = 0, patience: float = PATIENCE) -> None:
+        """Only the first `window` waiting jobs are considered (0 = all). A job waits for locality until it has waited `patience`
+        times as long as it would lose."""
+        self._window = whole("window", window, least=0)
+        self._patience = number("patience", patience, unit="times what it would lose", positive=True)
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Start the shortest that fits and need not wait, and so on."""
+        known, ideal = speeds(state), ideal_s(state)
+        waited = state.time_s - state.jobs.submit_time_s
+
+        def hold(capacity: Capacity, row: int, placement: Placement) -> str | None:
+            speed = _speed_there(capacity, row, placement, known)
+            if speed >= SAME_SPEED or not np.isfinite(ideal[row]):
+                return None
+            enough = self._patience * float(ideal[row]) * (1.0 / speed - 1.0)
+            left = enough - float(waited[row])
+            return (
+                None if left <= 0 else f"it would run at {speed:.0%} of its speed; waits {left:.0f} s more for better"
+            )
+
+        return Greedy(PACKING, self._window, hold=hold).decide(state, fixed(ideal))
+
+
+def _speed_there(capacity: Capacity, row: int, placement: Placement, known: FloatColumn) -> float:
+    """Return the speed at that placement, as a share of that with its best locality."""
+    _, best = best_shape(capacity, row)
+    return min(1.0, float(known[row, tier(capacity.state, placement)] / known[row, best]))

@@ -1,0 +1,31 @@
+"""EASY backfilling: arrival order, and later jobs may pass the head of the queue as long as that does not delay it.
+
+Source: D. Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995, as Mu'alem and Feitelson state it in IEEE TPDS 12(6), 2001.
+The reservation of the head is a time, not nodes, and is made anew at every decision. It is as reliable as the estimates.
+"""
+
+from __future__ import annotations
+
+from policies.api import Decision, PolicySpec
+from policies.model import ClusterState
+from policies.options import layout_named
+from policies.ordering.run_rule import apply_rule
+from policies.rule import Discipline, Order, Rule
+
+
+class Backfill:
+    """Waiting jobs in order of submission; those that do not delay the first that does not fit may pass it."""
+
+    spec = PolicySpec(
+        name="backfill",
+        source="EASY backfilling (Lifka 1995)",
+        needs=frozenset({"duration_estimate"}),
+    )
+
+    def __init__(self, layout: str = "consolidated") -> None:
+        """Jobs are placed by consolidated best fit, or with `layout="anywhere"` also on scattered GPUs."""
+        self.rule = Rule(Order.ARRIVAL, Discipline.BACKFILL, layout_named(layout))
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Start the head of the queue while it fits, then every job that fits and does not delay the next head."""
+        return apply_rule(self.rule, state)

@@ -1,0 +1,26 @@
+"""Fewest GPUs first: waiting jobs by number of GPUs, then arrival; running jobs are never stopped.
+
+Source: "smallest job first" of Feitelson et al., "Theory and practice in parallel job scheduling", JSSPP 1997.
+"""
+
+from __future__ import annotations
+
+from policies.api import Decision, PolicySpec
+from policies.model import ClusterState
+from policies.options import layout_named
+from policies.ordering.run_rule import apply_rule
+from policies.rule import Discipline, Order, Rule
+
+
+class FewestGpus:
+    """Waiting jobs by GPUs, fewest first; ties by submission."""
+
+    spec = PolicySpec(name="fewest-gpus", source="Smallest job first (Feitelson et al. 1997)")
+
+    def __init__(self, layout: str = "consolidated") -> None:
+        """Jobs are placed by consolidated best fit, or with `layout="anywhere"` also on scattered GPUs."""
+        self.rule = Rule(Order.GPUS, Discipline.SKIP, layout_named(layout))
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Start, smallest first, every waiting job that fits when its turn comes."""
+        return apply_rule(self.rule, state)

@@ -1,0 +1,27 @@
+"""First in, first out: arrival order, and no job passes the head of the queue.
+
+Source: the discipline of a plain batch queue; the baseline that Tiresias (Gu et al., NSDI 2019) and Gavel (Narayanan et
+al., OSDI 2020) compare against.
+"""
+
+from __future__ import annotations
+
+from policies.api import Decision, PolicySpec
+from policies.model import ClusterState
+from policies.options import layout_named
+from policies.ordering.run_rule import apply_rule
+from policies.rule import Discipline, Order, Rule
+
+
+class Fifo:
+    """Waiting jobs in order of submission; the first that does not fit ends the pass."""
+
+    spec = PolicySpec(name="fifo", source="First in, first out (baseline of Gavel, OSDI 2020)")
+
+    def __init__(self, layout: str = "consolidated") -> None:
+        """Jobs are placed by consolidated best fit, or with `layout="anywhere"` also on scattered GPUs."""
+        self.rule = Rule(Order.ARRIVAL, Discipline.STRICT, layout_named(layout))
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Start the longest prefix of the queue that fits."""
+        return apply_rule(self.rule, state)

@@ -1,0 +1,26 @@
+"""First in, first out with skipping: in arrival order, every job that fits starts.
+
+Source: the "greedy" or list-scheduling form of FIFO (Graham, SIAM J. Appl. Math. 17(2), 1969). Large jobs may starve.
+"""
+
+from __future__ import annotations
+
+from policies.api import Decision, PolicySpec
+from policies.model import ClusterState
+from policies.options import layout_named
+from policies.ordering.run_rule import apply_rule
+from policies.rule import Discipline, Order, Rule
+
+
+class FifoSkip:
+    """Waiting jobs in order of submission; those that do not fit are passed."""
+
+    spec = PolicySpec(name="fifo-skip", source="List scheduling in arrival order (Graham 1969)")
+
+    def __init__(self, layout: str = "consolidated") -> None:
+        """Jobs are placed by consolidated best fit, or with `layout="anywhere"` also on scattered GPUs."""
+        self.rule = Rule(Order.ARRIVAL, Discipline.SKIP, layout_named(layout))
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Start every waiting job that fits when its turn comes."""
+        return apply_rule(self.rule, state)

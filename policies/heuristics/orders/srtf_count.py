@@ -1,0 +1,28 @@
+"""Shortest remaining time first by number of GPUs only: placement never keeps a job from being selected.
+
+Source: SRTF as simulators of Tiresias (Gu et al., NSDI 2019) and Gavel (Narayanan et al., OSDI 2020) have it, which count
+GPUs and do not consider nodes. Jobs are consolidated where possible, and take the freest nodes otherwise.
+"""
+
+from __future__ import annotations
+
+from policies.api import Decision, PolicySpec
+from policies.model import ClusterState
+from policies.ordering.run_rule import apply_rule
+from policies.rule import Discipline, Layout, Order, Rule
+
+
+class SrtfCount:
+    """Active jobs by remaining duration, least first, as many as there are GPUs for; without an estimate, last."""
+
+    spec = PolicySpec(
+        name="srtf-count",
+        source="Shortest remaining processing time (Schrage 1968), GPUs counted",
+        preempts=True,
+        needs=frozenset({"duration_estimate"}),
+    )
+    rule = Rule(Order.REMAINING, Discipline.SELECT, Layout.ANYWHERE)
+
+    def decide(self, state: ClusterState) -> Decision:
+        """Select down the order; running jobs that are not selected are paused."""
+        return apply_rule(self.rule, state)

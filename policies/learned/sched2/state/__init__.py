@@ -1,0 +1,1 @@
+"""Parts that environment and agent of SCHED2 share: the state, its features, placements and the window. Imports no torch."""

@@ -1,0 +1,45 @@
+"""Early stopping by a validation figure that gets no better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, Literal, TypeAlias
+
+from policies.errors import TrainingError
+
+Better: TypeAlias = Literal["lower", "higher"]
+
+
+class EarlyStop:
+    """Invariant: `best` is the best figure so far, and `since` figures have come after it that were not better."""
+
+    def __init__(self, better: Better, patience: int | None) -> None:
+        """Stop after `patience` figures in a row that were not better than the best; None: never."""
+        self.better = better
+        self.patience = patience
+        self.best: float | None = None
+        self.since = 0
+
+    @property
+    def is_over(self) -> bool:
+        """True if training should stop."""
+        return self.patience is not None and self.since >= self.patience
+
+    def offer(self, figure: float) -> bool:
+        """Take in a figure; return whether it is better than all before. Raises TrainingError for NaN and infinity."""
+        if not isfinite(figure):
+            raise TrainingError(f"the validation figure is {figure}: the training diverged; lower its learning rate")
+        if self.best is None or (figure < self.best if self.better == "lower" else figure > self.best):
+            self.best, self.since = figure, 0
+            return True
+        self.since += 1
+        return False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best figure and the count since."""
+        return {"best": self.best, "since": self.since}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from such a state."""
+        self.best, self.since = state["best"], state["since"]

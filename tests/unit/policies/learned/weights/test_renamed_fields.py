@@ -1,0 +1,71 @@
+"""Cards, checkpoints and command lines from before recipe fields were renamed still work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="recipes need torch")
+
+from policies.learned.training.recipes import recipe_of
+from policies.learned.training.run.settings import check_same, read_settings, write_settings
+from policies.learned.training.systems import find_system
+from policies.learned.weights.card import ModelCard
+from policies.learned.weights.renamed_fields import RENAMED, current_names
+from policies.learned.weights.weights import pretrained
+
+SYSTEMS = sorted(RENAMED)
+
+
+def shipped(system: str) -> Iterator[str]:
+    """The cards that come with Headway, which were written before the renaming."""
+    for file in pretrained().iterdir():
+        if file.name.endswith(".json") and json.loads(file.read_text())["system"] == system:
+            yield file.read_text()
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_cards_from_before_have_the_present_names(system: str) -> None:
+    known = {each.name for each in fields(find_system(system).recipe)}
+    texts = list(shipped(system))
+    assert texts
+    for text in texts:
+        before: dict[str, Any] = json.loads(text)["recipe"]
+        recipe = ModelCard.from_json(text, "card").recipe
+        assert known <= recipe.keys()
+        for old, new in RENAMED[system].items():
+            assert old in before and new not in before, "the card is one from before"
+            assert recipe[new] == before[old]
+        assert len(recipe) == len(before)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_new_names_are_fields_and_old_ones_are_not(system: str) -> None:
+    known = {each.name for each in fields(find_system(system).recipe)}
+    assert set(RENAMED[system].values()) <= known
+    assert not known & RENAMED[system].keys()
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_training_from_before_goes_on(system: str, tmp_path: Path) -> None:
+    text = next(shipped(system))
+    path = tmp_path / "settings.json"
+    write_settings(path, {"better": "lower", "patience": None, "card": json.loads(text)})
+    now = {"better": "lower", "patience": None, "card": json.loads(ModelCard.from_json(text, "card").to_json())}
+    assert check_same(path, read_settings(path), now) == []
+
+
+def test_the_command_line_takes_old_names() -> None:
+    system = find_system("sched2")
+    assert recipe_of(system, ["doubt=0", "follow=0.25"]) == recipe_of(system, ["min_gain=0", "tau=0.25"])
+    assert recipe_of(system, ["doubt=0"]).min_gain == 0
+
+
+def test_another_engines_card_has_the_same_names() -> None:
+    assert current_names("contention-rl-sb3", {"lam": 0.5, "gamma": 1}) == {"gae_lambda": 0.5, "gamma": 1}
+    assert current_names("mine", {"lam": 0.5}) == {"lam": 0.5}
