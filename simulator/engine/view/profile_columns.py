@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from policies.model import FloatColumn, IntColumn, Pairs
-from policies.model import ProfileTable as Columns
 from policies.state.pair_ratios import mean_losses
 from simulator.cluster.topology import Topology, TreeRoutes
 from simulator.slowdown.api import SlowdownModel, batch_per_gpu
@@ -66,10 +65,10 @@ class ProfileColumns:
             "ring": profiles.ring if measured.ring else None,
         }
 
-    def of(self, rows: Sequence[int] | IntColumn) -> Profiles:
+    def of(self, rows: Sequence[int] | IntColumn) -> ProfileTable:
         """Return the profiles for a state whose jobs are those rows of the trace."""
         batch = None if self._batch is None else self._batch[rows]
-        return Profiles(of_job=self._of_job[rows], job_batch_per_gpu=batch, **self._columns)  # type: ignore[arg-type] # columns by name
+        return ProfileTable(of_job=self._of_job[rows], job_batch_per_gpu=batch, **self._columns)  # type: ignore[arg-type] # columns by name
 
 
 def _columns(known: Sequence[ModelProfile]) -> dict[str, object]:

@@ -2,9 +2,9 @@
 
 **State**, a vector of N M + (k + 2) J + 4 numbers (table I; `policies.learned.sched2.state` finds its parts): hours until each GPU
 of each node comes free, 0 if it is free; for each of the first J = 10 waiting jobs, in order of submission, its hours under k = 4
-placements from concentrated to scattered (`policies.learned.sched2.state.placements`), its GPUs, and the hours that it has waited; for
-the other waiting jobs their number, and their mean GPUs, ideal time and wait. GPUs are counted in nodes (8 GPUs of 8: 1), jobs in
-J. All numbers of a missing job are 0.
+placements from concentrated to scattered (`policies.learned.sched2.state.placements`), its GPUs, and the hours that it has
+waited; for the other waiting jobs their number, and their mean GPUs, ideal time and wait. GPUs are counted in nodes (8 GPUs of 8:
+1), jobs in J. All numbers of a missing job are 0.
 
 **Action**: 0 is the paper's void, 1 to J start that job. Time does not advance until void; then it goes on to the next event (an
 arrival or a finish; while no job waits there is no decision). Jobs that do not fit are masked; a masked action is void. Void is
