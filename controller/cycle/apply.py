@@ -27,6 +27,7 @@ from controller.slurm.client import (
     PIN_MARK,
     USER_HOLD_MARK,
     Failure,
+    FailureReason,
     Failures,
     JobKey,
     Pin,
@@ -373,7 +374,7 @@ class Applier:
         try:
             failures = await call()
         except SlurmError as error:  # away, or not understood: either way it may have happened or not
-            failures = {key: Failure(str(error), unavailable=True) for key in details}
+            failures = {key: Failure(str(error), FailureReason.UNAVAILABLE) for key in details}
         self._journal.finish(numbers, details, failures, self._clock.now())
         if any(key not in failures for key in details):
             self.progress()

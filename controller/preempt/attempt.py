@@ -57,6 +57,8 @@ class Drive:
     """Why the last try came to nothing."""
     refused: str = ""
     """Slurm said no. What has become of the job shows at the next look."""
+    over: str = ""
+    """Why nothing more follows, whatever Slurm shows: kept until the journal has it."""
 
     def ask(self, commands: AgentCommands, still_s: float, now: float, clock: Callable[[], float]) -> None:
         """Ask the agents of all its nodes. From now on the ranks stand still for `still_s` at least, once they do."""

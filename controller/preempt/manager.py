@@ -30,7 +30,7 @@ from controller.preempt.preemptibility import Comeback, comeback
 from controller.preempt.silent_nodes import kept_off, silent_nodes
 from controller.preempt.text import event_words, forced_words, lost_words
 from controller.profiles.windows import RunKey
-from controller.slurm.client import Failure, JobKey, Phase, SlurmJob, SlurmSnapshot
+from controller.slurm.client import Failure, FailureReason, JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
 from controller.state.preemption import Cause, Elsewhere, Preemption, Stage, Way, after_look, left_s, moved
@@ -360,6 +360,9 @@ class Preempting:
 
     def _see(self, drive: Drive, job: SlurmJob | None) -> None:
         before = drive.row
+        if drive.over:
+            self._change(drive, moved(before, Stage.OVER, self._clock.now(), drive.over))
+            return
         after = self._unwatched(after_look(before, job, self._clock.now()), job)
         if after.stopped_s is not None and before.stopped_s is None and job is not None:
             self._send(job.key, after)
@@ -413,6 +416,10 @@ class Preempting:
             self._change(drive, moved(drive.row, Stage.STOPPED, self._clock.now()))
         elif failure.unavailable:
             drive.tried(failure.message, self._monotonic())
+        elif failure.reason is FailureReason.ENDED_FIRST:
+            # Slurm shows it pending and requeued, as if it had been stopped, but only its user may let it run again.
+            drive.over, drive.try_at, drive.busy = f"the job {failure.message}", math.inf, False
+            self._see(drive, None)
         else:
             drive.refused, drive.try_at = failure.message, math.inf
         drive.busy = False

@@ -14,7 +14,7 @@ import pytest
 
 from controller.base.errors import JournalError, PreemptionRefusedError
 from controller.preempt.service import drive_preemptions
-from controller.slurm.client import HOLD_MARK, Phase, SlurmJob
+from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmJob
 from controller.state.preemption import Cause, Elsewhere, Preemption, Stage
 from tests.unit.controller.preempted import Preempted, preempted_world, silent
 from tests.unit.policies.processes import eventually
@@ -115,6 +115,51 @@ async def test_who_had_saved_and_cannot_be_asked_anew_at_once_is_not_stopped(
         await world.turn()
         assert (await cluster.comes_to(Stage.SAVED)).attempt == 2
         assert world.slurm.job(job.key.job_id).restarts == 0
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_job_cancelled_in_the_moment_of_its_requeue_is_its_users_to_decide(folder: Path, force: bool) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        job = await cluster.running()
+        begin(cluster, job, elsewhere=Elsewhere(avoid=frozenset({"n1"})), force=force)
+        await cluster.comes_to(Stage.SAVED)
+        # when its user cancels it in the moment in which it is requeued
+        world.slurm.faults.cancel_first()
+        await world.cycle.errands()
+        # then the preemption is over, and says what the user can do
+        row = cluster.row()
+        assert (row.stage, row.open) == (Stage.OVER, False)
+        job_id = job.key.job_id
+        assert row.problem == (
+            "the job ended just before it was to be stopped; Slurm put it back into the queue, where it is held: "
+            f"`scancel {job_id}` if its work is done, `scontrol release {job_id}` to run it again"
+        )
+        assert cluster.events(job_id)[-1] == f"over: {row.problem}"
+        # and nobody places the job again
+        await world.go_on(5)
+        found = world.slurm.job(job_id)
+        assert (found.phase, found.held, len(found.starts)) == (Phase.PENDING, True, 1)
+        assert cluster.row() == row
+        assert world.ledger.elsewhere == {}
+        # until its user releases it
+        world.slurm.user_release(job_id)
+        assert (await cluster.runs_again(job_id)).restarts == 1
+
+
+async def test_such_an_end_is_kept_until_the_journal_has_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with preempted_world(folder) as cluster:
+        world = cluster.world
+        begin(cluster, await cluster.running())
+        await cluster.comes_to(Stage.SAVED)
+        world.slurm.faults.cancel_first()
+        with monkeypatch.context() as patch:
+            patch.setattr(world.journal.preemptions, "save", _fails)
+            with pytest.raises(JournalError):
+                await world.cycle.errands()
+        assert cluster.row().stage is Stage.SAVED
+        await world.turn()
+        assert (cluster.row().stage, world.phase(JobKey("1", 0))) == (Stage.OVER, Phase.PENDING)
 
 
 async def test_what_happened_while_nobody_looked_is_seen(folder: Path) -> None:
