@@ -1,10 +1,16 @@
-"""Slurm's short form of node lists: "n[1-3,07],gpu[01-02]x[1-4]"."""
+"""Slurm's short form of node lists: "n[1-3,07],gpu[01-02]x[1-4]". The one parser and the one writer of that form.
+
+ClusterShell's NodeSet does not replace them: it sorts the nodes and drops repetitions, while the order of nodes is the order of a
+job's ranks; it reads `&`, `!` and `^` as operations; and for 10,000 nodes it takes 11 ms where `expand` takes 1.5
+(`python -m timeit -s "from ClusterShell.NodeSet import NodeSet" "list(NodeSet('node[00001-10000]'))"`).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby, product
+from math import prod
 
 _MOST_NAMES = 200_000
 _PART = re.compile(r"(?:[^,\[\]\s]+|\[[0-9,-]+\])+")
@@ -13,24 +19,23 @@ _NUMBERED = re.compile(r"(.*?)([0-9]+)", re.DOTALL)
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """The names, in the order in which they stand. Raises ValueError on what is no list of nodes."""
+    """Return the names in the order of the text. Raises ValueError when the text is not a list of nodes."""
     names: list[str] = []
     at = 0
     while at <= len(text):
         part = _PART.match(text, at)
         if not part or text[part.end() : part.end() + 1] not in {"", ","}:
-            raise ValueError(f"{text[:200]!r} is no list of nodes")
+            raise ValueError(f"{text[:200]!r} is not a list of nodes")
         choices = [_numbers(piece[1:-1], text) if piece[0] == "[" else [piece] for piece in _PIECE.findall(part[0])]
-        for combination in product(*choices):
-            names.append("".join(combination))
-            if len(names) > _MOST_NAMES:
-                raise ValueError(f"{text[:200]!r} names more than {_MOST_NAMES} nodes")
+        if len(names) + prod(map(len, choices)) > _MOST_NAMES:
+            raise ValueError(f"{text[:200]!r} names more than {_MOST_NAMES} nodes")
+        names.extend(map("".join, product(*choices)))
         at = part.end() + 1
     return tuple(names)
 
 
 def fold(names: Sequence[str]) -> str:
-    """The short form of these names: `expand` of it gives them back, in their order."""
+    """Return the short form of these names, which `expand` turns back into the same names in the same order."""
     parts = []
     for prefix, group in groupby(map(_split, names), key=lambda name: name[0] if name[1] else None):
         members = list(group)
@@ -44,7 +49,7 @@ def fold(names: Sequence[str]) -> str:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """A name, and the number at its end; '' where it has none."""
+    """Return a name without the number at its end, and that number; '' when it has none."""
     found = _NUMBERED.fullmatch(name)
     return (found[1], found[2]) if found else (name, "")
 
@@ -61,12 +66,13 @@ def _ranges(numbers: Sequence[str]) -> str:
 
 
 def _numbers(ranges: str, text: str) -> list[str]:
-    return [number for item in ranges.split(",") for number in _range(item, text)]
-
-
-def _range(item: str, text: str) -> Iterator[str]:
-    first, _, last = item.partition("-")
-    last = last or first
-    if not first.isdecimal() or not last.isdecimal() or not 0 <= int(last) - int(first) <= _MOST_NAMES:
-        raise ValueError(f"{text[:200]!r} is no list of nodes: {item!r} is no range")
-    return (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
+    numbers: list[str] = []
+    for item in ranges.split(","):
+        first, _, last = item.partition("-")
+        last = last or first
+        if not first.isdecimal() or not last.isdecimal() or not 0 <= int(last) - int(first) <= _MOST_NAMES:
+            raise ValueError(f"{text[:200]!r} is not a list of nodes: {item!r} is not a range")
+        numbers.extend([str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)])
+        if len(numbers) > _MOST_NAMES:
+            raise ValueError(f"{text[:200]!r} names more than {_MOST_NAMES} nodes")
+    return numbers

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import typer.main
 
-from controller.admin.metrics import MeteredClient, make_registry
+from controller.admin.metrics.exporter import make_registry
+from controller.admin.metrics.metered_client import MeteredClient
 from controller.agents.server import NodeStatus
 from controller.base.config import load_settings
 from controller.base.lease import Lease, write_lease

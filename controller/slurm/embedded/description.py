@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-_RANGE = re.compile(r"([^\[\],]+)(?:\[([0-9,-]+)\])?(?:,|$)")
+from simulator.cluster.hostlist import expand
+
 _STRICT = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 Seconds = Annotated[float, Field(ge=0)]
@@ -193,19 +192,5 @@ class ClusterDescription(BaseModel):
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """Names in a host list such as "a,b[01-03,7]". Raises ValueError."""
-    position, names = 0, list[str]()
-    while position < len(text):
-        match = _RANGE.match(text, position)
-        if match is None:
-            raise ValueError(f"not a host list: {text!r}")
-        names.extend(match[1] + number for number in (_numbers(match[2]) if match[2] else ("",)))
-        position = match.end()
-    return tuple(names)
-
-
-def _numbers(ranges: str) -> Iterator[str]:
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        for number in range(int(first), int(last or first) + 1):
-            yield str(number).zfill(len(first))
+    """Return the names in a host list such as "a,b[01-03,7]"; empty for an empty text. Raises ValueError."""
+    return expand(text) if text else ()

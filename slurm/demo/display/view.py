@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-_NUMBERED = re.compile(r"(.*?)([1-9]\d*)")
+from simulator.cluster.hostlist import fold
 
 
 class Stage(Enum):
@@ -78,17 +77,9 @@ def where(gpus: tuple[tuple[str, int], ...]) -> str:
     by_count: defaultdict[int, list[str]] = defaultdict(list)
     for node, count in gpus:
         by_count[count].append(node)
-    return " ".join(f"{_host_list(nodes)}:{count}" for count, nodes in by_count.items())
+    return " ".join(f"{fold(sorted(nodes, key=_natural))}:{count}" for count, nodes in by_count.items())
 
 
-def _host_list(nodes: Sequence[str]) -> str:
-    """n1, n[1-2,4]; names that do not end in a number one by one."""
-    found = [_NUMBERED.fullmatch(node) for node in nodes]
-    stems = {match[1] for match in found if match}
-    if len(nodes) == 1 or not all(found) or len(stems) != 1:
-        return ",".join(nodes)
-    numbers = sorted(int(match[2]) for match in found if match)
-    starts = [number for number in numbers if number - 1 not in numbers]
-    ends = [number for number in numbers if number + 1 not in numbers]
-    ranges = (str(first) if first == last else f"{first}-{last}" for first, last in zip(starts, ends, strict=True))
-    return f"{stems.pop()}[{','.join(ranges)}]"
+def _natural(name: str) -> tuple[str, int, str]:
+    """Sort key that puts n2 before n10."""
+    return name.rstrip("0123456789"), len(name), name

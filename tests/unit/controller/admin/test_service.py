@@ -16,7 +16,7 @@ import grpc.aio
 import pytest
 
 from controller.admin.front import uid_of
-from controller.admin.metrics import MeteredClient
+from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.service import serve_admin
 from controller.admin.sockets import bind, group_id
 from controller.base.clock import RealClock

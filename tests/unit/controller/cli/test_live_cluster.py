@@ -98,7 +98,7 @@ def test_unlike_gpus_and_nodes_below_no_switch_are_noted() -> None:
     [
         (None, f"{CONF}: no such file, and the switches stand there; .*--topology-conf"),
         ("SwitchName=a Switches=b", f"{CONF}: the switch a is above b, which is not there; give it a SwitchName line"),
-        ("SwitchName=a Nodes=g[", f"{CONF}: line 1: .* is no list of nodes; write names as Slurm does"),
+        ("SwitchName=a Nodes=g[", f"{CONF}: line 1: .* is not a list of nodes.*; write names as Slurm does"),
         ("include gone.conf", f"gone.conf: no such file, included by {CONF}"),
     ],
 )

@@ -17,7 +17,7 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from controller.admin.metrics import make_registry
+from controller.admin.metrics.exporter import make_registry
 from controller.contention.measurement import Measuring
 from policies.wire.messages import parse_state, serialize_state
 from protos.headway.v1 import admin_pb2 as pb

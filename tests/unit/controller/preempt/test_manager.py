@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.admin.metrics import MeteredClient
+from controller.admin.metrics.metered_client import MeteredClient
 from controller.admin.service import serve_admin
 from controller.agents.service import serve_agents
 from controller.base.clock import RealClock

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.admin.metrics import make_registry
+from controller.admin.metrics.exporter import make_registry
 from controller.preempt.manager import UNWATCHED_S
 from controller.slurm.client import Phase, SlurmJob
 from controller.state.preemption import Cause, Elsewhere, Stage, Way

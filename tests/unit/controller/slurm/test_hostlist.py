@@ -24,10 +24,20 @@ def test_nodes(text: str, names: tuple[str, ...]) -> None:
     assert expand_nodes(text) == names
 
 
-@pytest.mark.parametrize("text", ["n[1-", "n[a-b]", "n1,,n2", "n[1-9999999]", ",", "n]1["])
+@pytest.mark.parametrize("text", ["n[1-", "n[a-b]", "n1,,n2", "n[3-1]", "n 1", ",", "n]1["])
 def test_what_is_no_list_of_nodes(text: str) -> None:
     with pytest.raises(SlurmReplyError, match="not a list of nodes"):
         expand_nodes(text)
+
+
+@pytest.mark.parametrize("text", ["n[1-9999999]", "n[0-199999,0-199999]", "r[1-1000]n[1-1000]"])
+def test_a_list_without_end_is_refused(text: str) -> None:
+    with pytest.raises(SlurmReplyError, match=r"not a list of nodes|more than 200000 nodes"):
+        expand_nodes(text)
+
+
+def test_the_order_of_the_text_stays_because_ranks_follow_it() -> None:
+    assert expand_nodes("n[3,1-2],a1,n2") == ("n3", "n1", "n2", "a1", "n2")
 
 
 @pytest.mark.parametrize(("text", "tasks"), [("0", (0,)), ("0,2-3%5", (0, 2, 3)), ("1-9:4", (1, 5, 9)), ("7-7", (7,))])

@@ -80,7 +80,7 @@ NODES = "[[nodes]]\ncount = 4\ngpus = 4\n"
         (NODES + "colour = 1", "nodes[0].colour", "take one of count, gpus"),
         (NODES + "sockets = 5", "nodes[0].sockets", "from 1 to 4"),
         (NODES + 'names = "a[1-3]"', "nodes[0].count", "4 nodes have 3 names"),
-        (NODES + 'names = "a[1-"', "nodes[0].names", "no list of nodes"),
+        (NODES + 'names = "a[1-"', "nodes[0].names", "not a list of nodes"),
         ('[[nodes]]\ngpus = 1\nnames = "a,a"', "nodes", "called a"),
         (NODES + 'rack = "a"\n' + NODES, "nodes", "two ways"),
         (NODES + '[network]\nkind = "mesh"', "network.kind", "flat, racks, fat-tree, vl2, bcube"),

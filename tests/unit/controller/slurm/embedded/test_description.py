@@ -85,7 +85,7 @@ async def test_described_jobs_come_by_themselves(tmp_path: Path) -> None:
     [
         ("nodes = 5", "nodes"),
         ("[[nodes]]\nnames = 'n1'\ngpu = 4", "nodes.0.gpu"),
-        ("[[nodes]]\nnames = 'n[1-'", "host list"),
+        ("[[nodes]]\nnames = 'n[1-'", "not a list of nodes"),
         ("[[nodes]]\nnames = 'n1,n1'", "named twice"),
         ("[[partitions]]\nname = 'a'\nnodes = 'n9'", "unknown nodes: n9"),
         ("[[jobs]]\nduration_s = 5\ngpus = 1\npartition = 'x'", "unknown partition 'x'"),

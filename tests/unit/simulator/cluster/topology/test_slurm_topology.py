@@ -88,5 +88,5 @@ def test_node_lists(text: str, names: tuple[str, ...]) -> None:
     "text", ["", "a,", ",a", "a[", "a]", "a[]", "a[3-1]", "a[1-999999999]", "a b", "n[1-2", "a[x]"]
 )
 def test_what_is_no_node_list(text: str) -> None:
-    with pytest.raises(ValueError, match="no list of nodes"):
+    with pytest.raises(ValueError, match="not a list of nodes"):
         expand(text)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.admin.metrics import MeteredClient, make_registry, parse_metrics_address, serve_metrics
+from controller.admin.metrics.exporter import make_registry, parse_metrics_address, serve_metrics
+from controller.admin.metrics.metered_client import MeteredClient
 from controller.base.clock import VirtualClock
 from controller.base.errors import ConfigurationError, SlurmReplyError, SlurmUnavailableError
 from controller.base.lease import Lease, write_lease

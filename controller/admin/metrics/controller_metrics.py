@@ -1,0 +1,176 @@
+"""Metrics of decisions, of the queue and of the controller's health.
+
+Labels are bounded: roles, kinds and the one current policy; never jobs, users or nodes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from controller.admin.explain.cycle_view import Scene
+from controller.admin.metrics.families import counter, gauge
+from controller.admin.metrics.metered_client import LATENCY_S
+from controller.base.config import ControllerSettings
+from controller.base.lease import read_lease
+from controller.contention.measurement import Measuring
+from controller.cycle.cycle import CycleResult
+from controller.cycle.decide import DeciderCounts
+from controller.cycle.health import CycleListener, Health
+from controller.observe.role import Role
+from controller.preempt.manager import Preempting
+from controller.slurm.client import SlurmClient
+from controller.state.ledger import Ledger
+from policies.serving.runtime.supervise import Tasks
+
+_OFTEN = 3
+_KINDS = ("policy", "fallback", "none")
+_ROLES = (Role.WAITING, Role.STARTING, Role.RUNNING, Role.INELIGIBLE, Role.YIELDED, Role.ADOPT)
+
+
+class MeasuredDecider(Protocol):
+    """What is told of who decides."""
+
+    @property
+    def counts(self) -> DeciderCounts:
+        """Since the start."""
+
+    @property
+    def serving(self) -> bool:
+        """Whether the policy server decides."""
+
+
+class Measured(Protocol):
+    """What the metrics read of a controller; `controller.daemon.daemon.Controller` keeps this."""
+
+    @property
+    def settings(self) -> ControllerSettings:
+        """Its settings."""
+
+    @property
+    def client(self) -> SlurmClient:
+        """Its way to Slurm; calls are told of when it is a MeteredClient."""
+
+    @property
+    def decider(self) -> MeasuredDecider:
+        """Who decides."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What it remembers."""
+
+    @property
+    def health(self) -> Health:
+        """How it is."""
+
+    @property
+    def last(self) -> CycleResult | None:
+        """The last good cycle."""
+
+    @property
+    def measuring(self) -> Measuring | None:
+        """What agents report; None where they are not served."""
+
+    @property
+    def preempting(self) -> Preempting:
+        """Preemptions under way."""
+
+    @property
+    def tasks(self) -> Tasks:
+        """What runs beside the cycles."""
+
+    @property
+    def listeners(self) -> list[CycleListener]:
+        """Called after every good cycle."""
+
+
+class ControllerMetrics(Collector):
+    """Counts decisions as cycles end, and reads everything else from the controller when it is scraped."""
+
+    def __init__(self, controller: Measured, registry: CollectorRegistry) -> None:
+        self._controller = controller
+        self._latency = Histogram(
+            "headway_decision_seconds", "Time from a snapshot to a checked plan", ["decider"], registry=registry,
+            buckets=LATENCY_S,
+        )  # fmt: skip
+        self._decisions = Counter(
+            "headway_decisions", "Decisions by who made them: policy, fallback, or none", ["decider"], registry=registry
+        )
+        self._started = Counter("headway_jobs_placed", "Jobs placed by decisions", registry=registry)
+        for kind in _KINDS:
+            self._decisions.labels(kind)
+        registry.register(self)
+
+    def on_cycle(self, result: CycleResult) -> None:
+        """Take in one good cycle."""
+        decided = result.decided
+        if decided is None:
+            if len(result.observation.state.pending):
+                self._decisions.labels("none").inc()
+            return
+        kind = "fallback" if decided.policy.startswith("fallback:") else "policy"
+        self._decisions.labels(kind).inc()
+        self._latency.labels(kind).observe(max(decided.latency_s, 0.0))
+        self._started.inc(len(decided.plan.starts))
+
+    def collect(self) -> Iterable[Metric]:
+        """Everything that is read at the time of the scrape. Runs in the exporter's thread, and changes nothing."""
+        yield from self._of_decider()
+        yield from self._of_health()
+        if self._controller.last is not None:
+            yield from self._of_cluster(self._controller.last)
+
+    def _of_decider(self) -> Iterator[Metric]:
+        decider = self._controller.decider
+        yield counter(
+            "headway_policy_rejects", "Decisions of the policy server that were refused", decider.counts.rejects
+        )
+        yield gauge(
+            "headway_policy_serving", "1 while the policy server decides, 0 while the fallback does", decider.serving
+        )
+        info = InfoMetricFamily("headway_build", "Version of the controller")
+        info.add_metric([], {"version": version("headway-scheduler")})
+        yield info
+
+    def _of_health(self) -> Iterator[Metric]:
+        health, settings = self._controller.health, self._controller.settings
+        yield gauge("headway_snapshot_read_seconds", "Time that the last reading of Slurm took", health.read_s)
+        yield gauge("headway_last_cycle_timestamp_seconds", "End of the last good cycle, Unix time", health.last_good_s)
+        yield gauge("headway_start_timestamp_seconds", "Start of the controller, Unix time", health.started_s)
+        yield counter("headway_cycles", "Good cycles", health.cycles)
+        failures = CounterMetricFamily(
+            "headway_task_failures", "Failures of background tasks, which are begun again", labels=["task"]
+        )
+        for task, number in dict(self._controller.tasks.failures).items():
+            failures.add_metric([task], number)
+        yield failures
+        lease = read_lease(settings.lease_path)
+        if lease is not None:
+            yield gauge(
+                "headway_lease_age_seconds", "Age of the lease that Slurm's plugin reads", time.time() - lease.time_s
+            )
+        yield gauge("headway_lease_stale_after_seconds", "Age at which it is stale", settings.stale_after_s)
+
+    def _of_cluster(self, result: CycleResult) -> Iterator[Metric]:
+        scene = Scene(result, self._controller.ledger, self._controller.settings.partitions)
+        tally = Tally(found.role for _, found in scene.jobs())
+        jobs = GaugeMetricFamily("headway_jobs", "Managed jobs by what Headway does with them", labels=["role"])
+        for role in _ROLES:
+            jobs.add_metric([str(role.value)], tally[role])
+        yield jobs
+        refusals = list(self._controller.ledger.refusals.values())  # at once: the event loop goes on meanwhile
+        often = sum(refusal.count >= _OFTEN for refusal in refusals)
+        yield gauge("headway_jobs_refused_often", f"Jobs that Slurm has refused {_OFTEN} times or more", often)
+        nodes = scene.state.nodes
+        yield gauge("headway_gpus_used", "GPUs in use on managed nodes", int(scene.room.used_gpus.sum()))
+        yield gauge("headway_gpus_total", "GPUs of managed nodes", int(nodes.gpus.sum()))
+        yield gauge("headway_nodes_available", "Managed nodes that may start jobs", int(nodes.available.sum()))
+        yield gauge("headway_nodes_total", "Managed nodes", len(nodes))

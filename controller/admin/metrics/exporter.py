@@ -1,0 +1,80 @@
+"""The exporter: one registry of all metrics, and an HTTP server that answers scrapes.
+
+The exporter answers whoever can reach it, so it listens on loopback; another address has to be written out in full.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+from prometheus_client import CollectorRegistry, start_http_server
+
+from controller.admin.metrics.agent_metrics import AgentMetrics
+from controller.admin.metrics.controller_metrics import ControllerMetrics, Measured
+from controller.admin.metrics.metered_client import MeteredClient
+from controller.admin.metrics.preemption_metrics import PreemptionMetrics
+from controller.base.errors import ConfigurationError
+
+log = structlog.get_logger(__name__)
+
+
+def make_registry(controller: Measured) -> CollectorRegistry:
+    """A registry of our own with all metrics of that controller; it follows the controller's cycles from now on."""
+    registry = CollectorRegistry(auto_describe=False)
+    metrics = ControllerMetrics(controller, registry)
+    controller.listeners.append(metrics.on_cycle)
+    PreemptionMetrics(controller.preempting, registry)
+    if controller.measuring is not None:
+        AgentMetrics(controller.measuring, registry)
+    if isinstance(controller.client, MeteredClient):
+        registry.register(controller.client.latency)
+        registry.register(controller.client.errors)
+    return registry
+
+
+@contextmanager
+def serve_metrics(controller: Measured, address: str) -> Iterator[int]:
+    """Serve /metrics at host:port from a thread of its own, until the context ends; gives the port (0: not served).
+
+    An empty address serves nothing, port 0 takes any free one. Raises ConfigurationError when it cannot be listened on.
+    """
+    if not address:
+        yield 0
+        return
+    host, port = parse_metrics_address(address)
+    registry = make_registry(controller)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise ConfigurationError(
+            f'metrics_address: cannot listen on {address}: {error.strerror or error}; give another port, or "" for none'
+        ) from error
+    try:
+        yield int(server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=5.0)
+
+
+def parse_metrics_address(address: str) -> tuple[str, int]:
+    """(IP address, port). Loopback, or an IP address that is written out. Raises ConfigurationError with the mend."""
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ConfigurationError(f'metrics_address: {address!r} is no address; give 127.0.0.1:9341, or "" for none')
+    if host == "localhost":
+        host = "127.0.0.1"
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        raise ConfigurationError(
+            f"metrics_address: {address!r} names no IP address; metrics are readable for whoever reaches them, so an address "
+            "beyond loopback has to be written out (for every interface: 0.0.0.0:9341)"
+        ) from None
+    if not found.is_loopback:
+        log.warning("metrics_beyond_loopback", address=address)
+    return str(found), int(port)

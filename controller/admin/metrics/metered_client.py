@@ -1,0 +1,111 @@
+"""Metrics of the calls to Slurm: how long each verb took, and how each failed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TypeVar
+
+from prometheus_client import Counter, Histogram
+
+from controller.base.clock import Clock
+from controller.base.errors import SlurmError, SlurmUnavailableError
+from controller.slurm.client import (
+    Failures,
+    JobKey,
+    Pin,
+    ResourceRequest,
+    SlurmClient,
+    SlurmFacts,
+    SlurmJob,
+    SlurmSnapshot,
+)
+
+T = TypeVar("T")
+
+LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the histograms of latencies, in seconds."""
+
+
+class MeteredClient:
+    """A SlurmClient that passes every call on, and times it. Invariant: answers and errors go through unchanged."""
+
+    def __init__(self, inner: SlurmClient, clock: Clock) -> None:
+        self._inner = inner
+        self._clock = clock
+        self.latency = Histogram(
+            "headway_slurm_call_seconds", "Time that Slurm took to answer", ["verb"], registry=None, buckets=LATENCY_S
+        )
+        self.errors = Counter(
+            "headway_slurm_errors",
+            "Calls without an answer, and jobs that a call failed for",
+            ["verb", "kind"],
+            registry=None,
+        )
+
+    async def facts(self) -> SlurmFacts:
+        """Version, cluster name and settings."""
+        return await self._timed("facts", self._inner.facts())
+
+    async def snapshot(self) -> SlurmSnapshot:
+        """Read everything."""
+        return await self._timed("snapshot", self._inner.snapshot())
+
+    async def read(self, keys: Sequence[JobKey]) -> Mapping[JobKey, SlurmJob]:
+        """Read these jobs only."""
+        return await self._timed("read", self._inner.read(keys))
+
+    async def hold(self, keys: Sequence[JobKey]) -> Failures:
+        """Hold and mark."""
+        return await self._change("hold", self._inner.hold(keys))
+
+    async def unmark(self, keys: Sequence[JobKey], mark: str, instead: str = "") -> Failures:
+        """Take a token out of the admin comment, and put another one in."""
+        return await self._change("unmark", self._inner.unmark(keys, mark, instead))
+
+    async def mark(self, keys: Sequence[JobKey], mark: str) -> Failures:
+        """Add a token to the admin comment."""
+        return await self._change("mark", self._inner.mark(keys, mark))
+
+    async def pin(self, pins: Sequence[Pin]) -> Failures:
+        """Bind held jobs to nodes."""
+        return await self._change("pin", self._inner.pin(pins))
+
+    async def unpin(self, originals: Mapping[JobKey, ResourceRequest]) -> Failures:
+        """Give held jobs their own request back."""
+        return await self._change("unpin", self._inner.unpin(originals))
+
+    async def release(self, keys: Sequence[JobKey]) -> Failures:
+        """Take the hold off."""
+        return await self._change("release", self._inner.release(keys))
+
+    async def signal(self, keys: Sequence[JobKey], signal: str) -> Failures:
+        """Send a signal."""
+        return await self._change("signal", self._inner.signal(keys, signal))
+
+    async def requeue_hold(self, keys: Sequence[JobKey]) -> Failures:
+        """Stop and put back into the queue, held."""
+        return await self._change("requeue_hold", self._inner.requeue_hold(keys))
+
+    async def set_begin_time(self, keys: Sequence[JobKey], begin_time_s: float | None) -> Failures:
+        """Not before this time."""
+        return await self._change("set_begin_time", self._inner.set_begin_time(keys, begin_time_s))
+
+    async def _change(self, verb: str, call: Awaitable[Failures]) -> Failures:
+        failures = await self._timed(verb, call)
+        for failure in failures.values():
+            kind = "unavailable" if failure.unavailable else "gone" if failure.gone else "refused"
+            self.errors.labels(verb, kind).inc()
+        return failures
+
+    async def _timed(self, verb: str, call: Awaitable[T]) -> T:
+        begun_s = self._clock.monotonic()
+        try:
+            return await call
+        except SlurmUnavailableError:
+            self.errors.labels(verb, "unavailable").inc()
+            raise
+        except SlurmError:
+            self.errors.labels(verb, "reply").inc()
+            raise
+        finally:
+            self.latency.labels(verb).observe(self._clock.monotonic() - begun_s)
