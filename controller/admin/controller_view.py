@@ -12,7 +12,7 @@ from controller.contention.service import Judging
 from controller.cycle.cycle import CycleResult
 from controller.cycle.decide import DeciderCounts
 from controller.cycle.health import Health
-from controller.preempt.manager import Preempting
+from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import JobKey, SlurmFacts
 from controller.state.journal import Intent, PlacedEntry, RunRecord
 from controller.state.ledger import Ledger
@@ -116,7 +116,7 @@ class Asked(Protocol):
         """What the contention threshold says; None: nothing is judged."""
 
     @property
-    def preempting(self) -> Preempting:
+    def preemptions(self) -> PreemptionManager:
         """Preemptions under way, and those of the past."""
 
     @property

@@ -41,7 +41,7 @@ def status(controller: Asked, version: str) -> admin_pb2.Status:
     health, facts, counts = controller.health, controller.facts, controller.decider.counts
     now_s = controller.clock.now()
     lease = read_lease(controller.settings.lease_path)
-    under_way = controller.preempting.open.values()
+    under_way = controller.preemptions.open.values()
     return admin_pb2.Status(
         version=version,
         uptime_s=controller.clock.monotonic() - health.begun_at_s,

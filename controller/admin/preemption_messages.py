@@ -9,11 +9,11 @@ import numpy as np
 
 from controller.admin.explain.cycle_view import Scene
 from controller.observe.resize import resized
-from controller.observe.user_options import read_wishes
-from controller.preempt.manager import Preempting
-from controller.preempt.text import facts_of, why_words
+from controller.observe.user_options import read_user_options
+from controller.preempt.manager import PreemptionManager
+from controller.preempt.text import facts_of, why_text
 from controller.slurm.client import Phase, SlurmJob
-from controller.state.preemption import Elsewhere, Preemption
+from controller.state.preemption import Preemption, RelocationConstraint
 from policies.placement.requests import Requests
 from protos.headway.v1 import admin_pb2
 
@@ -59,25 +59,27 @@ def preemption_list(found: Iterable[Preemption]) -> admin_pb2.PreemptionList:
     return admin_pb2.PreemptionList(preemptions=[preemption_record(one) for one in found])
 
 
-def told_of_preemption(preempting: Preempting, job: SlurmJob | None, now_s: float) -> tuple[str, dict[str, str]]:
+def told_of_preemption(
+    preemptions: PreemptionManager, job: SlurmJob | None, now_s: float
+) -> tuple[str, dict[str, str]]:
     """What `why` says of a job's newest preemption, if that is under way or of late: a sentence, and the numbers."""
     if job is None:
         return "", {}
-    row = next(iter(preempting.recent(job, 1)), None)
+    row = next(iter(preemptions.recent(job, 1)), None)
     facts = {} if row is None else facts_of(row)
     if job.phase is Phase.RUNNING:
-        found = preempting.comeback(job)
+        found = preemptions.preemptibility(job)
         facts["preemptible"] = found.way.value if found.may else f"no: {found.why_not}"
     if row is None or (row.ended_s is not None and now_s - row.ended_s > _OF_LATE_S):
         return "", facts
-    return why_words(row, now_s), facts
+    return why_text(row, now_s), facts
 
 
 class WrongWishError(ValueError):
     """What an operator wishes makes no sense; the text says what."""
 
 
-def elsewhere_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Collection[str]) -> Elsewhere:
+def elsewhere_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Collection[str]) -> RelocationConstraint:
     """Where an operator wants the job. `nodes`: those that Headway manages. Raises WrongWishError."""
     avoid, only = set(request.avoid), set(request.only)
     here = {share.node for share in job.allocated}
@@ -89,10 +91,10 @@ def elsewhere_of(request: admin_pb2.PreemptRequest, job: SlurmJob, nodes: Collec
         raise WrongWishError(f"{', '.join(both)}: not both to be run on and to be kept off")
     if request.HasField("gpus") and request.gpus < 1:
         raise WrongWishError("a job needs one GPU at least")
-    return Elsewhere(frozenset(avoid), frozenset(only), request.gpus if request.HasField("gpus") else None)
+    return RelocationConstraint(frozenset(avoid), frozenset(only), request.gpus if request.HasField("gpus") else None)
 
 
-def check_size(elsewhere: Elsewhere, scene: Scene, job: SlurmJob) -> None:
+def check_size(elsewhere: RelocationConstraint, scene: Scene, job: SlurmJob) -> None:
     """Whether the job can have that many GPUs on this cluster. Raises ResizeError."""
     if elsewhere.gpus is None:
         return
@@ -101,11 +103,11 @@ def check_size(elsewhere: Elsewhere, scene: Scene, job: SlurmJob) -> None:
         elsewhere.gpus,
         node_gpus=scene.node_gpus,
         all_gpus=int(scene.state.nodes.gpus.sum()),
-        wishes=read_wishes(job.comment),
+        options=read_user_options(job.comment),
     )
 
 
-def check_place(elsewhere: Elsewhere, scene: Scene, job: SlurmJob) -> None:
+def check_place(elsewhere: RelocationConstraint, scene: Scene, job: SlurmJob) -> None:
     """Whether the job would fit where it is to go, were those nodes empty. Raises WrongWishError."""
     row = scene.rows.get(job.key)
     if row is None or elsewhere.gpus is not None or not (elsewhere.avoid or elsewhere.only):

@@ -181,7 +181,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             )
         found = advised(found, controller.judging, scene.find(job_id))
         placed = [] if found.key is None else controller.journal.decisions_of(found.key)
-        sentence, facts = told_of_preemption(controller.preempting, scene.find(job_id), controller.clock.now())
+        sentence, facts = told_of_preemption(controller.preemptions, scene.find(job_id), controller.clock.now())
         answer = explanation(found, decision_records(placed), sentence + self._as_of())
         answer.facts.update(facts)
         return answer
@@ -224,7 +224,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             elsewhere, within_s = elsewhere_of(request, job, scene.state.nodes.names), within_of(request)
             check_size(elsewhere, scene, job)
             check_place(elsewhere, scene, job)
-            found = self._controller.preempting.begin(
+            found = self._controller.preemptions.begin(
                 job, Cause.OPERATOR, "by hand", elsewhere, force=request.force, within_s=within_s
             )
         except WrongWishError as error:
@@ -240,11 +240,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.PreemptionList:
         """Those of the present and the past."""
         await self._check_private(context)
-        preempting = self._controller.preempting
+        preemptions = self._controller.preemptions
         if request.number:
-            found = preempting.find(request.number)
+            found = preemptions.find(request.number)
             return preemption_list([] if found is None else [found])
-        return preemption_list(preempting.newest(min(request.limit or MOST, MOST)))
+        return preemption_list(preemptions.newest(min(request.limit or MOST, MOST)))
 
     async def ListProfiles(self, request: admin_pb2.ListProfilesRequest, context: _Context) -> admin_pb2.ProfileList:
         """What was measured, by kind of job."""

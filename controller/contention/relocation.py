@@ -17,7 +17,7 @@ import numpy as np
 from controller.observe.eligible_nodes import Feasibility, UnsupportedRequestError
 from controller.observe.observer import Observation
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
-from controller.state.preemption import Elsewhere
+from controller.state.preemption import RelocationConstraint
 from policies.model import BoolColumn, ClusterState, IntColumn, Placement
 from policies.placement.best_fit import Capacity, placement_of
 from policies.selection import held_placements
@@ -30,7 +30,7 @@ class Relocation:
     row: int
     placement: Placement
     nodes: tuple[str, ...]
-    elsewhere: Elsewhere
+    elsewhere: RelocationConstraint
     """Keeps it off every node that it may use but those among which this place was looked for."""
     empty: bool
     """Nobody else is on these nodes."""
@@ -119,7 +119,7 @@ class Relocations:
         names = self._state.nodes.names
         avoid = frozenset(names[node] for node in np.flatnonzero(usable & ~found).tolist())
         nodes = tuple(names[node] for node in placement.nodes)
-        return Relocation(row, placement, nodes, Elsewhere(avoid=avoid), empty, found)
+        return Relocation(row, placement, nodes, RelocationConstraint(avoid=avoid), empty, found)
 
     def _number_of_holders(self, least_nodes: int) -> IntColumn:
         """By node: the jobs there that hold so many nodes or more."""

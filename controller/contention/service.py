@@ -26,7 +26,7 @@ from controller.cycle.cycle import CycleResult
 from controller.cycle.health import CycleListener
 from controller.observe.role import Role
 from controller.preempt.budget import BY_ITSELF, all_off, reach_s
-from controller.preempt.manager import Preempting
+from controller.preempt.manager import PreemptionManager
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import Links, RunKey, own_nodes
 from controller.state.journal import Journal
@@ -60,7 +60,7 @@ class Judged(Protocol):
         """Who decides."""
 
     @property
-    def preempting(self) -> Preempting:
+    def preemptions(self) -> PreemptionManager:
         """Who carries it out."""
 
 
@@ -135,18 +135,18 @@ class Judging:
         self.stays = stays
 
     def _case(self, result: CycleResult, now_s: float, links: Links) -> Case:
-        controller, preempting = self._controller, self._controller.preempting
-        history = {item.number: item for item in preempting.since(now_s - reach_s(controller.settings))}
-        history |= {item.number: item for item in preempting.open.values()}
+        controller, preemptions = self._controller, self._controller.preemptions
+        history = {item.number: item for item in preemptions.since(now_s - reach_s(controller.settings))}
+        history |= {item.number: item for item in preemptions.open.values()}
         line = () if result.decided is None else result.decided.plan.queue
         return Case(
             settings=controller.settings,
             observation=result.observation,
             relocations=Relocations(
-                result.observation, controller.ledger.originals, line, preempting.silent(result.observation.snapshot)
+                result.observation, controller.ledger.originals, line, preemptions.silent(result.observation.snapshot)
             ),
             history=tuple(history.values()),
-            comeback=preempting.comeback,
+            preemptibility=preemptions.preemptibility,
             now_s=now_s,
             links=links,
         )
@@ -156,7 +156,7 @@ class Judging:
         if advice.mode != "automatic":
             return ""
         try:
-            self._controller.preempting.begin(advice.job, Cause.THRESHOLD, advice.why, advice.place.elsewhere)
+            self._controller.preemptions.begin(advice.job, Cause.THRESHOLD, advice.why, advice.place.elsewhere)
         except HeadwayError as error:
             log.warning("not_preempted", job=advice.job.key.job_id, problem=str(error))
             return str(error)
@@ -167,7 +167,7 @@ class Judging:
         controller = self._controller
         late = {
             row.raw_id
-            for row in controller.preempting.open.values()
+            for row in controller.preemptions.open.values()
             if row.cause in BY_ITSELF
             and row.stage is Stage.STOPPED
             and row.stopped_s is not None
@@ -177,7 +177,7 @@ class Judging:
             return
         waiting = [job for job in result.observation.with_role(Role.WAITING) if job.raw_id in late]
         for job in waiting:
-            if controller.ledger.let_go(job.key):
+            if controller.ledger.clear_constraint(job.key):
                 controller.journal.save_jobs(controller.ledger, [job.key])
                 controller.events.add("preempt", job.key.job_id, "may go anywhere again: what was free for it is taken")
 

@@ -16,7 +16,7 @@ from controller.state.ledger import Ledger, Served
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class JobChanges:
     """Since the snapshot before."""
 
     new: tuple[SlurmJob, ...] = ()
@@ -28,7 +28,7 @@ class Changes:
     """No longer known to Slurm, or under a new identity."""
 
 
-def changes(before: Mapping[JobKey, SlurmJob], after: Mapping[JobKey, SlurmJob]) -> Changes:
+def changes(before: Mapping[JobKey, SlurmJob], after: Mapping[JobKey, SlurmJob]) -> JobChanges:
     """Compare jobs in scope of two snapshots."""
     new: list[SlurmJob] = []
     started: list[SlurmJob] = []
@@ -53,7 +53,7 @@ def changes(before: Mapping[JobKey, SlurmJob], after: Mapping[JobKey, SlurmJob])
             started.append(job)
         if job.phase is Phase.ENDED and old is not None and old.phase is not Phase.ENDED:
             ended.append(job)
-    return Changes(tuple(new), tuple(started), tuple(ended), tuple(requeued), tuple(gone))
+    return JobChanges(tuple(new), tuple(started), tuple(ended), tuple(requeued), tuple(gone))
 
 
 def _is_a_later_run(job: SlurmJob, former: SlurmJob) -> bool:
@@ -79,7 +79,7 @@ def run_time_s(job: SlurmJob, now_s: float) -> float:
     return max(end_s - job.start_time_s, 0.0)
 
 
-def held_gpus(job: SlurmJob) -> int:
+def allocated_gpus(job: SlurmJob) -> int:
     """GPUs that the job holds or held; 0 when Slurm no longer tells."""
     return sum(share.gpus for share in job.allocated)
 
@@ -91,7 +91,7 @@ def served_after(former: SlurmJob, job: SlurmJob, ledger: Ledger, now_s: float) 
     run_s = run_time_s(former, now_s) if counts else 0.0
     return Served(
         service_s=earlier.service_s + run_s,
-        gpu_s=earlier.gpu_s + run_s * held_gpus(former),
+        gpu_s=earlier.gpu_s + run_s * allocated_gpus(former),
         first_submit_s=earlier.first_submit_s,
     )
 
@@ -107,7 +107,7 @@ def run_record(job: SlurmJob, former: SlurmJob | None, ledger: Ledger, now_s: fl
         start_time_s=job.start_time_s,
         end_time_s=job.end_time_s if job.end_time_s is not None else now_s,
         service_s=run_time_s(job, now_s) + (earlier.service_s if earlier else 0.0),
-        num_gpus=held_gpus(last),
+        num_gpus=allocated_gpus(last),
         num_nodes=len(last.allocated),
         state=job.state,
     )

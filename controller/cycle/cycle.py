@@ -15,7 +15,7 @@ from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.cycle.apply import Applier
-from controller.cycle.changes import Changes
+from controller.cycle.changes import JobChanges
 from controller.cycle.decide import Decided, Decider
 from controller.cycle.decision_log import DecisionLog
 from controller.cycle.ledger_keeper import LedgerKeeper
@@ -26,7 +26,7 @@ from controller.cycle.stranded import stranded
 from controller.observe.model_profiles import KnownModels
 from controller.observe.observer import Observation, Observer
 from controller.observe.role import SETTLING, Role
-from controller.preempt.manager import Preempting
+from controller.preempt.manager import PreemptionManager
 from controller.profiles.current import NOTHING, Known
 from controller.profiles.racks import Racks
 from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, Phase, SlurmClient, SlurmSnapshot
@@ -44,7 +44,7 @@ class CycleResult:
     """What a cycle found and did."""
 
     observation: Observation
-    changes: Changes
+    changes: JobChanges
     runs: tuple[RunRecord, ...]
     """Jobs that ended since the cycle before."""
     decided: Decided | None
@@ -64,7 +64,7 @@ class Cycle:
         ledger: Ledger,
         events: EventLog,
         clock: Clock,
-        preempting: Preempting,
+        preemptions: PreemptionManager,
     ) -> None:
         self.settings = settings
         self._client = client
@@ -74,8 +74,8 @@ class Cycle:
         self._events = events
         self._clock = clock
         self._observer = Observer()
-        self._preempting = preempting
-        self._stops = PolicyStops(preempting, events)
+        self._preemptions = preemptions
+        self._stops = PolicyStops(preemptions, events)
         self.holds = HoldFolder(settings.holds_path)
         self._applier = Applier(client, journal, ledger, events, clock, self.holds)
         self._keeper = LedgerKeeper(journal, ledger, events)
@@ -115,19 +115,19 @@ class Cycle:
         """Everything that this snapshot calls for. `holds`: what users had held before the snapshot was read."""
         found = self._keeper.follow(snapshot, self.settings)
         self._applier.keep(self._keeper.jobs)
-        self._preempting.see(snapshot)
+        self._preemptions.see(snapshot)
         self._forget_holds(holds or {}, snapshot)
-        await self._applier.leave(self._preempting.called_off.marked)
+        await self._applier.leave(self._preemptions.called_off.marked)
         await self.errands()
         await self._unmark_started(found)
         may_stop = self._stops.preemptible(self._keeper.jobs.values(), self.settings, self._clock.now())
-        self._ledger.kept_off = self._preempting.kept_off(self._keeper.jobs.values(), snapshot)
+        self._ledger.kept_off = self._preemptions.kept_off(self._keeper.jobs.values(), snapshot)
         observation = self._observer.observe(snapshot, self._ledger, self._partitions, self.measured, may_stop)
         observation = await self._settle(observation)
         decided = None
         if len(observation.state.pending):
             decided = await self._decide(observation)
-        in_transit = self._preempting.moving or self._stops.look_again or _in_transit(observation, decided)
+        in_transit = self._preemptions.moving or self._stops.look_again or _in_transit(observation, decided)
         return CycleResult(observation, found, self._keeper.take_runs(), decided, in_transit)
 
     async def errands(self) -> bool:
@@ -135,12 +135,12 @@ class Cycle:
 
         Whether anything has changed in Slurm.
         """
-        stops, signals = self._preempting.orders()
+        stops, signals = self._preemptions.orders()
         done = False
         try:
             for rows, order, told in (
-                (stops, self._applier.stop, self._preempting.stopped),
-                (signals, lambda why: self._applier.signal(why, "USR1"), self._preempting.signalled),
+                (stops, self._applier.stop, self._preemptions.stopped),
+                (signals, lambda why: self._applier.signal(why, "USR1"), self._preemptions.signalled),
             ):
                 if rows:
                     why = {JobKey(row.job_id, row.submit_time_s): f"preemption {row.number}: {row.why}" for row in rows}
@@ -149,10 +149,10 @@ class Cycle:
                         told(row, failed.get(key))
                     done = done or len(failed) < len(rows)
         finally:
-            self._preempting.orders_over()
+            self._preemptions.orders_over()
         return done
 
-    async def _unmark_started(self, found: Changes) -> None:
+    async def _unmark_started(self, found: JobChanges) -> None:
         """Take marks that no longer hold off jobs that have started; what fails is tried again."""
         self._started.update(job.key for job in found.started)
         known = [job for key in self._started if (job := self._keeper.jobs.get(key)) is not None]
@@ -161,9 +161,9 @@ class Cycle:
         # Its user has taken the hold off while nobody looked: whoever holds it next is somebody else.
         let_go = [job.key for job in running if USER_HOLD_MARK in job.marks and not job.held]
         # What is to be stopped may have been marked for that this moment; what is not to be stopped after all has been seen to.
-        to_stop = {raw_id for raw_id, row in self._preempting.open.items() if row.stopped_s is None}
+        to_stop = {raw_id for raw_id, row in self._preemptions.open.items() if row.stopped_s is None}
         marked = [job for job in running if HOLD_MARK in job.marks and not job.held and job.raw_id not in to_stop]
-        ours = [job.key for job in marked if job.key not in self._preempting.called_off.marked]
+        ours = [job.key for job in marked if job.key not in self._preemptions.called_off.marked]
         failed = {
             **await self._applier.arrived(placed),
             **await self._applier.unmark(let_go, USER_HOLD_MARK),
@@ -233,7 +233,7 @@ class Cycle:
 
     def _let_go(self, reasons: dict[JobKey, str]) -> None:
         for key, why in reasons.items():
-            self._ledger.let_go(key)
+            self._ledger.clear_constraint(key)
             self._events.add("preempt", key.job_id, why)
         self._journal.save_jobs(self._ledger, reasons)
 

@@ -13,7 +13,7 @@ import structlog
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.cycle.apply import describe_placement
-from controller.cycle.changes import Changes, changes, held_gpus, run_record, scoped, served_after
+from controller.cycle.changes import JobChanges, allocated_gpus, changes, run_record, scoped, served_after
 from controller.cycle.limit_backoff import may_let_go
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.journal import Journal, RunRecord
@@ -59,7 +59,7 @@ class LedgerKeeper:
             (key, job) for key, job in scoped(jobs, self._scope).items() if _stage(job) == _stage(self.jobs.get(key))
         )
 
-    def follow(self, snapshot: SlurmSnapshot, settings: ControllerSettings) -> Changes:
+    def follow(self, snapshot: SlurmSnapshot, settings: ControllerSettings) -> JobChanges:
         """Bring ledger and journal up to date with what happened in Slurm since the snapshot before. Raises JournalError."""
         partitions, before = frozenset(settings.partitions), self.jobs
         self._history = (settings.history_runs, settings.history_min_runs)
@@ -89,7 +89,7 @@ class LedgerKeeper:
         self._tell(found)
         return found
 
-    def _learn_changes(self, found: Changes, snapshot: SlurmSnapshot) -> set[JobKey]:
+    def _learn_changes(self, found: JobChanges, snapshot: SlurmSnapshot) -> set[JobKey]:
         """What the ledger learns of jobs that were requeued or have started. Returns those that it is about."""
         touched: set[JobKey] = set()
         for former, job in found.requeued:
@@ -100,7 +100,7 @@ class LedgerKeeper:
                 touched.add(job.key)
         return touched
 
-    def _tell(self, found: Changes) -> None:
+    def _tell(self, found: JobChanges) -> None:
         for former, job in found.requeued:
             if job.restarts > former.restarts:
                 self._events.add("held", job.key.job_id, f"requeued by Slurm ({former.state}); it is placed anew")
@@ -137,7 +137,7 @@ class LedgerKeeper:
 
     def _record_ended(
         self,
-        found: Changes,
+        found: JobChanges,
         runs: list[RunRecord],
         jobs: Mapping[JobKey, SlurmJob],
         now_s: float,
@@ -161,7 +161,7 @@ class LedgerKeeper:
 
     def _has_arrived(self, job: SlurmJob | None) -> bool:
         """Of a job that is to go elsewhere: whether it runs, so that the ledger has changed."""
-        return job is not None and job.phase is Phase.RUNNING and self._ledger.arrive(job.key, held_gpus(job))
+        return job is not None and job.phase is Phase.RUNNING and self._ledger.note_start(job.key, allocated_gpus(job))
 
     def _close_books(self, jobs: dict[JobKey, SlurmJob], now_s: float) -> None:
         """After a restart: say of every step that was under way what became of its job. Slurm's picture does the rest."""

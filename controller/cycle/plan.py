@@ -94,7 +94,7 @@ class _Entries:
     """Of each entry: number of its placement."""
     nodes: npt.NDArray[Any]
     gpus: npt.NDArray[Any]
-    held: npt.NDArray[np.int64]
+    widths: npt.NDArray[np.int64]
     """Entries of each placement."""
     plain: bool
     """Whether the columns say all there is to say: else a policy gave numbers that are none, or not as many of both."""
@@ -103,15 +103,15 @@ class _Entries:
     def of(cls, allocation: Mapping[int, Placement]) -> Self:
         placements = list(allocation.values())
         count = len(placements)
-        held, given = (
+        widths, given = (
             np.fromiter([len(part) for part in parts], np.int64, count)
             for parts in ([p.nodes for p in placements], [p.gpus for p in placements])
         )
         rows = np.array(list(allocation))
         nodes = np.array(list(chain.from_iterable([p.nodes for p in placements])))
         gpus = np.array(list(chain.from_iterable([p.gpus for p in placements])))
-        plain = all(column.dtype == np.int64 for column in (rows, nodes, gpus)) and np.array_equal(held, given)
-        return cls(placements, rows, np.repeat(np.arange(count), held), nodes, gpus, held, plain)
+        plain = all(column.dtype == np.int64 for column in (rows, nodes, gpus)) and np.array_equal(widths, given)
+        return cls(placements, rows, np.repeat(np.arange(count), widths), nodes, gpus, widths, plain)
 
     def suspects(self, alone: BoolColumn, entries: BoolColumn) -> list[tuple[int, Placement]]:
         """Job and placement where either the placement or one of its entries is flagged."""
@@ -160,7 +160,7 @@ def _check_rows(state: ClusterState, decision: Decision, entries: _Entries) -> N
     suspects: Iterable[tuple[int, Placement]] = decision.allocation.items()
     if entries.plain:
         rows, nodes, owner = entries.rows, entries.nodes, entries.owner
-        beyond = (rows < 0) | (rows >= len(state.jobs)) | (entries.held == 0)
+        beyond = (rows < 0) | (rows >= len(state.jobs)) | (entries.widths == 0)
         # Ascending ones are distinct; others are looked at.
         ascending = np.append(True, (np.diff(nodes) > 0) | (np.diff(owner) > 0))[: len(nodes)]
         strange = (nodes < 0) | (nodes >= len(state.nodes)) | (entries.gpus < 1) | ~ascending
@@ -208,11 +208,11 @@ def _stops(state: ClusterState, decision: Decision, spec: PolicySpec) -> tuple[S
 def _check_move(state: ClusterState, stop: Stop, spec: PolicySpec) -> None:
     """A running job may be shown with what it holds, as no request of its own would fit: it keeps its number of GPUs."""
     assert stop.placement is not None
-    held = state.jobs.placement(stop.row)
-    if held is not None and stop.placement.num_gpus != held.num_gpus:
+    current = state.jobs.placement(stop.row)
+    if current is not None and stop.placement.num_gpus != current.num_gpus:
         extra = "" if not spec.resizes else " (resizing is not possible on this cluster)"
         name = state.jobs.ids[stop.row]
-        raise _BadDecisionError(f"job {name}: {stop.placement.num_gpus} GPUs instead of {held.num_gpus}{extra}")
+        raise _BadDecisionError(f"job {name}: {stop.placement.num_gpus} GPUs instead of {current.num_gpus}{extra}")
     _check_shape(state, stop.row, stop.placement, spec)
     _check_nodes(state, stop.row, stop.placement)
 
@@ -234,9 +234,9 @@ def _beside_those_that_stop(state: ClusterState, decision: Decision, plan: Plan,
 
 def _groups(state: ClusterState, waits: Iterable[Start], stops: tuple[Stop, ...]) -> tuple[StopGroup, ...]:
     """The stops that belong together, for starts that wait for them."""
-    held = {row: own.nodes for row, own in held_placements(state, [stop.row for stop in stops]).items()}
+    occupied = {row: own.nodes for row, own in held_placements(state, [stop.row for stop in stops]).items()}
     moves = {stop.row: stop.placement.nodes for stop in stops if stop.placement is not None}
-    return stop_groups(held, [(start.row, start.placement.nodes) for start in waits], moves)
+    return stop_groups(occupied, [(start.row, start.placement.nodes) for start in waits], moves)
 
 
 def _until(state: ClusterState, leaving: Iterable[int]) -> str:
@@ -297,18 +297,18 @@ def _check_starts(state: ClusterState, decision: Decision, spec: PolicySpec, ent
 
 def _doubtful_starts(state: ClusterState, entries: _Entries) -> list[tuple[int, Placement]]:
     """Everybody whom `_check_shape` or `_check_nodes` would refuse."""
-    jobs, rows, owner, nodes, gpus, held = (
+    jobs, rows, owner, nodes, gpus, widths = (
         state.jobs,
         entries.rows,
         entries.owner,
         entries.nodes,
         entries.gpus,
-        entries.held,
+        entries.widths,
     )
     pending = jobs.state[rows] == JobState.PENDING
     total = np.bincount(owner, weights=gpus, minlength=len(rows))
-    fine = (total == jobs.num_gpus[rows]) & (jobs.min_nodes[rows] <= held) & (held <= jobs.max_nodes[rows])
-    split, first = jobs.split[rows][owner], gpus[np.cumsum(held) - held][owner]
+    fine = (total == jobs.num_gpus[rows]) & (jobs.min_nodes[rows] <= widths) & (widths <= jobs.max_nodes[rows])
+    split, first = jobs.split[rows][owner], gpus[np.cumsum(widths) - widths][owner]
     uneven = ((split == Split.FIXED) & (gpus != jobs.gpus_per_node[rows][owner])) | (
         (split == Split.EVEN) & (gpus != first)
     )

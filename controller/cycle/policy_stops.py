@@ -18,14 +18,14 @@ from controller.base.errors import PreemptionRefusedError
 from controller.base.events import EventLog
 from controller.base.text import count
 from controller.cycle.plan import Plan, Stop
-from controller.cycle.withheld import HeldBack
+from controller.cycle.withheld import Withheld
 from controller.observe.observer import Observation
-from controller.preempt.budget import UNDER_WAY, Allowance, may_be_preempted, reach_s
-from controller.preempt.manager import Preempting
+from controller.preempt.budget import UNDER_WAY, PreemptionBudget, may_be_preempted, reach_s
+from controller.preempt.manager import PreemptionManager
 from controller.profiles.current import run_of
 from controller.profiles.windows import RunKey
 from controller.slurm.client import JobKey, Phase, SlurmJob
-from controller.state.preemption import Cause, Elsewhere, Preemption
+from controller.state.preemption import Cause, Preemption, RelocationConstraint
 
 _MOST_WORDS = 300
 
@@ -36,10 +36,10 @@ Going = tuple[RunKey, SlurmJob, Stop]
 class PolicyStops:
     """Invariant: nobody is stopped for a policy beyond the operator's bounds, no group in part, and each refusal is told once."""
 
-    def __init__(self, preempting: Preempting, events: EventLog) -> None:
-        self._preempting = preempting
+    def __init__(self, preemptions: PreemptionManager, events: EventLog) -> None:
+        self._preemptions = preemptions
         self._events = events
-        self._held_back = HeldBack()
+        self._withheld = Withheld()
         self._refused: frozenset[RunKey] = frozenset()
         self._too_small: set[tuple[JobKey, int, bool]] = set()
         """Of whom it was told that the budget is too small: with that budget, and whether it will do within the hour."""
@@ -47,18 +47,20 @@ class PolicyStops:
     @property
     def look_again(self) -> bool:
         """Jobs were held back just now: without them the policy may have something else in mind for the nodes beside them."""
-        return self._held_back.fresh
+        return self._withheld.fresh
 
     def preemptible(self, jobs: Iterable[SlurmJob], settings: ControllerSettings, now_s: float) -> frozenset[RunKey]:
         """Runs among these that policies may take off their nodes, or that leave anyway. None where policies may stop nobody."""
         if "automatic" not in {settings.preemption, *settings.preemption_partitions.values()}:
-            return self._held_back.without(frozenset(), now_s)
+            return self._withheld.without(frozenset(), now_s)
         running = [job for job in jobs if job.phase is Phase.RUNNING]
         leaving = [job for job in jobs if job.phase is Phase.COMPLETING]
-        may = may_be_preempted(running, settings, self._history(settings, now_s), self._preempting.comeback, now_s)
-        under_way = self._preempting.open
+        may = may_be_preempted(
+            running, settings, self._history(settings, now_s), self._preemptions.preemptibility, now_s
+        )
+        under_way = self._preemptions.open
         leaving += [job for job in running if _leaves(job, under_way.get(job.raw_id or 0))]
-        return self._held_back.without(may, now_s) | {run for job in leaving if (run := run_of(job)) is not None}
+        return self._withheld.without(may, now_s) | {run for job in leaving if (run := run_of(job)) is not None}
 
     def begin(
         self, plan: Plan, observation: Observation, policy: str, settings: ControllerSettings, now_s: float
@@ -68,7 +70,7 @@ class PolicyStops:
         Groups behind one for which the budget will do within the hour wait with it: else small ones would spend for ever what it
         waits for. One for which no hour's budget would do keeps nobody waiting.
         """
-        bounds = Allowance(settings, self._history(settings, now_s), now_s)
+        bounds = PreemptionBudget(settings, self._history(settings, now_s), now_s)
         stops = {stop.row: stop for stop in plan.stops}
         refused: dict[RunKey, tuple[SlurmJob, str]] = {}
         for group in plan.groups:
@@ -80,7 +82,7 @@ class PolicyStops:
                 budget = settings.preemption_budget_per_hour
                 waiting = going[0][1] if group.needed_by is None else observation.rows[group.needed_by]
                 self._tell_too_small(waiting, policy, len(going), bounds.left, budget)
-                self._held_back.hold([run for run, _, _ in going], now_s, everybody=len(going) <= budget)
+                self._withheld.withhold([run for run, _, _ in going], now_s, all_others=len(going) <= budget)
                 if len(going) <= budget:
                     break
             refused |= found
@@ -89,7 +91,7 @@ class PolicyStops:
 
     def _going(self, stops: Iterable[Stop], observation: Observation) -> list[Going]:
         """Those that have to be asked. Who leaves already counts as stopped, whoever has seen to it."""
-        under_way, rows = self._preempting.open, observation.rows
+        under_way, rows = self._preemptions.open, observation.rows
         return [
             (run, job, stop)
             for stop in stops
@@ -98,15 +100,18 @@ class PolicyStops:
             and not _leaves(job, under_way.get(run.job_id))
         ]
 
-    def _refusals(self, going: Sequence[Going], bounds: Allowance) -> dict[RunKey, tuple[SlurmJob, str]]:
+    def _refusals(self, going: Sequence[Going], bounds: PreemptionBudget) -> dict[RunKey, tuple[SlurmJob, str]]:
         """Whoever may not be stopped, and why not in words that go behind "it "; the budget is not looked at."""
-        found = {run: (job, bounds.own_refusal(job) or self._preempting.comeback(job).why_not) for run, job, _ in going}
+        found = {
+            run: (job, bounds.own_refusal(job) or self._preemptions.preemptibility(job).why_not)
+            for run, job, _ in going
+        }
         others = f"; {count(len(going) - 1, 'job')} that would go with it stay too" if len(going) > 1 else ""
         return {run: (job, why_not + others) for run, (job, why_not) in found.items() if why_not}
 
     def _to_silent_nodes(self, going: Sequence[Going], observation: Observation) -> dict[RunKey, tuple[SlurmJob, str]]:
         """Jobs that would be moved to nodes whose agents are silent, and why they are not."""
-        silent, names = self._preempting.silent(observation.snapshot), observation.state.nodes.names
+        silent, names = self._preemptions.silent(observation.snapshot), observation.state.nodes.names
         found: dict[RunKey, tuple[SlurmJob, str]] = {}
         for run, job, stop in going if silent else ():
             nodes = () if stop.placement is None else stop.placement.nodes
@@ -116,7 +121,7 @@ class PolicyStops:
         return found
 
     def _begin_all(
-        self, going: Sequence[Going], bounds: Allowance, observation: Observation, policy: str
+        self, going: Sequence[Going], bounds: PreemptionBudget, observation: Observation, policy: str
     ) -> dict[RunKey, tuple[SlurmJob, str]]:
         """Who was refused at the last moment: nobody behind it is asked. Those before it have been, and cannot be asked back."""
         for run, job, stop in going:
@@ -133,7 +138,7 @@ class PolicyStops:
         because = f": {stop.reason}" if stop.reason else ""
         why = f"{policy} wants it {'to wait' if stop.placement is None else 'elsewhere'}{because}"
         try:
-            self._preempting.begin(job, Cause.POLICY, why[:_MOST_WORDS], Elsewhere(only=only))
+            self._preemptions.begin(job, Cause.POLICY, why[:_MOST_WORDS], RelocationConstraint(only=only))
         except PreemptionRefusedError as error:
             return str(error).removeprefix(f"job {job.key.job_id} ")
         return ""
@@ -164,8 +169,8 @@ class PolicyStops:
 
     def _history(self, settings: ControllerSettings, now_s: float) -> list[Preemption]:
         """All that matters for the bounds, what is open too."""
-        found = {row.number: row for row in self._preempting.since(now_s - reach_s(settings))}
-        return list((found | {row.number: row for row in self._preempting.open.values()}).values())
+        found = {row.number: row for row in self._preemptions.since(now_s - reach_s(settings))}
+        return list((found | {row.number: row for row in self._preemptions.open.values()}).values())
 
 
 def _leaves(job: SlurmJob, under_way: Preemption | None) -> bool:

@@ -23,20 +23,20 @@ class StopGroup(NamedTuple):
 
 
 def stop_groups(
-    held: Mapping[int, Sequence[int]],
+    occupied: Mapping[int, Sequence[int]],
     waiting: Iterable[tuple[int, Sequence[int]]],
     moves: Mapping[int, Sequence[int]],
 ) -> tuple[StopGroup, ...]:
     """The groups, those of waiting jobs first and in their order. Every stop is in one at least, no two groups are equal.
 
-    `held`: nodes of each job to stop; `waiting`: the jobs that start when these have gone, and their nodes, the most urgent first;
-    `moves`: the nodes where those of `held` are to go that are moved.
+    `occupied`: nodes of each job to stop. `waiting`: jobs that start when these have gone, and their nodes, the most urgent first.
+    `moves`: target nodes of the jobs in `occupied` that are moved rather than only stopped.
     """
     on_node: dict[int, list[int]] = defaultdict(list)
-    for row, nodes in held.items():
+    for row, nodes in occupied.items():
         for node in nodes:
             on_node[node].append(row)
-    place = {row: number for number, row in enumerate(held)}
+    place = {row: number for number, row in enumerate(occupied)}
     groups: dict[tuple[int, ...], int | None] = {}
     grouped: set[int] = set()
 
@@ -48,7 +48,7 @@ def stop_groups(
 
     for job, nodes in waiting:
         add((row for node in nodes for row in on_node.get(node, ())), job)
-    for row in held:
+    for row in occupied:
         if row not in grouped:
             add([row], None)
     return tuple(StopGroup(rows, needed_by) for rows, needed_by in groups.items())

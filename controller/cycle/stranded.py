@@ -11,7 +11,7 @@ from dataclasses import replace
 from controller.observe.observer import Observation
 from controller.slurm.client import JobKey
 from controller.state.ledger import Ledger
-from controller.state.preemption import Elsewhere
+from controller.state.preemption import RelocationConstraint
 from policies.placement.requests import Requests
 
 _NAMED = 5
@@ -39,7 +39,7 @@ def stranded(observation: Observation, ledger: Ledger) -> dict[JobKey, str]:
     }
 
 
-def _words(sent: Elsewhere) -> str:
+def _words(sent: RelocationConstraint) -> str:
     if sent.only:
         return f"it was to run on {_few(sent.only)} only; these cannot hold it now"
     return f"it was to keep off {_few(sent.avoid)}; no others can hold it now"

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from controller.profiles.windows import RunKey
 
-HELD_BACK_S = 30.0
+WITHHELD_S = 30.0
 """How long a policy has to do without them, before what it would do with them is looked at anew."""
 
 
-class HeldBack:
+class Withheld:
     """Invariant: who is held back is so at the next look at least, and no longer than HELD_BACK_S from the look after that on.
 
     A policy that is offered jobs which are not stopped in the end keeps the nodes beside them free for a job that cannot start,
@@ -23,11 +23,11 @@ class HeldBack:
         self._since_s: dict[RunKey, float] = {}
         self._all_since_s: float | None = None
 
-    def hold(self, runs: Iterable[RunKey], now_s: float, *, everybody: bool) -> None:
-        """These; with `everybody` all others too, so that what the budget has left is kept for these."""
+    def withhold(self, runs: Iterable[RunKey], now_s: float, *, all_others: bool) -> None:
+        """These; with `all_others` all others too, so that what the budget has left is kept for these."""
         self.fresh = True
         self._since_s.update(dict.fromkeys(runs, now_s))
-        if everybody:
+        if all_others:
             self._all_since_s = now_s
 
     def without(self, may: frozenset[RunKey], now_s: float) -> frozenset[RunKey]:
@@ -42,4 +42,4 @@ class HeldBack:
 
 def _lasts(since_s: float, now_s: float) -> bool:
     """Of a time ahead of us the clock was set back: nobody waits for that."""
-    return 0 <= now_s - since_s < HELD_BACK_S
+    return 0 <= now_s - since_s < WITHHELD_S

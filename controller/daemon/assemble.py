@@ -23,7 +23,7 @@ from controller.cycle.decide import Decider
 from controller.daemon.daemon import Controller, stop_signals
 from controller.daemon.policy_users import trusted_users
 from controller.daemon.wake_pipe import WakePipe
-from controller.preempt.service import drive_preemptions
+from controller.preempt.service import run_preemptions
 from controller.slurm.select import open_client
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
@@ -71,7 +71,7 @@ async def run_controller(path: Path) -> None:
         )
         await stack.enter_async_context(learn_switches(controller, agents, client.facts, controller.tasks))
         await stack.enter_async_context(measure(controller, agents, settings.agents_window_s, controller.tasks))
-        await stack.enter_async_context(drive_preemptions(controller.preempting, agents, controller.tasks))
+        await stack.enter_async_context(run_preemptions(controller.preemptions, agents, controller.tasks))
         await stack.enter_async_context(
             judge_contention(controller, settings.agents_window_s, agents, controller.tasks)
         )

@@ -30,7 +30,7 @@ from controller.cycle.health import CycleListener, Health
 from controller.daemon.lessons import Lessons
 from controller.daemon.pace import Pace, let_burst_end
 from controller.daemon.wake_pipe import WakePipe, Woken
-from controller.preempt.manager import Preempting
+from controller.preempt.manager import PreemptionManager
 from controller.profiles.current import Known
 from controller.profiles.racks import Racks
 from controller.slurm.client import SlurmClient, SlurmFacts, SlurmSnapshot
@@ -97,8 +97,8 @@ class Controller:
         self.judging: Judging | None = None
         """There too: what the contention threshold says."""
         self._connect = connect
-        self.preempting = Preempting(settings, journal, self.ledger, self.events, clock)
-        self._cycle = Cycle(settings, client, decider, journal, self.ledger, self.events, clock, self.preempting)
+        self.preemptions = PreemptionManager(settings, journal, self.ledger, self.events, clock)
+        self._cycle = Cycle(settings, client, decider, journal, self.ledger, self.events, clock, self.preemptions)
         self._cycle.on_progress(self._note_progress)
         self._stop = asyncio.Event()
         self._swap = asyncio.Lock()
@@ -137,7 +137,7 @@ class Controller:
         """Go on with other settings from the next cycle on."""
         self.settings = settings
         self._cycle.settings = settings
-        self.preempting.settings = settings
+        self.preemptions.settings = settings
         self.decider.deadline_s = settings.policy_deadline_s
         self._facts_s = -math.inf
         self.events.add("policy", "", "settings read again")
@@ -305,7 +305,7 @@ class Controller:
     async def _pause_or_stop_jobs(self, wake: WakePipe, longest_s: float) -> None:
         """The pause between two readings; jobs that have saved meanwhile are stopped at once, because they stand still."""
         pause = asyncio.ensure_future(self._pause(wake, longest_s))
-        wanted = self.preempting.wanted
+        wanted = self.preemptions.wanted
         try:
             while not pause.done():
                 order = asyncio.ensure_future(wanted.wait())
@@ -345,7 +345,7 @@ class Controller:
     @property
     def _somebody_waits(self) -> bool:
         """A job that was stopped a moment ago waits too, though it may not be placed yet."""
-        return self.preempting.moving or (self.last is not None and len(self.last.observation.state.pending) > 0)
+        return self.preemptions.moving or (self.last is not None and len(self.last.observation.state.pending) > 0)
 
     def _in_a_hurry(self, woken: Woken) -> bool:
         """Somebody submitted or held a job, or jobs wait for what has just become free."""

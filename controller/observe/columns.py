@@ -45,7 +45,7 @@ class Rows:
     statics: npt.NDArray[np.void]
     holders: npt.NDArray[np.int64]
     """Positions of the jobs that hold something."""
-    held: Sequence[Sequence[tuple[int, int, int]]]
+    occupied: Sequence[Sequence[tuple[int, int, int]]]
     """(node, GPUs, mask) of each of those."""
     estimates: Sequence[tuple[float, float] | None] | None
     """Run time from past runs and its spread, seconds; None where there are none, or for nobody."""
@@ -101,9 +101,9 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
     count = len(rows.ids)
     column: dict[str, npt.NDArray[Any]] = {name: np.array(rows.statics[name]) for name in STATIC.names or ()}
     entries = np.zeros(count, dtype=np.int64)
-    entries[rows.holders] = [len(placement) for placement in rows.held]
+    entries[rows.holders] = [len(placement) for placement in rows.occupied]
     offset = np.append(0, np.cumsum(entries))
-    held = np.array([entry for placement in rows.held for entry in placement], dtype=np.uint64).reshape(-1, 3)
+    occupied = np.array([entry for placement in rows.occupied for entry in placement], dtype=np.uint64).reshape(-1, 3)
     column["service_s"] = np.nan_to_num(np.maximum(time_s - column["start_time_s"], 0.0))
     column["attained_gpu_s"] = column["service_s"] * column["num_gpus"]
     for row, before in enumerate(rows.served or ()):
@@ -122,9 +122,9 @@ def _jobs(time_s: float, rows: Rows) -> Jobs:
         preemptible=_preemptible(rows),
         users=rows.users,
         placement_offset=offset,
-        placement_node=held[:, 0].astype(np.int64),
-        placement_gpus=held[:, 1].astype(np.int64),
-        placement_gpu_mask=held[:, 2],
+        placement_node=occupied[:, 0].astype(np.int64),
+        placement_gpus=occupied[:, 1].astype(np.int64),
+        placement_gpu_mask=occupied[:, 2],
         **column,
     )
 

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.slurm.client import SlurmJob, SlurmReservation, SlurmSnapshot
-from controller.state.preemption import Elsewhere
+from controller.state.preemption import RelocationConstraint
 
 Mask = npt.NDArray[np.bool_]
 _FEATURE = re.compile(r"[\w.\-:/@]+")
-ANYWHERE = Elsewhere()
+ANYWHERE = RelocationConstraint()
 
 
 class UnsupportedRequestError(Exception):
@@ -63,7 +63,7 @@ class Feasibility:
             tuple(self._reservations.values()),
         )
 
-    def node_set(self, job: SlurmJob, holds: Callable[[Mask], bool], elsewhere: Elsewhere = ANYWHERE) -> int:
+    def node_set(self, job: SlurmJob, holds: Callable[[Mask], bool], elsewhere: RelocationConstraint = ANYWHERE) -> int:
         """Row of the job's node set, as far as it is sent there. Raises UnsupportedRequestError for what only Slurm can place.
 
         Of several partitions, the first counts that is up and whose nodes can hold the job: Slurm tries them in that order.
@@ -83,7 +83,7 @@ class Feasibility:
         partition = self._partitions.get(name)
         return partition is not None and partition.up
 
-    def _row(self, job: SlurmJob, partition: str, elsewhere: Elsewhere) -> int:
+    def _row(self, job: SlurmJob, partition: str, elsewhere: RelocationConstraint) -> int:
         demand = _Demand(
             partition=partition,
             features=job.features,

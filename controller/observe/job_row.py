@@ -14,14 +14,14 @@ from controller.observe.columns import STATIC
 from controller.observe.eligible_nodes import ANYWHERE, Feasibility, UnsupportedRequestError
 from controller.observe.resize import request_now
 from controller.observe.role import WAITING, Standing, in_scope, lasting_standing
-from controller.observe.shape import Shape, shape_of
+from controller.observe.shape import JobShape, shape_of
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
-from controller.state.preemption import Elsewhere
+from controller.state.preemption import RelocationConstraint
 from policies.model import EstimateSource, Split
 
 NO_NODES: frozenset[str] = frozenset()
-Held = tuple[tuple[int, int, int], ...]
+Occupied = tuple[tuple[int, int, int], ...]
 """(node, GPUs, mask) by node."""
 
 
@@ -41,7 +41,7 @@ class JobRow:
     """(user, job name), the key of estimates."""
     static: bytes
     """One row of `columns.STATIC`."""
-    held: Held
+    occupied: Occupied
     """What Slurm says that it holds, on managed nodes."""
     unsupported: str
     """What it asks for that only Slurm can place; empty when nothing."""
@@ -76,12 +76,12 @@ class Nodes:
 
     def room(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
         """GPUs of each node, when it is empty, that have so many CPUs and so much memory beside them."""
-        wishes = (cpus_per_gpu, memory_mib_per_gpu)
-        if wishes not in self._rooms:
+        demand = (cpus_per_gpu, memory_mib_per_gpu)
+        if demand not in self._rooms:
             if len(self._rooms) >= _MOST_ROOMS:  # thousands of jobs wish for the same few
                 self._rooms.clear()
-            self._rooms[wishes] = self._room(*wishes)
-        return self._rooms[wishes]
+            self._rooms[demand] = self._room(*demand)
+        return self._rooms[demand]
 
     def _room(self, cpus_per_gpu: float, memory_mib_per_gpu: float) -> Column:
         room = self.gpus
@@ -100,7 +100,7 @@ def job_row(
     ledger: Ledger,
     nodes: Nodes,
     partitions: frozenset[str],
-    sent_to: Mapping[JobKey, Elsewhere],
+    sent_to: Mapping[JobKey, RelocationConstraint],
     unfit: frozenset[str] = NO_NODES,
 ) -> JobRow:
     """Work it out. The request that counts is the user's own, in the size that the job has now, not what Headway made of it.
@@ -128,7 +128,7 @@ def job_row(
         order=_order(job, ledger),
         who=(job.user, job.name),
         static=_static(job, request, shape or _shape_held(job), node_set, nodes),
-        held=tuple(
+        occupied=tuple(
             sorted((nodes.index[s.node], s.gpus, s.gpu_mask) for s in job.allocated if s.gpus and s.node in nodes.index)
         ),
         unsupported=unsupported,
@@ -138,7 +138,7 @@ def job_row(
     )
 
 
-def _nodes_for(job: SlurmJob, shape: Shape | None, nodes: Nodes) -> tuple[int, str, str]:
+def _nodes_for(job: SlurmJob, shape: JobShape | None, nodes: Nodes) -> tuple[int, str, str]:
     """Row of the job's node set; what it asks for that only Slurm can place; why no placement can ever suit it."""
     if shape is None:
         return -1, "", f"asks for more GPUs on a node than any node has ({nodes.most_gpus})"
@@ -156,12 +156,12 @@ def _nodes_for(job: SlurmJob, shape: Shape | None, nodes: Nodes) -> tuple[int, s
     return node_set, "", "asks for more GPUs, CPUs or memory than the nodes that it may use have"
 
 
-def _nodes_of_running(job: SlurmJob, shape: Shape, nodes: Nodes) -> int:
+def _nodes_of_running(job: SlurmJob, shape: JobShape, nodes: Nodes) -> int:
     """Row of the set of nodes that a running job could be moved to; every node, where only Slurm knows."""
     return _nodes_for(job, shape, nodes)[0]
 
 
-def _nodes_sent_to(job: SlurmJob, shape: Shape, nodes: Nodes, sent: Elsewhere, otherwise: int) -> int:
+def _nodes_sent_to(job: SlurmJob, shape: JobShape, nodes: Nodes, sent: RelocationConstraint, otherwise: int) -> int:
     """Row of its node set where it is sent; of several partitions, none of which can hold it there, the first is left as it is."""
     room = nodes.room(*_per_gpu(job, job.request, shape))
     try:
@@ -171,7 +171,7 @@ def _nodes_sent_to(job: SlurmJob, shape: Shape, nodes: Nodes, sent: Elsewhere, o
 
 
 def _nodes_besides(
-    job: SlurmJob, shape: Shape, nodes: Nodes, sent: Elsewhere, unfit: frozenset[str], otherwise: int
+    job: SlurmJob, shape: JobShape, nodes: Nodes, sent: RelocationConstraint, unfit: frozenset[str], otherwise: int
 ) -> int:
     """Row of its node set without those nodes; with them, where the others cannot hold it even when they are empty."""
     found = _nodes_sent_to(job, shape, nodes, replace(sent, avoid=sent.avoid | unfit), otherwise)
@@ -179,14 +179,14 @@ def _nodes_besides(
     return found if _enough(shape, room if found < 0 else room[nodes.feasibility.masks[found]]) else otherwise
 
 
-def _enough(shape: Shape, room: Column) -> bool:
+def _enough(shape: JobShape, room: Column) -> bool:
     """Whether empty nodes with room for so many GPUs each hold the job."""
     if shape.split is Split.FIXED:
         return bool(np.count_nonzero(room >= shape.gpus_per_node) >= shape.min_nodes)
     return bool(room.sum() >= shape.num_gpus and np.count_nonzero(room) >= shape.min_nodes)
 
 
-def _per_gpu(job: SlurmJob, request: ResourceRequest, shape: Shape) -> tuple[float, float]:
+def _per_gpu(job: SlurmJob, request: ResourceRequest, shape: JobShape) -> tuple[float, float]:
     """CPUs, and memory in MiB, that come with each GPU."""
     if job.exclusive:
         return 0.0, 0.0
@@ -194,13 +194,13 @@ def _per_gpu(job: SlurmJob, request: ResourceRequest, shape: Shape) -> tuple[flo
     return cpus / shape.num_gpus, _memory_mib(request, shape) / shape.num_gpus
 
 
-def _shape_held(job: SlurmJob) -> Shape:
+def _shape_held(job: SlurmJob) -> JobShape:
     """Shape of a running job that would not fit as it asks: what it holds."""
     nodes = max(len(job.allocated), 1)
-    return Shape(max(sum(share.gpus for share in job.allocated), 1), Split.ANY, nodes, nodes, 0)
+    return JobShape(max(sum(share.gpus for share in job.allocated), 1), Split.ANY, nodes, nodes, 0)
 
 
-def _static(job: SlurmJob, request: ResourceRequest, shape: Shape, node_set: int, nodes: Nodes) -> bytes:
+def _static(job: SlurmJob, request: ResourceRequest, shape: JobShape, node_set: int, nodes: Nodes) -> bytes:
     row = np.zeros(1, dtype=STATIC)
     limit = job.time_limit_s
     runs = job.start_time_s is not None and job.phase.holds_nodes
@@ -225,7 +225,7 @@ def _static(job: SlurmJob, request: ResourceRequest, shape: Shape, node_set: int
     return row.tobytes()
 
 
-def _memory_mib(request: ResourceRequest, shape: Shape) -> float:
+def _memory_mib(request: ResourceRequest, shape: JobShape) -> float:
     if request.memory_mib_per_node is not None:
         return request.memory_mib_per_node * shape.min_nodes
     return (request.memory_mib_per_cpu or 0) * max(request.num_cpus, request.num_tasks)

@@ -89,7 +89,7 @@ class KnownModels:
         )
 
 
-class Teller:
+class ModelColumns:
     """Adds what is known of models to states. It remembers who was seen to train what."""
 
     def __init__(self) -> None:

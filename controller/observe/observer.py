@@ -17,15 +17,15 @@ import numpy as np
 from controller.observe.columns import STATIC, Rows, build_state
 from controller.observe.dependency import Dependencies, Met
 from controller.observe.eligible_nodes import Feasibility
-from controller.observe.job_row import NO_NODES, Held, JobRow, Nodes, job_row
-from controller.observe.model_profiles import Teller
+from controller.observe.job_row import NO_NODES, JobRow, Nodes, Occupied, job_row
+from controller.observe.model_profiles import ModelColumns
 from controller.observe.role import WAITING, Role, Standing, standing
 from controller.profiles.current import NOTHING, Contention, Known, run_of
 from controller.profiles.racks import ONE_RACK
 from controller.profiles.windows import RunKey
 from controller.slurm.client import JobKey, NodeShare, SlurmJob, SlurmNode, SlurmSnapshot
 from controller.state.ledger import Ledger
-from controller.state.preemption import Elsewhere
+from controller.state.preemption import RelocationConstraint
 from policies.model import ClusterState
 
 _RESERVATIONS_HOLD_S = 30.0
@@ -79,7 +79,7 @@ class Observer:
 
         A row keeps its job alive, so that no other job gets that identity while the row is here.
         """
-        self._sent: dict[JobKey, Elsewhere] = {}
+        self._sent: dict[JobKey, RelocationConstraint] = {}
         """What the rows know of where jobs are sent."""
         self._unfit: dict[JobKey, frozenset[str]] = {}
         """And of the nodes that jobs are kept off, because Slurm did not start them there."""
@@ -87,7 +87,7 @@ class Observer:
         self._signature: object = None
         self._users: dict[str, int] = {}
         self._sequence = 0
-        self.teller = Teller()
+        self.teller = ModelColumns()
         """Says in states what is known of models."""
         self.racks = ONE_RACK
 
@@ -104,7 +104,7 @@ class Observer:
         managed = [node for node in snapshot.nodes if node.partitions & partitions]
         nodes = self._nodes_of(snapshot, managed, partitions)
         self._forget_sent(ledger, snapshot.time_s)
-        sight = _Sight(snapshot, ledger, partitions, nodes)
+        classified = _Classification(snapshot, ledger, partitions, nodes)
         rows = self._rows
         known = list(map(rows.get, map(id, snapshot.jobs)))
         for number in [number for number, row in enumerate(known) if row is None]:
@@ -114,31 +114,31 @@ class Observer:
         seen = cast("list[JobRow]", known)
         for alike, run in groupby(seen, _never if ledger.refusals else _waits):
             if alike:
-                sight.see_waiting(list(run))
+                classified.see_waiting(list(run))
             else:
                 for row in run:
-                    sight.see(row.job, row)
+                    classified.see(row.job, row)
         if len(rows) > 2 * len(snapshot.jobs):
             self._rows = {id(job): rows[id(job)] for job in snapshot.jobs}
-        sight.visible.sort(key=_order)
+        classified.visible.sort(key=_order)
         return Observation(
             snapshot=snapshot,
-            state=self._state(snapshot, managed, nodes, sight, ledger, measured, preemptible),
-            rows=tuple(map(_job, sight.visible)),
-            standings=sight.standings,
-            jobs=sight.jobs,
-            to_adopt=tuple(sight.to_adopt),
-            to_yield=sight.to_yield,
-            twice_marked=tuple(sight.twice_marked),
+            state=self._state(snapshot, managed, nodes, classified, ledger, measured, preemptible),
+            rows=tuple(map(_job, classified.visible)),
+            standings=classified.standings,
+            jobs=classified.jobs,
+            to_adopt=tuple(classified.to_adopt),
+            to_yield=classified.to_yield,
+            twice_marked=tuple(classified.twice_marked),
             measured=measured,
             preemptible=preemptible,
-            sent=_sent(sight.visible, ledger),
+            sent=_sent(classified.visible, ledger),
         )
 
     def _forget_sent(self, ledger: Ledger, now_s: float) -> None:
         """Rows of jobs that are sent elsewhere than before, or kept off other nodes, are worked out anew."""
         unfit = {key: away for key, one in ledger.refusals.items() if (away := one.unfit_nodes(now_s))}
-        sent = ledger.sent()
+        sent = ledger.constraints()
         if sent == self._sent and unfit == self._unfit:
             return
         changed = _differing(self._sent, sent) | _differing(self._unfit, unfit)
@@ -171,19 +171,19 @@ class Observer:
         snapshot: SlurmSnapshot,
         managed: list[SlurmNode],
         nodes: Nodes,
-        sight: _Sight,
+        classified: _Classification,
         ledger: Ledger,
         measured: Known,
         preemptible: frozenset[RunKey],
     ) -> ClusterState:
-        visible = sight.visible
-        holds = np.fromiter(map(sight.held.__contains__, map(id, visible)), np.bool_, len(visible))
+        visible = classified.visible
+        holds = np.fromiter(map(classified.occupied.__contains__, map(id, visible)), np.bool_, len(visible))
         holders = np.flatnonzero(holds)
         rows = Rows(
             ids=[row.key.job_id for row in visible],
             statics=np.frombuffer(b"".join(map(_static, visible)), dtype=STATIC),
             holders=holders,
-            held=[sight.held[id(visible[place])] for place in holders.tolist()],
+            occupied=[classified.occupied[id(visible[place])] for place in holders.tolist()],
             estimates=[_estimate(row, ledger) for row in visible] if ledger.estimates else None,
             served=[ledger.served.get(row.key) for row in visible] if ledger.served else None,
             users=tuple(self._users),
@@ -196,7 +196,7 @@ class Observer:
             sequence=self._sequence,
             time_s=snapshot.time_s,
             nodes=managed,
-            foreign=[(nodes.index[share.node], share) for share in sight.foreign if share.node in nodes.index],
+            foreign=[(nodes.index[share.node], share) for share in classified.foreign if share.node in nodes.index],
             rows=rows,
             node_sets=nodes.feasibility.masks,
             racks=self.racks,
@@ -218,7 +218,7 @@ def _never(_row: JobRow) -> bool:
     return False
 
 
-class _Sight:
+class _Classification:
     """One look over all jobs."""
 
     def __init__(self, snapshot: SlurmSnapshot, ledger: Ledger, partitions: frozenset[str], nodes: Nodes) -> None:
@@ -233,7 +233,7 @@ class _Sight:
         self.to_yield: dict[JobKey, str] = {}
         self.visible: list[JobRow] = []
         """Rows that policies see."""
-        self.held: dict[int, Held] = {}
+        self.occupied: dict[int, Occupied] = {}
         """What those of them hold that hold anything, by identity of the row."""
         self.foreign: list[NodeShare] = []
         self.twice_marked: list[JobKey] = []
@@ -257,10 +257,10 @@ class _Sight:
             if found.role is Role.WAITING:
                 self.visible.append(row)
         elif role is Role.RUNNING or role is Role.STARTING:
-            held = row.held if role is Role.RUNNING and row.held else self._pinned(job)
-            if held:
+            occupied = row.occupied if role is Role.RUNNING and row.occupied else self._pinned(job)
+            if occupied:
                 self.visible.append(row)
-                self.held[id(row)] = held
+                self.occupied[id(row)] = occupied
         elif role is Role.FOREIGN:
             if job.phase.holds_nodes:
                 self.foreign.extend(job.allocated)
@@ -292,7 +292,7 @@ class _Sight:
         self.to_yield[job.key] = why
         return Standing(Role.INELIGIBLE, why)
 
-    def _pinned(self, job: SlurmJob) -> Held:
+    def _pinned(self, job: SlurmJob) -> Occupied:
         """Where a job that starts was pinned."""
         pin = self._ledger.pins.get(job.key)
         if pin is None:

@@ -19,7 +19,7 @@ from itertools import chain, islice
 
 from controller.base.errors import HeadwayError
 from controller.observe.shape import shape_of
-from controller.observe.user_options import NO_WISHES, Wishes
+from controller.observe.user_options import NO_OPTIONS, UserOptions
 from controller.slurm.client import ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
 
@@ -42,7 +42,7 @@ def request_now(job: SlurmJob, ledger: Ledger) -> ResourceRequest:
 
 
 def resized(
-    request: ResourceRequest, num_gpus: int, *, node_gpus: int, all_gpus: int, wishes: Wishes = NO_WISHES
+    request: ResourceRequest, num_gpus: int, *, node_gpus: int, all_gpus: int, options: UserOptions = NO_OPTIONS
 ) -> ResourceRequest:
     """The user's request for that many GPUs. Raises ResizeError.
 
@@ -50,35 +50,35 @@ def resized(
     """
 
     def at(number: int) -> ResourceRequest | None:
-        return _in_size(request, number, node_gpus, wishes) if 1 <= number <= all_gpus else None
+        return _in_size(request, number, node_gpus, options) if 1 <= number <= all_gpus else None
 
     found = at(num_gpus)
     if found is not None:
         return found
     words = _possible_words(num_gpus, all_gpus, lambda number: at(number) is not None)
-    raise ResizeError(f"{_why_not(request, num_gpus, all_gpus, wishes)}; {words}")
+    raise ResizeError(f"{_why_not(request, num_gpus, all_gpus, options)}; {words}")
 
 
 def possible_sizes(
-    request: ResourceRequest, *, node_gpus: int, all_gpus: int, wishes: Wishes = NO_WISHES
+    request: ResourceRequest, *, node_gpus: int, all_gpus: int, options: UserOptions = NO_OPTIONS
 ) -> Iterator[int]:
     """Numbers of GPUs that a job with that request can have on an empty cluster, rising."""
-    return (number for number in range(1, all_gpus + 1) if _in_size(request, number, node_gpus, wishes) is not None)
+    return (number for number in range(1, all_gpus + 1) if _in_size(request, number, node_gpus, options) is not None)
 
 
-def _in_size(request: ResourceRequest, number: int, node_gpus: int, wishes: Wishes) -> ResourceRequest | None:
+def _in_size(request: ResourceRequest, number: int, node_gpus: int, options: UserOptions) -> ResourceRequest | None:
     """The request for that many GPUs; None where it is not possible."""
-    found = _scaled(request, number) if wishes.allows(number) else None
+    found = _scaled(request, number) if options.allows(number) else None
     return found if found is not None and shape_of(found, node_gpus) is not None else None
 
 
-def _why_not(request: ResourceRequest, number: int, all_gpus: int, wishes: Wishes) -> str:
+def _why_not(request: ResourceRequest, number: int, all_gpus: int, options: UserOptions) -> str:
     if number < 1:
         return f"{number} is no number of GPUs"
     if number > all_gpus:
         return f"the cluster has {all_gpus} GPUs, not {number}"
-    if not wishes.allows(number):
-        limits = (("at least", wishes.min_gpus), ("at most", wishes.max_gpus))
+    if not options.allows(number):
+        limits = (("at least", options.min_gpus), ("at most", options.max_gpus))
         said = " and ".join(f"{words} {limit}" for words, limit in limits if limit is not None)
         return f"its user wishes for {said} GPUs, not {number}"
     return f"{number} GPUs do not go with {_asked_words(request)}"

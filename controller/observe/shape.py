@@ -16,7 +16,7 @@ _UNBOUNDED_NODES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class JobShape:
     """How many GPUs a job holds, and how they may lie on nodes."""
 
     num_gpus: int
@@ -27,7 +27,7 @@ class Shape:
     """With Split.FIXED; else 0."""
 
 
-def shape_of(request: ResourceRequest, node_gpus: int) -> Shape | None:
+def shape_of(request: ResourceRequest, node_gpus: int) -> JobShape | None:
     """Shape of a request on nodes of at most `node_gpus` GPUs; None when the request asks for no GPUs, or never fits."""
     if request.gpus_per_node:
         fits = request.gpus_per_node <= node_gpus
@@ -39,11 +39,11 @@ def shape_of(request: ResourceRequest, node_gpus: int) -> Shape | None:
     return None
 
 
-def _fixed(nodes: int, gpus_per_node: int) -> Shape:
-    return Shape(nodes * gpus_per_node, Split.FIXED, nodes, nodes, gpus_per_node)
+def _fixed(nodes: int, gpus_per_node: int) -> JobShape:
+    return JobShape(nodes * gpus_per_node, Split.FIXED, nodes, nodes, gpus_per_node)
 
 
-def _by_task(request: ResourceRequest, gpus_per_task: int, node_gpus: int) -> Shape | None:
+def _by_task(request: ResourceRequest, gpus_per_task: int, node_gpus: int) -> JobShape | None:
     """Tasks are spread evenly, on as few nodes as hold them."""
     most = min(request.max_nodes or request.num_tasks, request.num_tasks)
     # Tasks on a node are few, nodes may be thousands: most tasks first is fewest nodes first.
@@ -54,7 +54,7 @@ def _by_task(request: ResourceRequest, gpus_per_task: int, node_gpus: int) -> Sh
     return None
 
 
-def _by_total(request: ResourceRequest, total: int, node_gpus: int) -> Shape | None:
+def _by_total(request: ResourceRequest, total: int, node_gpus: int) -> JobShape | None:
     if node_gpus <= 0:
         return None
     fewest = max(request.min_nodes, -(-total // node_gpus), 1)
@@ -63,8 +63,8 @@ def _by_total(request: ResourceRequest, total: int, node_gpus: int) -> Shape | N
         return None
     even_up_to = min(most, max(2 * fewest, request.min_nodes))
     if not _divides(total, fewest, even_up_to):
-        return Shape(total, Split.ANY, fewest, most, 0)
-    return Shape(total, Split.EVEN, fewest, even_up_to, 0)
+        return JobShape(total, Split.ANY, fewest, most, 0)
+    return JobShape(total, Split.EVEN, fewest, even_up_to, 0)
 
 
 def _divides(total: int, fewest: int, most: int) -> bool:

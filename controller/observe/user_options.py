@@ -17,7 +17,7 @@ _GPUS = re.compile(r"(min|max)-gpus:0*([1-9]\d{0,6})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class UserOptions:
     """Wishes of one job. Invariant: `min_gpus` is not above `max_gpus` where both are given."""
 
     profile: bool = True
@@ -41,14 +41,14 @@ class Wishes:
         return (self.min_gpus or 1) <= num_gpus <= (self.max_gpus or MOST_GPUS)
 
 
-NO_WISHES = Wishes()
+NO_OPTIONS = UserOptions()
 
 
 @lru_cache(maxsize=4096)
-def read_wishes(comment: str) -> Wishes:
+def read_user_options(comment: str) -> UserOptions:
     """The wishes in a job's comment. Of a wish that is written twice the last counts."""
     if PREFIX not in comment:
-        return NO_WISHES
+        return NO_OPTIONS
     found: dict[str, int] = {}
     unknown: list[str] = []
     for wish in _written(comment):
@@ -63,14 +63,14 @@ def read_wishes(comment: str) -> Wishes:
     if least is not None and most is not None and least > most:
         unknown.append(f"min-gpus:{least}+max-gpus:{most}")
         least = most = None
-    return Wishes("off" not in found, "preemptible" in found, least, most, tuple(unknown))
+    return UserOptions("off" not in found, "preemptible" in found, least, most, tuple(unknown))
 
 
-def wishes_words(wishes: Wishes) -> str:
+def unknown_options_text(options: UserOptions) -> str:
     """A sentence about what was not understood; empty when all was."""
-    if not wishes.unknown:
+    if not options.unknown:
         return ""
-    named = ", ".join(wishes.unknown)
+    named = ", ".join(options.unknown)
     return (
         f"Its comment wishes for {named}, which Headway does not understand: it knows off, preemptible, min-gpus:N and max-gpus:N"
         " (N from 1, the least not above the most), joined by +."

@@ -10,7 +10,7 @@ from functools import partial
 from controller.agents.commands import AgentCommands, Asking
 from controller.base.backoff import Backoff
 from controller.preempt.checkpoint_quorum import may_pass, problem, saved_step
-from controller.state.preemption import Preemption, Stage, Way
+from controller.state.preemption import Preemption, PreemptionMethod, Stage
 from protos.headway.v1 import agent_pb2
 
 _STOP_BEFORE_S = 5.0
@@ -24,7 +24,7 @@ _RETRY = Backoff(first_s=1.0, longest_s=8.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SaveOutcome:
     """What has come of asking so far."""
 
     step: int | None = None
@@ -36,7 +36,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Drive:
+class PreemptionAttempt:
     """Invariant: `row` is what the journal has."""
 
     row: Preemption
@@ -46,7 +46,7 @@ class Drive:
     """Slurm has shown the job since the controller started."""
     asking: Asking | None = None
     ask_at: float = 0.0
-    still_until: float = math.inf
+    quiesced_until: float = math.inf
     """Until then the ranks stand still for certain, a margin taken off."""
     busy: bool = False
     """Slurm is being asked to stop or signal it."""
@@ -60,17 +60,19 @@ class Drive:
     over: str = ""
     """Why nothing more follows, whatever Slurm shows: kept until the journal has it."""
 
-    def ask(self, commands: AgentCommands, still_s: float, now: float, clock: Callable[[], float]) -> None:
-        """Ask the agents of all its nodes. From now on the ranks stand still for `still_s` at least, once they do."""
+    def ask(self, commands: AgentCommands, quiesce_s: float, now: float, clock: Callable[[], float]) -> None:
+        """Ask the agents of all its nodes. From now on the ranks stand still for `quiesce_s` at least, once they do."""
         row = self.row
         deadline = self.deadline
 
         def make() -> agent_pb2.AgentCommand:
             left_s = max(deadline - clock(), 0.0)
-            return agent_pb2.AgentCommand(job=_name(row), save=agent_pb2.SaveRequest(within_s=left_s, still_s=still_s))
+            return agent_pb2.AgentCommand(
+                job=_name(row), save=agent_pb2.SaveRequest(within_s=left_s, still_s=quiesce_s)
+            )
 
         # Ranks that stand still since they were asked before do so no longer for that.
-        self.still_until = min(self.still_until, now + still_s - _STOP_BEFORE_S)
+        self.quiesced_until = min(self.quiesced_until, now + quiesce_s - _STOP_BEFORE_S)
         self.asking = commands.ask(Asking(save_id(row), row.nodes, make, deadline))
 
     def forget(self, commands: AgentCommands | None) -> None:
@@ -87,21 +89,21 @@ class Drive:
             asked = replace(self.row, attempt=attempt)
             commands.ask(Asking(f"{save_id(asked)}.go", asked.nodes, partial(_go_on, asked), until))
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SaveOutcome:
         """What the agents answered, put together."""
         asking = self.asking
         if asking is None:
-            return Outcome()
+            return SaveOutcome()
         step = saved_step(asking.nodes, asking.answers)
         if step is not None:
-            return Outcome(step)
+            return SaveOutcome(step)
         found = problem(asking.nodes, asking.answers)
         refusing = {node: answer for node, answer in asking.answers.items() if not answer.accepted}
         # Who was cut off may have lost sight of its ranks, and they of it.
         again = bool(refusing) and all(
             node in asking.came_back and may_pass(answer) for node, answer in refusing.items()
         )
-        return Outcome(problem=found, again=again)
+        return SaveOutcome(problem=found, again=again)
 
     def due(self, now: float) -> bool:
         """Whether Slurm is to be asked for something now."""
@@ -110,13 +112,13 @@ class Drive:
     def to_stop(self, now: float) -> bool:
         """All ranks have saved and stand still, or it is stopped as it is."""
         row = self.row
-        forced = row.force and row.stage is Stage.ASKED and (row.way is Way.NONE or now >= self.deadline)
-        return (row.stage is Stage.SAVED and now < self.still_until) or forced
+        forced = row.force and row.stage is Stage.ASKED and (row.way is PreemptionMethod.NONE or now >= self.deadline)
+        return (row.stage is Stage.SAVED and now < self.quiesced_until) or forced
 
     @property
     def to_signal(self) -> bool:
         """It has to be told to requeue itself. That is done once: what a second signal does, nobody knows."""
-        return self.row.stage is Stage.ASKED and self.row.way is Way.SIGNAL and self.row.attempt == 0
+        return self.row.stage is Stage.ASKED and self.row.way is PreemptionMethod.SIGNAL and self.row.attempt == 0
 
     def tried(self, failure: str, now: float) -> None:
         """Slurm did not answer: it is asked again, ever less often."""
@@ -124,10 +126,10 @@ class Drive:
         self.try_at = now + _RETRY.pause_s(self.tries)
         self.tries += 1
 
-    def late_words(self) -> str:
+    def late_text(self) -> str:
         """What has not happened by the deadline."""
         within = f"within {self.row.within_s:g} s"
-        if self.row.way is Way.SIGNAL:
+        if self.row.way is PreemptionMethod.SIGNAL:
             unsure = f" ({self.failure})" if self.failure else ""
             return f"it did not requeue itself {within} of USR1{unsure}"
         if self.asking is None:
@@ -139,9 +141,11 @@ class Drive:
         return f"it did not save {within}: nothing heard from {', '.join(missing)}"
 
 
-def first_to_stop(due: Iterable[Drive], now: float) -> list[Drive]:
+def first_to_stop(due: Iterable[PreemptionAttempt], now: float) -> list[PreemptionAttempt]:
     """As many as are stopped at once, of those that are due: first those whose ranks train on first."""
-    return sorted((drive for drive in due if drive.to_stop(now)), key=lambda drive: drive.still_until)[:_STOPS_AT_ONCE]
+    return sorted((attempt for attempt in due if attempt.to_stop(now)), key=lambda attempt: attempt.quiesced_until)[
+        :_STOPS_AT_ONCE
+    ]
 
 
 def _go_on(row: Preemption) -> agent_pb2.AgentCommand:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from controller.base.config import ControllerSettings, Mode
 from controller.base.text import count, duration
-from controller.preempt.preemptibility import Comeback
+from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.current import run_of
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
@@ -40,7 +40,7 @@ def reach_s(settings: ControllerSettings) -> float:
     return max(HOUR_S, settings.preemption_cooldown_s * float(2**_MOST_DOUBLINGS))
 
 
-class Allowance:
+class PreemptionBudget:
     """The bounds as of one moment. Invariant: however many are taken, none is exceeded within any hour.
 
     A preemption counts from when it was asked for, one that was called off too: the ranks have stood still for it.
@@ -63,10 +63,10 @@ class Allowance:
         if job.raw_id is not None:
             self._moves[job.raw_id] += 1
 
-    def may_be_preempted(self, job: SlurmJob, comeback: Callable[[SlurmJob], Comeback]) -> bool:
+    def may_be_preempted(self, job: SlurmJob, preemptibility: Callable[[SlurmJob], Preemptibility]) -> bool:
         """Whether a policy may stop it now."""
         automatic = mode_of(self._settings, job.partition) == "automatic"
-        return automatic and not self.refusal(job) and comeback(job).may
+        return automatic and not self.refusal(job) and preemptibility(job).may
 
     def refusal(self, job: SlurmJob) -> str:
         """Why it may not be stopped now, in words that go behind "job 12 "; empty: it may. The mode is not looked at."""
@@ -138,15 +138,15 @@ def may_be_preempted(
     jobs: Iterable[SlurmJob],
     settings: ControllerSettings,
     history: Iterable[Preemption],
-    comeback: Callable[[SlurmJob], Comeback],
+    preemptibility: Callable[[SlurmJob], Preemptibility],
     now_s: float,
 ) -> frozenset[RunKey]:
     """The runs among these jobs that policies may stop now."""
     if "automatic" not in {settings.preemption, *settings.preemption_partitions.values()}:
         return frozenset()
-    bounds = Allowance(settings, history, now_s)
+    bounds = PreemptionBudget(settings, history, now_s)
     return frozenset(
         run
         for job in jobs
-        if job.allocated and (run := run_of(job)) is not None and bounds.may_be_preempted(job, comeback)
+        if job.allocated and (run := run_of(job)) is not None and bounds.may_be_preempted(job, preemptibility)
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from controller.agents.commands import AgentCommands
 from controller.base.clock import Clock
-from controller.preempt.attempt import Drive
+from controller.preempt.attempt import PreemptionAttempt
 from controller.slurm.client import HOLD_MARK, JobKey, Phase, SlurmSnapshot
-from controller.state.preemption import Preemption, Stage, Way
+from controller.state.preemption import Preemption, PreemptionMethod, Stage
 from controller.state.preemption_table import PreemptionTable
 
 _ASKED_BEFORE_S = 7200.0
@@ -36,13 +36,13 @@ class CalledOff:
         self._left = {job.key for job in running}
         self.marked = tuple(job.key for job in running if HOLD_MARK in job.marks and job.raw_id not in open_)
 
-    def say_go_on(self, commands: AgentCommands, still_s: float, now: float) -> None:
+    def say_go_on(self, commands: AgentCommands, quiesce_s: float, now: float) -> None:
         """To those that may stand still yet: what was said when it was called off may not have got through. `now`: monotonic."""
         now_s = self._clock.now()
-        for row in self._lately(still_s):
-            if row.attempt and row.way is Way.CHECKPOINT:
-                left = still_s - max(now_s - (row.ended_s or now_s), 0.0)
-                Drive(row, deadline=now).go_on(commands, now + left)
+        for row in self._lately(quiesce_s):
+            if row.attempt and row.way is PreemptionMethod.CHECKPOINT:
+                left = quiesce_s - max(now_s - (row.ended_s or now_s), 0.0)
+                PreemptionAttempt(row, deadline=now).go_on(commands, now + left)
 
     def _lately(self, within_s: float) -> list[Preemption]:
         now_s = self._clock.now()

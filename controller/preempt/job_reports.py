@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from controller.profiles.windows import NS, RunKey
 from protos.headway.v1 import agent_pb2
 
-_NOBODY: Mapping[str, NodeTold] = {}
+_NOBODY: Mapping[str, NodeReport] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Usr1:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTold:
+class NodeReport:
     """One run on one node, as its agent last told of it."""
 
     ranks: tuple[int, ...]
@@ -43,23 +43,23 @@ class NodeTold:
     """None: the agent does not know."""
 
 
-class Told:
+class ReportTable:
     """Invariant: of one run and node only the newest report counts, and of runs that are gone nothing is kept."""
 
     def __init__(self) -> None:
         self.watching: set[str] = set()
         """Nodes whose agents have told what signals do to a run: they tell it of every run."""
-        self._runs: dict[RunKey, dict[str, NodeTold]] = {}
+        self._runs: dict[RunKey, dict[str, NodeReport]] = {}
 
-    def take(self, node: str, report: agent_pb2.AgentReport) -> tuple[RunKey, NodeTold] | None:
+    def take(self, node: str, report: agent_pb2.AgentReport) -> tuple[RunKey, NodeReport] | None:
         """Take a report in. What it says of a run; None where nothing."""
         match report.WhichOneof("kind"):
             case "job":
-                run, told = _run(report.job.job), _told(report.job)
-                self._runs.setdefault(run, {})[node] = told
-                if told.usr1 is not None:
+                run, found = _run(report.job.job), _node_report(report.job)
+                self._runs.setdefault(run, {})[node] = found
+                if found.usr1 is not None:
                     self.watching.add(node)
-                return run, told
+                return run, found
             case "ended":
                 run = _run(report.ended.job)
                 nodes = self._runs.get(run, {})
@@ -70,7 +70,7 @@ class Told:
             case _:
                 return None
 
-    def of(self, run: RunKey) -> Mapping[str, NodeTold]:
+    def of(self, run: RunKey) -> Mapping[str, NodeReport]:
         """What is known of a run, by node."""
         return self._runs.get(run, _NOBODY)
 
@@ -80,9 +80,9 @@ class Told:
             del self._runs[run]
 
 
-def newest_step(told: Mapping[str, NodeTold]) -> int | None:
+def newest_step(reports: Mapping[str, NodeReport]) -> int | None:
     """Steps done at the newest checkpoint that the run could come back from, as far as all nodes know of it."""
-    known = [node.saved_step if node.saved_step is not None else node.restored_step for node in told.values()]
+    known = [node.saved_step if node.saved_step is not None else node.restored_step for node in reports.values()]
     steps = [step for step in known if step is not None]
     return min(steps) if steps and len(steps) == len(known) else None
 
@@ -91,14 +91,14 @@ def _run(job: agent_pb2.JobName) -> RunKey:
     return RunKey(job.job_id, job.restart)
 
 
-def _told(job: agent_pb2.JobReport) -> NodeTold:
+def _node_report(job: agent_pb2.JobReport) -> NodeReport:
     checkpoint = job.checkpoint
     stepped_ago_s: float | None = None
     if job.HasField("first_step_ns"):
         stepped_ago_s = max(job.monotonic_ns - job.first_step_ns, 0) * NS
     elif job.HasField("steps") and job.steps > 0:
         stepped_ago_s = 0.0
-    return NodeTold(
+    return NodeReport(
         ranks=tuple(job.ranks),
         world_size=job.world_size if job.HasField("world_size") else None,
         saving=tuple(checkpoint.ranks),

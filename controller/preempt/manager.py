@@ -23,17 +23,26 @@ from controller.base.config import ControllerSettings
 from controller.base.errors import JournalError, PreemptionRefusedError
 from controller.base.events import EventLog
 from controller.observe.role import in_scope
-from controller.preempt.attempt import Drive, Outcome, first_to_stop
+from controller.preempt.attempt import PreemptionAttempt, SaveOutcome, first_to_stop
 from controller.preempt.called_off import CalledOff
-from controller.preempt.job_reports import NodeTold, Told, newest_step
-from controller.preempt.preemptibility import Comeback, comeback
+from controller.preempt.job_reports import NodeReport, ReportTable, newest_step
+from controller.preempt.preemptibility import Preemptibility, preemptibility
 from controller.preempt.silent_nodes import kept_off, silent_nodes
-from controller.preempt.text import event_words, forced_words, lost_words
+from controller.preempt.text import event_text, forced_text, lost_text
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Failure, FailureReason, JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.journal import Journal
 from controller.state.ledger import Ledger
-from controller.state.preemption import Cause, Elsewhere, Preemption, Stage, Way, after_look, left_s, moved
+from controller.state.preemption import (
+    Cause,
+    Preemption,
+    PreemptionMethod,
+    RelocationConstraint,
+    Stage,
+    after_look,
+    left_s,
+    moved,
+)
 from protos.headway.v1 import agent_pb2
 
 log = structlog.get_logger(__name__)
@@ -44,11 +53,11 @@ UNWATCHED_S = 60.0
 """The same where none of its nodes has an agent connected: then its steps cannot be told of."""
 _TICK_S = 0.25
 _ASK_AGAIN_S = 1.0
-STILL_AT_LEAST_S = 30.0
+QUIESCE_AT_LEAST_S = 30.0
 """Ranks stand still for so long beyond the deadline at least: Slurm has to be told, and may be slow."""
 _PLACED_SOON_S = 15.0
 """So long after the stop the queue is read as often as may be: its processes end, Slurm lets it settle, and it is placed."""
-_NOWHERE = Elsewhere()
+_NOWHERE = RelocationConstraint()
 
 Listener = Callable[[Preemption], None]
 """Told of every change of a stage, in the event loop: it must not wait, and must not raise."""
@@ -62,7 +71,7 @@ class Agents(Line, Protocol):
         """Every node that was heard of lately."""
 
 
-class Preempting:
+class PreemptionManager:
     """Invariant: at most one open preemption by job, and of each the journal has the stage that is acted on."""
 
     def __init__(
@@ -79,7 +88,7 @@ class Preempting:
         self.listeners: list[Listener] = []
         self.wanted = asyncio.Event()
         """Set while `orders` has something for the cycle."""
-        self.told = Told()
+        self.reports = ReportTable()
         self._journal = journal
         self._table = journal.preemptions
         self._ledger = ledger
@@ -91,7 +100,9 @@ class Preempting:
         self._news = asyncio.Event()
         now_s, now = clock.now(), monotonic()
         self.called_off = CalledOff(journal.preemptions, clock)
-        self._drives = {row.raw_id: Drive(row, deadline=now + left_s(row, now_s)) for row in self._table.open()}
+        self._attempts = {
+            row.raw_id: PreemptionAttempt(row, deadline=now + left_s(row, now_s)) for row in self._table.open()
+        }
 
     def serve(self, agents: Agents | None) -> None:
         """These are the agents from now on."""
@@ -106,23 +117,23 @@ class Preempting:
     def open(self) -> Mapping[int, Preemption]:
         """Those that have not ended, by Slurm's own number of the job; also STARTED ones, of which no step was told yet."""
         return {
-            raw_id: drive.row for raw_id, drive in list(self._drives.items())
+            raw_id: attempt.row for raw_id, attempt in list(self._attempts.items())
         }  # also asked by the exporter's thread
 
-    def comeback(self, job: SlurmJob) -> Comeback:
+    def preemptibility(self, job: SlurmJob) -> Preemptibility:
         """Whether this job may be preempted now, and how it comes back. Cheap: may be asked of every job in every cycle."""
         if not in_scope(job, frozenset(self.settings.partitions)):
-            return Comeback(Way.NONE, "is not among the jobs that Headway schedules", final=True)
-        drive = self._drives.get(job.raw_id) if job.raw_id is not None else None
-        row = None if drive is None else drive.row
-        return comeback(job, self._told_of(job), self._connected(job), row, self.told.watching)
+            return Preemptibility(PreemptionMethod.NONE, "is not among the jobs that Headway schedules", final=True)
+        attempt = self._attempts.get(job.raw_id) if job.raw_id is not None else None
+        row = None if attempt is None else attempt.row
+        return preemptibility(job, self._reports_of(job), self._connected(job), row, self.reports.watching)
 
     def begin(
         self,
         job: SlurmJob,
         cause: Cause,
         why: str,
-        elsewhere: Elsewhere = _NOWHERE,
+        elsewhere: RelocationConstraint = _NOWHERE,
         *,
         force: bool = False,
         within_s: float | None = None,
@@ -132,10 +143,10 @@ class Preempting:
         `within_s` None: preemption_within_s of the settings. Raises PreemptionRefusedError with words that say why not, and
         JournalError.
         """
-        found = self.comeback(job)
+        found = self.preemptibility(job)
         if found.final or (found.why_not and not force) or job.raw_id is None:
             raise PreemptionRefusedError(f"job {job.key.job_id} {found.why_not}")
-        former = self._drives.get(job.raw_id)
+        former = self._attempts.get(job.raw_id)
         if former is not None:
             self._change(
                 former,
@@ -156,13 +167,15 @@ class Preempting:
             within_s=self.settings.preemption_within_s if within_s is None else within_s,
             stage=Stage.ASKED,
             asked_s=self._clock.now(),
-            problem=forced_words(found, newest_step(self._told_of(job))) if found.way is Way.NONE else "",
+            problem=forced_text(found, newest_step(self._reports_of(job)))
+            if found.way is PreemptionMethod.NONE
+            else "",
         )
-        drive = Drive(self._table.add(row), deadline=self._monotonic() + row.within_s, seen=True)
-        self._drives[job.raw_id] = drive
-        self._tell(drive.row)
+        attempt = PreemptionAttempt(self._table.add(row), deadline=self._monotonic() + row.within_s, seen=True)
+        self._attempts[job.raw_id] = attempt
+        self._tell(attempt.row)
         self.tick()
-        return drive.row
+        return attempt.row
 
     def recent(self, job: SlurmJob, limit: int = 20) -> list[Preemption]:
         """The newest preemptions of that job, open ones too, newest first."""
@@ -188,7 +201,7 @@ class Preempting:
             if self._commands is not None and self._commands.on_answer(node, report.answer):
                 self.tick()
             return
-        found = self.told.take(node, report)
+        found = self.reports.take(node, report)
         if found is not None:
             self._note_step(*found)
 
@@ -196,41 +209,41 @@ class Preempting:
         """An agent's stream has begun."""
         if self._commands is not None:
             self._commands.on_connected(node)
-        for drive in list(self._drives.values()):
-            if drive.row.stage is Stage.SAVED and not drive.busy and node in drive.row.nodes:
-                self._ask_anew(drive, node)
+        for attempt in list(self._attempts.values()):
+            if attempt.row.stage is Stage.SAVED and not attempt.busy and node in attempt.row.nodes:
+                self._ask_anew(attempt, node)
 
-    def _ask_anew(self, drive: Drive, node: str) -> None:
+    def _ask_anew(self, attempt: PreemptionAttempt, node: str) -> None:
         """Ranks that lost their agent may have trained on: what was saved then is not all that they have done."""
-        drive.forget(self._commands)
-        drive.failure = f"the agent of {node} was away after it had saved"
-        drive.deadline = self._monotonic() + left_s(drive.row, self._clock.now())
+        attempt.forget(self._commands)
+        attempt.failure = f"the agent of {node} was away after it had saved"
+        attempt.deadline = self._monotonic() + left_s(attempt.row, self._clock.now())
         try:
-            self._change(drive, replace(drive.row, stage=Stage.ASKED))
+            self._change(attempt, replace(attempt.row, stage=Stage.ASKED))
         except JournalError as error:
-            drive.seen = False  # then it is done at the next look, and nobody stops it before
-            log.error("preemption_not_recorded", job=drive.row.job_id, problem=str(error))
+            attempt.seen = False  # then it is done at the next look, and nobody stops it before
+            log.error("preemption_not_recorded", job=attempt.row.job_id, problem=str(error))
         else:
             self.tick()
 
-    def _note_step(self, run: RunKey, told: NodeTold) -> None:
-        drive = self._drives.get(run.job_id)
-        if drive is None or run.restart <= drive.row.restarts or told.stepped_ago_s is None:
+    def _note_step(self, run: RunKey, report: NodeReport) -> None:
+        attempt = self._attempts.get(run.job_id)
+        if attempt is None or run.restart <= attempt.row.restarts or report.stepped_ago_s is None:
             return
-        row, now_s = drive.row, self._clock.now()
+        row, now_s = attempt.row, self._clock.now()
         started_s = row.started_s if row.started_s is not None else now_s
-        first_s = min(max(now_s - told.stepped_ago_s, started_s), now_s)
+        first_s = min(max(now_s - report.stepped_ago_s, started_s), now_s)
         lost = ""
-        if row.step is not None and (told.restored_step or 0) < row.step:
-            began = "anew" if told.restored_step is None else f"at step {told.restored_step}"
+        if row.step is not None and (report.restored_step or 0) < row.step:
+            began = "anew" if report.restored_step is None else f"at step {report.restored_step}"
             lost = f"it began {began}, though step {row.step} was saved"
-        self._change(drive, moved(replace(row, started_s=started_s), Stage.RESUMED, first_s, lost))
+        self._change(attempt, moved(replace(row, started_s=started_s), Stage.RESUMED, first_s, lost))
 
-    def _told_of(self, job: SlurmJob) -> Mapping[str, NodeTold]:
+    def _reports_of(self, job: SlurmJob) -> Mapping[str, NodeReport]:
         """Only what agents of the job's own nodes say: another node has no part in whether it may be preempted."""
-        known = {} if job.raw_id is None else self.told.of(RunKey(job.raw_id, job.restarts))
+        known = {} if job.raw_id is None else self.reports.of(RunKey(job.raw_id, job.restarts))
         nodes = {share.node for share in job.allocated} if known else set()
-        return {node: told for node, told in known.items() if node in nodes}
+        return {node: report for node, report in known.items() if node in nodes}
 
     def _connected(self, job: SlurmJob) -> set[str]:
         nodes = {} if self._agents is None else self._agents.nodes
@@ -245,15 +258,15 @@ class Preempting:
 
     def kept_off(self, jobs: Iterable[SlurmJob], snapshot: SlurmSnapshot) -> dict[JobKey, frozenset[str]]:
         """Nodes that stopped jobs are not to be placed on now, because the agents there are silent."""
-        return kept_off(jobs, self.open, self.silent(snapshot), self._clock.now()) if self._drives else {}
+        return kept_off(jobs, self.open, self.silent(snapshot), self._clock.now()) if self._attempts else {}
 
     # --- time
 
-    async def drive(self) -> None:
+    async def run(self) -> None:
         """See to deadlines and to what has to be said again, until cancelled."""
         while True:
             self.tick()
-            if self._drives:
+            if self._attempts:
                 await asyncio.sleep(_TICK_S)
             else:
                 self._news.clear()
@@ -262,118 +275,118 @@ class Preempting:
     def tick(self) -> None:
         """Everything that is due now."""
         now = self._monotonic()
-        for drive in list(self._drives.values()):
+        for attempt in list(self._attempts.values()):
             try:
-                self._go_on(drive, now)
+                self._go_on(attempt, now)
             except JournalError as error:  # it stays as it was, and is tried again
-                log.error("preemption_not_recorded", job=drive.row.job_id, problem=str(error))
+                log.error("preemption_not_recorded", job=attempt.row.job_id, problem=str(error))
                 break  # nor can the others be written; where the file is locked, each try takes seconds
             except Exception:  # a bug here must cost no other job its deadline
-                log.exception("preemption_stuck", job=drive.row.job_id)
+                log.exception("preemption_stuck", job=attempt.row.job_id)
         if self._commands is not None:
             self._commands.repeat(now)
 
-    def _go_on(self, drive: Drive, now: float) -> None:
-        row = drive.row
-        if drive.busy or not drive.seen:
+    def _go_on(self, attempt: PreemptionAttempt, now: float) -> None:
+        row = attempt.row
+        if attempt.busy or not attempt.seen:
             return
         match row.stage:
             case Stage.ASKED:
-                self._asked(drive, now)
+                self._asked(attempt, now)
             case Stage.SAVED:
-                if now >= drive.still_until:
-                    self._call_off(drive, f"Slurm did not stop it in time: {drive.failure or 'it was not asked'}")
+                if now >= attempt.quiesced_until:
+                    self._call_off(attempt, f"Slurm did not stop it in time: {attempt.failure or 'it was not asked'}")
             case Stage.STARTED:
                 started_s = row.started_s if row.started_s is not None else row.asked_s
                 now_s = self._clock.now()
                 if now_s - started_s > STEP_WATCH_S:
-                    self._change(drive, replace(row, ended_s=now_s, problem=row.problem or "no step was told of"))
-        if drive.due(now):
+                    self._change(attempt, replace(row, ended_s=now_s, problem=row.problem or "no step was told of"))
+        if attempt.due(now):
             self.wanted.set()
 
-    def _asked(self, drive: Drive, now: float) -> None:
+    def _asked(self, attempt: PreemptionAttempt, now: float) -> None:
         """Ask the ranks where that is its way; take in what they answered; and mind the deadline."""
-        if drive.row.way is Way.CHECKPOINT and self._commands is not None:
-            if drive.asking is None and drive.ask_at <= now < drive.deadline:
-                self._ask(drive, self._commands, now)
-            outcome = drive.outcome()
+        if attempt.row.way is PreemptionMethod.CHECKPOINT and self._commands is not None:
+            if attempt.asking is None and attempt.ask_at <= now < attempt.deadline:
+                self._ask(attempt, self._commands, now)
+            outcome = attempt.outcome()
             if outcome.step is not None:
-                self._saved(drive, outcome.step)
+                self._saved(attempt, outcome.step)
                 return
             if outcome.problem:
-                self._not_saved(drive, outcome, now)
-        if not drive.row.open or now < drive.deadline:
+                self._not_saved(attempt, outcome, now)
+        if not attempt.row.open or now < attempt.deadline:
             return
-        if not drive.row.force or now >= drive.deadline + self.settings.preemption_still_s:
-            self._call_off(drive, drive.late_words())
-        elif not drive.row.problem:
-            lost = f"{drive.late_words()}; stopped by force: {lost_words(self._newest_step(drive.row))}"
-            self._change(drive, replace(drive.row, problem=lost, step=self._newest_step(drive.row)), silent=True)
+        if not attempt.row.force or now >= attempt.deadline + self.settings.preemption_still_s:
+            self._call_off(attempt, attempt.late_text())
+        elif not attempt.row.problem:
+            lost = f"{attempt.late_text()}; stopped by force: {lost_text(self._newest_step(attempt.row))}"
+            self._change(attempt, replace(attempt.row, problem=lost, step=self._newest_step(attempt.row)), silent=True)
 
-    def _ask(self, drive: Drive, commands: AgentCommands, now: float) -> None:
+    def _ask(self, attempt: PreemptionAttempt, commands: AgentCommands, now: float) -> None:
         """Before anybody is asked, the number of the attempt is in the journal: an id is never used twice."""
-        row = replace(drive.row, attempt=drive.row.attempt + 1)
-        self._change(drive, row, silent=row.attempt == 1)
-        still_s = max(self.settings.preemption_still_s, row.within_s + STILL_AT_LEAST_S)
-        drive.ask(commands, still_s, now, self._monotonic)
+        row = replace(attempt.row, attempt=attempt.row.attempt + 1)
+        self._change(attempt, row, silent=row.attempt == 1)
+        quiesce_s = max(self.settings.preemption_still_s, row.within_s + QUIESCE_AT_LEAST_S)
+        attempt.ask(commands, quiesce_s, now, self._monotonic)
 
-    def _saved(self, drive: Drive, step: int) -> None:
-        self._change(drive, moved(replace(drive.row, step=step), Stage.SAVED, self._clock.now()))
-        drive.try_at = 0.0
+    def _saved(self, attempt: PreemptionAttempt, step: int) -> None:
+        self._change(attempt, moved(replace(attempt.row, step=step), Stage.SAVED, self._clock.now()))
+        attempt.try_at = 0.0
         self.wanted.set()
 
-    def _not_saved(self, drive: Drive, outcome: Outcome, now: float) -> None:
+    def _not_saved(self, attempt: PreemptionAttempt, outcome: SaveOutcome, now: float) -> None:
         """An agent that has come anew may not know its ranks yet: it is asked again. With force so is every other."""
-        if outcome.again or drive.row.force:
-            drive.forget(self._commands)
-            drive.failure = outcome.problem
-            drive.ask_at = now + _ASK_AGAIN_S
+        if outcome.again or attempt.row.force:
+            attempt.forget(self._commands)
+            attempt.failure = outcome.problem
+            attempt.ask_at = now + _ASK_AGAIN_S
         else:
-            self._call_off(drive, outcome.problem)
+            self._call_off(attempt, outcome.problem)
 
-    def _call_off(self, drive: Drive, problem: str) -> None:
-        self._change(drive, moved(drive.row, Stage.CALLED_OFF, self._clock.now(), problem))
-        self.called_off.add(drive.row)
-        if self._commands is not None and drive.row.attempt and drive.row.way is Way.CHECKPOINT:
-            drive.go_on(self._commands, self._monotonic() + self.settings.preemption_still_s)
+    def _call_off(self, attempt: PreemptionAttempt, problem: str) -> None:
+        self._change(attempt, moved(attempt.row, Stage.CALLED_OFF, self._clock.now(), problem))
+        self.called_off.add(attempt.row)
+        if self._commands is not None and attempt.row.attempt and attempt.row.way is PreemptionMethod.CHECKPOINT:
+            attempt.go_on(self._commands, self._monotonic() + self.settings.preemption_still_s)
 
     # --- the cycle
 
     def see(self, snapshot: SlurmSnapshot) -> None:
         """Follow what Slurm shows of the jobs. Raises JournalError."""
-        self.told.keep(
-            {job.raw_id for job in snapshot.jobs if job.allocated and job.raw_id is not None} | self._drives.keys()
+        self.reports.keep(
+            {job.raw_id for job in snapshot.jobs if job.allocated and job.raw_id is not None} | self._attempts.keys()
         )
-        self.called_off.look(snapshot, frozenset(self._drives))
-        if not self._drives:
+        self.called_off.look(snapshot, frozenset(self._attempts))
+        if not self._attempts:
             self.tick()
             return
-        wanted = {drive.row.job_id for drive in self._drives.values()}
+        wanted = {attempt.row.job_id for attempt in self._attempts.values()}
         jobs: dict[str, SlurmJob] = {}
         for job in snapshot.jobs:
             job_id = job.key.job_id
             if job_id in wanted and (job_id not in jobs or jobs[job_id].key.submit_time_s < job.key.submit_time_s):
                 jobs[job_id] = job
-        for drive in list(self._drives.values()):
-            self._see(drive, jobs.get(drive.row.job_id))
+        for attempt in list(self._attempts.values()):
+            self._see(attempt, jobs.get(attempt.row.job_id))
         self.tick()
 
-    def _see(self, drive: Drive, job: SlurmJob | None) -> None:
-        before = drive.row
-        if drive.over:
-            self._change(drive, moved(before, Stage.OVER, self._clock.now(), drive.over))
+    def _see(self, attempt: PreemptionAttempt, job: SlurmJob | None) -> None:
+        before = attempt.row
+        if attempt.over:
+            self._change(attempt, moved(before, Stage.OVER, self._clock.now(), attempt.over))
             return
         after = self._unwatched(after_look(before, job, self._clock.now()), job)
         if after.stopped_s is not None and before.stopped_s is None and job is not None:
             self._send(job.key, after)
         if after != before:
-            self._change(drive, after)
-        elif drive.refused and job is not None and job.phase is Phase.RUNNING:
-            self._call_off(drive, f"Slurm refused to stop it: {drive.refused}")
-        elif not drive.seen and before.stage is Stage.SAVED:
+            self._change(attempt, after)
+        elif attempt.refused and job is not None and job.phase is Phase.RUNNING:
+            self._call_off(attempt, f"Slurm refused to stop it: {attempt.refused}")
+        elif not attempt.seen and before.stage is Stage.SAVED:
             # While nobody looked its ranks may have trained on: what was saved then is not all that it has done.
-            self._change(drive, replace(before, stage=Stage.ASKED))
-        drive.seen = True
+            self._change(attempt, replace(before, stage=Stage.ASKED))
+        attempt.seen = True
 
     def _unwatched(self, row: Preemption, job: SlurmJob | None) -> Preemption:
         """The row, ended where the job has run for a while and no agent is there to tell of its steps."""
@@ -388,90 +401,90 @@ class Preempting:
         """What the cycle is to stop now, and what it is to signal. Each is to be told of by `stopped` or `signalled`."""
         self.wanted.clear()
         now = self._monotonic()
-        due = [drive for drive in self._drives.values() if drive.due(now)]
+        due = [attempt for attempt in self._attempts.values() if attempt.due(now)]
         stops = first_to_stop(due, now)
-        signals = self._recorded([drive for drive in due if not drive.to_stop(now)])
-        for drive in (*stops, *signals):
-            drive.busy = True
-        return [drive.row for drive in stops], [drive.row for drive in signals]
+        signals = self._recorded([attempt for attempt in due if not attempt.to_stop(now)])
+        for attempt in (*stops, *signals):
+            attempt.busy = True
+        return [attempt.row for attempt in stops], [attempt.row for attempt in signals]
 
-    def _recorded(self, signals: Iterable[Drive]) -> list[Drive]:
+    def _recorded(self, signals: Iterable[PreemptionAttempt]) -> list[PreemptionAttempt]:
         """Those of them of which the journal has it now that they are signalled; the others come next time."""
-        recorded: list[Drive] = []
+        recorded: list[PreemptionAttempt] = []
         try:
-            for drive in signals:
-                self._change(drive, replace(drive.row, attempt=1), silent=True)
-                recorded.append(drive)
+            for attempt in signals:
+                self._change(attempt, replace(attempt.row, attempt=1), silent=True)
+                recorded.append(attempt)
         except JournalError as error:
             log.error("signal_not_recorded", problem=str(error))
         return recorded
 
     def stopped(self, row: Preemption, failure: Failure | None) -> None:
         """How the order to stop it went."""
-        drive = self._drives.get(row.raw_id)
-        if drive is None or drive.row.number != row.number:
+        attempt = self._attempts.get(row.raw_id)
+        if attempt is None or attempt.row.number != row.number:
             return
         if failure is None:
             self._send(JobKey(row.job_id, row.submit_time_s), row)
-            self._change(drive, moved(drive.row, Stage.STOPPED, self._clock.now()))
+            self._change(attempt, moved(attempt.row, Stage.STOPPED, self._clock.now()))
         elif failure.unavailable:
-            drive.tried(failure.message, self._monotonic())
+            attempt.tried(failure.message, self._monotonic())
         elif failure.reason is FailureReason.ENDED_FIRST:
             # Slurm shows it pending and requeued, as if it had been stopped, but only its user may let it run again.
-            drive.over, drive.try_at, drive.busy = f"the job {failure.message}", math.inf, False
-            self._see(drive, None)
+            attempt.over, attempt.try_at, attempt.busy = f"the job {failure.message}", math.inf, False
+            self._see(attempt, None)
         else:
-            drive.refused, drive.try_at = failure.message, math.inf
-        drive.busy = False
+            attempt.refused, attempt.try_at = failure.message, math.inf
+        attempt.busy = False
 
     def signalled(self, row: Preemption, failure: Failure | None) -> None:
         """How the signal went. One that may have got through is waited for."""
-        drive = self._drives.get(row.raw_id)
-        if drive is None or drive.row.number != row.number:
+        attempt = self._attempts.get(row.raw_id)
+        if attempt is None or attempt.row.number != row.number:
             return
-        drive.busy = False
+        attempt.busy = False
         if failure is None:
             return
         if failure.unavailable:
-            drive.failure = failure.message
+            attempt.failure = failure.message
         else:
-            drive.refused = failure.message
+            attempt.refused = failure.message
 
     def orders_over(self) -> None:
         """Nobody is stopped or signalled now. What was not told of may have been done or not: what shows it is waited for."""
-        for drive in self._drives.values():
-            if drive.busy:
-                drive.busy = False
-                drive.tried("it is not known whether it was asked", self._monotonic())
+        for attempt in self._attempts.values():
+            if attempt.busy:
+                attempt.busy = False
+                attempt.tried("it is not known whether it was asked", self._monotonic())
 
     @property
     def moving(self) -> bool:
         """Something is about to show in Slurm, or somebody to be placed: look again soon."""
-        return any(self._moves(drive.row) for drive in self._drives.values())
+        return any(self._moves(attempt.row) for attempt in self._attempts.values())
 
     def _moves(self, row: Preemption) -> bool:
         if row.stage is Stage.STOPPED and row.stopped_s is not None:
             return abs(self._clock.now() - row.stopped_s) < _PLACED_SOON_S
-        return row.stage is Stage.SAVED or (row.stage is Stage.ASKED and row.way is Way.SIGNAL)
+        return row.stage is Stage.SAVED or (row.stage is Stage.ASKED and row.way is PreemptionMethod.SIGNAL)
 
     # --- rows
 
     def _send(self, key: JobKey, row: Preemption) -> None:
         """Where it goes is written down before it is said to be stopped: the row would not say so again."""
-        self._ledger.send(key, row.elsewhere)
+        self._ledger.set_constraint(key, row.elsewhere)
         self._journal.save_jobs(self._ledger, [key])
 
-    def _change(self, drive: Drive, row: Preemption, *, silent: bool = False) -> None:
+    def _change(self, attempt: PreemptionAttempt, row: Preemption, *, silent: bool = False) -> None:
         """Write it down, then let it be so."""
         self._table.save(row)
-        drive.row = row
+        attempt.row = row
         if not row.open:
-            del self._drives[row.raw_id]
+            del self._attempts[row.raw_id]
         if not silent:
             self._tell(row)
 
     def _tell(self, row: Preemption) -> None:
-        words = event_words(row)
+        words = event_text(row)
         log.info("preemption", number=row.number, job=row.job_id, stage=row.stage.value, text=words)
         self._events.add("preempt", row.job_id, words)
         for listener in self.listeners:
@@ -479,5 +492,5 @@ class Preempting:
         self._news.set()
 
     def _newest_step(self, row: Preemption) -> int | None:
-        known = self.told.of(RunKey(row.raw_id, row.restarts))
-        return newest_step({node: told for node, told in known.items() if node in row.nodes})
+        known = self.reports.of(RunKey(row.raw_id, row.restarts))
+        return newest_step({node: report for node, report in known.items() if node in row.nodes})

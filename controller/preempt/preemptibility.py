@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, filterfalse, islice
 
-from controller.observe.user_options import read_wishes
-from controller.preempt.job_reports import NodeTold
+from controller.observe.user_options import read_user_options
+from controller.preempt.job_reports import NodeReport
 from controller.slurm.client import Phase, SlurmJob
-from controller.state.preemption import Preemption, Stage, Way
+from controller.state.preemption import Preemption, PreemptionMethod, Stage
 
 _NAMED = 5
 """Nodes or ranks that are named in a sentence."""
@@ -27,10 +27,10 @@ _NOT_RUNNING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Comeback:
+class Preemptibility:
     """The answer."""
 
-    way: Way
+    way: PreemptionMethod
     """How it would come back; NONE: it cannot."""
     why_not: str = ""
     """Why it is not to be preempted, in words that go behind "job 12 "; empty: it may be."""
@@ -43,29 +43,29 @@ class Comeback:
         return not self.why_not
 
 
-def comeback(
+def preemptibility(
     job: SlurmJob,
-    told: Mapping[str, NodeTold],
+    reports: Mapping[str, NodeReport],
     connected: Collection[str],
     under_way: Preemption | None,
     watching: Collection[str] = (),
-) -> Comeback:
+) -> Preemptibility:
     """`told`: what agents say of the job's present run, by node; `connected`: nodes whose agents are there; `watching`: nodes
     whose agents tell what signals do to jobs."""
     final = _never(job, under_way)
     if final:
-        return Comeback(Way.NONE, final, final=True)
+        return Preemptibility(PreemptionMethod.NONE, final, final=True)
     nodes = [share.node for share in job.allocated]
     silent = [node for node in nodes if node not in connected]
-    lacking = _lacking_ranks(told)
+    lacking = _lacking_ranks(reports)
     if not lacking and not silent:
-        return Comeback(Way.CHECKPOINT)
-    if read_wishes(job.comment).preemptible:
-        unheeded = _unheeded(told, nodes, connected, watching)
-        return Comeback(Way.NONE, unheeded) if unheeded else Comeback(Way.SIGNAL)
+        return Preemptibility(PreemptionMethod.CHECKPOINT)
+    if read_user_options(job.comment).preemptible:
+        unheeded = _unheeded(reports, nodes, connected, watching)
+        return Preemptibility(PreemptionMethod.NONE, unheeded) if unheeded else Preemptibility(PreemptionMethod.SIGNAL)
     if not lacking:
-        return Comeback(Way.CHECKPOINT, f"could save, but {_agents(silent)} not connected")
-    return Comeback(Way.NONE, _no_way(told, silent, lacking))
+        return Preemptibility(PreemptionMethod.CHECKPOINT, f"could save, but {_agents(silent)} not connected")
+    return Preemptibility(PreemptionMethod.NONE, _no_way(reports, silent, lacking))
 
 
 def _never(job: SlurmJob, under_way: Preemption | None) -> str:
@@ -83,11 +83,11 @@ def _never(job: SlurmJob, under_way: Preemption | None) -> str:
     return "has no number that its agents know it by" if job.raw_id is None else ""
 
 
-def _lacking_ranks(told: Mapping[str, NodeTold]) -> str:
+def _lacking_ranks(reports: Mapping[str, NodeReport]) -> str:
     """Why asking the ranks is no way; empty: all of them save when they are asked."""
-    ranks = {rank for node in told.values() for rank in node.ranks}
-    saving = [rank for node in told.values() for rank in node.saving]
-    sizes = {node.world_size for node in told.values() if node.world_size is not None}
+    ranks = {rank for node in reports.values() for rank in node.ranks}
+    saving = [rank for node in reports.values() for rank in node.saving]
+    sizes = {node.world_size for node in reports.values() if node.world_size is not None}
     if not saving:
         return "no rank has called headway_job.checkpoint"
     if len(sizes) > 1 or len(set(saving)) < len(saving):
@@ -107,11 +107,11 @@ def _missing(ranks: Collection[int], saving: Collection[int], size: int) -> str:
 
 
 def _unheeded(
-    told: Mapping[str, NodeTold], nodes: list[str], connected: Collection[str], watching: Collection[str]
+    reports: Mapping[str, NodeReport], nodes: list[str], connected: Collection[str], watching: Collection[str]
 ) -> str:
     """Why USR1 would not bring it back; empty: it would, or where agents cannot tell, its user says so."""
     there = [node for node in nodes if node in connected]
-    shown = {node: told[node].usr1 for node in there if node in told}
+    shown = {node: reports[node].usr1 for node in there if node in reports}
     fatal = [node for node, usr1 in shown.items() if usr1 is not None and usr1.fatal]
     if fatal:
         return (
@@ -125,11 +125,11 @@ def _unheeded(
     return "would not heed USR1: no process in it catches the signal (yet), though its comment says headway=preemptible"
 
 
-def _no_way(told: Mapping[str, NodeTold], silent: list[str], lacking: str) -> str:
+def _no_way(reports: Mapping[str, NodeReport], silent: list[str], lacking: str) -> str:
     declared = "nor does its comment say headway=preemptible"
-    if silent and not told:
+    if silent and not reports:
         return f"cannot come back: {_agents(silent)} not connected, so nobody knows whether it saves, {declared}"
-    if not told:
+    if not reports:
         return f"cannot come back: no process in it tells its agent that it trains (yet), {declared}"
     also = f" ({_agents(silent)} not connected)" if silent else ""
     return f"cannot come back: {lacking}{also}, {declared}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from controller.slurm.client import JobKey, Phase, SlurmJob
-from controller.state.preemption import Preemption, Stage, Way
+from controller.state.preemption import Preemption, PreemptionMethod, Stage
 
 KEPT_OFF_S = 300.0
 """Time after its stop for which a job is kept off nodes whose agents are silent."""
@@ -37,12 +37,12 @@ def kept_off(
 
 
 def _is_due(row: Preemption, now_s: float) -> bool:
-    if row.way is not Way.CHECKPOINT or row.stage is not Stage.STOPPED:
+    if row.way is not PreemptionMethod.CHECKPOINT or row.stage is not Stage.STOPPED:
         return False
     return row.stopped_s is None or 0 <= now_s - row.stopped_s < KEPT_OFF_S
 
 
-def kept_off_words(nodes: Collection[str]) -> str:
+def kept_off_text(nodes: Collection[str]) -> str:
     """Return a sentence for `headway why`, without a full stop."""
     names = sorted(nodes)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

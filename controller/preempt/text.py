@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from controller.base.text import count, duration
-from controller.preempt.preemptibility import Comeback
-from controller.state.preemption import Cause, Elsewhere, Preemption, Stage, Way
+from controller.preempt.preemptibility import Preemptibility
+from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 
 _BY = {Cause.OPERATOR: "an operator", Cause.THRESHOLD: "the contention threshold", Cause.POLICY: "the policy"}
 
 
-def event_words(preemption: Preemption) -> str:
+def event_text(preemption: Preemption) -> str:
     """What has just happened."""
     stage, but = preemption.stage, _but(preemption)
-    at, where = at_step(preemption), elsewhere_words(preemption.elsewhere)
+    at, where = at_step(preemption), constraint_text(preemption.elsewhere)
     again = f" again (try {preemption.attempt})" if preemption.attempt > 1 else ""
     words = {
         Stage.ASKED: f"{_asked(preemption)}{again}, for {_BY[preemption.cause]}: {preemption.why}",
@@ -26,7 +26,7 @@ def event_words(preemption: Preemption) -> str:
     return words[stage]
 
 
-def why_words(preemption: Preemption, now_s: float) -> str:
+def why_text(preemption: Preemption, now_s: float) -> str:
     """A sentence about the newest preemption of a job, with a blank before it."""
     by = f"{_BY[preemption.cause]} ({preemption.why})"
     ago = duration(max(now_s - (preemption.ended_s or preemption.asked_s), 0.0))
@@ -36,7 +36,7 @@ def why_words(preemption: Preemption, now_s: float) -> str:
         case Stage.SAVED:
             return f" It is being preempted by {by}: saved{at_step(preemption)}, about to be requeued."
         case Stage.STOPPED:
-            return f" It was stopped{at_step(preemption)} by {by}, and is placed again{elsewhere_words(preemption.elsewhere)}."
+            return f" It was stopped{at_step(preemption)} by {by}, and is placed again{constraint_text(preemption.elsewhere)}."
         case Stage.STARTED | Stage.RESUMED:
             took = f"; it took {_took(preemption)} to its next step" if preemption.resumed_s else ""
             return f" It was preempted {ago} ago by {by} and came back{at_step(preemption)}{took}{_but(preemption)}."
@@ -64,12 +64,12 @@ def facts_of(preemption: Preemption) -> dict[str, str]:
     }
 
 
-def forced_words(found: Comeback, step: int | None) -> str:
+def forced_text(found: Preemptibility, step: int | None) -> str:
     """Of a job that is stopped though it cannot come back; `step`: of its newest checkpoint."""
-    return f"by force, though it {found.why_not}: {lost_words(step)}"
+    return f"by force, though it {found.why_not}: {lost_text(step)}"
 
 
-def lost_words(step: int | None) -> str:
+def lost_text(step: int | None) -> str:
     """What a job loses that is stopped before it has saved."""
     return "what it has not saved by itself is lost" if step is None else f"what it did after step {step} is lost"
 
@@ -79,7 +79,7 @@ def at_step(preemption: Preemption) -> str:
     return "" if preemption.step is None else f" at step {preemption.step}"
 
 
-def elsewhere_words(elsewhere: Elsewhere) -> str:
+def constraint_text(elsewhere: RelocationConstraint) -> str:
     """ " on n1,n2 with 4 GPUs"; empty where nothing was wished for."""
     only = f" on {','.join(sorted(elsewhere.only))}" if elsewhere.only else ""
     avoid = f" off {','.join(sorted(elsewhere.avoid))}" if elsewhere.avoid else ""
@@ -87,9 +87,9 @@ def elsewhere_words(elsewhere: Elsewhere) -> str:
 
 
 def _asked(preemption: Preemption) -> str:
-    if preemption.way is Way.CHECKPOINT:
+    if preemption.way is PreemptionMethod.CHECKPOINT:
         return f"asked to save within {preemption.within_s:g} s"
-    if preemption.way is Way.SIGNAL:
+    if preemption.way is PreemptionMethod.SIGNAL:
         return f"sent USR1, to requeue itself within {preemption.within_s:g} s"
     return "about to be stopped by force"
 

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from controller.slurm.client import JobKey, ResourceRequest
 from controller.slurm.hostlist import NODE_NAME
 from controller.state.ledger import PinRecord, Refusal, Served
-from controller.state.preemption import Elsewhere, Preemption
+from controller.state.preemption import Preemption, RelocationConstraint
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -35,7 +35,7 @@ _REQUEST = TypeAdapter(ResourceRequest)
 _PIN = TypeAdapter(PinRecord)
 _REFUSAL = TypeAdapter(Refusal)
 _SERVED = TypeAdapter(Served)
-_ELSEWHERE = TypeAdapter(Elsewhere)
+_ELSEWHERE = TypeAdapter(RelocationConstraint)
 _PREEMPTION = TypeAdapter(Preemption)
 
 
@@ -103,7 +103,7 @@ def decode_served(text: object) -> Served:
     return _decode(_SERVED, text)
 
 
-def decode_elsewhere(text: object) -> Elsewhere:
+def decode_elsewhere(text: object) -> RelocationConstraint:
     """Return where a job is to go. Raises RowError."""
     found = _decode(_ELSEWHERE, text)
     _require_nodes((*found.avoid, *found.only))
@@ -128,7 +128,7 @@ def decode_preemption(row: Mapping[str, Any]) -> Preemption:
     return found
 
 
-def encode_elsewhere(elsewhere: Elsewhere) -> str:
+def encode_elsewhere(elsewhere: RelocationConstraint) -> str:
     """Return it as text; `decode_elsewhere` is its inverse."""
     return json.dumps({"avoid": sorted(elsewhere.avoid), "only": sorted(elsewhere.only), "gpus": elsewhere.gpus})
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 
 from controller.slurm.client import JobKey, ResourceRequest
-from controller.state.preemption import Elsewhere
+from controller.state.preemption import RelocationConstraint
 
 MOST_ESTIMATES = 100_000
 UNFIT_S = 600.0
@@ -83,7 +83,7 @@ class Ledger:
     served: dict[JobKey, Served] = field(default_factory=dict)
     yielded: dict[JobKey, int] = field(default_factory=dict)
     """Jobs given to Slurm to place, with the restart count for which that holds."""
-    elsewhere: dict[JobKey, Elsewhere] = field(default_factory=dict)
+    elsewhere: dict[JobKey, RelocationConstraint] = field(default_factory=dict)
     """Where jobs are to go when they are placed again, and how many GPUs they have instead of those that they asked for."""
     kept_off: dict[JobKey, frozenset[str]] = field(default_factory=dict)
     """Nodes that jobs are kept off for now, because the agents there are silent. Worked out in every cycle; not in the journal."""
@@ -100,35 +100,35 @@ class Ledger:
         if elsewhere is not None:
             self.elsewhere[new] = elsewhere
 
-    def send(self, key: JobKey, elsewhere: Elsewhere) -> None:
+    def set_constraint(self, key: JobKey, elsewhere: RelocationConstraint) -> None:
         """Say where a job that was stopped is to go. Without a number of GPUs it keeps the one that it was given before."""
         if elsewhere.gpus is None and (before := self.elsewhere.get(key)) is not None:
             elsewhere = replace(elsewhere, gpus=before.gpus)
-        if elsewhere != Elsewhere():
+        if elsewhere != RelocationConstraint():
             self.elsewhere[key] = elsewhere
         else:
             self.elsewhere.pop(key, None)
 
-    def sent(self) -> dict[JobKey, Elsewhere]:
+    def constraints(self) -> dict[JobKey, RelocationConstraint]:
         """Where jobs are to go as of now: `elsewhere`, and off the nodes that they are kept off."""
         found = dict(self.elsewhere)
         for key, nodes in self.kept_off.items():
-            there = found.get(key, Elsewhere())
+            there = found.get(key, RelocationConstraint())
             found[key] = replace(there, avoid=there.avoid | nodes)
         return found
 
-    def let_go(self, key: JobKey) -> bool:
+    def clear_constraint(self, key: JobKey) -> bool:
         """The job may go anywhere; its number of GPUs stays. Returns whether anything has changed."""
         elsewhere = self.elsewhere.get(key)
         if elsewhere is None or not (elsewhere.avoid or elsewhere.only):
             return False
         self.elsewhere.pop(key)
-        self.send(key, Elsewhere(gpus=elsewhere.gpus))
+        self.set_constraint(key, RelocationConstraint(gpus=elsewhere.gpus))
         return True
 
-    def arrive(self, key: JobKey, num_gpus: int) -> bool:
+    def note_start(self, key: JobKey, num_gpus: int) -> bool:
         """The job runs on that many GPUs: next time it may go anywhere. Returns whether anything has changed."""
-        changed = self.let_go(key)
+        changed = self.clear_constraint(key)
         elsewhere = self.elsewhere.get(key)
         if elsewhere is None or elsewhere.gpus == num_gpus:
             return changed

@@ -23,7 +23,7 @@ class Cause(StrEnum):
     POLICY = "policy"
 
 
-class Way(StrEnum):
+class PreemptionMethod(StrEnum):
     """How the job comes back."""
 
     CHECKPOINT = "checkpoint"
@@ -62,7 +62,7 @@ _ENDS = frozenset({Stage.RESUMED, Stage.CALLED_OFF, Stage.OVER})
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class RelocationConstraint:
     """Where and how large a job is to be when it is placed again."""
 
     avoid: frozenset[str] = frozenset()
@@ -89,12 +89,12 @@ class Preemption:
     cause: Cause
     why: str
     """A sentence for people."""
-    way: Way
+    way: PreemptionMethod
     force: bool
     """Stop it even where it does not save in time."""
     nodes: tuple[str, ...]
     """Of the run that is to be stopped."""
-    elsewhere: Elsewhere
+    elsewhere: RelocationConstraint
     within_s: float
     """Seconds from `asked_s` on in which it has to save."""
     stage: Stage
@@ -171,7 +171,9 @@ def _before_the_stop(preemption: Preemption, job: SlurmJob, now_s: float) -> Pre
         return moved(preemption, Stage.STOPPED, now_s)
     if job.phase is not Phase.ENDED:
         return preemption
-    instead = "ended instead of coming back" if preemption.way is Way.SIGNAL else "ended before it was stopped"
+    instead = (
+        "ended instead of coming back" if preemption.way is PreemptionMethod.SIGNAL else "ended before it was stopped"
+    )
     return moved(preemption, Stage.OVER, now_s, f"the job {instead} ({job.state})")
 
 

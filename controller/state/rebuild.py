@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from controller.slurm.client import JobKey, Phase, ResourceRequest, SlurmJob
 from controller.state.ledger import Ledger
-from controller.state.preemption import Elsewhere
+from controller.state.preemption import RelocationConstraint
 
 
 def rebuild(jobs: Iterable[SlurmJob], ledger: Ledger, may_lack: Callable[[JobKey], bool]) -> list[JobKey]:
@@ -30,7 +30,7 @@ def rebuild(jobs: Iterable[SlurmJob], ledger: Ledger, may_lack: Callable[[JobKey
             continue
         ledger.originals[job.key] = replace(job.request, required_nodes=())
         if job.phase is Phase.PENDING and job.restarts == 0 and job.key not in ledger.elsewhere:
-            ledger.elsewhere[job.key] = Elsewhere(only=frozenset(job.request.required_nodes))
+            ledger.elsewhere[job.key] = RelocationConstraint(only=frozenset(job.request.required_nodes))
         found.append(job.key)
     return found
 

@@ -21,7 +21,7 @@ from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.cycle.cycle import Cycle
 from controller.cycle.decide import Decided, Decider
-from controller.preempt.manager import Preempting
+from controller.preempt.manager import PreemptionManager
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.parse import Clockface
 from controller.slurm.scontrol.run import Completed
@@ -106,8 +106,8 @@ async def measure(
     times = Times()
     with closing(Journal(settings.journal_path)) as journal, quiet_heap() as heap:
         ledger, events = journal.load_ledger(), EventLog(clock)
-        preempting = Preempting(settings, journal, ledger, events, clock)
-        cycle = Cycle(settings, client, decider, journal, ledger, events, clock, preempting)
+        preemptions = PreemptionManager(settings, journal, ledger, events, clock)
+        cycle = Cycle(settings, client, decider, journal, ledger, events, clock, preemptions)
         for _ in range(cycles + 1):
             runner.answers = cluster.answers()
             runner.own_s = 0.0

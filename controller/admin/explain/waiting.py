@@ -7,7 +7,7 @@ import math
 from controller.admin.explain.cycle_view import Scene
 from controller.admin.explain.free_capacity import Fit
 from controller.base.text import count
-from controller.preempt.silent_nodes import kept_off_words
+from controller.preempt.silent_nodes import kept_off_text
 from policies.model import EstimateSource, Split
 
 _ORDERED_BY = {
@@ -61,7 +61,7 @@ def room_words(scene: Scene, row: int) -> str:
     """What stands in its way, or that nothing does."""
     silent = scene.ledger.kept_off.get(scene.result.observation.rows[row].key)
     words = _room_words(scene, row)
-    return f"{words}; {kept_off_words(silent)}" if silent else words
+    return f"{words}; {kept_off_text(silent)}" if silent else words
 
 
 def _room_words(scene: Scene, row: int) -> str:

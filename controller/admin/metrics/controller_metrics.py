@@ -26,7 +26,7 @@ from controller.cycle.cycle import CycleResult
 from controller.cycle.decide import DeciderCounts
 from controller.cycle.health import CycleListener, Health
 from controller.observe.role import Role
-from controller.preempt.manager import Preempting
+from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import SlurmClient
 from controller.state.ledger import Ledger
 from policies.serving.runtime.supervise import Tasks
@@ -80,7 +80,7 @@ class Measured(Protocol):
         """What agents report; None where they are not served."""
 
     @property
-    def preempting(self) -> Preempting:
+    def preemptions(self) -> PreemptionManager:
         """Preemptions under way."""
 
     @property

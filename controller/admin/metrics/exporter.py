@@ -26,7 +26,7 @@ def make_registry(controller: Measured) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
     metrics = ControllerMetrics(controller, registry)
     controller.listeners.append(metrics.on_cycle)
-    PreemptionMetrics(controller.preempting, registry)
+    PreemptionMetrics(controller.preemptions, registry)
     if controller.measuring is not None:
         AgentMetrics(controller.measuring, registry)
     if isinstance(controller.client, MeteredClient):

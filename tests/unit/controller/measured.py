@@ -14,7 +14,7 @@ from controller.admin.service import serve_admin
 from controller.agents.service import serve_agents
 from controller.contention.measurement import measure
 from tests.unit.controller.agents.test_server import PATIENT, Agent
-from tests.unit.controller.asked import AskedWorld, world_in
+from tests.unit.controller.controller_world import ControllerWorld, world_in
 from tests.unit.controller.reports import Training
 from tests.unit.controller.world import newest
 from tests.unit.policies.processes import eventually
@@ -56,7 +56,7 @@ class Fleet:
 @asynccontextmanager
 async def measured_world(
     folder: Path, monkeypatch: pytest.MonkeyPatch, nodes: Iterable[str] = ("n1", "n2")
-) -> AsyncIterator[tuple[AskedWorld, Fleet]]:
+) -> AsyncIterator[tuple[ControllerWorld, Fleet]]:
     """A controller, asked and with agents, whose clocks for what is worked out now and then run fast."""
     monkeypatch.setattr("controller.agents.server._WORK_OUT_EVERY_S", 0.05)
     monkeypatch.setattr("controller.contention.measurement._LOOK_EVERY_S", 0.05)
@@ -74,7 +74,7 @@ async def measured_world(
         yield world, fleet
 
 
-async def known(world: AskedWorld, jobs: int) -> None:
+async def known(world: ControllerWorld, jobs: int) -> None:
     """Something is known of so many jobs, and the next snapshot says it."""
 
     async def there() -> bool:
@@ -85,11 +85,11 @@ async def known(world: AskedWorld, jobs: int) -> None:
     await eventually(lambda: _passed_on(world))
 
 
-async def _passed_on(world: AskedWorld) -> bool:
+async def _passed_on(world: ControllerWorld) -> bool:
     return world.measuring is not None and world.cycle.measured is world.measuring.known
 
 
-async def share_nodes(world: AskedWorld, fleet: Fleet) -> tuple[Any, Any]:
+async def share_nodes(world: ControllerWorld, fleet: Fleet) -> tuple[Any, Any]:
     """Two jobs of one kind on the same two nodes: the first was alone at 6 steps/s, now both make 3. Gives their keys."""
     first = world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2, user="ann")
     second = world.sbatch(duration_s=1e6, gpus_per_node=4, nodes=2, user="bob")

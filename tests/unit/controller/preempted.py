@@ -16,7 +16,7 @@ from controller.slurm.client import JobKey, Phase, SlurmJob
 from controller.state.preemption import Preemption, Stage
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.agents.test_server import PATIENT, Agent
-from tests.unit.controller.asked import AskedWorld, world_in
+from tests.unit.controller.controller_world import ControllerWorld, world_in
 from tests.unit.controller.world import newest
 from tests.unit.policies.processes import eventually
 
@@ -116,7 +116,7 @@ def silent(_: agent_pb2.AgentCommand) -> None:
 class Preempted:
     """The cluster, its controller, and the agents of its nodes."""
 
-    def __init__(self, world: AskedWorld, server: AgentsServer, agents: Iterable[SavingAgent]) -> None:
+    def __init__(self, world: ControllerWorld, server: AgentsServer, agents: Iterable[SavingAgent]) -> None:
         self.world = world
         self.server = server
         self.agents = {agent.node: agent for agent in agents}
@@ -124,10 +124,10 @@ class Preempted:
 
     def attach(self) -> None:
         """The controller of the moment is the one that agents tell."""
-        preempting = self.world.preempting
-        preempting.serve(self.server)
-        self.server.listeners[:] = [preempting.on_report]
-        self.server.greeters[:] = [preempting.on_connected]
+        preemptions = self.world.preemptions
+        preemptions.serve(self.server)
+        self.server.listeners[:] = [preemptions.on_report]
+        self.server.greeters[:] = [preemptions.on_connected]
 
     def restart(self) -> None:
         """As after kill -9 of the controller, with agents that have found the new one."""
@@ -178,7 +178,7 @@ class Preempted:
         await self.said()
 
     def row(self, number: int = 1) -> Preemption:
-        found = self.world.preempting.find(number)
+        found = self.world.preemptions.find(number)
         assert found is not None
         return found
 

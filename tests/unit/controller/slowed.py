@@ -10,20 +10,20 @@ from controller.base.config import ControllerSettings
 from controller.contention.relocation import Relocations
 from controller.contention.threshold import Case
 from controller.observe.observer import Observer
-from controller.preempt.preemptibility import Comeback
+from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.current import Contention, Known
 from controller.profiles.sensitivity import Ideal, IdealSource, Sensitivity
 from controller.profiles.windows import Links, Neighbour, Observation, RunKey, Shape, Trained, own_nodes
 from controller.slurm.client import SlurmJob
 from controller.state.ledger import Ledger
-from controller.state.preemption import Cause, Elsewhere, Preemption, Stage, Way
+from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from tests.unit.controller.build import NOW_S, running, snapshot
 
 DL = frozenset({"dl"})
 WINDOW_S = 30.0
 LONG_AGO_S = NOW_S - 3000
 TRAINED = Trained(1000, "train.py", "ab" * 32)
-ALWAYS = Comeback(Way.CHECKPOINT)
+ALWAYS = Preemptibility(PreemptionMethod.CHECKPOINT)
 
 
 def settings(**changes: Any) -> ControllerSettings:
@@ -64,7 +64,8 @@ def preemption(number: int, raw_id: int, asked_s: float, stage: Stage = Stage.RE
     """One of the past, that went through in ten seconds."""
     base = Preemption(
         number=number, job_id=str(raw_id), raw_id=raw_id, restarts=0, submit_time_s=0, cause=Cause.THRESHOLD,
-        why="", way=Way.CHECKPOINT, force=False, nodes=("n1",), elsewhere=Elsewhere(), within_s=60.0, stage=stage, asked_s=asked_s,
+        why="", way=PreemptionMethod.CHECKPOINT, force=False, nodes=("n1",),
+        elsewhere=RelocationConstraint(), within_s=60.0, stage=stage, asked_s=asked_s,
         ended_s=asked_s + 10 if stage.ended else None,
     )  # fmt: skip
     return replace(base, **changes)
@@ -75,7 +76,7 @@ def case(
     measured: Known,
     *,
     history: Collection[Preemption] = (),
-    comeback: Callable[[SlurmJob], Comeback] = lambda _: ALWAYS,
+    preemptibility: Callable[[SlurmJob], Preemptibility] = lambda _: ALWAYS,
     ledger: Ledger | None = None,
     nodes: Any = 4,
     links: Links = own_nodes,
@@ -89,7 +90,7 @@ def case(
         observation=observation,
         relocations=Relocations(observation, ledger.originals),
         history=history,
-        comeback=comeback,
+        preemptibility=preemptibility,
         now_s=NOW_S,
         links=links,
     )

@@ -15,7 +15,7 @@ from controller.base.events import EventLog
 from controller.base.lease import Lease
 from controller.cycle.cycle import Cycle, CycleResult
 from controller.cycle.decide import Decider
-from controller.preempt.manager import Preempting
+from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import JobKey, Phase, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
 from controller.slurm.user_holds import HoldFolder
@@ -62,12 +62,12 @@ class World:
         policy = load_policy(self.policy) if isinstance(self.policy, str) else self.policy
         self.decider = Decider(self.endpoint or FakeEndpoint(away=True), self.fallback or policy, 0.5, self.clock)
         self.ledger = self.journal.load_ledger()
-        self.preempting = Preempting(
+        self.preemptions = PreemptionManager(
             self.settings, self.journal, self.ledger, self.events, self.clock, monotonic=lambda: self.clock.now()
         )
         self.cycle = Cycle(
             self.settings, self.slurm.client, self.decider, self.journal, self.ledger, self.events, self.clock,
-            self.preempting,
+            self.preemptions,
         )  # fmt: skip
 
     def sbatch(self, duration_s: float = 100.0, *, gpus_per_node: int | None = None, **more: Any) -> JobKey:

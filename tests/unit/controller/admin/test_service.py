@@ -33,7 +33,7 @@ from policies.serving.client import PolicyClient
 from policies.serving.runtime.sdnotify import Notifier
 from protos.headway.v1 import admin_pb2 as pb
 from protos.headway.v1 import admin_pb2_grpc
-from tests.unit.controller.asked import world_in
+from tests.unit.controller.controller_world import world_in
 from tests.unit.controller.cycle.test_decide import FakeEndpoint
 
 DEADLINE_S = 60.0

@@ -22,7 +22,7 @@ from controller.agents.report_screen import ReportScreen
 from controller.observe.model_profiles import KnownModels
 from controller.preempt.checkpoint_quorum import problem, saved_step
 from controller.preempt.job_reports import Told
-from controller.preempt.preemptibility import comeback
+from controller.preempt.preemptibility import preemptibility
 from controller.profiles.current import contention
 from controller.profiles.ideal import ideal_of, measured_priors
 from controller.profiles.sensitivity import Priors, StepProfile, predict_step_s
@@ -307,7 +307,7 @@ def test_mutated_reports_break_nothing_behind_the_screen(store: ProfileStore) ->
             answers[node] = come.report.answer
             saved_step({"n1", "n2"}, answers)
             problem({"n1", "n2"}, answers)
-        comeback(saying, told.of(RunKey(5, 0)), {"n1", "n2"}, None)
+        preemptibility(saying, told.of(RunKey(5, 0)), {"n1", "n2"}, None)
     store.work_out(time.time())
     measured_priors(store, 0.0)
     for item in store.observations(0.0):

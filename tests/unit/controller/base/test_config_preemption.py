@@ -10,7 +10,7 @@ from controller.admin.preemption_messages import LONGEST_S
 from controller.base.config import ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError
 from controller.daemon.assemble import RESTART_KEYS
-from controller.preempt.manager import STILL_AT_LEAST_S
+from controller.preempt.manager import QUIESCE_AT_LEAST_S
 from nodeagent.jobside.headway_job.orders import Orders
 from nodeagent.jobsocket.registry import Jobs
 from nodeagent.saves.coordinator import SaveOrder
@@ -79,7 +79,7 @@ def test_the_longest_that_may_be_set_is_taken_by_agents_and_ranks(tmp_path: Path
     attendant = Attendant(Jobs(), Nobody(), lambda: 0)
     for within_s, still_s in (
         (longest.preemption_within_s, longest.preemption_still_s),
-        (LONGEST_S, LONGEST_S + STILL_AT_LEAST_S),
+        (LONGEST_S, LONGEST_S + QUIESCE_AT_LEAST_S),
     ):
         order = SaveOrder(f"p1.{still_s:g}", 7, 0, within_s, still_s)
         assert attendant.request_save(order) == ""

@@ -16,7 +16,7 @@ from controller.admin.service import serve_admin
 from controller.cli.render.status import plain
 from policies.api import load_policy
 from protos.headway.v1 import admin_pb2 as pb
-from tests.unit.controller.asked import world_in
+from tests.unit.controller.controller_world import world_in
 from tests.unit.controller.cycle.test_decide import FakeEndpoint
 
 DEADLINE_S = 60.0

@@ -261,7 +261,7 @@ async def test_a_broken_store_costs_what_is_known_until_it_can_be_read_again(
 
 async def test_without_agents_nothing_is_asked_of_them(folder: Path) -> None:
     from tests.unit.controller.admin.test_service import served
-    from tests.unit.controller.asked import world_in
+    from tests.unit.controller.controller_world import world_in
 
     world = world_in(folder)
     await world.turn()

@@ -13,13 +13,13 @@ from controller.admin.explain.explain import Explained
 from controller.base.errors import PreemptionRefusedError
 from controller.contention.service import Judging, judge_contention
 from controller.cycle.plan import Plan
-from controller.preempt.preemptibility import Comeback
+from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.windows import RunKey
 from controller.slurm.client import JobKey, SlurmJob, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, NodeDescription
-from controller.state.preemption import Cause, Elsewhere, Preemption, Stage
+from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from policies.model import ClusterState
-from tests.unit.controller.asked import AskedWorld
+from tests.unit.controller.controller_world import ControllerWorld
 from tests.unit.controller.cycle.test_decide import FakeEndpoint
 from tests.unit.controller.slowed import ALWAYS, WINDOW_S, known, pace, preemption
 from tests.unit.policies.processes import eventually
@@ -29,10 +29,10 @@ EIGHT = NodeDescription(names="n[1-8]", gpus=8)
 
 @dataclass
 class Begun:
-    """Stands for `Preempting`: writes down what it is asked."""
+    """Stands for `PreemptionManager`: writes down what it is asked."""
 
     refuse: str = ""
-    asked: list[tuple[str, Cause, str, Elsewhere]] = field(default_factory=list)
+    asked: list[tuple[str, Cause, str, RelocationConstraint]] = field(default_factory=list)
     rows: list[Preemption] = field(default_factory=list)
 
     @property
@@ -42,13 +42,13 @@ class Begun:
     def since(self, time_s: float) -> list[Preemption]:
         return [row for row in self.rows if row.asked_s >= time_s]
 
-    def comeback(self, job: SlurmJob) -> Comeback:
+    def preemptibility(self, job: SlurmJob) -> Preemptibility:
         return ALWAYS
 
     def silent(self, snapshot: SlurmSnapshot) -> frozenset[str]:
         return frozenset()
 
-    def begin(self, job: SlurmJob, cause: Cause, why: str, elsewhere: Elsewhere) -> None:
+    def begin(self, job: SlurmJob, cause: Cause, why: str, elsewhere: RelocationConstraint) -> None:
         if self.refuse:
             raise PreemptionRefusedError(self.refuse)
         self.asked.append((job.key.job_id, cause, why, elsewhere))
@@ -66,8 +66,8 @@ class Shared:
             "preemption_min_run_s": 60,
             **changes.pop("settings", {}),
         }
-        self.world = AskedWorld(folder, endpoint=FakeEndpoint(away=True), settings_changes=settings, **changes)
-        self.begun = self.world.preempting = Begun()  # type: ignore[assignment]
+        self.world = ControllerWorld(folder, endpoint=FakeEndpoint(away=True), settings_changes=settings, **changes)
+        self.begun = self.world.preemptions = Begun()  # type: ignore[assignment]
         self.judging = Judging(self.world, WINDOW_S)  # type: ignore[arg-type]
 
     async def start(self) -> tuple[JobKey, JobKey]:

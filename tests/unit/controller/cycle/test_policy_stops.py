@@ -8,7 +8,7 @@ from controller.base.errors import PreemptionRefusedError
 from controller.contention.service import Judging
 from controller.slurm.client import Phase
 from controller.slurm.embedded import sbatch_request
-from controller.state.preemption import Cause, Elsewhere, Stage
+from controller.state.preemption import Cause, RelocationConstraint, Stage
 from policies.api import Decision, PolicySpec
 from policies.model import JobState, Placement
 from policies.selection import held_placements
@@ -47,7 +47,7 @@ async def test_a_short_job_runs_in_the_place_of_a_long_one_which_comes_back(tmp_
     names = [result.observation.rows[row].key for row in result.decided.plan.queue]
     assert names == short
     assert f"waits until job {long.job_id} has made room" in result.decided.plan.reasons[result.decided.plan.queue[0]]
-    row = world.preempting.open[int(long.job_id)]
+    row = world.preemptions.open[int(long.job_id)]
     assert (row.cause, row.stage) == (Cause.POLICY, Stage.ASKED)
     assert "srtf wants it to wait" in row.why
     # when it has saved
@@ -93,7 +93,7 @@ async def test_a_job_that_cannot_come_back_is_never_stopped(tmp_path):
     short = world.sbatch(30.0, gpus_per_node=8, time_limit_s=60.0)
     await world.go_on(30)
     assert (world.phase(long), world.phase(short)) == (Phase.RUNNING, Phase.PENDING)
-    assert not world.preempting.since(0.0)
+    assert not world.preemptions.since(0.0)
 
 
 async def test_while_one_leaves_no_other_is_stopped_in_its_place(tmp_path):
@@ -115,7 +115,7 @@ async def test_while_one_leaves_no_other_is_stopped_in_its_place(tmp_path):
     await world.go_on(20)
     # then the other stays
     assert signals(world, long[1]) == []
-    assert len(world.preempting.since(0.0)) == 1
+    assert len(world.preemptions.since(0.0)) == 1
 
 
 class Mover:
@@ -143,7 +143,7 @@ async def test_a_policy_may_move_a_job(tmp_path):
     await world.go_on(5)
     assert signals(world, key) == ["USR1"]
     assert world.nodes(key) == {"n1": 8}
-    assert world.preempting.open[int(key.job_id)].elsewhere == Elsewhere(only=frozenset({"n4"}))
+    assert world.preemptions.open[int(key.job_id)].elsewhere == RelocationConstraint(only=frozenset({"n4"}))
     world.cycle._decider._fallback = world_of(tmp_path / "then", "fifo-skip").decider._fallback
     world.slurm.requeue(key.job_id)
     await world.go_on(15)
@@ -159,7 +159,7 @@ async def test_what_is_refused_at_the_last_moment_is_told_once(tmp_path, monkeyp
     def refuse(job, *_):
         raise PreemptionRefusedError(f"job {job.key.job_id} is in a bad mood")
 
-    monkeypatch.setattr(world.preempting, "begin", refuse)
+    monkeypatch.setattr(world.preemptions, "begin", refuse)
     world.sbatch(30.0, gpus_per_node=8, time_limit_s=60.0)
     await world.go_on(10)
     told = [event.text for event in world.events.recent(long.job_id) if "bad mood" in event.text]
@@ -170,7 +170,7 @@ async def test_what_is_refused_at_the_last_moment_is_told_once(tmp_path, monkeyp
 
 
 async def stopped(world, key, elsewhere):
-    world.preempting.begin(world.cycle._keeper.jobs[key], Cause.OPERATOR, "by hand", elsewhere)
+    world.preemptions.begin(world.cycle._keeper.jobs[key], Cause.OPERATOR, "by hand", elsewhere)
     await world.go_on(2)
     world.slurm.requeue(key.job_id)
     await world.go_on(8)
@@ -183,7 +183,7 @@ async def test_a_job_keeps_off_the_nodes_that_it_is_to_avoid(tmp_path):
     key = world.sbatch(5000.0, gpus_per_node=8, **COMES_BACK)
     await world.go_on(3)
     (before,) = world.nodes(key)
-    key = await stopped(world, key, Elsewhere(avoid=frozenset({before})))
+    key = await stopped(world, key, RelocationConstraint(avoid=frozenset({before})))
     (after,) = world.nodes(key)
     assert after != before
     assert world.ledger.elsewhere == {}
@@ -193,7 +193,7 @@ async def test_a_job_that_nothing_else_can_hold_goes_back_and_says_so(tmp_path):
     # given a job that needs every node
     world = world_of(tmp_path, "fifo-skip")
     key = await long_one(world)
-    key = await stopped(world, key, Elsewhere(avoid=frozenset({"n1"})))
+    key = await stopped(world, key, RelocationConstraint(avoid=frozenset({"n1"})))
     assert world.phase(key) is Phase.RUNNING
     assert len(world.nodes(key)) == 4
     told = [event.text for event in world.events.recent(key.job_id) if "may go anywhere" in event.text]
@@ -206,7 +206,7 @@ async def test_a_job_waits_for_room_where_it_is_sent(tmp_path):
     blocker = world.sbatch(60.0, gpus_per_node=8)
     await world.go_on(3)
     (taken,) = world.nodes(blocker)
-    key = await stopped(world, key, Elsewhere(only=frozenset({taken})))
+    key = await stopped(world, key, RelocationConstraint(only=frozenset({taken})))
     assert world.phase(key) is Phase.PENDING
     assert world.slurm.job(key.job_id).held
     await world.go_on(90)
@@ -219,7 +219,7 @@ async def test_a_job_that_is_sent_to_a_node_that_goes_down_may_go_anywhere(tmp_p
     blocker = world.sbatch(600.0, gpus_per_node=8)
     await world.go_on(3)
     (taken,) = world.nodes(blocker)
-    key = await stopped(world, key, Elsewhere(only=frozenset({taken})))
+    key = await stopped(world, key, RelocationConstraint(only=frozenset({taken})))
     world.slurm.node_drain(taken)
     await world.go_on(10)
     assert world.phase(key) is Phase.RUNNING
@@ -242,7 +242,7 @@ async def test_a_resized_job_runs_in_its_new_size_until_it_is_resized_again(tmp_
     await world.go_on(3)
     own = sorted(world.nodes(key).values())
     # when it is given another size
-    key = await stopped(world, key, Elsewhere(gpus=gpus))
+    key = await stopped(world, key, RelocationConstraint(gpus=gpus))
     assert sorted(world.nodes(key).values()) == held
     assert world.slurm.job(key.job_id).request.num_tasks == tasks
     # then policies see it in that
@@ -257,7 +257,7 @@ async def test_a_resized_job_runs_in_its_new_size_until_it_is_resized_again(tmp_
     # and the way back is its own
     await world.go_on(1)
     key = next(iter(world.ledger.elsewhere))
-    await stopped(world, key, Elsewhere(gpus=sum(own)))
+    await stopped(world, key, RelocationConstraint(gpus=sum(own)))
     assert sorted(world.nodes(key).values()) == own
     assert world.slurm.job(key.job_id).request.num_tasks == max(asked.num_tasks, len(own))
     if asked.memory_mib_per_node:
@@ -282,7 +282,7 @@ async def test_whom_no_operator_has_sent_does_not_wait_for_nodes_that_others_hol
     blocker = world.sbatch(1e6, gpus_per_node=8, time_limit_s=2e6)
     await world.go_on(3)
     (taken,) = world.nodes(blocker)
-    world.preempting.begin(world.cycle._keeper.jobs[key], cause, "so", Elsewhere(only=frozenset({taken})))
+    world.preemptions.begin(world.cycle._keeper.jobs[key], cause, "so", RelocationConstraint(only=frozenset({taken})))
     await world.go_on(2)
     world.slurm.requeue(key.job_id)
     await world.go_on(100)

@@ -6,9 +6,9 @@ import pytest
 
 from controller.base.errors import PreemptionRefusedError
 from controller.cycle.policy_stops import PolicyStops
-from controller.preempt.preemptibility import Comeback
+from controller.preempt.preemptibility import Preemptibility
 from controller.slurm.client import Phase
-from controller.state.preemption import Cause, Stage, Way
+from controller.state.preemption import Cause, PreemptionMethod, Stage
 from policies.api import Decision, PolicySpec
 from policies.model import Placement
 from policies.selection import held_placements
@@ -28,7 +28,7 @@ async def full(world, *, number=4, gpus=8):
 
 def asked(world):
     """Jobs that a policy has had stopped so far, the first first."""
-    return [row.job_id for row in world.preempting.since(0.0) if row.cause is Cause.POLICY]
+    return [row.job_id for row in world.preemptions.since(0.0) if row.cause is Cause.POLICY]
 
 
 def told(world, key, words):
@@ -37,7 +37,7 @@ def told(world, key, words):
 
 async def all_save(world):
     """Whoever was asked saves, and requeues itself."""
-    for raw_id, row in world.preempting.open.items():
+    for raw_id, row in world.preemptions.open.items():
         if row.stage is Stage.ASKED:
             world.slurm.requeue(str(raw_id))
     await world.go_on(15)
@@ -102,7 +102,7 @@ async def test_who_leaves_already_counts_as_taken(tmp_path):
     # given that an operator has stopped one of four
     world = world_of(tmp_path, preemption_budget_per_hour=3)
     long = await full(world)
-    world.preempting.begin(world.cycle._keeper.jobs[long[1]], Cause.OPERATOR, "by hand")
+    world.preemptions.begin(world.cycle._keeper.jobs[long[1]], Cause.OPERATOR, "by hand")
     # when all have to go
     short = world.sbatch(300.0, gpus_per_node=8, nodes=4, time_limit_s=600.0)
     await world.go_on(5)
@@ -123,7 +123,7 @@ async def test_one_that_does_not_save_is_called_off_and_nobody_else_is_stopped_i
     # when the last lets its time pass
     await world.go_on(80)
     assert world.phase(long[0]) is Phase.RUNNING
-    assert next(row.stage for row in world.preempting.since(0.0)) is Stage.CALLED_OFF
+    assert next(row.stage for row in world.preemptions.since(0.0)) is Stage.CALLED_OFF
     # then the others come back to their nodes, and are left alone while that one rests
     await world.go_on(60)
     assert ({world.phase(key) for key in long}, world.phase(short)) == ({Phase.RUNNING}, Phase.PENDING)
@@ -255,11 +255,11 @@ async def decided(world, monkeypatch):
 
 
 def cannot_come_back(world, monkeypatch):
-    was = world.preempting.comeback
+    was = world.preemptions.preemptibility
     monkeypatch.setattr(
-        world.preempting,
-        "comeback",
-        lambda job: Comeback(Way.NONE, "cannot come back") if job.key.job_id == "3" else was(job),
+        world.preemptions,
+        "preemptibility",
+        lambda job: Preemptibility(PreemptionMethod.NONE, "cannot come back") if job.key.job_id == "3" else was(job),
     )
 
 
@@ -296,14 +296,14 @@ async def test_where_one_may_not_be_stopped_none_of_its_group_is(tmp_path, monke
 async def test_nobody_is_asked_behind_one_that_is_refused_at_the_last_moment(tmp_path, monkeypatch):
     world = world_of(tmp_path)
     begin = await decided(world, monkeypatch)
-    was = world.preempting.begin
+    was = world.preemptions.begin
 
     def refuse(job, *more):
         if job.key.job_id == "2":
             raise PreemptionRefusedError("job 2 is in a bad mood")
         return was(job, *more)
 
-    monkeypatch.setattr(world.preempting, "begin", refuse)
+    monkeypatch.setattr(world.preemptions, "begin", refuse)
     begin()
     assert asked(world) == ["1"]
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.preempt.budget import HOUR_S, Allowance, may_be_preempted, mode_of, reach_s
-from controller.preempt.preemptibility import Comeback
+from controller.preempt.budget import HOUR_S, PreemptionBudget, may_be_preempted, mode_of, reach_s
+from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.windows import RunKey
 from controller.slurm.client import Phase, SlurmJob
-from controller.state.preemption import Cause, Preemption, Stage, Way
+from controller.state.preemption import Cause, Preemption, PreemptionMethod, Stage
 from tests.unit.controller.build import NOW_S, job
 from tests.unit.controller.slowed import ALWAYS, preemption, settings, training
 
@@ -36,19 +36,19 @@ def test_a_partition_s_own_word_goes_before_the_common_one(
     assert mode_of(settings(preemption=whole, preemption_partitions=parts), partition) == mode
 
 
-def always(_: SlurmJob) -> Comeback:
+def always(_: SlurmJob) -> Preemptibility:
     return ALWAYS
 
 
-def allowance(*history: Preemption, **changes: object) -> Allowance:
-    return Allowance(settings(**changes), history, NOW_S)
+def allowance(*history: Preemption, **changes: object) -> PreemptionBudget:
+    return PreemptionBudget(settings(**changes), history, NOW_S)
 
 
 def test_a_job_that_has_run_long_enough_and_was_left_alone_may_be_stopped() -> None:
     assert allowance().refusal(JOB) == ""
     assert allowance().may_be_preempted(JOB, always)
     assert not allowance(preemption="advise").may_be_preempted(JOB, always)
-    assert not allowance().may_be_preempted(JOB, lambda _: Comeback(Way.NONE, "cannot come back"))
+    assert not allowance().may_be_preempted(JOB, lambda _: Preemptibility(PreemptionMethod.NONE, "cannot come back"))
 
 
 def test_the_runs_that_policies_may_stop() -> None:
@@ -142,7 +142,7 @@ def test_no_bound_is_exceeded_in_any_hour_whatever_is_wished(
     for raw_id, later_s, stage in wishes:
         now_s += later_s
         candidate = training(raw_id, "n1", since=began_s[raw_id])
-        if Allowance(limits, done, now_s).may_be_preempted(candidate, always):
+        if PreemptionBudget(limits, done, now_s).may_be_preempted(candidate, always):
             assert now_s - began_s[raw_id] >= 200
             done.append(preemption(len(done), raw_id, now_s, stage, ended_s=now_s + 20))
             began_s[raw_id] = now_s if stage is Stage.CALLED_OFF else now_s + 20

@@ -13,9 +13,9 @@ import pytest
 
 import controller.state.journal_file
 from controller.slurm.client import JobKey, Phase
-from controller.state.preemption import Cause, Elsewhere, Preemption, Stage
+from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from protos.headway.v1 import agent_pb2
-from tests.unit.controller.asked import AskedWorld, world_in
+from tests.unit.controller.controller_world import ControllerWorld, world_in
 from tests.unit.controller.preempted import NS
 
 PARTS = 6
@@ -71,7 +71,7 @@ class CutClient:
 class Fleet:
     """The agents of two nodes, and a job of theirs that trains a step a second, saves when it is asked, and stands still."""
 
-    def __init__(self, world: AskedWorld, knife: Knife) -> None:
+    def __init__(self, world: ControllerWorld, knife: Knife) -> None:
         self.world, self._knife = world, knife
         self.nodes = {node: SimpleNamespace(connected=True) for node in ("n1", "n2", "n3", "n4")}
         self.steps: dict[int, int] = {}
@@ -129,9 +129,9 @@ class Fleet:
         """What agents say every few seconds, and what they have to answer."""
         if self.job.phase is Phase.RUNNING:
             for node in sorted(self.here):
-                self.world.preempting.on_report(node, self._job_report(node))
+                self.world.preemptions.on_report(node, self._job_report(node))
         while self._answers:
-            self.world.preempting.on_report(*self._answers.pop(0))
+            self.world.preemptions.on_report(*self._answers.pop(0))
 
     def _job_report(self, node: str) -> agent_pb2.AgentReport:
         job = agent_pb2.JobReport(
@@ -187,29 +187,29 @@ class Story:
         self.knife.sharp = False
         for _ in range(3):
             await self._second()
-        (row,) = world.preempting.newest(10)
+        (row,) = world.preemptions.newest(10)
         return row
 
     def _start_anew(self) -> None:
         self.world.restart()
-        self.world.preempting.serve(None if self.signal else self.fleet)
+        self.world.preemptions.serve(None if self.signal else self.fleet)
 
     def _ask(self) -> None:
         """The operator, until it was heard."""
         last = self.world.last
-        if last is None or self.world.preempting.newest(1) or not self.fleet.steps:
+        if last is None or self.world.preemptions.newest(1) or not self.fleet.steps:
             return
         (job,) = (job for job in last.observation.snapshot.jobs if job.key.job_id == "1")
-        if self.world.preempting.comeback(job).may:
-            self.world.preempting.begin(job, Cause.OPERATOR, "by hand", Elsewhere(avoid=frozenset({"n1"})))
+        if self.world.preemptions.preemptibility(job).may:
+            self.world.preemptions.begin(job, Cause.OPERATOR, "by hand", RelocationConstraint(avoid=frozenset({"n1"})))
 
     async def _second(self) -> None:
         if not self.signal:
             self.fleet.report()
         elif self.fleet.job.signals and self.fleet.restarts == 0:
             self.world.slurm.requeue("1")
-        self.world.preempting.tick()
-        if self.world.preempting.wanted.is_set():
+        self.world.preemptions.tick()
+        if self.world.preemptions.wanted.is_set():
             await self.world.cycle.errands()
         await self.world.turn()
         await self.world.clock.advance(1.0)
@@ -220,7 +220,7 @@ class Story:
         job = self.fleet.job
         assert job.state == "COMPLETED"
         assert len(job.starts) == job.restarts + 1
-        assert self.world.preempting.open == {}
+        assert self.world.preemptions.open == {}
         assert self.world.journal.open_intents() == []
 
 

@@ -17,11 +17,11 @@ from controller.cycle.plan import Plan, Stop
 from controller.cycle.policy_stops import PolicyStops
 from controller.cycle.stop_groups import StopGroup
 from controller.observe.observer import Observer
-from controller.preempt.preemptibility import Comeback
+from controller.preempt.preemptibility import Preemptibility
 from controller.preempt.silent_nodes import KEPT_OFF_S, kept_off, silent_nodes
 from controller.slurm.client import Phase, SlurmJob, SlurmSnapshot
 from controller.state.ledger import Ledger
-from controller.state.preemption import Cause, Elsewhere, Preemption, Stage, Way
+from controller.state.preemption import Cause, Preemption, PreemptionMethod, RelocationConstraint, Stage
 from policies.model import Placement
 from protos.headway.v1 import admin_pb2 as pb
 from tests.unit.controller.admin.test_service import asking
@@ -31,10 +31,11 @@ from tests.unit.controller.preempted import SavingAgent, preempted_world
 from tests.unit.controller.slowed import DL
 
 if TYPE_CHECKING:
-    from controller.preempt.manager import Preempting
+    from controller.preempt.manager import PreemptionManager
 
 STOPPED = Preemption(
-    1, "5", 5, 0, 0, Cause.OPERATOR, "", Way.CHECKPOINT, force=False, nodes=("n1",), elsewhere=Elsewhere(), within_s=60.0,
+    1, "5", 5, 0, 0, Cause.OPERATOR, "", PreemptionMethod.CHECKPOINT, force=False, nodes=("n1",),
+    elsewhere=RelocationConstraint(), within_s=60.0,
     stage=Stage.STOPPED, asked_s=1000.0, stopped_s=1000.0,
 )  # fmt: skip
 
@@ -57,7 +58,7 @@ def test_which_jobs_are_kept_off_and_for_how_long() -> None:
     assert kept_off([waiting], {5: STOPPED}, silent, 1000.0 + KEPT_OFF_S) == {}
     assert kept_off([waiting], {5: STOPPED}, silent, 999.0) == {}  # the clock was set back: nobody waits for that
     assert kept_off([waiting], {5: STOPPED}, frozenset(), 1001.0) == {}
-    for other in (replace(STOPPED, way=Way.SIGNAL), replace(STOPPED, stage=Stage.STARTED)):
+    for other in (replace(STOPPED, way=PreemptionMethod.SIGNAL), replace(STOPPED, stage=Stage.STARTED)):
         assert kept_off([waiting], {5: other}, silent, 1001.0) == {}
     assert kept_off([replace(waiting, phase=Phase.RUNNING)], {5: STOPPED}, silent, 1001.0) == {}
 
@@ -132,8 +133,8 @@ class Cluster:
     def since(self, time_s: float) -> list[Preemption]:
         return []
 
-    def comeback(self, job: SlurmJob) -> Comeback:
-        return Comeback(Way.CHECKPOINT)
+    def preemptibility(self, job: SlurmJob) -> Preemptibility:
+        return Preemptibility(PreemptionMethod.CHECKPOINT)
 
     def begin(self, job: SlurmJob, *_: object) -> None:
         self.asked.append(job.key.job_id)
@@ -142,7 +143,7 @@ class Cluster:
 @pytest.mark.parametrize(("node", "asked"), [(2, []), (3, ["1"]), (None, ["1"])])
 def test_a_policy_moves_no_job_to_a_silent_node(node: int | None, asked: list[str]) -> None:
     cluster, events = Cluster(), EventLog(RealClock())
-    stops = PolicyStops(cast("Preempting", cluster), events)
+    stops = PolicyStops(cast("PreemptionManager", cluster), events)
     observation = Observer().observe(snapshot(A, nodes=4), Ledger(), DL)
     placement = None if node is None else Placement((node,), (8,))
     plan = Plan((), (), stops=(Stop(0, "", placement),), groups=(StopGroup((0,), None),))

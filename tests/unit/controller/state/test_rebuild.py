@@ -9,7 +9,7 @@ import pytest
 
 from controller.slurm.client import PIN_MARK, JobKey, Phase, Pin
 from controller.slurm.embedded import Submission, sbatch_request
-from controller.state.preemption import Elsewhere
+from controller.state.preemption import RelocationConstraint
 from tests.unit.controller.world import World
 
 
@@ -131,7 +131,7 @@ async def test_a_journal_that_an_operator_moved_away_counts_as_lost(world: World
     await world.cycle.run(await world.slurm.client.snapshot())
 
     assert world.ledger.originals[key].required_nodes == ()
-    assert world.ledger.elsewhere.get(key, Elsewhere()).only <= {"n2"}
+    assert world.ledger.elsewhere.get(key, RelocationConstraint()).only <= {"n2"}
     assert not world.journal.may_lack(key, seen_here=True), "that is settled now"
 
 

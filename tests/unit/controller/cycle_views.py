@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.admin.explain.cycle_view import Scene
-from controller.cycle.changes import Changes
+from controller.cycle.changes import JobChanges
 from controller.cycle.cycle import CycleResult
 from controller.cycle.decide import Decided
 from controller.cycle.plan import Plan, make_plan
@@ -36,14 +36,14 @@ def scene(
     plan = make_plan(observation.state, decider.decide(observation.state), decider.spec)
     assert isinstance(plan, Plan), plan
     decided = Decided(plan, by or policy, 0.004, problem) if len(observation.state.pending) else None
-    return Scene(CycleResult(observation, Changes(), (), decided, in_transit=False), ledger, DL)
+    return Scene(CycleResult(observation, JobChanges(), (), decided, in_transit=False), ledger, DL)
 
 
 def undecided(*jobs: SlurmJob, ledger: Ledger | None = None, **cluster: Any) -> Scene:
     """One cycle in which nobody could decide."""
     ledger = ledger or Ledger()
     observation = Observer().observe(snapshot(*jobs, **cluster), ledger, DL)
-    return Scene(CycleResult(observation, Changes(), (), None, in_transit=False), ledger, DL)
+    return Scene(CycleResult(observation, JobChanges(), (), None, in_transit=False), ledger, DL)
 
 
 def some(facts: Mapping[str, str], *names: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from tests.unit.controller.world import World
 
 
 @dataclass
-class AskedWorld(World):
+class ControllerWorld(World):
     """Keeps the protocols that the Admin service and the metrics ask for."""
 
     listeners: list[CycleListener] = field(default_factory=list)
@@ -62,6 +62,6 @@ class AskedWorld(World):
         self.facts = SlurmFacts((22, 5, 8), "test", "embedded", settings)
 
 
-def world_in(folder: Path, **changes: Any) -> AskedWorld:
+def world_in(folder: Path, **changes: Any) -> ControllerWorld:
     """A world whose policy server answers."""
-    return AskedWorld(folder, endpoint=FakeEndpoint(), **changes)
+    return ControllerWorld(folder, endpoint=FakeEndpoint(), **changes)
