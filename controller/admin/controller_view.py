@@ -10,7 +10,7 @@ from controller.base.events import EventLog
 from controller.contention.measurement import Measuring
 from controller.contention.service import Judging
 from controller.cycle.cycle import CycleResult
-from controller.cycle.decide import DeciderCounts
+from controller.cycle.decision.decider import DeciderCounts
 from controller.cycle.health import Health
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import JobKey, SlurmFacts

@@ -14,14 +14,14 @@ import structlog
 from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
-from controller.cycle.apply import Applier
 from controller.cycle.changes import JobChanges
-from controller.cycle.decide import Decided, Decider
-from controller.cycle.decision_log import DecisionLog
+from controller.cycle.decision.decider import Decided, Decider
+from controller.cycle.decision.decision_log import DecisionLog
+from controller.cycle.decision.policy_stops import PolicyStops
 from controller.cycle.ledger_keeper import LedgerKeeper
 from controller.cycle.limit_backoff import put_off
-from controller.cycle.policy_stops import PolicyStops
 from controller.cycle.refusals import hopeless, overdue
+from controller.cycle.steps.applier import Applier
 from controller.cycle.stranded import stranded
 from controller.observe.model_profiles import KnownModels
 from controller.observe.observer import Observation, Observer

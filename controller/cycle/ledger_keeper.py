@@ -12,9 +12,9 @@ import structlog
 
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
-from controller.cycle.apply import describe_placement
 from controller.cycle.changes import JobChanges, allocated_gpus, changes, run_record, scoped, served_after
 from controller.cycle.limit_backoff import may_let_go
+from controller.cycle.steps.applier import describe_placement
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.journal import Journal, RunRecord
 from controller.state.ledger import Ledger, Refusal, Served

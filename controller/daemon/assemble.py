@@ -19,7 +19,7 @@ from controller.base.config import ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError, HeadwayError
 from controller.contention.measurement import measure
 from controller.contention.service import judge_contention
-from controller.cycle.decide import Decider
+from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller, stop_signals
 from controller.daemon.policy_users import trusted_users
 from controller.daemon.wake_pipe import WakePipe

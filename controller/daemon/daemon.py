@@ -25,7 +25,7 @@ from controller.base.errors import ConfigurationError, HeadwayError, SlurmError,
 from controller.base.events import EventLog
 from controller.base.lease import Lease, write_lease
 from controller.cycle.cycle import Cycle, CycleResult
-from controller.cycle.decide import Decider, PolicyEndpoint
+from controller.cycle.decision.decider import Decider, PolicyEndpoint
 from controller.cycle.health import CycleListener, Health
 from controller.daemon.lessons import Lessons
 from controller.daemon.pace import Pace, let_burst_end

@@ -20,7 +20,7 @@ from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
 from controller.cycle.cycle import Cycle
-from controller.cycle.decide import Decided, Decider
+from controller.cycle.decision.decider import Decided, Decider
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.scontrol.client import CommandLineClient
 from controller.slurm.scontrol.parse import Clockface

@@ -24,7 +24,7 @@ from controller.agents.server import NodeStatus
 from controller.base.config import load_settings
 from controller.base.lease import Lease, write_lease
 from controller.contention.measurement import Measuring
-from controller.cycle.plan import Plan, make_plan
+from controller.cycle.decision.plan import Plan, make_plan
 from controller.daemon import config_docs
 from controller.slurm.embedded.loading import load_cluster
 from controller.state.journal_schema import SCHEMA

@@ -23,7 +23,7 @@ from controller.base.config import ControllerSettings
 from controller.base.lease import read_lease
 from controller.contention.measurement import Measuring
 from controller.cycle.cycle import CycleResult
-from controller.cycle.decide import DeciderCounts
+from controller.cycle.decision.decider import DeciderCounts
 from controller.cycle.health import CycleListener, Health
 from controller.observe.role import Role
 from controller.preempt.manager import PreemptionManager

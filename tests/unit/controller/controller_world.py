@@ -15,7 +15,7 @@ from controller.profiles.current import Known
 from controller.slurm.client import SlurmClient, SlurmFacts
 from policies.api import PolicySpec
 from policies.serving.runtime.supervise import Tasks
-from tests.unit.controller.cycle.test_decide import FakeEndpoint
+from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.controller.world import World
 
 

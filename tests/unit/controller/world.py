@@ -14,14 +14,14 @@ from controller.base.errors import SlurmError
 from controller.base.events import EventLog
 from controller.base.lease import Lease
 from controller.cycle.cycle import Cycle, CycleResult
-from controller.cycle.decide import Decider
+from controller.cycle.decision.decider import Decider
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import JobKey, Phase, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
 from controller.slurm.user_holds import HoldFolder
 from controller.state.journal import Journal
 from policies.api import Policy, load_policy
-from tests.unit.controller.cycle.test_decide import FakeEndpoint
+from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 
 
 @dataclass

@@ -12,7 +12,7 @@ from controller.admin.explain.advice_text import advice_messages, advised
 from controller.admin.explain.explain import Explained
 from controller.base.errors import PreemptionRefusedError
 from controller.contention.service import Judging, judge_contention
-from controller.cycle.plan import Plan
+from controller.cycle.decision.plan import Plan
 from controller.preempt.preemptibility import Preemptibility
 from controller.profiles.windows import RunKey
 from controller.slurm.client import JobKey, SlurmJob, SlurmSnapshot
@@ -20,7 +20,7 @@ from controller.slurm.embedded import ClusterDescription, NodeDescription
 from controller.state.preemption import Cause, Preemption, RelocationConstraint, Stage
 from policies.model import ClusterState
 from tests.unit.controller.controller_world import ControllerWorld
-from tests.unit.controller.cycle.test_decide import FakeEndpoint
+from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.controller.slowed import ALWAYS, WINDOW_S, known, pace, preemption
 from tests.unit.policies.processes import eventually
 

@@ -5,7 +5,7 @@ import pytest
 from controller.observe.role import Role
 from controller.slurm.client import HOLD_MARK, JobKey, Phase
 from controller.slurm.embedded import ClusterDescription, GpuLimit, Submission, sbatch_request
-from tests.unit.controller.cycle.test_decide import BrokenPolicy, FakeEndpoint
+from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy, FakeEndpoint
 from tests.unit.controller.world import World
 
 

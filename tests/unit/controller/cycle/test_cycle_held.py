@@ -17,7 +17,7 @@ from controller.slurm.embedded import (
     sbatch_request,
 )
 from controller.state.journal import read_originals
-from tests.unit.controller.cycle.test_decide import BrokenPolicy
+from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy
 from tests.unit.controller.world import World
 
 TWO_PARTITIONS = ClusterDescription(partitions=(PartitionDescription(name="dl"), PartitionDescription(name="other")))

@@ -19,7 +19,7 @@ from controller.base.clock import RealClock, VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import SlurmReplyError
 from controller.base.events import Happening
-from controller.cycle.decide import Decider
+from controller.cycle.decision.decider import Decider
 from controller.daemon.assemble import run_controller
 from controller.daemon.daemon import Controller
 from controller.daemon.wake_pipe import WakePipe
@@ -30,7 +30,7 @@ from policies.api import PolicySpec, load_policy
 from policies.serving.client import PolicyClient
 from policies.serving.runtime.sdnotify import Notifier
 from policies.serving.runtime.supervise import Tasks, Work
-from tests.unit.controller.cycle.test_decide import FakeEndpoint
+from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.policies.processes import eventually
 
 BEGUN_AGAIN = {

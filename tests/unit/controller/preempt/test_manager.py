@@ -17,7 +17,7 @@ from controller.admin.service import serve_admin
 from controller.agents.service import serve_agents
 from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
-from controller.cycle.decide import Decider
+from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
 from controller.daemon.wake_pipe import WakePipe
 from controller.preempt.manager import STEP_WATCH_S
@@ -33,7 +33,7 @@ from protos.headway.v1 import admin_pb2 as pb
 from protos.headway.v1 import agent_pb2
 from tests.unit.controller.admin.test_service import asking, refused
 from tests.unit.controller.cli.test_app import headway
-from tests.unit.controller.cycle.test_decide import FakeEndpoint
+from tests.unit.controller.cycle.decision.test_decider import FakeEndpoint
 from tests.unit.controller.preempted import Preempted, Ranks, SavingAgent, no, preempted_world, silent
 from tests.unit.controller.world import newest
 from tests.unit.policies.processes import eventually

@@ -13,9 +13,9 @@ import pytest
 from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
-from controller.cycle.plan import Plan, Stop
-from controller.cycle.policy_stops import PolicyStops
-from controller.cycle.stop_groups import StopGroup
+from controller.cycle.decision.plan import Plan, Stop
+from controller.cycle.decision.policy_stops import PolicyStops
+from controller.cycle.decision.stop_groups import StopGroup
 from controller.observe.observer import Observer
 from controller.preempt.preemptibility import Preemptibility
 from controller.preempt.silent_nodes import KEPT_OFF_S, kept_off, silent_nodes

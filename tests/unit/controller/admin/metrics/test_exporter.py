@@ -17,7 +17,7 @@ from controller.base.lease import Lease, write_lease
 from controller.slurm.client import Failure, FailureReason, JobKey, SlurmClient
 from controller.slurm.embedded import EmbeddedSlurm
 from tests.unit.controller.controller_world import world_in
-from tests.unit.controller.cycle.test_decide import BrokenPolicy
+from tests.unit.controller.cycle.decision.test_decider import BrokenPolicy
 
 KEY, GONE = JobKey("1", 1), JobKey("2", 1)
 

@@ -18,7 +18,7 @@ import structlog
 from controller.base.clock import Clock
 from controller.base.errors import SlurmError
 from controller.base.events import EventLog
-from controller.cycle.plan import Start
+from controller.cycle.decision.plan import Start
 from controller.cycle.refusals import Verdict, refused_again
 from controller.observe.observer import Observation
 from controller.observe.resize import request_now

@@ -17,8 +17,8 @@ from controller.base.config import ControllerSettings
 from controller.base.errors import PreemptionRefusedError
 from controller.base.events import EventLog
 from controller.base.text import count
-from controller.cycle.plan import Plan, Stop
-from controller.cycle.withheld import Withheld
+from controller.cycle.decision.plan import Plan, Stop
+from controller.cycle.decision.withheld import Withheld
 from controller.observe.observer import Observation
 from controller.preempt.budget import UNDER_WAY, PreemptionBudget, may_be_preempted, reach_s
 from controller.preempt.manager import PreemptionManager

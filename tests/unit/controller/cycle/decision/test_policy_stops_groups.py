@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from controller.base.errors import PreemptionRefusedError
-from controller.cycle.policy_stops import PolicyStops
+from controller.cycle.decision.policy_stops import PolicyStops
 from controller.preempt.preemptibility import Preemptibility
 from controller.slurm.client import Phase
 from controller.state.preemption import Cause, PreemptionMethod, Stage
 from policies.api import Decision, PolicySpec
 from policies.model import Placement
 from policies.selection import held_placements
-from tests.unit.controller.cycle.test_policy_stops import COMES_BACK, signals, world_of
+from tests.unit.controller.cycle.decision.test_policy_stops import COMES_BACK, signals, world_of
 from tests.unit.controller.slowed import preemption
 
 LONG = {"time_limit_s": 360_000.0, **COMES_BACK}

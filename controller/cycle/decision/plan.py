@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from controller.cycle.stop_groups import StopGroup, stop_groups
+from controller.cycle.decision.stop_groups import StopGroup, stop_groups
 from policies.api import Decision, PolicySpec
 from policies.model import BoolColumn, ClusterState, JobState, Placement, Split
 from policies.selection import held_placements

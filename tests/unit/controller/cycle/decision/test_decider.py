@@ -8,7 +8,7 @@ import pytest
 from controller.base.clock import VirtualClock
 from controller.base.errors import PolicyUnavailableError
 from controller.cycle import decide
-from controller.cycle.decide import Decider
+from controller.cycle.decision.decider import Decider
 from controller.observe.observer import Observer
 from controller.state.ledger import Ledger
 from policies.api import Decision, PolicySpec, load_policy

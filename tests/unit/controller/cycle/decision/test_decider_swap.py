@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 from controller.base.clock import RealClock
-from controller.cycle.decide import Decider
+from controller.cycle.decision.decider import Decider
 from controller.observe.observer import Observer
 from controller.state.ledger import Ledger
 from policies.api import Outcome, load_policy

@@ -18,7 +18,7 @@ import structlog
 
 from controller.base.clock import Clock
 from controller.base.errors import PolicyUnavailableError
-from controller.cycle.plan import Plan, Rejection, make_plan
+from controller.cycle.decision.plan import Plan, Rejection, make_plan
 from policies.api import Decision, Outcome, Policy, PolicySpec
 from policies.errors import PolicyError, PolicyFault, PolicyServerError
 from policies.model import ClusterState

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.cycle.plan import Plan, Rejection, Start, Stop, make_plan
-from controller.cycle.stop_groups import StopGroup
+from controller.cycle.decision.plan import Plan, Rejection, Start, Stop, make_plan
+from controller.cycle.decision.stop_groups import StopGroup
 from controller.observe.observer import Observer
 from controller.profiles.windows import RunKey
 from controller.state.ledger import Ledger

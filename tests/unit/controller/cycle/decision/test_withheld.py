@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.cycle.withheld import WITHHELD_S, Withheld
+from controller.cycle.decision.withheld import WITHHELD_S, Withheld
 from controller.profiles.windows import RunKey
 
 ONE, TWO, THREE = runs = [RunKey(number, 0) for number in (1, 2, 3)]

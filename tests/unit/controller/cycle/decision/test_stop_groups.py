@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.cycle.stop_groups import StopGroup, stop_groups
+from controller.cycle.decision.stop_groups import StopGroup, stop_groups
 
 NODES = st.lists(st.integers(0, 7), min_size=1, max_size=4, unique=True).map(tuple)
 STOPS = st.dictionaries(st.integers(0, 19), NODES, max_size=8)
