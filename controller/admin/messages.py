@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from controller.admin.explain.cycle_view import SHOWN, Scene
 from controller.admin.explain.explain import Explained, brief, state_word
 from controller.base.lease import is_stale, read_lease
-from controller.observe.role import Role
+from controller.observe.role import Role, Standing
 from controller.slurm.client import SlurmJob
 from controller.state.journal import PlacedEntry
 from controller.state.preemption import Stage
@@ -114,29 +115,29 @@ def cluster(scene: Scene) -> admin_pb2.Status:
 def queue_entries(scene: Scene, now_s: float) -> Iterator[admin_pb2.QueueEntry]:
     """Every managed job that has not ended: waiting ones in the policy's order, the others by time of submission."""
     last = len(scene.rows) + 1
-    lines: list[tuple[tuple[float, ...], SlurmJob, Role, str]] = []
+    lines: list[tuple[tuple[float, ...], SlurmJob, Standing]] = []
     for job, found in scene.jobs():
-        role: Role = Role.YIELDED if found.role is Role.ADOPT else found.role
+        shown = replace(found, role=Role.YIELDED) if found.role is Role.ADOPT else found
         row = scene.rows.get(job.key, last)
-        position = scene.line.get(row, last) if role is Role.WAITING else 0
-        lines.append(((SHOWN.index(role), position, scene.first_submit_s(job), row), job, role, found.why))
+        position = scene.line.get(row, last) if shown.role is Role.WAITING else 0
+        lines.append(((SHOWN.index(shown.role), position, scene.first_submit_s(job), row), job, shown))
     lines.sort(key=lambda line: line[0])
-    for _, job, role, why in lines:
-        yield _entry(scene, job, role, why, now_s)
+    for _, job, shown in lines:
+        yield _entry(scene, job, shown, now_s)
 
 
-def _entry(scene: Scene, job: SlurmJob, role: Role, why: str, now_s: float) -> admin_pb2.QueueEntry:
+def _entry(scene: Scene, job: SlurmJob, shown: Standing, now_s: float) -> admin_pb2.QueueEntry:
     return admin_pb2.QueueEntry(
         job_id=job.key.job_id,
         user=job.user,
         name=job.name,
         partition=job.partition,
-        state=state_word(role),
+        state=state_word(shown.role),
         num_gpus=scene.num_gpus(job),
         submit_time_s=scene.first_submit_s(job),
         wait_s=scene.wait_s(job, now_s),
         placement=scene.placement(job),
-        why=brief(scene, job, role, why, now_s),
+        why=brief(scene, job, shown, now_s),
     )
 
 

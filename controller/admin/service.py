@@ -1,45 +1,25 @@
-"""The Admin service: what operators and users ask the controller, over two Unix sockets of the runtime folder.
-
-- `admin.sock`, mode 0600: every call. Only the controller's own user and root can open it; the kernel sees to that.
-- `status.sock`: every call but UsePolicy, Preempt and those about profiles. Open to the group `admin_group` (mode 0660), or to
-  every user of the machine (0666) when none is set; then, on clusters whose slurm.conf keeps jobs private (PrivateData=jobs),
-  it tells nothing about jobs.
-
-Two sockets, because gRPC does not tell a server which user is at the other end of a Unix socket: what a caller may do is
-decided by which file the kernel let it open. Both are for users logged in on the controller's machine. Before status.sock stands
-a Front, so that no user takes the places of the others.
-"""
+"""The calls of the Admin service: what operators and users ask the controller. `serve` says over which sockets they come."""
 
 # ruff: noqa: ARG002, N802 - gRPC gives the methods their names and arguments
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from functools import partial
-from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import grpc
 import grpc.aio
 
-from controller.admin.controller_view import Asked
-from controller.admin.explain.advice_text import advice_messages, advised
+from controller.admin.explain.advice_text import advised
 from controller.admin.explain.cycle_view import Scene
 from controller.admin.explain.explain import Past, explain
-from controller.admin.front import Front, uid_of
+from controller.admin.front import uid_of
 from controller.admin.messages import (
-    agents_status,
-    cluster,
     decision_records,
     explanation,
     policy_info,
-    queue_entries,
-    status,
 )
 from controller.admin.preemption_messages import (
     MOST,
@@ -52,12 +32,12 @@ from controller.admin.preemption_messages import (
     told_of_preemption,
     within_of,
 )
-from controller.admin.profile_messages import Running, measurements, now, profile_list, slowdown_rows
-from controller.admin.sockets import bind, group_id
+from controller.admin.profile_messages import measurements, profile_list, slowdown_rows
+from controller.admin.protocol import ADMIN_SOCKET, NOT_READY
+from controller.admin.viewer import Viewer
 from controller.base.errors import JournalError, PolicyUnavailableError, PreemptionRefusedError
 from controller.contention.measurement import Measuring
 from controller.observe.resize import ResizeError
-from controller.profiles.current import Known
 from controller.profiles.reader import ProfileReader, ProfileStoreError
 from controller.state.preemption import Cause
 from policies.errors import PolicyError
@@ -68,78 +48,9 @@ if TYPE_CHECKING:  # a class of the type stubs only
 
 T = TypeVar("T")
 
-ADMIN_SOCKET = "admin.sock"
-STATUS_SOCKET = "status.sock"
-_INNER_SOCKET = "status-grpc.sock"
-"""Where gRPC waits for what comes through the Front; mode 0600."""
 _JOB_ID = re.compile(r"[0-9]{1,18}(_[0-9]{1,18})?")
-_MAX_CALLS = 4096
-"""As many as all users' connections may have."""
 _MAX_WATCHERS = 128
 _MAX_WATCHERS_A_USER = 8
-_GRACE_S = 0.5
-_LINES_AT_ONCE = 100
-_OPTIONS = (
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", 64 << 10),
-    # Connections without end would take the controller's file descriptors; how many one user has, the Front sees to.
-    ("grpc.max_allowed_incoming_connections", 256),
-    ("grpc.max_concurrent_streams", 16),
-    ("grpc.max_connection_idle_ms", 30_000),  # a connection without a call
-    ("grpc.server_handshake_timeout_ms", 5_000),  # one that never becomes HTTP/2
-)
-
-
-class Viewer:
-    """The controller as both sockets see it.
-
-    Invariant: what takes time is made once per cycle, however many ask for it, and never keeps the event loop for long.
-    """
-
-    def __init__(self, controller: Asked) -> None:
-        self.controller = controller
-        self.watchers: Counter[int | None] = Counter()
-        """Calls of WatchEvents by uid; None: through admin.sock."""
-        self._scene: Scene | None = None
-        self._cluster = admin_pb2.Status()
-        self._queue: tuple[Scene, admin_pb2.Queue] | None = None
-        self._making = asyncio.Lock()
-
-    def scene(self) -> Scene | None:
-        """The last good cycle; None before the first."""
-        last = self.controller.last
-        if last is not None and (self._scene is None or self._scene.result is not last):
-            self._scene = Scene(last, self.controller.ledger, self.controller.settings.partitions)
-            self._cluster = cluster(self._scene)
-        return self._scene
-
-    def status(self) -> admin_pb2.Status:
-        """How everything is; without jobs and nodes before the first cycle."""
-        self.scene()
-        message = status(self.controller, version("headway-scheduler"))
-        message.MergeFrom(self._cluster)
-        message.advice.extend(advice_messages(self.controller.judging))
-        message.agents.CopyFrom(agents_status(self.controller.measuring, [node.name for node in self._cluster.nodes]))
-        return message
-
-    def running(self, known: Known) -> Running:
-        """What is told of the jobs of which something is known."""
-        scene = self.scene()
-        if scene is None:
-            return {}
-        return {run: now(scene.called(run.job_id), found, scene.beside(found)) for run, found in known.items()}
-
-    async def queue(self, scene: Scene) -> admin_pb2.Queue:
-        """The listing, made a hundred lines at a time: ten thousand at once take longer than a decision may wait."""
-        async with self._making:
-            if self._queue is None or self._queue[0] is not scene:
-                message = admin_pb2.Queue()
-                for number, entry in enumerate(queue_entries(scene, self.controller.clock.now()), start=1):
-                    message.entries.append(entry)
-                    if number % _LINES_AT_ONCE == 0:
-                        await asyncio.sleep(0)
-                self._queue = scene, message
-            return self._queue[1]
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
@@ -342,9 +253,14 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def _scene(self, context: _Context) -> Scene:
         scene = self._viewer.scene()
         if scene is None:
-            problem = self._controller.health.last_error or "Slurm has not been read yet; try again in a moment"
-            await _abort(context, grpc.StatusCode.UNAVAILABLE, f"nothing to tell yet: {problem}")
+            await self._abort_not_ready(context)
         return scene
+
+    async def _abort_not_ready(self, context: _Context) -> NoReturn:
+        problem = self._controller.health.last_error or "Slurm has not answered yet; try again in a moment"
+        context.set_trailing_metadata(((NOT_READY, "1"),))
+        text = f"the controller is running, but has not read the cluster yet: {problem}"
+        await _abort(context, grpc.StatusCode.UNAVAILABLE, text)
 
     async def _check_private(self, context: _Context) -> None:
         """Where Slurm hides jobs from other users, a socket that everybody can open hides them too."""
@@ -352,7 +268,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             return
         facts = self._controller.facts
         if facts is None:
-            await _abort(context, grpc.StatusCode.UNAVAILABLE, "nothing to tell yet: Slurm has not been read yet")
+            await self._abort_not_ready(context)
         if self._private():
             await _abort(
                 context,
@@ -399,34 +315,3 @@ async def _read(context: _Context, measuring: Measuring, work: Callable[[Profile
 async def _abort(context: _Context, code: grpc.StatusCode, text: str) -> NoReturn:
     await context.abort(code, text)
     raise AssertionError("abort raises")
-
-
-@asynccontextmanager
-async def serve_admin(controller: Asked, folder: Path, group: str) -> AsyncIterator[None]:
-    """Serve both sockets in that folder until the context ends.
-
-    `group` may read (empty: everybody may). Raises ConfigurationError when a socket is in use or cannot be made.
-    """
-    group_number = group_id(group)
-    viewer = Viewer(controller)
-    private = AdminService(viewer, may_change=True, everybody=False)
-    public = AdminService(viewer, may_change=False, everybody=group_number is None)
-    servers: list[grpc.aio.Server] = []
-    front = Front(folder / _INNER_SOCKET)
-    try:
-        servers.append(await _serve(private, folder / ADMIN_SOCKET, 0o600, None))
-        servers.append(await _serve(public, folder / _INNER_SOCKET, 0o600, None))
-        bind(folder / STATUS_SOCKET, 0o666 if group_number is None else 0o660, group_number, front.listen)
-        await front.start()
-        yield
-    finally:
-        await asyncio.gather(*(server.stop(_GRACE_S) for server in servers))
-        await front.close()
-
-
-async def _serve(service: AdminService, path: Path, mode: int, group: int | None) -> grpc.aio.Server:
-    server = grpc.aio.server(maximum_concurrent_rpcs=_MAX_CALLS, options=_OPTIONS)
-    admin_pb2_grpc.add_AdminServicer_to_server(service, server)
-    bind(path, mode, group, server.add_insecure_port)
-    await server.start()
-    return server

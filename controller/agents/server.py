@@ -1,8 +1,7 @@
 """The controller's end of the agents' streams: a gRPC service on an address of its own.
 
-A report is acknowledged when the store has it. Who is there, since when, and what it last measured is kept by node. Whatever one
-agent sends, or fails to read, the others do not feel: each has its own bounds, and all share one queue to the store that
-holds them back when the store is slow.
+A report is acknowledged when the store has it. No agent can disturb the others, whatever it sends or fails to read: each has
+limits of its own, and all share one queue to the store, which makes them wait when the store is slow.
 """
 
 # ruff: noqa: ARG002, N802 - gRPC gives the methods their names and arguments
@@ -11,30 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 import structlog
 
-from controller.agents.addresses import AgentAddresses
-from controller.agents.admission import Admission, Admitted, RefusedError
-from controller.agents.claims import link_bits_per_s
-from controller.agents.connections import Connections, End
-from controller.agents.gate import QUIET_CONNECTIONS, Gate, Refusals
-from controller.agents.report_screen import Allocated, ReportScreen
+from controller.agents.entry.addresses import AgentAddresses
+from controller.agents.entry.admission import Admission, Admitted, RefusedError
+from controller.agents.entry.connections import Connections
+from controller.agents.entry.gate import QUIET_CONNECTIONS, Gate, Refusals
+from controller.agents.node_table import NodeStatus, NodeTable
+from controller.agents.reports.report_screen import Allocated, ReportScreen
+from controller.agents.reports.storage import ReportStorage
+from controller.agents.settings import AgentsSettings
 from controller.agents.stream import AgentStream, Bucket
 from controller.base.errors import ConfigurationError
 from controller.profiles.sightings import Arrival
-from controller.profiles.store import ProfileStore, ProfileStoreError
+from controller.profiles.store import ProfileStore
 from controller.profiles.windows import SlurmRun
 from nodeagent.errors import AgentError
 from nodeagent.uplink.endpoint import Endpoint, parse_endpoint, require_local
@@ -42,7 +40,6 @@ from nodeagent.uplink.munge import Seal
 from nodeagent.uplink.stream import MAX_MESSAGE_BYTES
 from policies.errors import ListenError
 from policies.serving.runtime.listen import make_way, remove, umask
-from policies.serving.runtime.single_thread import Worker
 from policies.serving.runtime.supervise import Tasks
 from protos.headway.v1 import agent_pb2, agent_pb2_grpc
 
@@ -52,90 +49,22 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _SPARE_CONNECTIONS = 4096
-"""Connections beyond those of agents that are let in: of streams that end while their node dials anew, of who is refused, and of
-who says nothing, until these are cut off."""
+"""Connections that are accepted beyond one for each agent: old streams of nodes that connect again, callers that are refused, and
+callers that send nothing, until they are closed."""
 _CALM_FILES = 512
-"""With so many open files beside agents' nobody can have taken so many places that they are scarce."""
+"""While fewer files than this are open beside those of agents, connections cannot be scarce, and are not examined."""
 _SPARE_FILES = 512
 """Files that the rest of the controller may have open."""
-_BATCH = 512
-_GATHER_S = 0.05
-"""What arrives within this time is written, and acknowledged, at once."""
-_MAX_WAITING = 10_000
-"""Reports of all agents that wait to be stored."""
-_WORK_OUT_EVERY_S = 5.0
-_PRUNE_EVERY_S = 600.0
-_STORE_AGAIN_S = 1.0
-_FORGET_S = 86400.0
-"""For so long a node that is gone is remembered."""
 _GRACE_S = 0.5
 
 Listener = Callable[[str, agent_pb2.AgentReport], None]
-"""Told of every report once, when it is stored; in the event loop, so it must not wait, and must not raise."""
+"""Called once for every report, when it is stored. It runs in the event loop, so it must neither wait nor raise."""
 Greeter = Callable[[str], None]
-"""Told of every node whose stream begins, likewise."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentsSettings:
-    """How agents are served."""
-
-    address: str
-    """host:port, or unix:///path (mode 0600)."""
-    uids: frozenset[int] = frozenset({0})
-    """Users that may be agents: root, and SlurmUser."""
-    certificate: Path | None = None
-    """PEM file of the certificate chain for TLS; None: no TLS."""
-    private_key: Path | None = None
-    """PEM file of its key."""
-    max_nodes: int = 4096
-    """Agents that may be connected."""
-    max_opening: int = 256
-    """Calls that may be between their beginning and their hello,"""
-    max_opening_a_host: int = 16
-    """and those of one machine among them."""
-    max_connections_a_host: int = 32
-    """Connections of one machine that carry no agent."""
-    hello_timeout_s: float = 10.0
-    beat_s: float = 8.0
-    """The last acknowledgement is said again after so long without one."""
-    silence_s: float = 30.0
-    """An agent that says nothing for so long is given up."""
-    rate_per_s: float = 200.0
-    """Messages of one agent that are read for long; more wait."""
-    burst: int = 2000
-    report_interval_s: float = 5.0
-    """What agents are told: how often to report,"""
-    profile_steps: int = 20
-    """and for how many steps a job is profiled at its start."""
-
-
-@dataclass(slots=True)
-class NodeStatus:
-    """What is known of one node's agent."""
-
-    node: str
-    connected: bool
-    since_s: float
-    """Since when it is connected, or not."""
-    last_seen_s: float
-    version: str
-    boot_id: str
-    run_id: str
-    clock_behind_s: float
-    """What the node's clock lacks to the controller's, as of its newest report; before it, of its hello (with the dialling)."""
-    streams: int = 0
-    reports: int = 0
-    """Stored since the controller started."""
-    dropped: int = 0
-    """Given up by this run of the agent for want of room, as it says."""
-    topology: agent_pb2.NodeTopology = field(default_factory=agent_pb2.NodeTopology)
-    telemetry: agent_pb2.NodeTelemetry | None = None
-    """The newest."""
+"""Called with every node whose stream begins, under the same rules."""
 
 
 class AgentsServer(agent_pb2_grpc.AgentsServicer):
-    """Serves agents. Invariant: at most one stream by node, and the store is touched by one thread alone."""
+    """Serves agents: admits their calls, and connects each stream with the table of nodes and the storage of reports."""
 
     def __init__(
         self,
@@ -150,69 +79,47 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
     ) -> None:
         """Without `seal` only Unix sockets and loopback addresses are served. Raises ConfigurationError."""
         self._settings = settings
-        try:
-            self._endpoint = parse_endpoint(settings.address)
-            if seal is None:
-                require_local(self._endpoint)
-        except AgentError as error:
-            raise ConfigurationError(f"agents_address: {error}") from error
-        if (settings.certificate is None) != (settings.private_key is None):
-            raise ConfigurationError("TLS needs both a certificate and its private key; give both, or none")
-        self._store = store
+        self._endpoint = _endpoint(settings, trusted=seal is not None)
         self.listeners: list[Listener] = [listener]
         self.greeters: list[Greeter] = []
         self._admission = Admission(seal, settings.uids, knows)
-        self._worker = Worker("profile-store")
-        self._arrivals: asyncio.Queue[tuple[AgentStream, Arrival]] = asyncio.Queue(_MAX_WAITING)
-        self._streams: dict[str, AgentStream] = {}
-        self._nodes: dict[str, NodeStatus] = {}
         self._gate = Gate(settings.max_opening, settings.max_opening_a_host)
         self._refusals = Refusals()
         self._addresses = addresses
+        self._table = NodeTable(settings.max_nodes)
         self._screen = ReportScreen(allocated)
+        self._storage = ReportStorage(store, self._screen)
         self.reports = 0
-        """Stored since the start."""
+        """Reports stored since the start."""
         self.left_out: Mapping[str, int] = self._screen.counted
-        """Reports that were not used, since the start: by reason."""
+        """Reports that were not used since the start, by reason."""
         self.refused: Mapping[str, int] = self._refusals.counted
-        """Streams that were refused, or ended for a cause, since the start: by gRPC's word for why."""
-        self._server = grpc.aio.server(
-            options=(
-                ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.max_metadata_size", 32 << 10),
-                ("grpc.max_allowed_incoming_connections", settings.max_nodes + _SPARE_CONNECTIONS),
-                *QUIET_CONNECTIONS,
-            )
-        )
+        """Streams that were refused or ended for an error since the start, by gRPC's name of the status."""
+        self._server = grpc.aio.server(options=_options(settings))
         self._tasks = Tasks() if tasks is None else tasks
         self._running = AsyncExitStack()
-        self._batch: list[tuple[AgentStream, Arrival]] = []
-        """What is about to be stored."""
         self.address = settings.address
-        """Where it listens; after `start` with the port that it got."""
+        """Address on which it listens; after `start` with the port that it got."""
 
     @property
     def nodes(self) -> Mapping[str, NodeStatus]:
-        """Every node that was heard of lately."""
-        for node, stream in self._streams.items():
-            self._nodes[node].last_seen_s = stream.last_seen_s
-        return self._nodes
+        """Every node whose agent was connected recently."""
+        return self._table.nodes
 
     def tell(self, node: str, command: agent_pb2.AgentCommand) -> bool:
-        """Send a command; False: the node is not connected, or too many commands wait. The answer comes as a report."""
-        stream = self._streams.get(node)
+        """Send a command. False when the node is not connected or too many commands wait; the answer comes as a report."""
+        stream = self._table.stream_of(node)
         return stream is not None and stream.tell(agent_pb2.ControllerBody(command=command))
 
     async def use_store(self, work: Callable[[ProfileStore], Any]) -> Any:
-        """Do something with the store, in the thread that it belongs to."""
-        return await self._worker.run(lambda: work(self._store))
+        """Run `work` on the store, in the store's own thread."""
+        return await self._storage.use(work)
 
     async def note_present(
         self, time_s: float, jobs_by_node: Mapping[str, Iterable[int]], runs: Iterable[SlurmRun]
     ) -> None:
-        """What Slurm has running where; see ProfileStore. Raises ProfileStoreError."""
-        await self._worker.run(partial(self._store.note_present, time_s, jobs_by_node, runs))
+        """Store the jobs that Slurm runs on each node; see ProfileStore. Raises ProfileStoreError."""
+        await self._storage.note_present(time_s, jobs_by_node, runs)
 
     # --- life
 
@@ -222,22 +129,22 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
         agent_pb2_grpc.add_AgentsServicer_to_server(self, self._server)
         self.address = str(self._listen())
         await self._server.start()
-        await self._running.enter_async_context(self._tasks.running("agents-store", self._storing))
-        await self._running.enter_async_context(self._tasks.running("agents-windows", self._working_out))
+        await self._running.enter_async_context(self._tasks.running("agents-store", self._storage.store_reports))
+        windows = partial(self._storage.work_out_windows, self._table.forget)
+        await self._running.enter_async_context(self._tasks.running("agents-windows", windows))
         port = parse_endpoint(self.address).port
         if port:
-            self._connections = Connections(port, self._settings.max_connections_a_host, _CALM_FILES, self._ends)
+            self._connections = Connections(port, self._settings.max_connections_a_host, _CALM_FILES, self._table.ends)
             await self._running.enter_async_context(self._tasks.running("agents-connections", self._connections.watch))
         log.info("agents_served", address=self.address)
 
     async def stop(self) -> None:
-        """End all streams; what has not been acknowledged comes again to whoever serves next."""
-        for stream in list(self._streams.values()):
+        """End all streams. Agents send reports that were not acknowledged again, to the next controller."""
+        for stream in self._table.streams():
             stream.end(grpc.StatusCode.UNAVAILABLE, "the controller is ending")
         await self._server.stop(_GRACE_S)
         await self._running.aclose()
-        await self._worker.run(lambda: None)  # what was begun is written
-        self._worker.end()
+        await self._storage.close()
         if self._endpoint.path is not None:
             remove(self._endpoint.path)
 
@@ -268,7 +175,7 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
     # --- streams
 
     async def Connect(self, request_iterator: object, context: Context) -> None:  # type: ignore[override]
-        """One agent, for as long as it stays."""
+        """Serve one agent until its stream ends."""
         try:
             await self._serve(context)
         except RefusedError as error:
@@ -281,21 +188,21 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
     async def _serve(self, context: Context) -> None:
         admitted = await self._admitted(context)
         hello = admitted.hello
-        highest = await self._worker.run(lambda: self._store.highest(hello.node, hello.run_id))
+        highest = await self._storage.highest(hello)
         offset_s = time.time() - hello.time_s
         bucket = Bucket(self._settings.rate_per_s, self._settings.burst)
         stream = AgentStream(admitted, context, offset_s, bucket)
-        self._enter(stream, hello)
+        self._table.enter(stream, hello)
         try:  # from here on the node counts as connected, whatever comes
             for greet in self.greeters:
                 greet(stream.node)
-            await self._note_node(hello)
+            await self._storage.note_node(hello)
             await stream.run(self._welcome(highest), self._hand_on, self._settings.beat_s, self._settings.silence_s)
         finally:
-            self._leave(stream)
+            self._table.leave(stream)
 
     async def _admitted(self, context: Context) -> Admitted:
-        """Let it in, or raise RefusedError."""
+        """Return the agent that makes this call. Raises RefusedError."""
         with self._gate.opening(context.peer()):
             try:
                 async with asyncio.timeout(self._settings.hello_timeout_s):
@@ -312,45 +219,6 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
             raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, f"{problem}; see agents_addresses")
         return admitted
 
-    def _enter(self, stream: AgentStream, hello: agent_pb2.AgentHello) -> None:
-        """The node's one stream from now on. Raises RefusedError."""
-        before = self._streams.get(stream.node)
-        if before is not None:
-            if before.said_s >= stream.said_s:
-                raise RefusedError(grpc.StatusCode.ABORTED, f"a later stream of {stream.node} is open")
-            before.end(grpc.StatusCode.ABORTED, f"{stream.node} has dialled anew")
-        elif len(self._streams) >= self._settings.max_nodes:
-            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._settings.max_nodes} agents are connected")
-        self._streams[stream.node] = stream
-        known = self._nodes.get(stream.node)
-        self._nodes[stream.node] = NodeStatus(
-            node=stream.node,
-            connected=True,
-            since_s=time.time(),
-            last_seen_s=time.time(),
-            version=hello.agent_version,
-            boot_id=hello.boot_id,
-            run_id=hello.run_id,
-            clock_behind_s=stream.offset_s,
-            streams=1 if known is None else known.streams + 1,
-            reports=0 if known is None else known.reports,
-            topology=hello.topology,
-            telemetry=None if known is None else known.telemetry,
-        )
-        log.info("agent_connected", node=stream.node, version=hello.agent_version, again=known is not None)
-
-    def _ends(self) -> set[End]:
-        """Other ends of the connections that carry an agent."""
-        return {stream.other_end for stream in self._streams.values() if stream.other_end is not None}
-
-    def _leave(self, stream: AgentStream) -> None:
-        if self._streams.get(stream.node) is not stream:
-            return  # a later stream of the node has taken its place
-        del self._streams[stream.node]
-        status = self._nodes[stream.node]
-        status.connected, status.since_s, status.last_seen_s = False, time.time(), stream.last_seen_s
-        log.info("agent_gone", node=stream.node)
-
     def _welcome(self, acknowledged: int) -> agent_pb2.AgentWelcome:
         settings = agent_pb2.AgentSettings(
             report_interval_s=self._settings.report_interval_s, profile_steps=self._settings.profile_steps
@@ -362,86 +230,49 @@ class AgentsServer(agent_pb2_grpc.AgentsServicer):
             settings=settings,
         )
 
-    async def _note_node(self, hello: agent_pb2.AgentHello) -> None:
-        rate = link_bits_per_s(hello.topology)
-        with suppress(ProfileStoreError):  # it is told again at the next hello
-            await self._worker.run(lambda: self._store.note_node(hello.node, rate))
-
-    # --- the store
-
     async def _hand_on(self, stream: AgentStream, arrival: Arrival) -> None:
-        self._screen.screen(arrival)
-        await self._arrivals.put((stream, arrival))
+        def stored(fresh: bool) -> None:
+            stream.stored(arrival.report.number)
+            if fresh:
+                self._call_listeners(arrival)
 
-    async def _storing(self) -> None:
-        """Store what arrives, as much at once as there is; until that goes well nothing is acknowledged, and little more read."""
-        while True:
-            batch = self._batch  # not empty after a failure: what came is not lost by it
-            if not batch:
-                batch.append(await self._arrivals.get())
-                await asyncio.sleep(_GATHER_S)
-            while len(batch) < _BATCH and not self._arrivals.empty():
-                batch.append(self._arrivals.get_nowait())
-            new = await self._stored([arrival for _, arrival in batch])
-            self._batch = []
-            for (stream, arrival), fresh in zip(batch, new, strict=True):
-                stream.stored(arrival.report.number)
-                if fresh:
-                    self._tell_listener(arrival)
+        await self._storage.put(arrival, stored)
 
-    async def _stored(self, arrivals: list[Arrival]) -> list[bool]:
-        """Which of them were new; not before they are in the store."""
-        while True:
-            try:
-                return await self._worker.run(partial(self._store.take, arrivals))
-            except ProfileStoreError as error:
-                log.error("reports_not_stored", problem=str(error))
-                await asyncio.sleep(_STORE_AGAIN_S)
-            except Exception as error:  # noqa: BLE001 - one report must not keep the others out, nor come again for ever
-                if len(arrivals) == 1:
-                    self._screen.not_stored(arrivals[0].node, error)
-                    return [False]
-                return [fresh for arrival in arrivals for fresh in await self._stored([arrival])]
-
-    def _tell_listener(self, arrival: Arrival) -> None:
+    def _call_listeners(self, arrival: Arrival) -> None:
         self.reports += 1
-        status = self._nodes.get(arrival.node)
-        if status is not None:
-            status.reports += 1
-            if arrival.run_id == status.run_id and arrival.report.WhichOneof("kind") is not None:
-                status.dropped = arrival.report.dropped
-                if arrival.made_s is not None:
-                    status.clock_behind_s = arrival.made_s - arrival.report.time_s
-            if arrival.report.WhichOneof("kind") == "telemetry":
-                status.telemetry = arrival.report.telemetry
+        self._table.note_report(arrival)
         for listener in self.listeners:
             try:
                 listener(arrival.node, arrival.report)
             except Exception as error:  # noqa: BLE001 - a bug there must not keep reports from being acknowledged
                 self._screen.not_heard(arrival.node, error)
 
-    async def _working_out(self) -> None:
-        pruned_s = 0.0
-        while True:
-            await asyncio.sleep(_WORK_OUT_EVERY_S)
-            now_s = time.time()
-            try:
-                await self._worker.run(partial(self._store.work_out, now_s))
-                if time.monotonic() - pruned_s > _PRUNE_EVERY_S:
-                    await self._worker.run(partial(self._store.prune, now_s))
-                    pruned_s = time.monotonic()
-                    self._forget(now_s)
-            except (ProfileStoreError, sqlite3.Error) as error:  # the next time may go better
-                log.error("profiles_not_worked_out", problem=str(error))
 
-    def _forget(self, now_s: float) -> None:
-        for node in [node for node, status in self._nodes.items() if not status.connected]:
-            if now_s - self._nodes[node].since_s > _FORGET_S:
-                del self._nodes[node]
+def _endpoint(settings: AgentsSettings, *, trusted: bool) -> Endpoint:
+    """Return where to listen. `trusted`: agents give credentials. Raises ConfigurationError."""
+    try:
+        endpoint = parse_endpoint(settings.address)
+        if not trusted:
+            require_local(endpoint)
+    except AgentError as error:
+        raise ConfigurationError(f"agents_address: {error}") from error
+    if (settings.certificate is None) != (settings.private_key is None):
+        raise ConfigurationError("TLS needs both a certificate and its private key; give both, or none")
+    return endpoint
+
+
+def _options(settings: AgentsSettings) -> tuple[tuple[str, int], ...]:
+    return (
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_metadata_size", 32 << 10),
+        ("grpc.max_allowed_incoming_connections", settings.max_nodes + _SPARE_CONNECTIONS),
+        *QUIET_CONNECTIONS,
+    )
 
 
 def _allow_files(count: int) -> None:
-    """Every connection is an open file, and the usual limit is 1024."""
+    """Raise this process's limit of open files: every connection is one, and the usual limit is 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager, closing
 
 import structlog
 
-from controller.agents.addresses import AgentAddresses
-from controller.agents.allocations import Allocations
-from controller.agents.server import AgentsServer, AgentsSettings
+from controller.agents.entry.addresses import AgentAddresses
+from controller.agents.reports.allocations import Allocations
+from controller.agents.server import AgentsServer
+from controller.agents.settings import AgentsSettings
 from controller.base.config import ControllerSettings
 from controller.base.errors import ConfigurationError
 from controller.profiles.current import jobs_by_node, runs_now

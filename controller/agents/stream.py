@@ -12,9 +12,9 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from controller.agents.admission import Admitted, RefusedError
-from controller.agents.clock_offset import AgentClock
-from controller.agents.connections import end_of
+from controller.agents.entry.admission import Admitted, RefusedError
+from controller.agents.entry.connections import end_of
+from controller.agents.reports.clock_offset import AgentClock
 from controller.profiles.sightings import Arrival
 from nodeagent.uplink.session import Direction, SessionError, Signer
 from protos.headway.v1 import agent_pb2

@@ -1,4 +1,4 @@
-"""Asking the controller, from a command line: which socket, one call, and what its failures mean."""
+"""The command line's end of the Admin service: choose the socket, make one call, explain a failure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from controller.admin.protocol import ADMIN_SOCKET, NOT_READY, STATUS_SOCKET
 from protos.headway.v1 import admin_pb2, admin_pb2_grpc
 
 REFUSED, USAGE, UNREACHABLE = 1, 2, 3
 
 _DEFAULT_CONFIG = Path("/etc/headway/controller.toml")
 _DEFAULT_FOLDER = Path("/run/headway")
-_ADMIN, _STATUS = "admin.sock", "status.sock"
 _DEADLINE_S = 5.0
 _SWAP_DEADLINE_S = 60.0
 _CONNECT_S = 2.0
@@ -38,8 +38,6 @@ _EXIT_CODES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: UNREACHABLE,
     grpc.StatusCode.CANCELLED: UNREACHABLE,
 }
-_TOLD = "nothing to tell yet"
-"""How the service begins when it is there, and Slurm has not been read."""
 
 T = TypeVar("T")
 
@@ -54,7 +52,7 @@ class AskError(Exception):
 
 def sockets(folder: Path) -> tuple[Path, Path]:
     """The sockets of a controller in that folder: the one with every call, and the one that most users may open."""
-    return folder / _ADMIN, folder / _STATUS
+    return folder / ADMIN_SOCKET, folder / STATUS_SOCKET
 
 
 def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Path:
@@ -67,7 +65,7 @@ def find_socket(config: Path | None, given: Path | None, *, change: bool) -> Pat
         candidates = [given]
     else:
         folder = _runtime_dir(config)
-        candidates = [folder / _ADMIN] if change else [folder / _ADMIN, folder / _STATUS]
+        candidates = [folder / ADMIN_SOCKET] if change else [folder / ADMIN_SOCKET, folder / STATUS_SOCKET]
     problems: list[tuple[Path, OSError]] = []
     for path in candidates:
         try:
@@ -197,6 +195,11 @@ class AdminClient:
             return AskError(
                 f"the controller at {self._path} takes calls, but does not answer in time; {_MEND}", exit_code
             )
-        if exit_code == UNREACHABLE and not details.startswith(_TOLD):
+        if exit_code == UNREACHABLE and not _is_not_ready(error):
             return AskError(f"no controller answers at {self._path} ({details}); {_MEND}", exit_code)
         return AskError(details, exit_code)
+
+
+def _is_not_ready(error: Any) -> bool:
+    """Return whether the controller itself has answered that it has not read Slurm yet."""
+    return any(key == NOT_READY for key, _ in error.trailing_metadata() or ())

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from controller.agents.server import NodeStatus
+from controller.agents.node_table import NodeStatus
 from controller.base.config import ControllerSettings
 from controller.cycle.cycle import CycleResult
 from controller.observe.model_profiles import KnownModels

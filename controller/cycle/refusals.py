@@ -37,6 +37,8 @@ class Verdict:
     """The nodes may be at fault: elsewhere it may start."""
     never: bool = False
     """It will not start wherever it is placed."""
+    slurm_reason: str = ""
+    """Slurm's own word for it; empty when it only waits."""
 
 
 def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[JobKey, Verdict]:
@@ -53,19 +55,25 @@ def overdue(observation: Observation, ledger: Ledger, grace_s: float) -> dict[Jo
         # Behind a long queue Slurm may look seldom: each try waits longer. A wait below zero: the clock was set back.
         patience_s = patience.pause_s(refusal.count if refusal else 0)
         reason = job.reason.split(",")[0]
-        why = ""
+        why, said = "", ""
         if waited_s > patience_s or waited_s < -grace_s:
             why = f"Slurm did not start it within {patience_s:g} s ({job.reason or 'no reason given'})"
         elif reason not in _STILL_DECIDING and waited_s > 0.5:
-            why = f"Slurm refuses it: {job.reason}"
+            why, said = f"Slurm refuses it: {job.reason}", job.reason
         if why:
             blames_nodes = reason in _NO_ROOM or reason.startswith(_NODES_AWAY)
-            late[job.key] = Verdict(why, blames_nodes and waited_s >= 0, reason in _NEVER)
+            late[job.key] = Verdict(why, blames_nodes and waited_s >= 0, reason in _NEVER, said)
     return late
 
 
 def refused_again(
-    before: Refusal | None, why: str, now_s: float, unfit: tuple[str, ...] = (), *, blames_nodes: bool = False
+    before: Refusal | None,
+    why: str,
+    now_s: float,
+    unfit: tuple[str, ...] = (),
+    *,
+    blames_nodes: bool = False,
+    slurm_reason: str = "",
 ) -> Refusal:
     """Return what is known of a job that Slurm has refused once more, on the nodes `unfit` if these may be at fault."""
     count = before.count + 1 if before else 1
@@ -77,6 +85,7 @@ def refused_again(
         count=count,
         unfit=",".join(sorted(known | set(unfit))),
         places=(before.places if before else 0) + blames_nodes,
+        slurm_reason=slurm_reason,
     )
 
 

@@ -11,7 +11,7 @@ import structlog
 
 from controller.admin.metrics.exporter import serve_metrics
 from controller.admin.metrics.metered_client import MeteredClient
-from controller.admin.service import serve_admin
+from controller.admin.serve import serve_admin
 from controller.agents.service import serve_agents
 from controller.agents.topology import learn_switches
 from controller.base.clock import RealClock

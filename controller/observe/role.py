@@ -31,12 +31,23 @@ class Role(Enum):
     ENDED = "ended"
 
 
+class Obstacle(Enum):
+    """What keeps an ineligible job from being placed, where `headway why` has more to say of it than `Standing.why`."""
+
+    OTHER = "other"
+    REFUSAL = "refusal"
+    """It was placed, or would have been, and Slurm refused it: it is tried again later."""
+    BEGIN_TIME = "begin time"
+    """Its user wants it to start later."""
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Role of a job now, and why, in words for users."""
 
     role: Role
     why: str = ""
+    obstacle: Obstacle = Obstacle.OTHER
 
 
 _FOREIGN = Standing(Role.FOREIGN)
@@ -166,10 +177,10 @@ def _waiting(job: SlurmJob, ledger: Ledger, now_s: float) -> Standing:
         return SETTLING
     # A requeue pushes the begin time back by minutes; a job that ran before has met its user's own begin time.
     if job.restarts == 0 and job.eligible_time_s is not None and job.eligible_time_s > now_s:
-        return Standing(Role.INELIGIBLE, f"is not to begin for another {job.eligible_time_s - now_s:.0f} s")
+        why = f"is not to begin for another {job.eligible_time_s - now_s:.0f} s"
+        return Standing(Role.INELIGIBLE, why, Obstacle.BEGIN_TIME)
     refusal = ledger.refusals.get(job.key)
     if refusal is not None and now_s < refusal.retry_at_s and _is_true(refusal, now_s):
-        return Standing(
-            Role.INELIGIBLE, f"was not started: {refusal.reason}; next try in {refusal.retry_at_s - now_s:.0f} s"
-        )
+        why = f"was not started: {refusal.reason}; next try in {refusal.retry_at_s - now_s:.0f} s"
+        return Standing(Role.INELIGIBLE, why, Obstacle.REFUSAL)
     return WAITING

@@ -17,7 +17,7 @@ from typing import Protocol
 import structlog
 
 from controller.agents.commands import AgentCommands, Line
-from controller.agents.server import NodeStatus
+from controller.agents.node_table import NodeStatus
 from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
 from controller.base.errors import JournalError, PreemptionRefusedError

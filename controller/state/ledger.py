@@ -46,6 +46,8 @@ class Refusal:
     """Nodes on which Slurm did not start it, although they looked free: "n1,n3"."""
     places: int = 0
     """Refusals for which the nodes may be at fault."""
+    slurm_reason: str = ""
+    """Slurm's own word, such as AssocGrpGRES; empty when it gave none, and in journals of earlier versions."""
 
     def unfit_nodes(self, now_s: float) -> frozenset[str]:
         """Nodes that the job is not to be placed on for now."""

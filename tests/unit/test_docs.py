@@ -20,7 +20,7 @@ import typer.main
 
 from controller.admin.metrics.exporter import make_registry
 from controller.admin.metrics.metered_client import MeteredClient
-from controller.agents.server import NodeStatus
+from controller.agents.node_table import NodeStatus
 from controller.base.config import load_settings
 from controller.base.lease import Lease, write_lease
 from controller.contention.measurement import Measuring

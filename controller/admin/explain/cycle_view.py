@@ -13,7 +13,7 @@ from controller.admin.explain.free_capacity import Room
 from controller.cycle.cycle import CycleResult
 from controller.cycle.steps.applier import describe_placement
 from controller.observe.resize import request_now
-from controller.observe.role import Role, Standing
+from controller.observe.role import Obstacle, Role, Standing
 from controller.observe.shape import shape_of
 from controller.profiles.current import Contention, run_of
 from controller.slurm.client import JobKey, SlurmJob
@@ -89,7 +89,9 @@ class Scene:
             if job.key in self.ledger.pins:
                 return Standing(Role.STARTING)
             refusal = self.ledger.refusals.get(job.key)
-            return found if refusal is None else Standing(Role.INELIGIBLE, f"was not started: {refusal.reason}")
+            if refusal is None:
+                return found
+            return Standing(Role.INELIGIBLE, f"was not started: {refusal.reason}", Obstacle.REFUSAL)
         return found
 
     def jobs(self) -> Iterator[tuple[SlurmJob, Standing]]:

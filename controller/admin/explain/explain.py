@@ -14,7 +14,7 @@ from controller.admin.explain.contention_text import contention_facts, pace_word
 from controller.admin.explain.cycle_view import Scene
 from controller.admin.explain.waiting import need, order_words, policy_words, room_words, waiting_facts
 from controller.base.text import capitalized, clock_time, count, duration
-from controller.observe.role import Role
+from controller.observe.role import Obstacle, Role, Standing
 from controller.observe.user_options import read_user_options, unknown_options_text
 from controller.slurm.client import JobKey, Phase, SlurmJob
 from controller.state.journal import RunRecord
@@ -92,9 +92,9 @@ def state_word(role: Role) -> str:
             return str(role.value)
 
 
-def brief(scene: Scene, job: SlurmJob, role: Role, why: str, now_s: float) -> str:
-    """One short sentence, for a line of the queue."""
-    match role:
+def brief(scene: Scene, job: SlurmJob, found: Standing, now_s: float) -> str:
+    """Return one short sentence for a line of the queue. `found` is the job's standing now."""
+    match found.role:
         case Role.WAITING:
             row = scene.rows[job.key]
             return f"{need(scene, row)}; {room_words(scene, row)}"
@@ -103,7 +103,7 @@ def brief(scene: Scene, job: SlurmJob, role: Role, why: str, now_s: float) -> st
         case Role.RUNNING:
             return _running_brief(scene, job)
         case Role.INELIGIBLE:
-            return _held_back(scene, job, why, now_s)
+            return _withheld(scene, job, found, now_s)
         case Role.ADOPT:
             return f"{_NOT_HELD_YET}{_slurm_says(job)}"
         case _:
@@ -124,7 +124,7 @@ def _of_job(scene: Scene, job: SlurmJob, now_s: float, past: Past) -> Explained:
         case Role.RUNNING:
             sentence = _running(scene, job, now_s)
         case Role.INELIGIBLE:
-            sentence = f"Not to be placed yet: {_held_back(scene, job, found.why, now_s)}."
+            sentence = f"Not to be placed yet: {_withheld(scene, job, found, now_s)}."
         case Role.ENDED:
             sentence = _ended(scene, job, now_s, past.run)
         case Role.FOREIGN:
@@ -217,23 +217,23 @@ def _past_place(run: RunRecord | None) -> str:
     return f" on {count(run.num_gpus, 'GPU')} of {count(run.num_nodes, 'node')}"
 
 
-def _held_back(scene: Scene, job: SlurmJob, why: str, now_s: float) -> str:
-    """Why a job of ours is not to be placed yet; times are told as of now, not as of the last reading of Slurm."""
+def _withheld(scene: Scene, job: SlurmJob, found: Standing, now_s: float) -> str:
+    """Return why a job of ours is not to be placed yet. Durations count from now, not from the last reading of Slurm."""
     refusal = scene.ledger.refusals.get(job.key)
-    if refusal is not None and "was not started" in why:
+    if refusal is not None and found.obstacle is Obstacle.REFUSAL:
         left_s = refusal.retry_at_s - now_s
         again = f"next try in {duration(left_s)}" if left_s > 0 else "it is tried again with the next decision"
         if refusal.like:
-            said = refusal.reason.rpartition(": ")[2]
+            said = refusal.slurm_reason or refusal.reason
             return f"Slurm would refuse it as it refused job {refusal.like} ({said}); {again}"
-        if refusal.reason.endswith(_THROTTLED):
+        if refusal.slurm_reason == _THROTTLED:
             return f"as many tasks of its array run as its user allows at once (Slurm: {_THROTTLED}); {again}"
         tries = f", {refusal.count} times by now" if refusal.count > 1 else ""
         return f"it was placed, but not started{tries}: {refusal.reason}; {again}{_kept_off(refusal, now_s)}"
     begin_s = job.eligible_time_s
-    if "is not to begin" in why and begin_s is not None:
+    if found.obstacle is Obstacle.BEGIN_TIME and begin_s is not None:
         return f"it is not to begin before {clock_time(begin_s)} (in {duration(begin_s - now_s)})"
-    return why
+    return found.why
 
 
 def _kept_off(refusal: Refusal, now_s: float) -> str:

@@ -8,6 +8,7 @@ from controller.admin.explain.cycle_view import Scene
 from controller.admin.explain.free_capacity import Fit
 from controller.base.text import count
 from controller.preempt.silent_nodes import kept_off_text
+from controller.state.decided_by import DecidedBy
 from policies.model import EstimateSource, Split
 
 _ORDERED_BY = {
@@ -30,23 +31,28 @@ _SOURCES = {
 
 def policy_words(policy: str) -> str:
     """ "policy srtf", or "the fallback policy fifo-skip"."""
-    name = policy.removeprefix("fallback:")
-    return f"policy {name}" if name == policy else f"the fallback policy {name}"
+    by = DecidedBy.parse(policy)
+    return f"the fallback policy {by.policy}" if by.fallback else f"policy {by.policy}"
 
 
 def need(scene: Scene, row: int) -> str:
-    """What the job of that row asks for: "needs 4 GPUs on each of 2 nodes"."""
+    """Return what the job of that row asks for: "needs 4 GPUs on each of 2 nodes"."""
+    return f"needs {shape_text(scene, row)}"
+
+
+def shape_text(scene: Scene, row: int) -> str:
+    """Return the shape that the job of that row asks for: "4 GPUs on each of 2 nodes"."""
     jobs = scene.state.jobs
     total, least, most = int(jobs.num_gpus[row]), int(jobs.min_nodes[row]), int(jobs.max_nodes[row])
     alone = bool(jobs.exclusive[row])
     split = Split(int(jobs.split[row]))
     if least == most == 1:
-        return f"needs {count(total, 'GPU')} on one node{', with nobody else on it' if alone else ''}"
+        return f"{count(total, 'GPU')} on one node{', with nobody else on it' if alone else ''}"
     others = ", with nobody else on them" if alone else ""
     if split is Split.FIXED:
-        return f"needs {count(total // least, 'GPU')} on each of {least} nodes{others}"
+        return f"{count(total // least, 'GPU')} on each of {least} nodes{others}"
     parts = " in equal parts" if split is Split.EVEN else ""
-    return f"needs {count(total, 'GPU')}{parts} on {_node_range(least, most, total)}{others}"
+    return f"{count(total, 'GPU')}{parts} on {_node_range(least, most, total)}{others}"
 
 
 def _node_range(least: int, most: int, total: int) -> str:
@@ -117,7 +123,7 @@ def order_words(scene: Scene, row: int) -> str:
     if not policy:
         return "No decision has been made on it yet."
     words = policy_words(policy)
-    name = policy.removeprefix("fallback:")
+    name = DecidedBy.parse(policy).policy
     rule = f"{words} orders {_ORDERED_BY[name]}" if name in _ORDERED_BY else f"{words} decides the order"
     position = scene.line.get(row)
     if position is None:
@@ -133,7 +139,7 @@ def waiting_facts(scene: Scene, row: int) -> dict[str, str]:
     """The numbers, all as text; units are in the names."""
     jobs, fit = scene.state.jobs, scene.room.fit(row)
     facts = {
-        "shape": need(scene, row).removeprefix("needs "),
+        "shape": shape_text(scene, row),
         "nodes_allowed": str(fit.nodes_allowed),
         "nodes_available": str(fit.nodes_available),
         "free_gpus": ",".join(f"{name}:{free}" for name, free in fit.free),

@@ -28,6 +28,7 @@ from controller.cycle.health import CycleListener, Health
 from controller.observe.role import Role
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import SlurmClient
+from controller.state.decided_by import DecidedBy
 from controller.state.ledger import Ledger
 from policies.serving.runtime.supervise import Tasks
 
@@ -116,7 +117,7 @@ class ControllerMetrics(Collector):
             if len(result.observation.state.pending):
                 self._decisions.labels("none").inc()
             return
-        kind = "fallback" if decided.policy.startswith("fallback:") else "policy"
+        kind = "fallback" if DecidedBy.parse(decided.policy).fallback else "policy"
         self._decisions.labels(kind).inc()
         self._latency.labels(kind).observe(max(decided.latency_s, 0.0))
         self._started.inc(len(decided.plan.starts))

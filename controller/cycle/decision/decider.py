@@ -19,6 +19,7 @@ import structlog
 from controller.base.clock import Clock
 from controller.base.errors import PolicyUnavailableError
 from controller.cycle.decision.plan import Plan, Rejection, make_plan
+from controller.state.decided_by import DecidedBy
 from policies.api import Decision, Outcome, Policy, PolicySpec
 from policies.errors import PolicyError, PolicyFault, PolicyServerError
 from policies.model import ClusterState
@@ -203,7 +204,9 @@ class Decider:
             log.error("no_decision", policy=problem, fallback=decided.reason)
             return None
         self._undecided = None
-        return Decided(decided, f"fallback:{self.fallback_name}", self._clock.monotonic() - begun_s, problem)
+        return Decided(
+            decided, str(DecidedBy(self.fallback_name, fallback=True)), self._clock.monotonic() - begun_s, problem
+        )
 
     async def rehearse(self, state: ClusterState) -> Plan | None:
         """What whoever decides now would decide on a state that is not; None: no answer. Nothing is counted."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, S
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 import structlog
 
@@ -171,7 +172,8 @@ class Applier:
         reasons = {key: verdict.why for key, verdict in verdicts.items()}
         failed = await self._in_pieces("hold", reasons, self._client.hold)
         unfit = {key for key, verdict in verdicts.items() if verdict.blames_nodes}
-        await self._take_back({key: (why, True) for key, why in reasons.items() if key not in failed}, unfit)
+        said = {key: verdict.slurm_reason for key, verdict in verdicts.items()}
+        await self._take_back({key: (why, True) for key, why in reasons.items() if key not in failed}, unfit, said)
 
     def put_off(self, alike: Mapping[JobKey, JobKey]) -> None:
         """Jobs for which another's refusal goes too wait as long as it does. Not journaled: it can be found out again."""
@@ -305,7 +307,12 @@ class Applier:
                 del self._ledger.originals[key]
         return failed
 
-    async def _take_back(self, reasons: Mapping[JobKey, tuple[str, bool]], unfit: Set[JobKey] = frozenset()) -> None:
+    async def _take_back(
+        self,
+        reasons: Mapping[JobKey, tuple[str, bool]],
+        unfit: Set[JobKey] = frozenset(),
+        slurm_reasons: Mapping[JobKey, str] = MappingProxyType({}),
+    ) -> None:
         """Held jobs that were pinned: their own request back, and, where Slurm said no (True), a pause before the next try.
 
         `unfit`: jobs that are to be placed elsewhere for a while.
@@ -320,7 +327,9 @@ class Applier:
                 continue
             blamed = key in unfit and pin is not None
             nodes = pin.nodes if blamed and pin is not None else ()
-            refusal = refused_again(self._ledger.refusals.get(key), reason, now_s, nodes, blames_nodes=blamed)
+            said = slurm_reasons.get(key, "")
+            before = self._ledger.refusals.get(key)
+            refusal = refused_again(before, reason, now_s, nodes, blames_nodes=blamed, slurm_reason=said)
             self._ledger.refusals[key] = refusal
             elsewhere = f", not on {refusal.unfit}" if blamed else ""
             self._events.add("held", key.job_id, f"{reason}; next try in {refusal.retry_at_s - now_s:.0f} s{elsewhere}")

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from controller.agents.server import AgentsServer, AgentsSettings
+from controller.agents.server import AgentsServer
+from controller.agents.settings import AgentsSettings
 from controller.profiles.store import ProfileStore
 from nodeagent.uplink.munge import Munge
 from nodeagent.uplink.outbox import Outbox

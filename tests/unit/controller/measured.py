@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.admin.service import serve_admin
+from controller.admin.serve import serve_admin
 from controller.agents.service import serve_agents
 from controller.contention.measurement import measure
 from tests.unit.controller.agents.test_server import PATIENT, Agent
@@ -58,7 +58,7 @@ async def measured_world(
     folder: Path, monkeypatch: pytest.MonkeyPatch, nodes: Iterable[str] = ("n1", "n2")
 ) -> AsyncIterator[tuple[ControllerWorld, Fleet]]:
     """A controller, asked and with agents, whose clocks for what is worked out now and then run fast."""
-    monkeypatch.setattr("controller.agents.server._WORK_OUT_EVERY_S", 0.05)
+    monkeypatch.setattr("controller.agents.reports.storage._WORK_OUT_EVERY_S", 0.05)
     monkeypatch.setattr("controller.contention.measurement._LOOK_EVERY_S", 0.05)
     address = f"unix://{folder}/agents.sock"
     world = world_in(folder, settings_changes={"agents_address": address, "state_dir": folder / "state"})

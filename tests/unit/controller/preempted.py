@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.admin.service import serve_admin
+from controller.admin.serve import serve_admin
 from controller.agents.server import AgentsServer
 from controller.agents.service import serve_agents
 from controller.slurm.client import JobKey, Phase, SlurmJob

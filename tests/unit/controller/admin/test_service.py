@@ -17,7 +17,7 @@ import pytest
 
 from controller.admin.front import uid_of
 from controller.admin.metrics.metered_client import MeteredClient
-from controller.admin.service import serve_admin
+from controller.admin.serve import serve_admin
 from controller.admin.sockets import bind, group_id
 from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings
@@ -114,7 +114,10 @@ async def test_before_the_first_reading_there_is_a_status_and_no_queue(folder):
         found = await status.GetStatus(pb.GetStatusRequest())
         assert (found.snapshot_time_s, found.nodes_total, found.lease_stale) == (0.0, 0, True)
         code, text = await refused(admin.GetQueue(pb.GetQueueRequest()))
-        assert (code, text) == (grpc.StatusCode.UNAVAILABLE, "nothing to tell yet: slurmctld did not answer")
+        assert (code, text) == (
+            grpc.StatusCode.UNAVAILABLE,
+            "the controller is running, but has not read the cluster yet: slurmctld did not answer",
+        )
         assert (await refused(status.Why(pb.WhyRequest(job_id="1"))))[0] is grpc.StatusCode.UNAVAILABLE
 
 

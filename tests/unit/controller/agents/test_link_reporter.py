@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.agents.server import AgentsServer, AgentsSettings
+from controller.agents.server import AgentsServer
+from controller.agents.settings import AgentsSettings
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey
 from nodeagent.saves.coordinator import SaveAnswer, SaveOrder

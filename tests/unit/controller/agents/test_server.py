@@ -19,9 +19,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from controller.agents.connections import Connections, end_of
-from controller.agents.gate import QUIET_CONNECTIONS
-from controller.agents.server import AgentsServer, AgentsSettings
+from controller.agents.entry.connections import Connections, end_of
+from controller.agents.entry.gate import QUIET_CONNECTIONS
+from controller.agents.server import AgentsServer
+from controller.agents.settings import AgentsSettings
 from controller.base.errors import ConfigurationError
 from controller.profiles.store import ProfileStore, ProfileStoreError
 from nodeagent.uplink.endpoint import EndpointError
@@ -232,7 +233,7 @@ async def test_what_the_store_cannot_take_is_not_acknowledged(
         return take(arrivals)
 
     monkeypatch.setattr(store, "take", fail)
-    monkeypatch.setattr("controller.agents.server._STORE_AGAIN_S", 0.01)
+    monkeypatch.setattr("controller.agents.reports.storage._STORE_AGAIN_S", 0.01)
     async with (
         serving(AgentsServer(AgentsSettings(address, **PATIENT), store, None)),
         Agent(address).running() as agent,
@@ -296,7 +297,7 @@ async def test_a_later_stream_of_a_node_takes_the_place_of_the_earlier(store: Pr
         await old.connected()
         async with Agent(address).running() as new:
             await new.connected()
-            await old.failed("has dialled anew")
+            await old.failed("has opened a newer stream")
             new.put()
             await new.emptied()
             assert (server.nodes["n1"].run_id, server.nodes["n1"].connected) == (new.outbox.run_id, True)
@@ -737,7 +738,7 @@ async def test_a_stream_that_breaks_at_its_beginning_leaves_nothing_behind(store
 
             await eventually(seen)
             server.greeters.remove(broken)
-        assert not server._streams
+        assert not server._table.streams()
 
 
 async def test_a_link_of_impossible_speed_costs_nothing(store: ProfileStore, address: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.admin.service import serve_admin
+from controller.admin.serve import serve_admin
 from controller.cli.render.status import plain
 from policies.api import load_policy
 from protos.headway.v1 import admin_pb2 as pb
@@ -270,6 +270,16 @@ async def test_a_controller_that_is_not_there(folder):
         assert ran.err.startswith("headway: no controller answers at ")
         assert "Slurm schedules by itself" in ran.err
         assert ran.out == ""
+
+
+async def test_a_controller_that_has_not_read_slurm_yet_is_not_taken_for_one_that_is_away(folder):
+    world = world_in(folder)
+    world.health.last_error = "slurmctld did not answer"
+    async with serve_admin(world, folder, ""):
+        ran = await headway("queue", "--socket", str(folder / "status.sock"))
+    assert ran.code == 3
+    assert ran.err.startswith("headway: the controller is running, but has not read the cluster yet: slurmctld did not")
+    assert "no controller answers" not in ran.err
 
 
 async def test_a_controller_that_hangs(folder):

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from controller.admin.metrics.metered_client import MeteredClient
-from controller.admin.service import serve_admin
+from controller.admin.serve import serve_admin
 from controller.agents.service import serve_agents
 from controller.base.clock import RealClock
 from controller.base.config import ControllerSettings

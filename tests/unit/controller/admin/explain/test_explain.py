@@ -7,7 +7,7 @@ import pytest
 from controller.admin.explain.explain import Past, brief, explain
 from controller.admin.explain.waiting import policy_words
 from controller.base.text import count, duration
-from controller.observe.role import Role
+from controller.observe.role import Role, Standing
 from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, JobKey, NodeShare, Phase
 from controller.state.journal import RunRecord
 from controller.state.ledger import Estimate, Ledger, PinRecord, Refusal, Served
@@ -230,7 +230,8 @@ def test_a_job_that_this_very_cycle_could_not_pin_is_held_back():
 
 def test_a_job_that_was_not_even_tried_is_told_whose_refusal_stands_for_it():
     shot = scene(job("9"))
-    refusal = Refusal("Slurm refuses it: AssocGrpGRES", NOW_S, NOW_S + 10, 1, like="8")
+    why = "Slurm refuses it: AssocGrpGRES"
+    refusal = Refusal(why, NOW_S, NOW_S + 10, 1, like="8", slurm_reason="AssocGrpGRES")
     shot.ledger.refusals[JobKey("9", 999_000)] = refusal
     assert explain(shot, "9", NOW_S + 4).sentence == (
         "Not to be placed yet: Slurm would refuse it as it refused job 8 (AssocGrpGRES); next try in 6 s."
@@ -271,9 +272,9 @@ def test_a_requeued_job_whose_run_is_still_ending_was_not_placed_by_slurm():
     ending = held(9, {"n1": 8}, restarts=1, phase=Phase.COMPLETING)
     shot = scene(ending, ledger=ledger)
     assert explain(shot, "9", NOW_S).sentence == "Ending: it still holds n1:8; then it is placed again."
-    assert brief(shot, ending, Role.RUNNING, "", NOW_S) == "its run is ending; then it is placed again"
+    assert brief(shot, ending, Standing(Role.RUNNING), NOW_S) == "its run is ending; then it is placed again"
     over = held(9, {"n1": 8}, phase=Phase.COMPLETING)
-    assert brief(scene(over, ledger=ledger), over, Role.RUNNING, "", NOW_S) == "its run is ending"
+    assert brief(scene(over, ledger=ledger), over, Standing(Role.RUNNING), NOW_S) == "its run is ending"
 
 
 def test_a_job_that_is_about_to_be_held_is_not_said_to_be_placed_by_slurm():
@@ -281,7 +282,7 @@ def test_a_job_that_is_about_to_be_held_is_not_said_to_be_placed_by_slurm():
     entry = shot.find("9")
     assert entry is not None
     assert shot.standing(entry).role is Role.ADOPT
-    told = brief(shot, entry, Role.ADOPT, "", NOW_S)
+    told = brief(shot, entry, Standing(Role.ADOPT), NOW_S)
     assert told.startswith("is in Slurm's queue and not held yet; Headway takes it into its own queue next")
     assert told.endswith("(Slurm: PENDING, BeginTime)")
     assert explain(shot, "9", NOW_S).sentence == f"I{told[1:]}."
@@ -289,7 +290,8 @@ def test_a_job_that_is_about_to_be_held_is_not_said_to_be_placed_by_slurm():
 
 def test_a_task_of_a_throttled_array_waits_for_its_siblings():
     shot = scene(job("9"))
-    shot.ledger.refusals[JobKey("9", 999_000)] = Refusal("Slurm refuses it: JobArrayTaskLimit", NOW_S, NOW_S + 10, 2)
+    why, said = "Slurm refuses it: JobArrayTaskLimit", "JobArrayTaskLimit"
+    shot.ledger.refusals[JobKey("9", 999_000)] = Refusal(why, NOW_S, NOW_S + 10, 2, slurm_reason=said)
     assert explain(shot, "9", NOW_S + 4).sentence == (
         "Not to be placed yet: as many tasks of its array run as its user allows at once (Slurm: JobArrayTaskLimit); "
         "next try in 6 s."
@@ -346,7 +348,7 @@ def test_a_run_that_ends_because_of_a_requeue_was_placed_by_nobody_else():
     ending = held(9, {"n1": 8}, phase=Phase.COMPLETING, restarts=1)
     shot = scene(ending, ledger=Ledger(pins={ending.key: placed(restarts=0)}))
 
-    assert brief(shot, ending, shot.standing(ending).role, "", NOW_S) == "its run is ending; then it is placed again"
+    assert brief(shot, ending, shot.standing(ending), NOW_S) == "its run is ending; then it is placed again"
 
 
 def test_a_job_given_to_slurm_is_told_why():
@@ -437,7 +439,7 @@ def test_an_array_is_told_as_a_whole_with_the_task_that_comes_next():
 def test_every_line_of_the_queue_says_why():
     held_back = job("8", dependency="afterok:3")
     shot = scene(held(1, {"n1": 8}), job("9", request=wants(gpus_per_node=8)), held_back, nodes=1)
-    lines = {entry.key.job_id: brief(shot, entry, found.role, found.why, NOW_S) for entry, found in shot.jobs()}
+    lines = {entry.key.job_id: brief(shot, entry, found, NOW_S) for entry, found in shot.jobs()}
     assert lines["1"] == "placed by Slurm itself"
     assert lines["9"].startswith("needs 8 GPUs on one node; nothing is free")
     assert lines["8"]

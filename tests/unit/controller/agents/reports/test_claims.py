@@ -16,9 +16,9 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from structlog.testing import capture_logs
 
-from controller.agents.allocations import Allocations
-from controller.agents.claims import link_bits_per_s, out_of_bounds
-from controller.agents.report_screen import ReportScreen
+from controller.agents.reports.allocations import Allocations
+from controller.agents.reports.claims import link_bits_per_s, out_of_bounds
+from controller.agents.reports.report_screen import ReportScreen
 from controller.observe.model_profiles import KnownModels
 from controller.preempt.checkpoint_quorum import problem, saved_step
 from controller.preempt.job_reports import Told

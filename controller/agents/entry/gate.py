@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import grpc
 import structlog
 
-from controller.agents.admission import RefusedError
+from controller.agents.entry.admission import RefusedError
 
 log = structlog.get_logger(__name__)
 

@@ -11,9 +11,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from controller.agents.addresses import AgentAddresses, Check
-from controller.agents.admission import Admission
-from controller.agents.server import AgentsServer, AgentsSettings
+from controller.agents.entry.addresses import AgentAddresses, Check
+from controller.agents.entry.admission import Admission
+from controller.agents.server import AgentsServer
+from controller.agents.settings import AgentsSettings
 from controller.profiles.store import ProfileStore
 from nodeagent.uplink.session import Direction, Signer, make_ticket
 from protos.headway.v1 import agent_pb2
@@ -149,7 +150,7 @@ async def test_a_ticket_from_the_future_does_not_have_the_last_word(store: Profi
         await owner.dial()
         assert isinstance(await owner.call.read(), agent_pb2.ControllerMessage)
         assert server.nodes["n1"].run_id == "a" * 32
-        assert "ABORTED: n1 has dialled anew" in await thief.refused()
+        assert "ABORTED: n1 has opened a newer stream" in await thief.refused()
 
 
 def test_a_stream_is_dated_no_later_than_it_came() -> None:

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.agents.clock_offset import AgentClock
+from controller.agents.reports.clock_offset import AgentClock
 
 NS = 1_000_000_000
 EPOCH_S = 1_800_000_000.0

@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.agents.admission import RefusedError
-from controller.agents.gate import Gate, Refusals, host_of
+from controller.agents.entry.admission import RefusedError
+from controller.agents.entry.gate import Gate, Refusals, host_of
 
 REFUSED = RefusedError(grpc.StatusCode.UNAUTHENTICATED, "no credential")
 
@@ -55,7 +55,7 @@ def test_refusals_are_counted_all_and_logged_once_a_minute(monkeypatch: pytest.M
         def info(self, _event: str, peer: str, unlogged: int, **_more: Any) -> None:
             logged.append((peer, unlogged))
 
-    monkeypatch.setattr("controller.agents.gate.log", Log())
+    monkeypatch.setattr("controller.agents.entry.gate.log", Log())
     at_s = 0.0
     refusals = Refusals(lambda: at_s)
     for turn in range(1000):

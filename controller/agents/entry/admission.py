@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import grpc
 from google.protobuf.message import DecodeError
 
-from controller.agents.claims import MAX_TIME_S
+from controller.agents.reports.claims import MAX_TIME_S
 from controller.base.errors import HeadwayError
 from nodeagent.uplink.munge import MungeError, Seal
 from nodeagent.uplink.session import (

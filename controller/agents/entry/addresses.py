@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Literal
 
-from controller.agents.gate import host_of
+from controller.agents.entry.gate import host_of
 
 Check = Literal["required", "automatic", "off"]
 _KEEP_S = 300.0

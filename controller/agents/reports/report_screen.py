@@ -10,7 +10,7 @@ from typing import Protocol
 
 import structlog
 
-from controller.agents.claims import out_of_bounds, tidy
+from controller.agents.reports.claims import out_of_bounds, tidy
 from controller.profiles.sightings import Arrival
 
 log = structlog.get_logger(__name__)
@@ -23,7 +23,7 @@ _EXPECTED = (ArithmeticError, TypeError, ValueError, sqlite3.Error)
 
 
 class Allocated(Protocol):
-    """Where Slurm runs jobs: controller.agents.allocations.Allocations."""
+    """Where Slurm runs jobs: controller.agents.reports.allocations.Allocations."""
 
     def excludes(self, node: str, job_id: int, time_s: float) -> bool:
         """Whether Slurm had that job on other nodes only at that time."""

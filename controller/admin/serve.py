@@ -1,0 +1,74 @@
+"""The Admin service: what operators and users ask the controller, over two Unix sockets of the runtime folder.
+
+- `admin.sock`, mode 0600: every call. Only the controller's own user and root can open it; the kernel sees to that.
+- `status.sock`: every call but UsePolicy, Preempt and those about profiles. Open to the group `admin_group` (mode 0660), or to
+  every user of the machine (0666) when none is set; then, on clusters whose slurm.conf keeps jobs private (PrivateData=jobs),
+  it tells nothing about jobs.
+
+Two sockets, because gRPC does not tell a server which user is at the other end of a Unix socket: what a caller may do is
+decided by which file the kernel let it open. Both are for users logged in on the controller's machine. Before status.sock stands
+a Front, so that no user takes the places of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc.aio
+
+from controller.admin.controller_view import Asked
+from controller.admin.front import Front
+from controller.admin.protocol import ADMIN_SOCKET, STATUS_SOCKET
+from controller.admin.service import AdminService
+from controller.admin.sockets import bind, group_id
+from controller.admin.viewer import Viewer
+from protos.headway.v1 import admin_pb2_grpc
+
+_INNER_SOCKET = "status-grpc.sock"
+"""Where gRPC waits for what comes through the Front; mode 0600."""
+_MAX_CALLS = 4096
+"""As many as all users' connections may have."""
+_GRACE_S = 0.5
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 64 << 10),
+    # Connections without end would take the controller's file descriptors; how many one user has, the Front sees to.
+    ("grpc.max_allowed_incoming_connections", 256),
+    ("grpc.max_concurrent_streams", 16),
+    ("grpc.max_connection_idle_ms", 30_000),  # a connection without a call
+    ("grpc.server_handshake_timeout_ms", 5_000),  # one that never becomes HTTP/2
+)
+
+
+@asynccontextmanager
+async def serve_admin(controller: Asked, folder: Path, group: str) -> AsyncIterator[None]:
+    """Serve both sockets in that folder until the context ends.
+
+    `group` may read (empty: everybody may). Raises ConfigurationError when a socket is in use or cannot be made.
+    """
+    group_number = group_id(group)
+    viewer = Viewer(controller)
+    private = AdminService(viewer, may_change=True, everybody=False)
+    public = AdminService(viewer, may_change=False, everybody=group_number is None)
+    servers: list[grpc.aio.Server] = []
+    front = Front(folder / _INNER_SOCKET)
+    try:
+        servers.append(await _serve(private, folder / ADMIN_SOCKET, 0o600, None))
+        servers.append(await _serve(public, folder / _INNER_SOCKET, 0o600, None))
+        bind(folder / STATUS_SOCKET, 0o666 if group_number is None else 0o660, group_number, front.listen)
+        await front.start()
+        yield
+    finally:
+        await asyncio.gather(*(server.stop(_GRACE_S) for server in servers))
+        await front.close()
+
+
+async def _serve(service: AdminService, path: Path, mode: int, group: int | None) -> grpc.aio.Server:
+    server = grpc.aio.server(maximum_concurrent_rpcs=_MAX_CALLS, options=_OPTIONS)
+    admin_pb2_grpc.add_AdminServicer_to_server(service, server)
+    bind(path, mode, group, server.add_insecure_port)
+    await server.start()
+    return server

@@ -1,0 +1,134 @@
+"""The connected agents, and what is known of each node's agent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import grpc
+import structlog
+
+from controller.agents.entry.admission import RefusedError
+from controller.agents.entry.connections import End
+from controller.agents.stream import AgentStream
+from controller.profiles.sightings import Arrival
+from protos.headway.v1 import agent_pb2
+
+log = structlog.get_logger(__name__)
+
+_FORGET_S = 86400.0
+"""A node whose agent has been gone for this time is removed from the table."""
+
+
+@dataclass(slots=True)
+class NodeStatus:
+    """State of one node's agent."""
+
+    node: str
+    connected: bool
+    since_s: float
+    """Unix time since which the agent is connected, or since which it is not."""
+    last_seen_s: float
+    version: str
+    boot_id: str
+    run_id: str
+    clock_behind_s: float
+    """Seconds by which the node's clock is behind the controller's, from the newest report. Before the first report it comes from
+    the hello, and includes the time that it took to connect."""
+    streams: int = 0
+    """Streams that this node has opened since the controller started."""
+    reports: int = 0
+    """Reports stored since the controller started."""
+    dropped: int = 0
+    """Reports that this run of the agent has dropped because its queue was full, as it says itself."""
+    topology: agent_pb2.NodeTopology = field(default_factory=agent_pb2.NodeTopology)
+    telemetry: agent_pb2.NodeTelemetry | None = None
+    """The newest telemetry; None before the first."""
+
+
+class NodeTable:
+    """Invariant: at most one stream for each node."""
+
+    def __init__(self, max_nodes: int) -> None:
+        self._max_nodes = max_nodes
+        self._streams: dict[str, AgentStream] = {}
+        self._nodes: dict[str, NodeStatus] = {}
+
+    @property
+    def nodes(self) -> Mapping[str, NodeStatus]:
+        """Every node whose agent was connected recently."""
+        for node, stream in self._streams.items():
+            self._nodes[node].last_seen_s = stream.last_seen_s
+        return self._nodes
+
+    def stream_of(self, node: str) -> AgentStream | None:
+        """Return the open stream of a node; None when there is none."""
+        return self._streams.get(node)
+
+    def streams(self) -> list[AgentStream]:
+        """Return all open streams."""
+        return list(self._streams.values())
+
+    def ends(self) -> set[End]:
+        """Return the remote addresses of the connections that carry an agent."""
+        return {stream.other_end for stream in self._streams.values() if stream.other_end is not None}
+
+    def enter(self, stream: AgentStream, hello: agent_pb2.AgentHello) -> None:
+        """Make this the stream of its node; an earlier stream of the node is closed. Raises RefusedError."""
+        before = self._streams.get(stream.node)
+        if before is not None:
+            if before.said_s >= stream.said_s:
+                raise RefusedError(grpc.StatusCode.ABORTED, f"a later stream of {stream.node} is open")
+            before.end(grpc.StatusCode.ABORTED, f"{stream.node} has opened a newer stream")
+        elif len(self._streams) >= self._max_nodes:
+            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._max_nodes} agents are connected")
+        self._streams[stream.node] = stream
+        known = self._nodes.get(stream.node)
+        self._nodes[stream.node] = NodeStatus(
+            node=stream.node,
+            connected=True,
+            since_s=time.time(),
+            last_seen_s=time.time(),
+            version=hello.agent_version,
+            boot_id=hello.boot_id,
+            run_id=hello.run_id,
+            clock_behind_s=stream.offset_s,
+            streams=1 if known is None else known.streams + 1,
+            reports=0 if known is None else known.reports,
+            topology=hello.topology,
+            telemetry=None if known is None else known.telemetry,
+        )
+        log.info("agent_connected", node=stream.node, version=hello.agent_version, again=known is not None)
+
+    def leave(self, stream: AgentStream) -> None:
+        """Remove a stream that has ended."""
+        if self._streams.get(stream.node) is not stream:
+            return  # a later stream of the node has taken its place
+        del self._streams[stream.node]
+        status = self._nodes[stream.node]
+        status.connected, status.since_s, status.last_seen_s = False, time.time(), stream.last_seen_s
+        log.info("agent_gone", node=stream.node)
+
+    def note_report(self, arrival: Arrival) -> None:
+        """Update the node's state from a report that was stored."""
+        status = self._nodes.get(arrival.node)
+        if status is None:
+            return
+        status.reports += 1
+        if arrival.run_id == status.run_id and arrival.report.WhichOneof("kind") is not None:
+            status.dropped = arrival.report.dropped
+            if arrival.made_s is not None:
+                status.clock_behind_s = arrival.made_s - arrival.report.time_s
+        if arrival.report.WhichOneof("kind") == "telemetry":
+            status.telemetry = arrival.report.telemetry
+
+    def forget(self, now_s: float) -> None:
+        """Remove the nodes whose agents have been gone for a day."""
+        for node in list(self._gone(now_s)):
+            del self._nodes[node]
+
+    def _gone(self, now_s: float) -> Iterator[str]:
+        for node, status in self._nodes.items():
+            if not status.connected and now_s - status.since_s > _FORGET_S:
+                yield node

@@ -1,0 +1,123 @@
+"""Storing of reports: one queue of all agents, one thread that writes, and the regular work on the store."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import structlog
+
+from controller.agents.reports.claims import link_bits_per_s
+from controller.agents.reports.report_screen import ReportScreen
+from controller.profiles.sightings import Arrival
+from controller.profiles.store import ProfileStore, ProfileStoreError
+from controller.profiles.windows import SlurmRun
+from policies.serving.runtime.single_thread import Worker
+from protos.headway.v1 import agent_pb2
+
+log = structlog.get_logger(__name__)
+
+_BATCH = 512
+_GATHER_S = 0.05
+"""Reports that arrive within this time are written in one transaction, and acknowledged together."""
+_MAX_WAITING = 10_000
+"""Reports of all agents that wait to be stored."""
+_WORK_OUT_EVERY_S = 5.0
+_PRUNE_EVERY_S = 600.0
+_STORE_AGAIN_S = 1.0
+
+OnStored = Callable[[bool], None]
+"""Called when a report is in the store; the argument says whether it is new, rather than sent again."""
+
+
+class ReportStorage:
+    """Invariant: one thread alone uses the store, and `OnStored` is called only after a report was written.
+
+    When the store is slow, the queue fills, and every stream waits: no report is dropped here.
+    """
+
+    def __init__(self, store: ProfileStore, screen: ReportScreen) -> None:
+        self._store = store
+        self._screen = screen
+        self._worker = Worker("profile-store")
+        self._arrivals: asyncio.Queue[tuple[Arrival, OnStored]] = asyncio.Queue(_MAX_WAITING)
+        self._batch: list[tuple[Arrival, OnStored]] = []
+        """Reports that are about to be stored."""
+
+    async def use(self, work: Callable[[ProfileStore], Any]) -> Any:
+        """Run `work` on the store, in the store's own thread."""
+        return await self._worker.run(lambda: work(self._store))
+
+    async def put(self, arrival: Arrival, on_stored: OnStored) -> None:
+        """Check a report and queue it; waits while the queue is full."""
+        self._screen.screen(arrival)
+        await self._arrivals.put((arrival, on_stored))
+
+    async def highest(self, hello: agent_pb2.AgentHello) -> int:
+        """Return the highest stored number of a report of this run of the agent; 0 when there is none."""
+        return int(await self._worker.run(lambda: self._store.highest(hello.node, hello.run_id)))
+
+    async def note_node(self, hello: agent_pb2.AgentHello) -> None:
+        """Store the speed of the node's network interfaces."""
+        rate = link_bits_per_s(hello.topology)
+        with suppress(ProfileStoreError):  # the next hello says it again
+            await self._worker.run(lambda: self._store.note_node(hello.node, rate))
+
+    async def note_present(
+        self, time_s: float, jobs_by_node: Mapping[str, Iterable[int]], runs: Iterable[SlurmRun]
+    ) -> None:
+        """Store the jobs that Slurm runs on each node; see ProfileStore. Raises ProfileStoreError."""
+        await self._worker.run(partial(self._store.note_present, time_s, jobs_by_node, runs))
+
+    async def close(self) -> None:
+        """Wait until what was begun is written, and end the thread."""
+        await self._worker.run(lambda: None)
+        self._worker.end()
+
+    async def store_reports(self) -> None:
+        """Store reports until cancelled, as many at once as have arrived. Nothing is acknowledged while storing fails."""
+        while True:
+            batch = self._batch  # not empty after a failure, so that no report is lost
+            if not batch:
+                batch.append(await self._arrivals.get())
+                await asyncio.sleep(_GATHER_S)
+            while len(batch) < _BATCH and not self._arrivals.empty():
+                batch.append(self._arrivals.get_nowait())
+            new = await self._stored([arrival for arrival, _ in batch])
+            self._batch = []
+            for (_, on_stored), fresh in zip(batch, new, strict=True):
+                on_stored(fresh)
+
+    async def _stored(self, arrivals: list[Arrival]) -> list[bool]:
+        """Return for each report whether it was new, as soon as all of them are in the store."""
+        while True:
+            try:
+                return await self._worker.run(partial(self._store.take, arrivals))
+            except ProfileStoreError as error:
+                log.error("reports_not_stored", problem=str(error))
+                await asyncio.sleep(_STORE_AGAIN_S)
+            except Exception as error:  # noqa: BLE001 - one report must not keep the others out, nor come again for ever
+                if len(arrivals) == 1:
+                    self._screen.not_stored(arrivals[0].node, error)
+                    return [False]
+                return [fresh for arrival in arrivals for fresh in await self._stored([arrival])]
+
+    async def work_out_windows(self, on_pruned: Callable[[float], None]) -> None:
+        """Compute the throughputs of finished windows until cancelled, and drop old rows from time to time."""
+        pruned_s = 0.0
+        while True:
+            await asyncio.sleep(_WORK_OUT_EVERY_S)
+            now_s = time.time()
+            try:
+                await self._worker.run(partial(self._store.work_out, now_s))
+                if time.monotonic() - pruned_s > _PRUNE_EVERY_S:
+                    await self._worker.run(partial(self._store.prune, now_s))
+                    pruned_s = time.monotonic()
+                    on_pruned(now_s)
+            except (ProfileStoreError, sqlite3.Error) as error:  # the next time may go better
+                log.error("profiles_not_worked_out", problem=str(error))
