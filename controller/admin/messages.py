@@ -16,14 +16,15 @@ from controller.state.preemption import Stage
 from protos.headway.v1 import admin_pb2
 
 if TYPE_CHECKING:
-    from controller.admin.controller_view import Asked, AskedDecider
     from controller.contention.measurement import Measuring
+    from controller.cycle.controller_view import ControllerView
+    from controller.cycle.decision.decider import Decider
 
 SKEW_S = 1.0
 """A node's clock that differs by more is told of. What is measured is set right by it, but for the time of dialling."""
 
 
-def policy_info(decider: AskedDecider) -> admin_pb2.PolicyInfo:
+def policy_info(decider: Decider) -> admin_pb2.PolicyInfo:
     """Who decides."""
     spec = decider.spec
     return admin_pb2.PolicyInfo(
@@ -37,7 +38,7 @@ def policy_info(decider: AskedDecider) -> admin_pb2.PolicyInfo:
     )
 
 
-def status(controller: Asked, version: str) -> admin_pb2.Status:
+def status(controller: ControllerView, version: str) -> admin_pb2.Status:
     """How controller and policy are; `cluster` has the rest."""
     health, facts, counts = controller.health, controller.facts, controller.decider.counts
     now_s = controller.clock.now()
@@ -65,11 +66,11 @@ def status(controller: Asked, version: str) -> admin_pb2.Status:
     )
 
 
-def agents_status(measuring: Measuring | None, names: Iterable[str]) -> admin_pb2.AgentsStatus:
+def agents_status(measurement: Measuring | None, names: Iterable[str]) -> admin_pb2.AgentsStatus:
     """Who of those nodes reports."""
-    if measuring is None:
+    if measurement is None:
         return admin_pb2.AgentsStatus()
-    agents = measuring.agents
+    agents = measurement.agents
     message = admin_pb2.AgentsStatus(served=True, reports=agents.reports, refused=sum(agents.refused.values()))
     known = agents.nodes
     for name in sorted(names):

@@ -90,7 +90,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 f"job {job_id} is not known, neither to Slurm nor to Headway's journal (`squeue` and `sacct` list job ids; a job "
                 "submitted a moment ago is known as soon as Slurm is read again)",
             )
-        found = advised(found, controller.judging, scene.find(job_id))
+        found = advised(found, self._viewer.contention, scene.find(job_id))
         placed = [] if found.key is None else controller.journal.decisions_of(found.key)
         sentence, facts = told_of_preemption(controller.preemptions, scene.find(job_id), controller.clock.now())
         answer = explanation(found, decision_records(placed), sentence + self._as_of())
@@ -159,13 +159,13 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
     async def ListProfiles(self, request: admin_pb2.ListProfilesRequest, context: _Context) -> admin_pb2.ProfileList:
         """What was measured, by kind of job."""
-        measuring = await self._measuring(context)
-        known, running = measuring.known, self._viewer.running(measuring.known)
-        return await _read(context, measuring, lambda store: profile_list(store, known, running, request.limit))
+        measurement = await self._measurement(context)
+        known, running = measurement.known, self._viewer.running(measurement.known)
+        return await _read(context, measurement, lambda store: profile_list(store, known, running, request.limit))
 
     async def GetProfile(self, request: admin_pb2.GetProfileRequest, context: _Context) -> admin_pb2.JobMeasurements:
         """What was measured of one job."""
-        measuring = await self._measuring(context)
+        measurement = await self._measurement(context)
         await _check_id(context, request.job_id)
         scene, job_id = await self._scene(context), request.job_id
         job = scene.find(job_id)
@@ -180,9 +180,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 raw_id=raw_id,
                 limit=request.limit,
                 called=scene.called,
-                window_s=measuring.window_s,
+                window_s=measurement.window_s,
             )
-            found = await _read(context, measuring, of_job)
+            found = await _read(context, measurement, of_job)
         if found is None:
             await _abort(
                 context,
@@ -190,7 +190,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 f"nothing was measured of job {job_id}: no node's agent has seen it train, or that was too long ago (of a task of "
                 "an array that Slurm has forgotten, give the number that it knew as SLURM_JOB_ID)",
             )
-        present = [each for run, each in self._viewer.running(measuring.known).items() if run.job_id == raw_id]
+        present = [each for run, each in self._viewer.running(measurement.known).items() if run.job_id == raw_id]
         if present:
             found.now.CopyFrom(present[-1])
         return found
@@ -203,15 +203,15 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             rows,  # only here: the rows are the simulator's, which no other answer needs
         )
 
-        measuring = await self._measuring(context)
+        measurement = await self._measurement(context)
         racks = dict(request.racks)
         found = await _read(
-            context, measuring, lambda store: rows(store, lambda node: racks.get(node, ""), request.since_s)
+            context, measurement, lambda store: rows(store, lambda node: racks.get(node, ""), request.since_s)
         )
         for piece in slowdown_rows(found):
             yield piece
 
-    async def _measuring(self, context: _Context) -> Measuring:
+    async def _measurement(self, context: _Context) -> Measuring:
         """Only for those who may see everybody's."""
         if not self._may_change:
             await _abort(
@@ -220,15 +220,15 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 f"only root and the controller's user may see what was measured of everybody's jobs, through {ADMIN_SOCKET}; "
                 "`headway why JOBID` tells of a job that runs",
             )
-        measuring = self._controller.measuring
-        if measuring is None:
+        measurement = self._viewer.measurement
+        if measurement is None:
             await _abort(
                 context,
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "no agents are served, so nothing is measured; set agents_address in controller.toml, and run headway-agent on the "
                 "nodes",
             )
-        return measuring
+        return measurement
 
     async def WatchEvents(
         self, request: admin_pb2.WatchEventsRequest, context: _Context
@@ -305,9 +305,9 @@ async def _check_id(context: _Context, job_id: str) -> None:
         await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"{job_id[:40]!r} is no job id; give 123, or 123_4")
 
 
-async def _read(context: _Context, measuring: Measuring, work: Callable[[ProfileReader], T]) -> T:
+async def _read(context: _Context, measurement: Measuring, work: Callable[[ProfileReader], T]) -> T:
     try:
-        return await measuring.read(work)
+        return await measurement.read(work)
     except ProfileStoreError as error:
         await _abort(context, grpc.StatusCode.INTERNAL, str(error))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 import structlog
 
@@ -22,16 +21,9 @@ _ASK_AGAIN_S = 10.0
 log = structlog.get_logger(__name__)
 
 
-class Hung(Protocol):
-    """What is asked of the controller."""
-
-    def hang(self, racks: Racks) -> None:
-        """Nodes hang so from now on."""
-
-
 @asynccontextmanager
 async def learn_switches(
-    controller: Hung,
+    set_topology: Callable[[Racks], None],
     agents: AgentsServer | None,
     facts: Callable[[], Awaitable[SlurmFacts]],
     tasks: Tasks | None = None,
@@ -39,11 +31,13 @@ async def learn_switches(
     """Within, as soon as Slurm answers. What it reads wrong, or cannot be read here, leaves all nodes in one rack, and jobs
     neighbours by their nodes alone.
     """
-    async with (tasks or Tasks()).running("switches", lambda: _learn(controller, agents, facts), may_end=True):
+    async with (tasks or Tasks()).running("switches", lambda: _learn(set_topology, agents, facts), may_end=True):
         yield
 
 
-async def _learn(controller: Hung, agents: AgentsServer | None, facts: Callable[[], Awaitable[SlurmFacts]]) -> None:
+async def _learn(
+    set_topology: Callable[[Racks], None], agents: AgentsServer | None, facts: Callable[[], Awaitable[SlurmFacts]]
+) -> None:
     while True:
         try:
             switches = await asyncio.to_thread(switches_told, await facts())
@@ -57,7 +51,7 @@ async def _learn(controller: Hung, agents: AgentsServer | None, facts: Callable[
         return
     racks = racks_of(switches)
     log.info("racks_known", racks=len(set(racks.leaf.values())), with_speed=len(racks.uplink_gbyte_s))
-    controller.hang(racks)
+    set_topology(racks)
     if agents is None:
         return
 

@@ -5,6 +5,7 @@ Unknown keys are errors, and every error names the file, the key and the mend. d
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,6 +24,14 @@ Mode = Literal["off", "advise", "automatic"]
 """What may come of a reason to stop a running job: nothing, words, or the stop."""
 
 
+@dataclass(frozen=True, slots=True)
+class _AtStart:
+    """Marks a key that is read at the start only."""
+
+
+AT_START = _AtStart()
+
+
 class ControllerSettings(BaseModel):
     """Settings of headway-controller, read from /etc/headway/controller.toml."""
 
@@ -30,30 +39,30 @@ class ControllerSettings(BaseModel):
 
     partitions: Annotated[tuple[PartitionName, ...], Field(min_length=1)]
     """Partitions whose batch jobs with GPUs Headway schedules. Everything else passes through untouched."""
-    slurm_client: Literal["auto", "command-line", "pyslurm", "embedded"] = "auto"
+    slurm_client: Annotated[Literal["auto", "command-line", "pyslurm", "embedded"], AT_START] = "auto"
     """How Slurm is reached. `auto` takes pyslurm when it imports and matches the running Slurm, else the command line."""
-    slurm_bin: Path | None = None
+    slurm_bin: Annotated[Path | None, AT_START] = None
     """Folder of squeue, scontrol and scancel; none = look them up on PATH."""
-    slurm_conf: Path | None = None
+    slurm_conf: Annotated[Path | None, AT_START] = None
     """The slurm.conf to use; none = Slurm's own default."""
-    embedded_cluster: Path | None = None
+    embedded_cluster: Annotated[Path | None, AT_START] = None
     """TOML file that describes the cluster for slurm_client = "embedded"; none = 4 nodes of 8 GPUs, in every partition named."""
-    slurm_timeout_s: Annotated[float, Field(gt=0, le=300)] = 10.0
+    slurm_timeout_s: Annotated[float, Field(gt=0, le=300), AT_START] = 10.0
     """A Slurm command that takes longer is ended, and counts as slurmctld not answering."""
 
-    runtime_dir: Path = Path("/run/headway")
+    runtime_dir: Annotated[Path, AT_START] = Path("/run/headway")
     """Lease (heartbeat), wake-up pipes, holds of users and admin socket live here; slurmctld's user must be able to enter it."""
-    state_dir: Path = Path("/var/lib/headway")
+    state_dir: Annotated[Path, AT_START] = Path("/var/lib/headway")
     """The journal lives here. Mode 0700, owned by the controller's user."""
 
-    policy_address: str = "unix:///run/headway-policy/policy.sock"
+    policy_address: Annotated[str, AT_START] = "unix:///run/headway-policy/policy.sock"
     """Policy server: unix:///path, or host:port on loopback."""
-    policy_users: tuple[str, ...] = (POLICY_USER,)
+    policy_users: Annotated[tuple[str, ...], AT_START] = (POLICY_USER,)
     """Users, by name or number, whose policy servers may decide, beside root and the controller's own user. The process at
     policy_address, or at the address of `headway policy use`, must belong to one of them; any other is not asked."""
     policy_deadline_s: Annotated[float, Field(gt=0, le=60)] = 0.5
     """A policy that has not answered by then is passed over for this decision."""
-    fallback_policy: str = "fifo-skip"
+    fallback_policy: Annotated[str, AT_START] = "fifo-skip"
     """Built-in policy that decides, in process, when the policy server does not."""
 
     poll_interval_s: Annotated[float, Field(ge=1.0, le=3600)] = 5.0
@@ -77,30 +86,30 @@ class ControllerSettings(BaseModel):
     keep_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
     """Days for which ended jobs, steps and outcomes are kept in the journal."""
 
-    agents_address: str = ""
+    agents_address: Annotated[str, AT_START] = ""
     """Where node agents are waited for: host:port (0.0.0.0:9342 is every interface), or unix:///path; empty = nowhere. What they
     measure is kept in state_dir."""
-    agents_munge: Literal["required", "automatic", "off"] = "automatic"
+    agents_munge: Annotated[Literal["required", "automatic", "off"], AT_START] = "automatic"
     """Whether agents must show MUNGE credentials. `automatic` goes without only on a Unix socket, which root and the controller's
     user alone may open, and on loopback where MUNGE is not installed. The agents' own `munge` has to agree."""
-    agents_addresses: Literal["required", "automatic", "off"] = "automatic"
+    agents_addresses: Annotated[Literal["required", "automatic", "off"], AT_START] = "automatic"
     """Whether an agent must call from its node's address, as Slurm has it (NodeAddr). `automatic` refuses callers from the address
     of another node; `required` also those from an address of no node, so each agent has to call from its NodeAddr; `off` is for
     sites where nodes call through one another's addresses."""
-    agents_most: Annotated[int, Field(ge=1, le=10_000)] = 4096
+    agents_most: Annotated[int, Field(ge=1, le=10_000), AT_START] = 4096
     """Agents that may be connected at the same time; further ones are refused until there is room. Each takes an open file."""
-    munge_socket: Path | None = None
+    munge_socket: Annotated[Path | None, AT_START] = None
     """munged's socket; none = MUNGE's own default."""
-    agents_certificate: Path | None = None
+    agents_certificate: Annotated[Path | None, AT_START] = None
     """PEM file of the certificate with which agents are served over TLS; none = without TLS."""
-    agents_private_key: Path | None = None
+    agents_private_key: Annotated[Path | None, AT_START] = None
     """PEM file of its private key."""
-    agents_report_interval_s: Annotated[float, Field(ge=0.5, le=60)] = 5.0
+    agents_report_interval_s: Annotated[float, Field(ge=0.5, le=60), AT_START] = 5.0
     """How often agents report; goes before what their own settings say."""
-    agents_profile_steps: Annotated[int, Field(ge=0, le=1000)] = 20
+    agents_profile_steps: Annotated[int, Field(ge=0, le=1000), AT_START] = 20
     """Optimizer steps of a job that are profiled when it starts; 0 = none. Where steps are short, up to eight times as
     many, so that the profile lasts a quarter of a second. Goes before what agents' own settings say."""
-    agents_window_s: Annotated[float, Field(ge=5, le=600, validate_default=True)] = 30.0
+    agents_window_s: Annotated[float, Field(ge=5, le=600, validate_default=True), AT_START] = 30.0
     """Time over which a job's throughput is counted, at least five reports long: contention sensitivity is the ratio of two of
     them."""
 
@@ -135,10 +144,10 @@ class ControllerSettings(BaseModel):
     """How long it has to last before one of the jobs that are in each other's way is moved: measured in windows of
     agents_window_s."""
 
-    metrics_address: str = "127.0.0.1:9341"
+    metrics_address: Annotated[str, AT_START] = "127.0.0.1:9341"
     """Where Prometheus metrics are served, host:port; empty = nowhere. Whoever reaches it can read them: loopback, or an IP address
     written out (0.0.0.0:9341 is every interface)."""
-    admin_group: str = ""
+    admin_group: Annotated[str, AT_START] = ""
     """Unix group that may ask on status.sock (`headway status`, `queue`, `why`, `events`). Empty = every user of this machine, but
     about jobs only where slurm.conf does not keep them private (PrivateData). Changing the policy stays with root and the
     controller's user, on admin.sock."""
@@ -217,6 +226,10 @@ class ControllerSettings(BaseModel):
     def profiles_path(self) -> Path:
         """The SQLite file of what was measured of jobs."""
         return self.state_dir / "profiles.sqlite"
+
+
+RESTART_KEYS = frozenset(name for name, field in ControllerSettings.model_fields.items() if AT_START in field.metadata)
+"""Keys that a reload cannot change."""
 
 
 def load_settings(path: Path) -> ControllerSettings:

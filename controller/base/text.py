@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 
 def duration(seconds: float) -> str:
@@ -45,3 +46,8 @@ def clip(text: str | bytes, limit: int = 400) -> str:
     """Return text that others wrote so that it is safe and short enough for an error message."""
     shown = repr(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)[1:-1]
     return shown if len(shown) <= limit else f"{shown[:limit]}..."
+
+
+def describe_placement(names: Iterable[str], gpus: Iterable[int]) -> str:
+    """Return a placement as text, with the GPUs on each node: "n1:8,n2:4"."""
+    return ",".join(f"{name}:{count}" for name, count in zip(names, gpus, strict=True))

@@ -19,7 +19,6 @@ import structlog
 
 from controller.agents.node_table import NodeStatus
 from controller.base.config import ControllerSettings
-from controller.cycle.cycle import CycleResult
 from controller.observe.model_profiles import KnownModels
 from controller.profiles.current import FRESH_WINDOWS, NOTHING, Contention, Known, contention, jobs_by_node, newest
 from controller.profiles.ideal import measured_priors
@@ -52,22 +51,14 @@ Listener = Callable[[Contention], None]
 """Told of every sensitivity that was worked out, in the event loop: it must not wait, and must not raise."""
 
 
-class Controlled(Protocol):
-    """What is asked of the controller, and told it."""
-
-    settings: ControllerSettings
-    measuring: Measuring | None
-
-    @property
-    def last(self) -> CycleResult | None:
-        """The last good cycle."""
-
-    def know(self, measured: Known) -> None:
-        """The next snapshot says this."""
+NewestSnapshot = Callable[[], SlurmSnapshot | None]
+"""Returns the snapshot of the last good cycle; None before the first."""
+Publish = Callable[[Known, KnownModels | None], None]
+"""Takes over the contention of running jobs and the profiles of models, for the next snapshot of policies."""
 
 
-class Served(Protocol):
-    """What is asked of the server of agents."""
+class AgentsView(Protocol):
+    """State of the agents' server."""
 
     @property
     def nodes(self) -> Mapping[str, NodeStatus]:
@@ -89,7 +80,7 @@ class Served(Protocol):
 class Measuring:
     """What is known of running jobs, and of who reports. Invariant: `known` is replaced, never changed."""
 
-    def __init__(self, agents: Served, path: Path, window_s: float) -> None:
+    def __init__(self, agents: AgentsView, path: Path, window_s: float) -> None:
         """`path` is the store that the agents' server writes, `window_s` the length of its windows."""
         self.window_s = window_s
         self.known: Known = NOTHING
@@ -121,7 +112,7 @@ class Measuring:
             except (sqlite3.Error, ValueError, TypeError, LookupError) as error:  # or a row that cannot be
                 raise ProfileStoreError(f"{self._path}: cannot be read: {error}; is the disk well?") from error
 
-    async def go_on(self, controller: Controlled) -> None:
+    async def go_on(self, newest_snapshot: NewestSnapshot, publish: Publish) -> None:
         """Look for news again and again, until cancelled."""
         store = ProfileReader.open(self._path)
         worker = Worker("contention")
@@ -129,18 +120,19 @@ class Measuring:
             while True:
                 await asyncio.sleep(_LOOK_EVERY_S)
                 self.connected = sum(node.connected for node in self.agents.nodes.values())
-                if controller.last is None:
+                snapshot = newest_snapshot()
+                if snapshot is None:
                     continue
                 try:
                     store = await worker.run(partial(store.newest, self._path))
-                    await self.look(worker, store, controller.last.observation.snapshot)
+                    await self.look(worker, store, snapshot)
                 except sqlite3.Error as error:
                     self.known, self._seen = NOTHING, None
                     log.error("contention_not_worked_out", problem=str(error))
                 except Exception:  # a bug here must not leave in snapshots what was known when it came
                     self.known, self._seen = NOTHING, None
                     log.exception("contention_not_worked_out")
-                controller.know(self.known)
+                publish(self.known, self.models)
         finally:
             worker.end(store.close)  # not from here: the thread may be reading, and SQLite dies of that
 
@@ -222,16 +214,20 @@ def _models(store: ProfileReader) -> KnownModels:
 
 @asynccontextmanager
 async def measure(
-    controller: Controlled, agents: Served | None, window_s: float, tasks: Tasks | None = None
-) -> AsyncIterator[None]:
-    """Tell the controller within what is measured; without agents nothing is."""
+    newest_snapshot: NewestSnapshot,
+    publish: Publish,
+    agents: AgentsView | None,
+    settings: ControllerSettings,
+    window_s: float,
+    tasks: Tasks | None = None,
+) -> AsyncIterator[Measuring | None]:
+    """Measure within, and publish each result; without agents nothing is measured."""
     if agents is None:
-        yield
+        yield None
         return
-    measuring = controller.measuring = Measuring(agents, controller.settings.profiles_path, window_s)
+    measurement = Measuring(agents, settings.profiles_path, window_s)
     try:
-        async with (tasks or Tasks()).running("contention", lambda: measuring.go_on(controller)):
-            yield
+        async with (tasks or Tasks()).running("contention", lambda: measurement.go_on(newest_snapshot, publish)):
+            yield measurement
     finally:
-        controller.measuring = None
-        measuring.end()
+        measurement.end()

@@ -15,57 +15,31 @@ from typing import Any, Protocol
 
 import structlog
 
-from controller.base.clock import Clock
-from controller.base.config import ControllerSettings
 from controller.base.errors import HeadwayError
-from controller.base.events import EventLog
-from controller.contention.rehearsal import Rehearsals, Rehearsing
+from controller.contention.rehearsal import Rehearsals
 from controller.contention.relocation import Relocations
 from controller.contention.threshold import Advice, Case, SlowRuns, judge, still_slow
-from controller.cycle.cycle import CycleResult
-from controller.cycle.health import CycleListener
+from controller.cycle.controller_view import ControllerView
+from controller.cycle.result import CycleResult
 from controller.observe.role import Role
 from controller.preempt.budget import BY_ITSELF, all_off, reach_s
-from controller.preempt.manager import PreemptionManager
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import Links, RunKey, own_nodes
-from controller.state.journal import Journal
-from controller.state.ledger import Ledger
 from controller.state.preemption import Cause, Stage
 from policies.serving.runtime.supervise import Tasks
 
 log = structlog.get_logger(__name__)
 
 
-class Served(Protocol):
-    """What is asked of the server of agents."""
+class StoreAccess(Protocol):
+    """Access to the store of profiles, as the agents' server gives it."""
 
     async def use_store(self, work: Callable[[ProfileStore], Any]) -> Any:
         """Do something with the store, in the thread that it belongs to."""
 
 
-class Judged(Protocol):
-    """What is asked of the controller."""
-
-    settings: ControllerSettings
-    ledger: Ledger
-    events: EventLog
-    clock: Clock
-    journal: Journal
-    listeners: list[CycleListener]
-    judging: Judging | None
-
-    @property
-    def decider(self) -> Rehearsing:
-        """Who decides."""
-
-    @property
-    def preemptions(self) -> PreemptionManager:
-        """Who carries it out."""
-
-
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StandingAdvice:
     """An advice that holds."""
 
     advice: Advice
@@ -75,9 +49,9 @@ class Standing:
 class Judging:
     """What the threshold says of now. Invariant: `advice` and `stays` are replaced, never changed, and share no run."""
 
-    def __init__(self, controller: Judged, window_s: float, agents: Served | None = None) -> None:
+    def __init__(self, controller: ControllerView, window_s: float, agents: StoreAccess | None = None) -> None:
         """`window_s`: length of the windows that are measured. Without agents jobs share nodes only."""
-        self.advice: Mapping[RunKey, Standing] = {}
+        self.advice: Mapping[RunKey, StandingAdvice] = {}
         """What should be done, the most urgent first."""
         self.stays: Mapping[RunKey, str] = {}
         """Runs in need of another place that get none now, and why."""
@@ -185,7 +159,7 @@ class Judging:
         """What holds from now on; who was not advised before is told of."""
         before = self.advice
         self.advice = {
-            item.run: Standing(item, before[item.run].since_s if item.run in before else now_s) for item in kept
+            item.run: StandingAdvice(item, before[item.run].since_s if item.run in before else now_s) for item in kept
         }
         for item in kept:
             if item.run not in before and item.mode == "advise":
@@ -195,19 +169,18 @@ class Judging:
 
 @asynccontextmanager
 async def judge_contention(
-    controller: Judged, window_s: float, agents: Served | None = None, tasks: Tasks | None = None
-) -> AsyncIterator[None]:
+    controller: ControllerView, window_s: float, agents: StoreAccess | None = None, tasks: Tasks | None = None
+) -> AsyncIterator[Judging]:
     """Judge the controller's cycles within; `window_s` is the length of the windows that are measured."""
     settings = controller.settings
     if agents is None and {settings.preemption, *settings.preemption_partitions.values()} != {"off"}:
         log.warning(
             "contention_not_measured", mend="set agents_address: without agents the threshold has nothing to judge by"
         )
-    judging = controller.judging = Judging(controller, window_s, agents)
-    controller.listeners.append(judging.tell)
+    contention = Judging(controller, window_s, agents)
+    controller.listeners.append(contention.tell)
     try:
-        async with (tasks or Tasks()).running("threshold", judging.go_on):
-            yield
+        async with (tasks or Tasks()).running("threshold", contention.go_on):
+            yield contention
     finally:
-        controller.listeners.remove(judging.tell)
-        controller.judging = None
+        controller.listeners.remove(contention.tell)

@@ -12,9 +12,9 @@ import structlog
 
 from controller.base.config import ControllerSettings
 from controller.base.events import EventLog
+from controller.base.text import describe_placement
 from controller.cycle.changes import JobChanges, allocated_gpus, changes, run_record, scoped, served_after
 from controller.cycle.limit_backoff import may_let_go
-from controller.cycle.steps.applier import describe_placement
 from controller.slurm.client import JobKey, Phase, SlurmJob, SlurmSnapshot
 from controller.state.journal import Journal, RunRecord
 from controller.state.ledger import Ledger, Refusal, Served
@@ -59,7 +59,7 @@ class LedgerKeeper:
             (key, job) for key, job in scoped(jobs, self._scope).items() if _stage(job) == _stage(self.jobs.get(key))
         )
 
-    def follow(self, snapshot: SlurmSnapshot, settings: ControllerSettings) -> JobChanges:
+    def update(self, snapshot: SlurmSnapshot, settings: ControllerSettings) -> JobChanges:
         """Bring ledger and journal up to date with what happened in Slurm since the snapshot before. Raises JournalError."""
         partitions, before = frozenset(settings.partitions), self.jobs
         self._history = (settings.history_runs, settings.history_min_runs)
@@ -82,7 +82,7 @@ class LedgerKeeper:
                 self._journal.save_jobs(self._ledger, touched)
             if self._first:
                 self._close_books(jobs, snapshot.time_s)
-                self._ledger.estimates = self._journal.estimates(*self._history)
+                self._ledger.set_estimates(self._journal.estimates(*self._history))
                 self._journal.found_all()  # last: whatever fails before it is all done again in the next cycle
         self.jobs, self._scope, self._first = jobs, partitions, False
         self._runs = (self._runs + runs)[-_MOST_UNTOLD:]

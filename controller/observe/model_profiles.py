@@ -90,16 +90,15 @@ class KnownModels:
 
 
 class ModelColumns:
-    """Adds what is known of models to states. It remembers who was seen to train what."""
+    """Adds the profiles of models to states. It remembers which model each user and job name was last seen to train."""
 
     def __init__(self) -> None:
-        self.known: KnownModels | None = None
-        """None: nothing yet."""
         self._last: dict[Hashable, _Seen] = {}
 
-    def told(self, state: ClusterState, visible: Sequence[JobRow], measured: Known) -> ClusterState:
-        """That state, whose jobs are those rows, with what is known."""
-        known = self.known
+    def added(
+        self, state: ClusterState, visible: Sequence[JobRow], measured: Known, known: KnownModels | None
+    ) -> ClusterState:
+        """Return the state, whose jobs are these rows, with the profiles of their models; unchanged where none are known."""
         if known is None:
             return state
         jobs: list[_Seen | None] = []

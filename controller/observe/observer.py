@@ -18,10 +18,10 @@ from controller.observe.columns import STATIC, Rows, build_state
 from controller.observe.dependency import Dependencies, Met
 from controller.observe.eligible_nodes import Feasibility
 from controller.observe.job_row import NO_NODES, JobRow, Nodes, Occupied, job_row
+from controller.observe.knowledge import Knowledge
 from controller.observe.model_profiles import ModelColumns
 from controller.observe.role import WAITING, Role, Standing, standing
 from controller.profiles.current import NOTHING, Contention, Known, run_of
-from controller.profiles.racks import ONE_RACK
 from controller.profiles.windows import RunKey
 from controller.slurm.client import JobKey, NodeShare, SlurmJob, SlurmNode, SlurmSnapshot
 from controller.state.ledger import Ledger
@@ -73,7 +73,8 @@ class Observer:
     is known of models and racks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, knowledge: Knowledge | None = None) -> None:
+        self._knowledge = Knowledge() if knowledge is None else knowledge
         self._rows: dict[int, JobRow] = {}
         """By identity of the SlurmJob: clients give the same object while nothing changed.
 
@@ -87,9 +88,7 @@ class Observer:
         self._signature: object = None
         self._users: dict[str, int] = {}
         self._sequence = 0
-        self.teller = ModelColumns()
-        """Says in states what is known of models."""
-        self.racks = ONE_RACK
+        self._model_columns = ModelColumns()
 
     def observe(
         self,
@@ -199,9 +198,9 @@ class Observer:
             foreign=[(nodes.index[share.node], share) for share in classified.foreign if share.node in nodes.index],
             rows=rows,
             node_sets=nodes.feasibility.masks,
-            racks=self.racks,
+            racks=self._knowledge.racks,
         )
-        return self.teller.told(state, visible, measured)
+        return self._model_columns.added(state, visible, measured, self._knowledge.models)
 
 
 def _differing(before: Mapping[JobKey, object], now: Mapping[JobKey, object]) -> set[JobKey]:

@@ -76,7 +76,7 @@ class PreemptionManager:
 
     def __init__(
         self,
-        settings: ControllerSettings,
+        settings: Callable[[], ControllerSettings],
         journal: Journal,
         ledger: Ledger,
         events: EventLog,
@@ -84,7 +84,7 @@ class PreemptionManager:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Goes on with what the journal has open, from the first `see` on."""
-        self.settings = settings
+        self._settings = settings
         self.listeners: list[Listener] = []
         self.wanted = asyncio.Event()
         """Set while `orders` has something for the cycle."""
@@ -109,7 +109,7 @@ class PreemptionManager:
         self._agents = agents
         self._commands = None if agents is None else AgentCommands(agents)
         if self._commands is not None:
-            self.called_off.say_go_on(self._commands, self.settings.preemption_still_s, self._monotonic())
+            self.called_off.say_go_on(self._commands, self._settings().preemption_still_s, self._monotonic())
 
     # --- for others
 
@@ -122,7 +122,7 @@ class PreemptionManager:
 
     def preemptibility(self, job: SlurmJob) -> Preemptibility:
         """Whether this job may be preempted now, and how it comes back. Cheap: may be asked of every job in every cycle."""
-        if not in_scope(job, frozenset(self.settings.partitions)):
+        if not in_scope(job, frozenset(self._settings().partitions)):
             return Preemptibility(PreemptionMethod.NONE, "is not among the jobs that Headway schedules", final=True)
         attempt = self._attempts.get(job.raw_id) if job.raw_id is not None else None
         row = None if attempt is None else attempt.row
@@ -164,7 +164,7 @@ class PreemptionManager:
             force=force,
             nodes=tuple(share.node for share in job.allocated),
             elsewhere=elsewhere,
-            within_s=self.settings.preemption_within_s if within_s is None else within_s,
+            within_s=self._settings().preemption_within_s if within_s is None else within_s,
             stage=Stage.ASKED,
             asked_s=self._clock.now(),
             problem=forced_text(found, newest_step(self._reports_of(job)))
@@ -317,7 +317,7 @@ class PreemptionManager:
                 self._not_saved(attempt, outcome, now)
         if not attempt.row.open or now < attempt.deadline:
             return
-        if not attempt.row.force or now >= attempt.deadline + self.settings.preemption_still_s:
+        if not attempt.row.force or now >= attempt.deadline + self._settings().preemption_still_s:
             self._call_off(attempt, attempt.late_text())
         elif not attempt.row.problem:
             lost = f"{attempt.late_text()}; stopped by force: {lost_text(self._newest_step(attempt.row))}"
@@ -327,7 +327,7 @@ class PreemptionManager:
         """Before anybody is asked, the number of the attempt is in the journal: an id is never used twice."""
         row = replace(attempt.row, attempt=attempt.row.attempt + 1)
         self._change(attempt, row, silent=row.attempt == 1)
-        quiesce_s = max(self.settings.preemption_still_s, row.within_s + QUIESCE_AT_LEAST_S)
+        quiesce_s = max(self._settings().preemption_still_s, row.within_s + QUIESCE_AT_LEAST_S)
         attempt.ask(commands, quiesce_s, now, self._monotonic)
 
     def _saved(self, attempt: PreemptionAttempt, step: int) -> None:
@@ -348,7 +348,7 @@ class PreemptionManager:
         self._change(attempt, moved(attempt.row, Stage.CALLED_OFF, self._clock.now(), problem))
         self.called_off.add(attempt.row)
         if self._commands is not None and attempt.row.attempt and attempt.row.way is PreemptionMethod.CHECKPOINT:
-            attempt.go_on(self._commands, self._monotonic() + self.settings.preemption_still_s)
+            attempt.go_on(self._commands, self._monotonic() + self._settings().preemption_still_s)
 
     # --- the cycle
 

@@ -137,6 +137,14 @@ class Ledger:
         del self.elsewhere[key]  # somebody else started it, as its user had asked
         return True
 
+    def keep_off(self, nodes: Mapping[JobKey, frozenset[str]]) -> None:
+        """Set the nodes that jobs are kept off for now, in place of those of the cycle before."""
+        self.kept_off = dict(nodes)
+
+    def set_estimates(self, found: Mapping[tuple[str, str], Estimate]) -> None:
+        """Set all estimates anew, in place of those before."""
+        self.estimates = dict(found)
+
     def learn_estimates(self, found: Mapping[tuple[str, str], Estimate]) -> None:
         """Take over newer estimates; beyond MOST_ESTIMATES those that have not changed for longest are dropped."""
         for name, estimate in found.items():

@@ -230,11 +230,11 @@ class NoAgents:
 async def test_every_metric_is_in_operations_and_nothing_else(tmp_path: Path) -> None:
     # Given a controller that has all there is to tell
     world = world_in(tmp_path)
-    world.measuring = Measuring(NoAgents(), tmp_path / "profiles.sqlite", window_s=30.0)
+    measurement = Measuring(NoAgents(), tmp_path / "profiles.sqlite", window_s=30.0)
     await world.turn()
     write_lease(world.settings.lease_path, Lease(1_000_000_000, 30.0, ("dl",), 0, 0))
     world.client = MeteredClient(world.slurm.client, world.clock)
-    registry = make_registry(world)
+    registry = make_registry(world, measurement)
     suffixes = {"counter": "_total", "info": "_info"}
     there = {family.name + suffixes.get(family.type, "") for family in registry.collect()}
     # Then the document names the same

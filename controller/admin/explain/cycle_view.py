@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from controller.admin.explain.free_capacity import Room
-from controller.cycle.cycle import CycleResult
-from controller.cycle.steps.applier import describe_placement
+from controller.base.text import describe_placement
+from controller.cycle.result import CycleResult
 from controller.observe.resize import request_now
 from controller.observe.role import Obstacle, Role, Standing
 from controller.observe.shape import shape_of

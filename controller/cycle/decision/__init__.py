@@ -1,1 +1,1 @@
-"""From a snapshot to a plan: the policy's decision, its checks, and the preemptions it asks for. Imports `preempt`, `observe`, `base`."""
+"""From an observation to a plan: the decision, its checks, and its preemptions. Imports `preempt`, `observe`, `base`."""

@@ -118,7 +118,7 @@ class Decider:
         self._calls: Counter[int] = Counter()
         """Number of calls under way, by identity of the endpoint."""
         self._fallback = fallback
-        self.deadline_s = deadline_s
+        self._deadline_s = deadline_s
         self._clock = clock
         self._away = ""
         """Why the server could not be asked which policy it is, the last time that it could not."""
@@ -132,6 +132,10 @@ class Decider:
         """The first and the last of decisions in a row that neither policy nor fallback made."""
         self.counts = DeciderCounts()
         self.last_error = ""
+
+    def set_deadline(self, deadline_s: float) -> None:
+        """Set the time that the policy server has for a decision, seconds."""
+        self._deadline_s = deadline_s
 
     async def learn(self, outcomes: Sequence[Outcome]) -> None:
         """Tell the policy how jobs ended. Nothing waits for it, and nothing is lost when it fails: the journal has them."""
@@ -235,7 +239,7 @@ class Decider:
         fresh = Server(endpoint)
         try:
             fresh = await self._described(fresh)
-            if not await endpoint.healthy(self.deadline_s):
+            if not await endpoint.healthy(self._deadline_s):
                 raise PolicyUnavailableError(f"{endpoint.address}: answers, but says that it does not serve")
             if state is not None:
                 fresh, checked = await self._answer(fresh, state)
@@ -277,7 +281,7 @@ class Decider:
         """The server with what it says of itself now; remembered if it still decides. Raises PolicyError."""
         for _ in range(_TRIES):
             before = server.endpoint.connection
-            spec = await server.endpoint.describe(self.deadline_s)
+            spec = await server.endpoint.describe(self._deadline_s)
             if server.endpoint.connection == before:
                 break
         # Without a quiet moment `before` is an old connection: then the spec counts as unknown, and is asked for again.
@@ -292,7 +296,7 @@ class Decider:
             if not server.known:
                 server = await self._described(server)
             try:
-                decision = await server.endpoint.decide(state, self.deadline_s)
+                decision = await server.endpoint.decide(state, self._deadline_s)
                 if server.spec is not None and server.known:
                     return server, make_plan(state, decision, server.spec)
             except PolicyError:
@@ -320,7 +324,7 @@ class Decider:
     def _took_s(self, begun_s: float) -> float:
         """How long the server took, which says whether it has time for rehearsals."""
         now_s = self._clock.monotonic()
-        slow = now_s - begun_s >= self.deadline_s * _BUSY_SHARE
+        slow = now_s - begun_s >= self._deadline_s * _BUSY_SHARE
         self._busy_since_s = now_s if slow else -math.inf
         return now_s - begun_s
 

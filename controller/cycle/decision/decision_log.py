@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from controller.base.clock import Clock
 from controller.base.events import EventLog
+from controller.base.text import describe_placement
 from controller.cycle.decision.decider import Decided
-from controller.cycle.steps.applier import describe_placement
 from controller.observe.observer import Observation
 from controller.state.journal import DecisionEntry, Journal
 from policies.wire.messages import state_digest

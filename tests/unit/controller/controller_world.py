@@ -9,8 +9,8 @@ from typing import Any
 from controller.base.errors import PolicyUnavailableError
 from controller.contention.measurement import Measuring
 from controller.contention.service import Judging
-from controller.cycle.cycle import CycleResult
 from controller.cycle.health import CycleListener, Health
+from controller.cycle.result import CycleResult
 from controller.profiles.current import Known
 from controller.slurm.client import SlurmClient, SlurmFacts
 from policies.api import PolicySpec
@@ -28,8 +28,8 @@ class ControllerWorld(World):
     facts: SlurmFacts | None = None
     slurm_errors: int = 0
     new_endpoints: dict[str, Any] = field(default_factory=dict)
-    measuring: Measuring | None = None
-    judging: Judging | None = None
+    measurement: Measuring | None = None
+    contention: Judging | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,8 +48,8 @@ class ControllerWorld(World):
         return self.last
 
     def know(self, measured: Known) -> None:
-        """As the daemon passes it on."""
-        self.cycle.measured = measured
+        """As the measurement publishes it."""
+        self.knowledge.set_measured(measured, None)
 
     async def use_policy(self, address: str) -> PolicySpec:
         """As the daemon does it, with the endpoints of the test."""

@@ -66,8 +66,10 @@ async def measured_world(
     await world.turn()
     async with AsyncExitStack() as stack:
         agents = await stack.enter_async_context(serve_agents(world.settings, newest(world)))
-        await stack.enter_async_context(measure(world, agents, WINDOW_S))
-        await stack.enter_async_context(serve_admin(world, folder, ""))
+        world.measurement = await stack.enter_async_context(
+            measure(newest(world), world.knowledge.set_measured, agents, world.settings, WINDOW_S)
+        )
+        await stack.enter_async_context(serve_admin(world, folder, "", measurement=world.measurement))
         fleet = Fleet([await stack.enter_async_context(Agent(address, node, **PATIENT).running()) for node in nodes])
         for agent in fleet.agents.values():
             await agent.connected()
@@ -78,15 +80,14 @@ async def known(world: ControllerWorld, jobs: int) -> None:
     """Something is known of so many jobs, and the next snapshot says it."""
 
     async def there() -> bool:
-        measuring = world.measuring
-        return measuring is not None and len(measuring.known) == jobs
+        return world.measurement is not None and len(world.measurement.known) == jobs
 
     await eventually(there)
     await eventually(lambda: _passed_on(world))
 
 
 async def _passed_on(world: ControllerWorld) -> bool:
-    return world.measuring is not None and world.cycle.measured is world.measuring.known
+    return world.measurement is not None and world.knowledge.measured is world.measurement.known
 
 
 async def share_nodes(world: ControllerWorld, fleet: Fleet) -> tuple[Any, Any]:

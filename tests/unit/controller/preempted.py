@@ -12,6 +12,7 @@ from typing import Any
 from controller.admin.serve import serve_admin
 from controller.agents.server import AgentsServer
 from controller.agents.service import serve_agents
+from controller.contention.service import judge_contention
 from controller.slurm.client import JobKey, Phase, SlurmJob
 from controller.state.preemption import Preemption, Stage
 from protos.headway.v1 import agent_pb2
@@ -210,9 +211,12 @@ class Preempted:
 
 @asynccontextmanager
 async def preempted_world(
-    folder: Path, nodes: Iterable[str] = ("n1", "n2", "n3", "n4"), **changes: Any
+    folder: Path, nodes: Iterable[str] = ("n1", "n2", "n3", "n4"), window_s: float | None = None, **changes: Any
 ) -> AsyncIterator[Preempted]:
-    """A controller whose clock is turned by hand, asked over its sockets, with the agents of those nodes connected."""
+    """A controller whose clock is turned by hand, asked over its sockets, with the agents of those nodes connected.
+
+    `window_s`: length of the windows by which contention is judged; None: it is not.
+    """
     address = f"unix://{folder}/agents.sock"
     settings = {"agents_address": address, "state_dir": folder / "state", **changes.pop("settings_changes", {})}
     world = world_in(folder, settings_changes=settings, **changes)
@@ -221,7 +225,9 @@ async def preempted_world(
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serve_agents(world.settings, newest(world)))
         assert server is not None
-        await stack.enter_async_context(serve_admin(world, folder, ""))
+        if window_s is not None:
+            world.contention = await stack.enter_async_context(judge_contention(world, window_s))
+        await stack.enter_async_context(serve_admin(world, folder, "", contention=world.contention))
         agents = [await stack.enter_async_context(SavingAgent(address, node).running()) for node in nodes]
         for agent in agents:
             await agent.connected()

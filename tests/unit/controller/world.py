@@ -15,6 +15,7 @@ from controller.base.events import EventLog
 from controller.base.lease import Lease
 from controller.cycle.cycle import Cycle, CycleResult
 from controller.cycle.decision.decider import Decider
+from controller.observe.knowledge import Knowledge
 from controller.preempt.manager import PreemptionManager
 from controller.slurm.client import JobKey, Phase, SlurmSnapshot
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
@@ -34,6 +35,7 @@ class World:
     fallback: Policy | None = None
     endpoint: Any = None
     settings_changes: dict[str, Any] = field(default_factory=dict)
+    on_progress: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock()
@@ -62,12 +64,18 @@ class World:
         policy = load_policy(self.policy) if isinstance(self.policy, str) else self.policy
         self.decider = Decider(self.endpoint or FakeEndpoint(away=True), self.fallback or policy, 0.5, self.clock)
         self.ledger = self.journal.load_ledger()
+        self.knowledge = Knowledge()
         self.preemptions = PreemptionManager(
-            self.settings, self.journal, self.ledger, self.events, self.clock, monotonic=lambda: self.clock.now()
+            lambda: self.settings,
+            self.journal,
+            self.ledger,
+            self.events,
+            self.clock,
+            monotonic=lambda: self.clock.now(),
         )
         self.cycle = Cycle(
-            self.settings, self.slurm.client, self.decider, self.journal, self.ledger, self.events, self.clock,
-            self.preemptions,
+            lambda: self.settings, self.slurm.client, self.decider, self.journal, self.ledger, self.events, self.clock,
+            self.preemptions, self.holds, self.knowledge, progress=lambda: self.on_progress(),
         )  # fmt: skip
 
     def sbatch(self, duration_s: float = 100.0, *, gpus_per_node: int | None = None, **more: Any) -> JobKey:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.contention.service import Judging, judge_contention
+from controller.contention.service import Judging
 from controller.slurm.client import SlurmJob
 from controller.state.preemption import Cause, Stage
 from protos.headway.v1 import admin_pb2 as pb
@@ -75,8 +75,8 @@ class Pair:
 @asynccontextmanager
 async def pair_of_jobs(folder: Path, mode: str, **settings: Any) -> AsyncIterator[Pair]:
     changes = {"preemption": mode, **SETTINGS, **settings}
-    async with preempted_world(folder, settings_changes=changes) as cluster, judge_contention(cluster.world, WINDOW_S):
-        judging = cluster.world.judging
+    async with preempted_world(folder, window_s=WINDOW_S, settings_changes=changes) as cluster:
+        judging = cluster.world.contention
         assert judging is not None
         pair = Pair(cluster, judging, (await cluster.running(), await cluster.running()))
         assert pair.nodes(pair.first) == pair.nodes(pair.second) == {"n1", "n2"}

@@ -31,7 +31,6 @@ def world(tmp_path):
 def manage(world, *partitions):
     """As a reload of the settings would."""
     world.settings = world.settings.model_copy(update={"partitions": partitions})
-    world.cycle.settings = world.settings
 
 
 def ran(world, key):
@@ -327,7 +326,7 @@ async def test_everything_refused_is_noticed(world):
         for verb in ("pin", "hold", "unpin", "release", "unmark"):
             world.slurm.faults.refuse_next(verb, "Access/permission denied")
     await world.go_on(100)
-    assert world.cycle.refused_in_a_row >= 10
+    assert world.cycle.verbs.refused_in_a_row >= 10
 
 
 async def test_one_job_that_is_refused_again_and_again_says_nothing_of_the_others(world):
@@ -336,8 +335,8 @@ async def test_one_job_that_is_refused_again_and_again_says_nothing_of_the_other
         for verb in ("pin", "hold", "unpin", "release", "unmark"):
             world.slurm.faults.refuse_next(verb, "Invalid node name specified")
     await world.go_on(100)
-    assert world.cycle.slurm_errors >= 10
-    assert world.cycle.refused_in_a_row == 0
+    assert world.cycle.verbs.errors >= 10
+    assert world.cycle.verbs.refused_in_a_row == 0
 
 
 async def test_a_clock_set_back_delays_nobody(world):

@@ -13,9 +13,10 @@ import pytest
 
 from controller.contention import measurement as measuring
 from controller.contention.measurement import Measuring
+from controller.observe.knowledge import Knowledge
 from controller.observe.model_profiles import KnownModels
 from controller.observe.observer import Observer
-from controller.profiles.current import Contention, Known
+from controller.profiles.current import NOTHING, Contention, Known
 from controller.profiles.reader import ProfileReader
 from controller.profiles.store import ProfileStore
 from controller.profiles.windows import RunKey
@@ -59,6 +60,12 @@ def measured(store: ProfileStore, job_id: int) -> Known:
     return {RunKey(job_id, 0): Contention(window, None)}
 
 
+def observer_of(models: KnownModels) -> Observer:
+    knowledge = Knowledge()
+    knowledge.set_measured(NOTHING, models)
+    return Observer(knowledge)
+
+
 def seen(observer: Observer, known: Known, *waiting: str) -> ClusterState:
     runs = running("1", on={"n1": 4, "n2": 4}, raw_id=1, name="mine")
     shot = snapshot(runs, *(job(str(10 + at), name=name) for at, name in enumerate(waiting)))
@@ -71,8 +78,7 @@ def test_nothing_is_said_before_anything_is_known(store: ProfileStore) -> None:
 
 
 def test_running_jobs_have_what_agents_measured_and_waiting_ones_that_of_their_name(store: ProfileStore) -> None:
-    observer = Observer()
-    observer.teller.known = KnownModels.of(store, 0.0)
+    observer = observer_of(KnownModels.of(store, 0.0))
     state = seen(observer, measured(store, 1), "mine", "never seen")
     profiles = state.profiles
     assert profiles is not None and profiles.overlap is not None and profiles.neighbour_loss is not None
@@ -93,8 +99,7 @@ def test_running_jobs_have_what_agents_measured_and_waiting_ones_that_of_their_n
 
 
 def test_speeds_of_nics_are_those_that_agents_tell(store: ProfileStore) -> None:
-    observer = Observer()
-    observer.teller.known = KnownModels.of(store, 0.0)
+    observer = observer_of(KnownModels.of(store, 0.0))
     nodes = seen(observer, {}).nodes
     assert nodes.nic_gbyte_s is not None and nodes.uplink_gbyte_s is None
     told = dict(zip(nodes.names, nodes.nic_gbyte_s.tolist(), strict=True))
@@ -102,8 +107,7 @@ def test_speeds_of_nics_are_those_that_agents_tell(store: ProfileStore) -> None:
 
 
 def test_a_policy_server_predicts_by_it(store: ProfileStore) -> None:
-    observer = Observer()
-    observer.teller.known = KnownModels.of(store, 0.0)
+    observer = observer_of(KnownModels.of(store, 0.0))
     state = seen(observer, measured(store, 1), "mine", "never seen")
     served = parse_state(serialize_state(state))
     assert state_digest(served) == state_digest(state)
@@ -116,8 +120,7 @@ def test_a_policy_server_predicts_by_it(store: ProfileStore) -> None:
 
 def test_an_empty_store_says_nothing(tmp_path: Path) -> None:
     with closing(ProfileStore(tmp_path / "empty.sqlite")) as empty:
-        observer = Observer()
-        observer.teller.known = KnownModels.of(empty, 0.0)
+        observer = observer_of(KnownModels.of(empty, 0.0))
         state = seen(observer, {}, "mine")
     assert state.profiles is None and state.nodes.nic_gbyte_s is None
 

@@ -7,7 +7,7 @@ import pytest
 
 from controller.base.clock import VirtualClock
 from controller.base.errors import PolicyUnavailableError
-from controller.cycle import decide
+from controller.cycle.decision import decider as decider_module
 from controller.cycle.decision.decider import Decider
 from controller.observe.observer import Observer
 from controller.state.ledger import Ledger
@@ -99,14 +99,14 @@ async def test_a_bad_decision_counts_as_a_reject_and_the_fallback_decides(state)
 
 
 async def test_a_decision_that_cannot_even_be_checked_is_that_servers_failure(state, monkeypatch):
-    real = decide.make_plan
+    real = decider_module.make_plan
 
     def make_plan(state, decision, spec):
         if spec.name == "fake":
             raise IndexError("oh")
         return real(state, decision, spec)
 
-    monkeypatch.setattr(decide, "make_plan", make_plan)
+    monkeypatch.setattr(decider_module, "make_plan", make_plan)
     asked = decider(FakeEndpoint())
     decided = await asked.decide(state)
     assert decided.policy == "fallback:fifo"
@@ -124,7 +124,7 @@ async def test_nobody_decides_when_the_fallbacks_decision_cannot_be_checked(stat
     def make_plan(state, decision, spec):
         raise IndexError("oh")
 
-    monkeypatch.setattr(decide, "make_plan", make_plan)
+    monkeypatch.setattr(decider_module, "make_plan", make_plan)
     asked = decider(FakeEndpoint(away=True))
     assert await asked.decide(state) is None
     assert "IndexError: oh" in asked.last_error

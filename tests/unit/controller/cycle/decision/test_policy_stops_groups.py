@@ -61,7 +61,7 @@ async def test_nobody_is_stopped_where_the_budget_would_never_do_for_all_and_it_
         "raise it to 4 or more if they are to be"
     ]
     # when that is done
-    world.cycle.settings = world.settings.model_copy(update={"preemption_budget_per_hour": 4})
+    world.settings = world.settings.model_copy(update={"preemption_budget_per_hour": 4})
     await world.go_on(40)
     # then they are stopped
     assert sorted(asked(world)) == sorted(key.job_id for key in long)
