@@ -71,7 +71,7 @@ class World:
             self.ledger,
             self.events,
             self.clock,
-            monotonic=lambda: self.clock.now(),
+            monotonic=self.clock.now,
         )
         self.cycle = Cycle(
             lambda: self.settings, self.slurm.client, self.decider, self.journal, self.ledger, self.events, self.clock,

@@ -10,7 +10,7 @@ from controller.admin.preemption_messages import LONGEST_S
 from controller.base.config import ControllerSettings, load_settings
 from controller.base.errors import ConfigurationError
 from controller.daemon.assemble import RESTART_KEYS
-from controller.preempt.manager import QUIESCE_AT_LEAST_S
+from controller.preempt.saving import QUIESCE_AT_LEAST_S
 from nodeagent.jobside.headway_job.orders import Orders
 from nodeagent.jobsocket.registry import Jobs
 from nodeagent.saves.coordinator import SaveOrder

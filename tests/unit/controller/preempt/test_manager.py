@@ -20,7 +20,7 @@ from controller.base.config import ControllerSettings
 from controller.cycle.decision.decider import Decider
 from controller.daemon.daemon import Controller
 from controller.daemon.wake_pipe import WakePipe
-from controller.preempt.manager import STEP_WATCH_S
+from controller.preempt.saving import STEP_WATCH_S
 from controller.preempt.service import run_preemptions
 from controller.slurm.client import Phase, SlurmJob
 from controller.slurm.embedded import EmbeddedSlurm, Submission, sbatch_request

@@ -21,7 +21,7 @@ from controller.agents.reports.claims import link_bits_per_s, out_of_bounds
 from controller.agents.reports.report_screen import ReportScreen
 from controller.observe.model_profiles import KnownModels
 from controller.preempt.checkpoint_quorum import problem, saved_step
-from controller.preempt.job_reports import Told
+from controller.preempt.job_reports import ReportTable
 from controller.preempt.preemptibility import preemptibility
 from controller.profiles.current import contention
 from controller.profiles.ideal import ideal_of, measured_priors
@@ -288,7 +288,7 @@ def value(dice: random.Random, field: FieldDescriptor) -> int | float | str:
 
 
 def test_mutated_reports_break_nothing_behind_the_screen(store: ProfileStore) -> None:
-    dice, agents, told = random.Random(20261123), Agents(), Told()
+    dice, agents, told = random.Random(20261123), Agents(), ReportTable()
     screen = ReportScreen(monotonic=Clock())
     goods = good_reports(agents)
     saying = replace(running("5", on={"n1": 4, "n2": 4}), raw_id=5)
