@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from controller.cycle.decision.node_capacity import NodeCapacity
 from controller.cycle.decision.stop_groups import StopGroup, stop_groups
 from policies.api import Decision, PolicySpec
 from policies.model import BoolColumn, ClusterState, JobState, Placement, Split
@@ -247,41 +248,29 @@ def _until(state: ClusterState, leaving: Iterable[int]) -> str:
 
 
 class _Free:
-    """What nodes have left beside all that runs, jobs that are to stop among them, and the starts taken so far."""
+    """Capacity of the nodes beside all that runs, and beside the starts that were taken so far."""
 
     def __init__(self, state: ClusterState) -> None:
-        jobs, nodes = state.jobs, state.nodes
-        self._jobs = jobs
-        rows = np.repeat(np.arange(len(jobs)), np.diff(jobs.placement_offset))
-        where, gpus, count = jobs.placement_node, jobs.placement_gpus, len(nodes)
-        self._gpus = (
-            nodes.gpus - nodes.foreign_gpus - np.bincount(where, weights=gpus, minlength=count).astype(np.int64)
-        )
-        cpus = np.bincount(where, weights=gpus * jobs.cpus_per_gpu[rows], minlength=count)
-        self._cpus = np.where(nodes.cpus > 0, nodes.cpus - nodes.foreign_cpus - cpus + _CPU_SLACK, np.inf)
-        memory = np.bincount(where, weights=gpus * jobs.memory_mib_per_gpu[rows], minlength=count)
-        left = nodes.memory_mib - nodes.foreign_memory_mib - memory + _MEMORY_SLACK_MIB
-        self._memory = np.where(nodes.memory_mib > 0, left, np.inf)
-        self._holders = np.bincount(where, minlength=count) + (nodes.foreign_gpus > 0)
-        self._alone = np.zeros(count, dtype=np.bool_)
-        self._alone[where[jobs.exclusive[rows]]] = True
+        self._jobs = state.jobs
+        self._left = NodeCapacity.beside_running(state)
 
     def take(self, start: Start) -> bool:
         """Give the job its place, if it is free."""
         where, gpus = np.array(start.placement.nodes), np.array(start.placement.gpus)
         cpus, memory = gpus * self._jobs.cpus_per_gpu[start.row], gpus * self._jobs.memory_mib_per_gpu[start.row]
         exclusive = bool(self._jobs.exclusive[start.row])
-        fits = (self._gpus[where] >= gpus) & (self._cpus[where] >= cpus) & (self._memory[where] >= memory)
-        fits &= ~self._alone[where]
+        left = self._left
+        fits = (left.free_gpus[where] >= gpus) & (left.free_cpus[where] + _CPU_SLACK >= cpus) & ~left.sealed[where]
+        fits &= left.free_memory_mib[where] + _MEMORY_SLACK_MIB >= memory
         if exclusive:
-            fits &= self._holders[where] == 0
+            fits &= left.jobs[where] == 0
         if not fits.all():
             return False
-        self._gpus[where] -= gpus
-        self._cpus[where] -= cpus
-        self._memory[where] -= memory
-        self._holders[where] += 1
-        self._alone[where] |= exclusive
+        left.free_gpus[where] -= gpus
+        left.free_cpus[where] -= cpus
+        left.free_memory_mib[where] -= memory
+        left.jobs[where] += 1
+        left.sealed[where] |= exclusive
         return True
 
 
@@ -355,22 +344,13 @@ def _check_capacity(state: ClusterState, entries: _Entries, moved: Sequence[int]
     rows, nodes, gpus = (
         column.astype(np.int64) for column in (entries.rows[entries.owner], entries.nodes, entries.gpus)
     )
-    jobs, table = state.jobs, state.nodes
-    count = len(table)
-    used = np.bincount(nodes, weights=gpus, minlength=count).astype(np.int64) + table.foreign_gpus
-    new = (jobs.state[rows] == JobState.PENDING) | np.isin(rows, moved)
-    touched = np.bincount(nodes[new], minlength=count) > 0
-    _refuse_overcommitted(state, touched & (used > table.gpus), "GPUs")
-    cpus = np.bincount(nodes, weights=gpus * jobs.cpus_per_gpu[rows], minlength=count) + table.foreign_cpus
-    over = touched & (table.cpus > 0) & (cpus > table.cpus + _CPU_SLACK)
-    _refuse_overcommitted(state, over, "CPUs")
-    memory = np.bincount(nodes, weights=gpus * jobs.memory_mib_per_gpu[rows], minlength=count)
-    over = touched & (table.memory_mib > 0) & (memory + table.foreign_memory_mib > table.memory_mib + _MEMORY_SLACK_MIB)
-    _refuse_overcommitted(state, over, "memory")
-    holders = np.bincount(nodes, minlength=count) + (table.foreign_gpus > 0)
-    alone = np.zeros(count, dtype=np.bool_)
-    alone[nodes[jobs.exclusive[rows]]] = True
-    _refuse_overcommitted(state, touched & alone & (holders > 1), "room: a job there is exclusive")
+    new = (state.jobs.state[rows] == JobState.PENDING) | np.isin(rows, moved)
+    touched = np.bincount(nodes[new], minlength=len(state.nodes)) > 0
+    left = NodeCapacity.beside(state, rows, nodes, gpus)
+    _refuse_overcommitted(state, touched & (left.free_gpus < 0), "GPUs")
+    _refuse_overcommitted(state, touched & (left.free_cpus < -_CPU_SLACK), "CPUs")
+    _refuse_overcommitted(state, touched & (left.free_memory_mib < -_MEMORY_SLACK_MIB), "memory")
+    _refuse_overcommitted(state, touched & left.sealed & (left.jobs > 1), "room: a job there is exclusive")
 
 
 def _refuse_overcommitted(state: ClusterState, over: BoolColumn, what: str) -> None:
