@@ -73,7 +73,6 @@ class Controller:
         self.knowledge = Knowledge()
         self.preemptions = PreemptionManager(self._current_settings, journal, self.ledger, self.events, clock)
         self.tasks = Tasks()
-        """Tasks that run beside the cycles."""
         self.lessons = Lessons()
         self._holds = HoldFolder(settings.holds_path)
         self._cycle = Cycle(
@@ -87,8 +86,7 @@ class Controller:
         self._pause = Pause(self.health, self._intervals, clock, self._stop, self._jobs_wait)
         self._pruned_s: float | None = None
         self._wake: WakePipe | None = None
-        self._broken: Exception | None = None
-        """The failure of the heartbeat; None while it runs."""
+        self._broken: Exception | None = None  # the failure of the heartbeat
         self._broken_off = 0
         """Cycles since the last one that came to its end, with the one under way."""
 

@@ -121,6 +121,7 @@ def job_row(
     elif job.phase is Phase.RUNNING and shape is not None and in_scope(job, partitions):
         node_set = _nodes_of_running(replace(job, request=request), shape, nodes)
     lasting = lasting_standing(job, partitions)
+    occupied = [(nodes.index[s.node], s.gpus, s.gpu_mask) for s in job.allocated if s.gpus and s.node in nodes.index]
     return JobRow(
         job=job,
         key=job.key,
@@ -128,9 +129,7 @@ def job_row(
         order=_order(job, ledger),
         who=(job.user, job.name),
         static=_static(job, request, shape or _shape_held(job), node_set, nodes),
-        occupied=tuple(
-            sorted((nodes.index[s.node], s.gpus, s.gpu_mask) for s in job.allocated if s.gpus and s.node in nodes.index)
-        ),
+        occupied=tuple(sorted(occupied)),
         unsupported=unsupported,
         problem=problem,
         waits=lasting is WAITING and not (job.dependency or unsupported or problem),

@@ -104,21 +104,13 @@ class Observer:
         nodes = self._nodes_of(snapshot, managed, partitions)
         self._forget_sent(ledger, snapshot.time_s)
         classified = _Classification(snapshot, ledger, partitions, nodes)
-        rows = self._rows
-        known = list(map(rows.get, map(id, snapshot.jobs)))
-        for number in [number for number, row in enumerate(known) if row is None]:
-            job = snapshot.jobs[number]
-            unfit = self._unfit.get(job.key, NO_NODES)
-            known[number] = rows[id(job)] = job_row(job, ledger, nodes, partitions, self._sent, unfit)
-        seen = cast("list[JobRow]", known)
+        seen = self._rows_of(snapshot, ledger, nodes, partitions)
         for alike, run in groupby(seen, _never if ledger.refusals else _waits):
             if alike:
                 classified.see_waiting(list(run))
             else:
                 for row in run:
                     classified.see(row.job, row)
-        if len(rows) > 2 * len(snapshot.jobs):
-            self._rows = {id(job): rows[id(job)] for job in snapshot.jobs}
         classified.visible.sort(key=_order)
         return Observation(
             snapshot=snapshot,
@@ -133,6 +125,20 @@ class Observer:
             preemptible=preemptible,
             sent=_sent(classified.visible, ledger),
         )
+
+    def _rows_of(
+        self, snapshot: SlurmSnapshot, ledger: Ledger, nodes: Nodes, partitions: frozenset[str]
+    ) -> list[JobRow]:
+        """Return the row of each job; only rows of jobs that have changed are worked out."""
+        rows = self._rows
+        known = list(map(rows.get, map(id, snapshot.jobs)))
+        for number in [number for number, row in enumerate(known) if row is None]:
+            job = snapshot.jobs[number]
+            unfit = self._unfit.get(job.key, NO_NODES)
+            known[number] = rows[id(job)] = job_row(job, ledger, nodes, partitions, self._sent, unfit)
+        if len(rows) > 2 * len(snapshot.jobs):
+            self._rows = {id(job): rows[id(job)] for job in snapshot.jobs}
+        return cast("list[JobRow]", known)
 
     def _forget_sent(self, ledger: Ledger, now_s: float) -> None:
         """Rows of jobs that are sent elsewhere than before, or kept off other nodes, are worked out anew."""

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from controller.base.clock import Clock
 from controller.base.config import ControllerSettings
@@ -121,28 +122,22 @@ class PreemptionManager:
         """
         found = self.preemptibility(job)
         if found.final or (found.why_not and not force) or job.raw_id is None:
-            raise PreemptionRefusedError(f"job {job.key.job_id} {found.why_not}")
+            raise PreemptionRefusedError(job.key.job_id, found.why_not)
         former = self._open.of_job(job.raw_id)
         if former is not None:
             problem = "preempted anew before a step was told of"
             self._open.change(former, replace(former.row, ended_s=self._clock.now(), problem=problem))
-        forced = found.way is PreemptionMethod.NONE
-        row = Preemption(
-            number=0,
-            job_id=job.key.job_id,
-            raw_id=job.raw_id,
-            submit_time_s=job.key.submit_time_s,
-            restarts=job.restarts,
+        cannot = found.way is PreemptionMethod.NONE
+        row = _row_of(
+            job,
             cause=cause,
             why=why,
             way=found.way,
             force=force,
-            nodes=tuple(share.node for share in job.allocated),
             elsewhere=elsewhere,
             within_s=self._settings().preemption_within_s if within_s is None else within_s,
-            stage=Stage.ASKED,
             asked_s=self._clock.now(),
-            problem=forced_text(found, newest_step(self._agents.of_run(job))) if forced else "",
+            problem=forced_text(found, newest_step(self._agents.of_run(job))) if cannot else "",
         )
         attempt = self._open.add(row, self._monotonic() + row.within_s)
         self.tick()
@@ -289,3 +284,17 @@ class PreemptionManager:
         if row.stage is Stage.STOPPED and row.stopped_s is not None:
             return abs(self._clock.now() - row.stopped_s) < _PLACED_SOON_S
         return row.stage is Stage.SAVED or (row.stage is Stage.ASKED and row.way is PreemptionMethod.SIGNAL)
+
+
+def _row_of(job: SlurmJob, **more: Any) -> Preemption:
+    """Return the row of a preemption that begins; the table gives it its number."""
+    return Preemption(
+        number=0,
+        job_id=job.key.job_id,
+        raw_id=job.raw_id or 0,
+        submit_time_s=job.key.submit_time_s,
+        restarts=job.restarts,
+        nodes=tuple(share.node for share in job.allocated),
+        stage=Stage.ASKED,
+        **more,
+    )

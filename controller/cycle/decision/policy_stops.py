@@ -140,7 +140,7 @@ class PolicyStops:
         try:
             self._preemptions.begin(job, Cause.POLICY, why[:_MOST_WORDS], RelocationConstraint(only=only))
         except PreemptionRefusedError as error:
-            return str(error).removeprefix(f"job {job.key.job_id} ")
+            return error.why_not
         return ""
 
     def _tell_refused(self, refused: Mapping[RunKey, tuple[SlurmJob, str]], policy: str) -> None:

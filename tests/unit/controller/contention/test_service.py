@@ -50,7 +50,7 @@ class Begun:
 
     def begin(self, job: SlurmJob, cause: Cause, why: str, elsewhere: RelocationConstraint) -> None:
         if self.refuse:
-            raise PreemptionRefusedError(self.refuse)
+            raise PreemptionRefusedError(job.key.job_id, self.refuse)
         self.asked.append((job.key.job_id, cause, why, elsewhere))
         assert job.raw_id is not None
         self.rows.append(preemption(len(self.rows) + 1, job.raw_id, 1.7e9 + 100, Stage.ASKED))
@@ -150,13 +150,13 @@ async def test_off_says_nothing(tmp_path: Path) -> None:
 async def test_what_cannot_be_done_is_said_of_the_job(tmp_path: Path) -> None:
     shared = Shared(tmp_path, "automatic")
     _, second = await shared.start()
-    shared.begun.refuse = "job 2 could save, but the agent of n1 is not connected"
+    shared.begun.refuse = "could save, but the agent of n1 is not connected"
     await shared.pass_windows(2)
-    assert shared.judging.stays == {RunKey(2, 0): shared.begun.refuse}
+    assert shared.judging.stays == {RunKey(2, 0): f"job 2 {shared.begun.refuse}"}
     job = (await shared.world.client.read([second]))[second]
     said = advised(Explained("2", "running", "Runs."), shared.judging, job)
-    assert said.sentence == f"Runs. It is in need of another place, but gets none now: {shared.begun.refuse}."
-    assert said.facts["advice_why_not"] == shared.begun.refuse
+    assert said.sentence == f"Runs. It is in need of another place, but gets none now: job 2 {shared.begun.refuse}."
+    assert said.facts["advice_why_not"] == f"job 2 {shared.begun.refuse}"
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo-skip"])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from controller.base.errors import SlurmError
-from controller.daemon.watchdog import Watchdog
+from controller.daemon.watchdog.watchdog import Watchdog
 from controller.slurm.client import HOLD_MARK, USER_HOLD_MARK, Phase
 from controller.slurm.embedded import (
     ClusterDescription,

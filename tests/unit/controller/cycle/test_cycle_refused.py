@@ -10,7 +10,7 @@ import pytest
 from controller.admin.explain.cycle_view import Scene
 from controller.admin.explain.explain import explain
 from controller.cycle.refusals import MOST_PLACES
-from controller.daemon.watchdog import Watchdog
+from controller.daemon.watchdog.watchdog import Watchdog
 from controller.observe.role import Role
 from controller.slurm.client import HOLD_MARK, PIN_MARK, Phase
 from controller.slurm.embedded import ClusterDescription, GpuLimit, sbatch_request

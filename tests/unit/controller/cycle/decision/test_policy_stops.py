@@ -157,7 +157,7 @@ async def test_what_is_refused_at_the_last_moment_is_told_once(tmp_path, monkeyp
     long = await long_one(world)
 
     def refuse(job, *_):
-        raise PreemptionRefusedError(f"job {job.key.job_id} is in a bad mood")
+        raise PreemptionRefusedError(job.key.job_id, "is in a bad mood")
 
     monkeypatch.setattr(world.preemptions, "begin", refuse)
     world.sbatch(30.0, gpus_per_node=8, time_limit_s=60.0)

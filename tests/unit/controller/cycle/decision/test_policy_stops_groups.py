@@ -300,7 +300,7 @@ async def test_nobody_is_asked_behind_one_that_is_refused_at_the_last_moment(tmp
 
     def refuse(job, *more):
         if job.key.job_id == "2":
-            raise PreemptionRefusedError("job 2 is in a bad mood")
+            raise PreemptionRefusedError("2", "is in a bad mood")
         return was(job, *more)
 
     monkeypatch.setattr(world.preemptions, "begin", refuse)

@@ -107,15 +107,25 @@ class Watchdog:
         if not held:
             return WatchdogReport(away=True)
         log.warning("controller_away", lease=str(self._lease_path), held=len(held))
+        released, back = await self._free_all(held)
+        if back:
+            return WatchdogReport(away=False, released=tuple(released))
+        done = set(released)
+        still = await self._still_held([job.key for job in held if job.key not in done])
+        if still:
+            log.error("still_held", jobs=_few(still), count=len(still), mend="scontrol release JOBID")
+        return WatchdogReport(away=True, released=tuple(released), still_held=still)
+
+    async def _free_all(self, held: Sequence[SlurmJob]) -> tuple[list[JobKey], bool]:
+        """Release jobs in batches. Returns the released ones, and whether the controller has come back meanwhile."""
         originals = self._known_originals()
         released: list[JobKey] = []
-        keys = [job.key for job in held]
         batches = deque(held[start : start + self._batch] for start in range(0, len(held), self._batch))
         unanswered = 0
         while batches:
             if not self._stale_now():
                 log.info("controller_back", left_held=sum(map(len, batches)))
-                return WatchdogReport(away=False, released=tuple(released))
+                return released, True
             batch = batches.popleft()
             try:
                 released += await self._free(batch, originals)
@@ -134,11 +144,7 @@ class Watchdog:
                     unanswered += 1
                     if unanswered >= _UNANSWERED:
                         raise
-        done = set(released)
-        still = await self._still_held([key for key in keys if key not in done])
-        if still:
-            log.error("still_held", jobs=_few(still), count=len(still), mend="scontrol release JOBID")
-        return WatchdogReport(away=True, released=tuple(released), still_held=still)
+        return released, False
 
     def _stale_now(self) -> bool:
         return is_stale(read_lease(self._lease_path), self._clock.now())

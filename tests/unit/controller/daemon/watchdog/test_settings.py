@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.daemon.watchdog_settings import watchdog_settings
+from controller.daemon.watchdog.settings import watchdog_settings
 
 GOOD = """partitions = ["dl"]
 runtime_dir = "/run/other"

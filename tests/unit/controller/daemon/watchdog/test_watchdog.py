@@ -15,7 +15,7 @@ from controller.base.clock import VirtualClock
 from controller.base.config import ControllerSettings
 from controller.base.errors import JournalError, SlurmReplyError, SlurmUnavailableError
 from controller.base.lease import Lease, write_lease
-from controller.daemon.watchdog import Watchdog, WatchdogReport, confirm_s, look_once, run_watchdog
+from controller.daemon.watchdog.watchdog import Watchdog, WatchdogReport, confirm_s, look_once, run_watchdog
 from controller.slurm.client import HOLD_MARK, PIN_MARK, USER_HOLD_MARK, Failures, JobKey, Phase, Pin, ResourceRequest
 from controller.slurm.embedded import ClusterDescription, EmbeddedSlurm, Submission, sbatch_request
 from controller.slurm.user_holds import HoldFolder
@@ -299,7 +299,7 @@ async def test_without_a_journal_jobs_are_released_as_they_are(house: House, pro
 
 async def test_a_journal_that_does_not_answer_is_done_without(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     key = house.submit()
-    monkeypatch.setattr("controller.daemon.watchdog._JOURNAL_S", 0.05)
+    monkeypatch.setattr("controller.daemon.watchdog.watchdog._JOURNAL_S", 0.05)
     answer = threading.Event()
 
     def originals() -> Mapping[JobKey, ResourceRequest]:
