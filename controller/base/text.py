@@ -1,4 +1,4 @@
-"""Numbers in words, as users read them."""
+"""Numbers and names as text for users."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def duration(seconds: float) -> str:
-    """45 s, 12 min, 3 h 5 min, 2 d 4 h."""
+    """Return a duration as text: "45 s", "12 min", "3 h 5 min", "2 d 4 h"."""
     whole = max(int(seconds + 0.5), 0)
     if whole < 90:
         return f"{whole} s"
@@ -23,22 +23,22 @@ def _two(large: int, unit: str, small: int, lesser: str) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """1 job, 3 jobs."""
+    """Return a number with its noun: "1 job", "3 jobs"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def rate(steps_per_s: float) -> str:
-    """Three digits that count."""
+    """Return the number with three significant digits."""
     return f"{steps_per_s:.3g}" if steps_per_s < 1000 else f"{steps_per_s:.0f}"
 
 
 def clock_time(time_s: float) -> str:
-    """Local date and time of day, to the second."""
+    """Return the local date and time of day, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
 
 
 def capitalized(sentence: str) -> str:
-    """The first letter large, the rest as it is."""
+    """Return the text with a capital first letter, the rest unchanged."""
     return sentence[:1].upper() + sentence[1:]
 
 

@@ -19,7 +19,7 @@ from policies.serving.runtime.supervise import Tasks
 
 
 class ControllerView(Protocol):
-    """What contention, admin and metrics may read of a controller; `controller.daemon.daemon.Controller` keeps this."""
+    """The controller as contention, admin and metrics may use it; `controller.daemon.daemon.Controller` implements this."""
 
     @property
     def settings(self) -> ControllerSettings:

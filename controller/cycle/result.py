@@ -24,11 +24,11 @@ class CycleResult:
     """Jobs that ended since the cycle before."""
     decided: Decided | None
     in_transit: bool
-    """Something is about to change (a job starting, ending): look again soon."""
+    """True if something is about to change (a job starts or ends): read Slurm again soon."""
 
 
 def is_in_transit(observation: Observation, decided: Decided | None) -> bool:
-    """Whether jobs are about to start or to end, so that the next snapshot will differ."""
+    """Return whether jobs are about to start or to end, so that the next snapshot will differ."""
     if decided is not None and decided.plan.starts:
         return True
     starting, running = Role.STARTING, Role.RUNNING

@@ -180,7 +180,7 @@ def _rows(schema: Mapping[str, Any], restart: frozenset[str]) -> Iterator[str]:
 
 
 def _value(found: Mapping[str, Any]) -> str:
-    """What may be written there, in words."""
+    """Return the text for the values that a key may have."""
     if "anyOf" in found:
         return ", or ".join(_value(choice) for choice in found["anyOf"] if choice.get("type") != "null")
     if "enum" in found:

@@ -244,7 +244,7 @@ class Controller:
         self.health.last_error = problem
 
     def _jobs_wait(self) -> bool:
-        """Whether jobs wait for nodes. A job that was stopped a moment ago waits too, though it may not be placed yet."""
+        """Return whether jobs wait for nodes. A job that was stopped a moment ago waits too, though it may not be placed yet."""
         return self.preemptions.moving or (self.last is not None and len(self.last.observation.state.pending) > 0)
 
     def _prune(self) -> None:

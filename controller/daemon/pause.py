@@ -70,7 +70,7 @@ class Pause:
         await let_burst_end(lambda: wake.so_far.submitted, self._sleep_unless_stopped)
 
     def _is_urgent(self, woken: Woken) -> bool:
-        """Whether a user submitted or held a job, or jobs wait for nodes that have just become free."""
+        """Return whether a user submitted or held a job, or jobs wait for nodes that have just become free."""
         return bool(woken.submitted or woken.user_holds or (woken.ended and self._jobs_wait()))
 
     async def _sleep_unless_stopped(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Which policy decides: swaps by `headway policy use`, and policy servers that were restarted as another policy."""
+"""Changes of the policy: swaps by `headway policy use`, and policy servers that were restarted as another policy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What agents last said of each run of a job, node by node: who trains there, what can be saved, how far it has come.
+"""Newest reports of agents about each run of a job, node by node: its ranks there, checkpoints, and steps.
 
-Only the present counts here: what was measured of jobs is in the store of profiles.
+Only the present counts here: measurements of jobs are in the store of profiles.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NOBODY: Mapping[str, NodeReport] = {}
 
 @dataclass(frozen=True, slots=True)
 class Usr1:
-    """What SIGUSR1, sent by Slurm, would do to the run's processes there."""
+    """Effect that SIGUSR1, sent by Slurm, would have on the run's processes on one node."""
 
     caught: int
     """Processes that it reaches and that catch it."""
@@ -26,10 +26,10 @@ class Usr1:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One run on one node, as its agent last told of it."""
+    """One run on one node, as its agent last reported it."""
 
     ranks: tuple[int, ...]
-    """That train there, ascending."""
+    """Ranks that train there, ascending."""
     world_size: int | None
     saving: tuple[int, ...]
     """Ranks that save when they are asked, ascending."""
@@ -38,21 +38,21 @@ class NodeReport:
     saved_step: int | None
     """Steps done at its newest complete checkpoint; None: none yet."""
     stepped_ago_s: float | None
-    """When its first step ended, before the report; None: it has not made one."""
+    """Time from the end of its first step to the report, seconds; None: it has not made one."""
     usr1: Usr1 | None = None
     """None: the agent does not know."""
 
 
 class ReportTable:
-    """Invariant: of one run and node only the newest report counts, and of runs that are gone nothing is kept."""
+    """Invariant: for each run and node only the newest report is kept, and none for runs that are gone."""
 
     def __init__(self) -> None:
         self.watching: set[str] = set()
-        """Nodes whose agents have told what signals do to a run: they tell it of every run."""
+        """Nodes whose agents have reported the effect of signals on a run: they report it for every run."""
         self._runs: dict[RunKey, dict[str, NodeReport]] = {}
 
     def take(self, node: str, report: agent_pb2.AgentReport) -> tuple[RunKey, NodeReport] | None:
-        """Take a report in. What it says of a run; None where nothing."""
+        """Take a report in. Returns what it says about a run; None if nothing."""
         match report.WhichOneof("kind"):
             case "job":
                 run, found = _run(report.job.job), _node_report(report.job)
@@ -71,7 +71,7 @@ class ReportTable:
                 return None
 
     def of(self, run: RunKey) -> Mapping[str, NodeReport]:
-        """What is known of a run, by node."""
+        """Return the reports about a run, by node."""
         return self._runs.get(run, _NOBODY)
 
     def keep(self, job_ids: Collection[int]) -> None:
@@ -81,7 +81,7 @@ class ReportTable:
 
 
 def newest_step(reports: Mapping[str, NodeReport]) -> int | None:
-    """Steps done at the newest checkpoint that the run could come back from, as far as all nodes know of it."""
+    """Return the steps done at the newest checkpoint that all nodes have; None: a node has none."""
     known = [node.saved_step if node.saved_step is not None else node.restored_step for node in reports.values()]
     steps = [step for step in known if step is not None]
     return min(steps) if steps and len(steps) == len(known) else None

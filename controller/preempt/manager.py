@@ -98,7 +98,7 @@ class PreemptionManager:
         return self._open.rows
 
     def preemptibility(self, job: SlurmJob) -> Preemptibility:
-        """Whether this job may be preempted now, and how it comes back. Cheap enough for every job in every cycle."""
+        """Return whether this job may be preempted now, and how it comes back. Cheap enough for every job in every cycle."""
         if not in_scope(job, frozenset(self._settings().partitions)):
             return Preemptibility(PreemptionMethod.NONE, "is not among the jobs that Headway schedules", final=True)
         attempt = self._open.of_job(job.raw_id)
@@ -277,7 +277,7 @@ class PreemptionManager:
 
     @property
     def moving(self) -> bool:
-        """Whether something is about to show in Slurm, or a stopped job to be placed: look again soon."""
+        """True if something is about to show in Slurm, or a stopped job to be placed: read Slurm again soon."""
         return any(self._moves(row) for row in self.open.values())
 
     def _moves(self, row: Preemption) -> bool:

@@ -1,8 +1,8 @@
-"""May this job be taken off its nodes, and how does it come back? Pure.
+"""Preemptibility: whether a job may be taken off its nodes, and by which method it comes back. Pure functions.
 
-A job comes back where all its ranks save when they are asked, and say so; or where its user has declared that it saves and
-requeues itself on SIGUSR1, and no agent sees that the signal would end it, or that nobody would heed it. Any other is left alone,
-whoever asks, unless an operator forces it.
+A job comes back if all its ranks save on request and confirm it; or if its user has declared that it saves and requeues itself on
+SIGUSR1, and no agent reports that the signal would end it, or that no process would catch it. Any other job is not preempted,
+unless an operator forces it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _NOT_RUNNING = {
 
 @dataclass(frozen=True, slots=True)
 class Preemptibility:
-    """The answer."""
+    """Whether and how one job may be preempted."""
 
     way: PreemptionMethod
-    """How it would come back; NONE: it cannot."""
+    """Method by which it would come back; NONE: it cannot."""
     why_not: str = ""
-    """Why it is not to be preempted, in words that go behind "job 12 "; empty: it may be."""
+    """Reason against it, as a text that continues "job 12 "; empty: it may be preempted."""
     final: bool = False
-    """Not by force either."""
+    """True if it cannot be preempted by force either."""
 
     @property
     def may(self) -> bool:
-        """Whether it may be preempted."""
+        """True if it may be preempted."""
         return not self.why_not
 
 
@@ -50,8 +50,11 @@ def preemptibility(
     under_way: Preemption | None,
     watching: Collection[str] = (),
 ) -> Preemptibility:
-    """`told`: what agents say of the job's present run, by node; `connected`: nodes whose agents are there; `watching`: nodes
-    whose agents tell what signals do to jobs."""
+    """Work out the preemptibility of a job.
+
+    `reports`: reports about its present run, by node; `connected`: nodes whose agents are connected; `watching`: nodes whose
+    agents report the effect of signals.
+    """
     final = _never(job, under_way)
     if final:
         return Preemptibility(PreemptionMethod.NONE, final, final=True)
@@ -69,7 +72,7 @@ def preemptibility(
 
 
 def _never(job: SlurmJob, under_way: Preemption | None) -> str:
-    """What stands in the way of force too."""
+    """Return the obstacle that even force cannot overcome; empty: there is none."""
     if under_way is not None and under_way.stage in {Stage.ASKED, Stage.SAVED, Stage.STOPPED}:
         return f"is being preempted already ({under_way.stage.value}, by {under_way.cause.value})"
     if job.phase is Phase.ENDED:
@@ -84,7 +87,7 @@ def _never(job: SlurmJob, under_way: Preemption | None) -> str:
 
 
 def _lacking_ranks(reports: Mapping[str, NodeReport]) -> str:
-    """Why asking the ranks is no way; empty: all of them save when they are asked."""
+    """Return why the ranks cannot be asked to save; empty: all of them save on request."""
     ranks = {rank for node in reports.values() for rank in node.ranks}
     saving = [rank for node in reports.values() for rank in node.saving]
     sizes = {node.world_size for node in reports.values() if node.world_size is not None}
@@ -96,7 +99,7 @@ def _lacking_ranks(reports: Mapping[str, NodeReport]) -> str:
 
 
 def _missing(ranks: Collection[int], saving: Collection[int], size: int) -> str:
-    """Which of so many ranks, and of those that train, do not save. The size is what a job says: it is never counted through."""
+    """Return which ranks do not save. `size` is the job's own claim, and may be huge: the ranks up to it are not enumerated."""
     beyond = sorted(rank for rank in ranks if rank >= size and rank not in saving)
     number = size - sum(rank < size for rank in saving) + len(beyond)
     if number == 0:
@@ -109,7 +112,7 @@ def _missing(ranks: Collection[int], saving: Collection[int], size: int) -> str:
 def _unheeded(
     reports: Mapping[str, NodeReport], nodes: list[str], connected: Collection[str], watching: Collection[str]
 ) -> str:
-    """Why USR1 would not bring it back; empty: it would, or where agents cannot tell, its user says so."""
+    """Return why USR1 would not bring it back; empty: it would, or agents do not know and its user says that it would."""
     there = [node for node in nodes if node in connected]
     shown = {node: reports[node].usr1 for node in there if node in reports}
     fatal = [node for node, usr1 in shown.items() if usr1 is not None and usr1.fatal]
@@ -128,7 +131,7 @@ def _unheeded(
 def _no_way(reports: Mapping[str, NodeReport], silent: list[str], lacking: str) -> str:
     declared = "nor does its comment say headway=preemptible"
     if silent and not reports:
-        return f"cannot come back: {_agents(silent)} not connected, so nobody knows whether it saves, {declared}"
+        return f"cannot come back: {_agents(silent)} not connected, so it is not known whether it saves, {declared}"
     if not reports:
         return f"cannot come back: no process in it tells its agent that it trains (yet), {declared}"
     also = f" ({_agents(silent)} not connected)" if silent else ""
@@ -140,7 +143,7 @@ def _agents(nodes: list[str]) -> str:
 
 
 def _few(names: Iterable[str], number: int | None = None) -> str:
-    """The first names, and how many more there are of `number`, or of those given."""
+    """Return the first names, and how many more there are of `number` (None: of those given)."""
     listed = list(names)
     more = (len(listed) if number is None else number) - _NAMED
     return ", ".join(listed[:_NAMED]) + (f" and {more} more" if more > 0 else "")

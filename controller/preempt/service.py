@@ -1,4 +1,4 @@
-"""Preemptions beside the controller's cycles: agents tell them what they report, and deadlines are kept."""
+"""The preemption manager beside the controller's cycles: it gets the agents' reports, and follows its deadlines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from policies.serving.runtime.supervise import Tasks
 async def run_preemptions(
     preemptions: PreemptionManager, agents: AgentsServer | None, tasks: Tasks | None = None
 ) -> AsyncIterator[None]:
-    """Within, agents are asked and deadlines kept; without agents only jobs that requeue themselves can be preempted."""
+    """Ask agents and follow deadlines within; without agents only jobs that requeue themselves can be preempted."""
     preemptions.serve(agents)
     if agents is not None:
         agents.listeners.append(preemptions.on_report)

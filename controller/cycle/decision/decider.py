@@ -1,8 +1,8 @@
-"""Who decides: the policy server, else the built-in fallback, else nobody (then Slurm itself places the jobs).
+"""The decision of a cycle: by the policy server, else by the built-in fallback, else by neither (then Slurm places the jobs).
 
-However the policy server fails (killed, hung, slow, answering nonsense), a decision comes within the deadline plus the
-few milliseconds that the fallback takes. A server that failed several times in a row is left alone for a moment, so that
-a hung one does not cost its deadline in every cycle.
+However the policy server fails (killed, hung, slow, with answers that make no sense), a decision comes within the deadline plus
+the few milliseconds that the fallback takes. A server that has failed several times in a row is not called for a moment, so that
+a server that hangs does not cost its deadline in every cycle.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from policies.model import ClusterState
 log = structlog.get_logger(__name__)
 
 _PATIENCE = 3
-"""Failures in a row after which the server is left alone for `_REST_S` seconds."""
+"""Failures in a row after which the server is not called for `_REST_S` seconds."""
 _REST_S = 5.0
 _ROW_S = 120.0
-"""Failures that are further apart are not in a row: longer than the longest pause between two cycles."""
+"""Longest time between two failures in a row, seconds: longer than the longest pause between two cycles."""
 _TRIES = 2
-"""Times that a server is asked when the connection was another one after the answer."""
+"""Calls to a server whose connection has changed before its answer was there."""
 _BUSY_SHARE = 1 / 3
-"""A server that took more of its deadline than this has no time for rehearsals: a decision would have to wait for them."""
+"""Share of the deadline beyond which a server is too slow for rehearsals: a decision would have to wait for them."""
 _BUSY_FOR_S = 60.0
-"""So long that counts: where nobody waits, no decision shows that it is faster again."""
+"""Time for which a server counts as slow, seconds: without waiting jobs, no decision shows that it is faster again."""
 
 
 class PolicyEndpoint(Protocol):
@@ -50,39 +50,39 @@ class PolicyEndpoint(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether that connection is open."""
+        """True if that connection is open."""
 
     async def describe(self, deadline_s: float) -> PolicySpec:
-        """What the policy does and needs."""
+        """Return the policy's description of itself."""
 
     async def healthy(self, deadline_s: float) -> bool:
-        """Whether it says that it serves."""
+        """Return whether the server says that it serves."""
 
     async def decide(self, state: ClusterState, deadline_s: float) -> Decision:
-        """The allocation that it wants."""
+        """Return the allocation that the policy wants."""
 
     async def learn(self, outcomes: Iterable[Outcome]) -> int:
-        """Tell it how jobs ended; how many it read."""
+        """Report how jobs ended. Returns the number of outcomes that the policy has read."""
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A plan, and who made the decision behind it."""
+    """A plan, and the policy that made the decision behind it."""
 
     plan: Plan
     policy: str
     """The policy's name, or fallback:NAME."""
     latency_s: float
     problem: str
-    """Why the fallback decided in the policy's place; empty when it did not."""
+    """Reason why the fallback decided in the policy's place; empty when it did not."""
 
 
 @dataclass(slots=True)
 class DeciderCounts:
-    """Since the start."""
+    """Counts since the start."""
 
     decisions: int = 0
     rejects: int = 0
@@ -92,25 +92,25 @@ class DeciderCounts:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A policy server with what it said of itself. One value, so that a swap replaces both at once."""
+    """A policy server with its description of itself. One value, so that a swap replaces both at once."""
 
     endpoint: PolicyEndpoint
     spec: PolicySpec | None = None
-    """None before it has said anything."""
+    """None before the first answer."""
     connection: int = 0
-    """The connection on which it did."""
+    """Number of the connection on which `spec` came."""
 
     @property
     def known(self) -> bool:
-        """Whether what it said is still true: the same process answers."""
+        """True if `spec` is still valid: the same process answers."""
         return self.spec is not None and self.endpoint.connection == self.connection
 
 
 class Decider:
-    """Asks the policy server, checks its answer, and falls back.
+    """Calls the policy server, checks its answer, and falls back.
 
-    Invariants: `decide` returns within the deadline, or soon after. A decision is checked against what the process that made it
-    says of itself. An endpoint is closed when no call is under way on it.
+    Invariants: `decide` returns within the deadline, or soon after. A decision is checked against the description that the
+    process that made it gives of itself. An endpoint is closed when no call is under way on it.
     """
 
     def __init__(self, endpoint: PolicyEndpoint, fallback: Policy, deadline_s: float, clock: Clock) -> None:
@@ -121,10 +121,10 @@ class Decider:
         self._deadline_s = deadline_s
         self._clock = clock
         self._away = ""
-        """Why the server could not be asked which policy it is, the last time that it could not."""
+        """Reason why the server could not describe itself, the last time that it could not."""
         self._failures = 0
         self._failure = ""
-        """What was wrong the last time."""
+        """Problem of the last failure."""
         self._rest_until_s = -math.inf
         self._busy_since_s = -math.inf
         """When the server was last found to be slow."""
@@ -138,7 +138,7 @@ class Decider:
         self._deadline_s = deadline_s
 
     async def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Tell the policy how jobs ended. Nothing waits for it, and nothing is lost when it fails: the journal has them."""
+        """Report to the policy how jobs ended. Nothing waits for it, and a failure loses nothing: the journal has them."""
         try:
             async with self._calling() as server:
                 await server.endpoint.learn(outcomes)
@@ -147,12 +147,12 @@ class Decider:
 
     @property
     def spec(self) -> PolicySpec | None:
-        """What the policy server said of itself; None before it has said anything, and when another process may have its place."""
+        """The policy server's description of itself; None before the first answer, and when another process may have its place."""
         return self._server.spec if self._server.known else None
 
     @property
     def address(self) -> str:
-        """Where the policy server is."""
+        """Address of the policy server."""
         return self._server.endpoint.address
 
     @property
@@ -162,16 +162,16 @@ class Decider:
 
     @property
     def serving(self) -> bool:
-        """Whether the policy server is there, and made the last decision that it was asked for."""
+        """True if the policy server is connected and made the last decision that it was asked for."""
         return self._server.known and self._server.endpoint.connected and self._failures == 0
 
     @property
     def undecided_s(self) -> float:
-        """For how long neither policy nor fallback has made a decision; 0 when one of them made the last one."""
+        """Time for which neither policy nor fallback has made a decision, seconds; 0 when one of them made the last one."""
         return 0.0 if self._undecided is None else self._clock.monotonic() - self._undecided[0]
 
     async def greet(self) -> None:
-        """Learn which policy the server has, unless that is known; one that is away is asked again before it decides."""
+        """Find out which policy the server has, unless that is known. A server that is away is called again before it decides."""
         if self._server.known and self._server.endpoint.connected:
             return
         if self._rests_s > 0:
@@ -184,11 +184,11 @@ class Decider:
                 log.warning("policy_away", problem=str(error))
             self.last_error = self._away = str(error)
         else:
-            if self.last_error == self._away:  # nobody needed it meanwhile
+            if self.last_error == self._away:  # no decision needed it meanwhile
                 self.last_error = ""
 
     async def decide(self, state: ClusterState) -> Decided | None:
-        """A checked plan; None when neither policy nor fallback gave one."""
+        """Return a checked plan; None when neither policy nor fallback gave one."""
         begun_s = self._clock.monotonic()
         self.counts.decisions += 1
         try:
@@ -213,7 +213,7 @@ class Decider:
         )
 
     async def rehearse(self, state: ClusterState) -> Plan | None:
-        """What whoever decides now would decide on a state that is not; None: no answer. Nothing is counted."""
+        """Return the plan that the active policy would make on a hypothetical state; None: no answer. Nothing is counted."""
         if not self._server.known or self._failures:
             plan = self._ask_fallback(state)
         elif self._clock.monotonic() - self._busy_since_s < _BUSY_FOR_S:
@@ -232,7 +232,7 @@ class Decider:
         return None if isinstance(plan, Rejection) else plan
 
     async def use(self, endpoint: PolicyEndpoint, state: ClusterState | None) -> PolicySpec:
-        """Swap the policy server. Describe, health and a dry-run decision come first; on any failure the old one stays.
+        """Swap the policy server. Its description, its health and a dry-run decision come first; on any failure the old one stays.
 
         Takes up to three deadlines; decisions go on meanwhile. Raises PolicyUnavailableError with the reason.
         """
@@ -259,12 +259,12 @@ class Decider:
         return fresh.spec
 
     async def close(self) -> None:
-        """Let go of the policy server. Calls under way fail with a PolicyError."""
+        """Close the connection to the policy server. Calls under way fail with a PolicyError."""
         await self._server.endpoint.close()
 
     @asynccontextmanager
     async def _calling(self) -> AsyncIterator[Server]:
-        """The server that decides now. Within, its endpoint stays open, whatever is swapped meanwhile."""
+        """Give the server that decides now. Within, its endpoint stays open, even if it is swapped meanwhile."""
         server = self._server
         key = id(server.endpoint)
         self._calls[key] += 1
@@ -278,20 +278,20 @@ class Decider:
                     await server.endpoint.close()
 
     async def _described(self, server: Server) -> Server:
-        """The server with what it says of itself now; remembered if it still decides. Raises PolicyError."""
+        """Return the server with its present description of itself, and remember it if it still decides. Raises PolicyError."""
         for _ in range(_TRIES):
             before = server.endpoint.connection
             spec = await server.endpoint.describe(self._deadline_s)
             if server.endpoint.connection == before:
                 break
-        # Without a quiet moment `before` is an old connection: then the spec counts as unknown, and is asked for again.
+        # If the connection changed every time, `before` is an old one: then the spec counts as unknown, and is read again.
         fresh = Server(server.endpoint, spec, before)
         if self._server.endpoint is server.endpoint:
             self._server = fresh
         return fresh
 
     async def _answer(self, server: Server, state: ClusterState) -> tuple[Server, Plan | Rejection]:
-        """A decision, checked against what the process that made it says of itself. Raises PolicyError."""
+        """Return a decision, checked against the description of the process that made it. Raises PolicyError."""
         for _ in range(_TRIES):
             if not server.known:
                 server = await self._described(server)
@@ -301,9 +301,7 @@ class Decider:
                     return server, make_plan(state, decision, server.spec)
             except PolicyError:
                 raise
-            except (
-                Exception
-            ) as error:  # what cannot be checked is not followed: it is this server's failure, not the cycle's
+            except Exception as error:  # a decision that cannot be checked is this server's failure, not the cycle's
                 log.exception("decision_unreadable", address=server.endpoint.address)
                 return server, Rejection(f"reading it raised {type(error).__name__}: {error}")
         address = server.endpoint.address
@@ -311,18 +309,18 @@ class Decider:
 
     def _note_undecided(self) -> None:
         now_s = self._clock.monotonic()
-        # Where nobody waited for long, no decision was asked for, and what failed then is no part of this row.
+        # Where no job has waited for long, no decision was needed, and earlier failures do not belong to this row.
         goes_on = self._undecided is not None and now_s - self._undecided[1] <= _ROW_S
         first_s = self._undecided[0] if goes_on and self._undecided is not None else now_s
         self._undecided = first_s, now_s
 
     @property
     def _rests_s(self) -> float:
-        """Seconds for which the server is still left alone; 0 or less: none."""
+        """Seconds for which the server is still not called; 0 or less: it is called."""
         return self._rest_until_s - self._clock.monotonic()
 
     def _took_s(self, begun_s: float) -> float:
-        """How long the server took, which says whether it has time for rehearsals."""
+        """Return the time that the server took, seconds, and note whether it has time for rehearsals."""
         now_s = self._clock.monotonic()
         slow = now_s - begun_s >= self._deadline_s * _BUSY_SHARE
         self._busy_since_s = now_s if slow else -math.inf
@@ -334,7 +332,7 @@ class Decider:
         async with self._calling() as asked:
             server = asked
             try:
-                if self._failures:  # what was away may have come back as another policy
+                if self._failures:  # a server that was away may have come back as another policy
                     server = await self._described(server)
                 server, checked = await self._answer(server, state)
             except PolicyError as error:
@@ -347,7 +345,9 @@ class Decider:
         return checked, server.spec.name if server.spec is not None else ""
 
     def _failed(self, server: Server, problem: str) -> PolicyUnavailableError:
-        if self._server.endpoint is server.endpoint:  # a server that was swapped meanwhile says nothing of the new one
+        if (
+            self._server.endpoint is server.endpoint
+        ):  # a server that was swapped meanwhile says nothing about the new one
             self._failures += 1
             self._failure = problem
             if self._failures % _PATIENCE == 0:

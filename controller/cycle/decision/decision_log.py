@@ -1,4 +1,4 @@
-"""Decisions as they are kept in the journal."""
+"""Decisions in the journal, and events when another policy decides."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from policies.model import BoolColumn, ClusterState, FloatColumn, IntColumn
 
 @dataclass(slots=True)
 class NodeCapacity:
-    """What foreign use and some jobs leave of each node. Below zero: they use more than the node has.
+    """Capacity of each node that foreign jobs and some of ours leave free. Below zero: they use more than the node has.
 
     Invariant: a node whose CPUs or memory Slurm does not tell has infinitely much of them.
     """

@@ -1,15 +1,15 @@
 """From a policy's decision to the steps that Slurm is to carry out, or to the reason why the decision is refused.
 
-A pure function, printable and testable. A policy may ask for anything; nothing reaches Slurm that does not fit the nodes,
-the jobs' own constraints, and what the policy said of itself. A bad decision is refused whole: a policy that is wrong about
-one job is not to be trusted with the others.
+`make_plan` is a pure function, so its result can be printed and tested. A policy may ask for anything; nothing reaches Slurm that
+does not fit the nodes, the jobs' own constraints, and the policy's description of itself. A bad decision is refused as a whole: a
+policy that is wrong about one job is not trusted with the others.
 
-A policy that preempts may leave out running jobs that are preemptible, or want them elsewhere. They are to be stopped, which takes
-a while: what is to start in their place waits until they have gone, and what fits beside them starts. Stops that are of use
-only together are a group: whoever carries them out takes all of it, or leaves it.
+A policy that preempts may leave out running jobs that are preemptible, or place them on other nodes. They are stopped, which takes
+a while: jobs that are to start in their place wait until they have gone, and jobs that fit beside them start. Stops that are
+useful only together form a group, which is carried out as a whole or not at all.
 
-Thousands of jobs may start at once, so the checks of single jobs are made twice: over all of them in columns, to find the
-suspects, and then of these one by one, which alone decides and has the words.
+Thousands of jobs may start at once, so single jobs are checked twice: first all of them in columns, to find suspects, and then
+each suspect by itself. Only the second check decides, and gives the reason.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Plan:
     queue: tuple[int, ...]
     """Waiting jobs in the policy's order, those to be started left out."""
     reasons: Mapping[int, str] = field(default_factory=dict)
-    """What the policy says of jobs that go on waiting."""
+    """The policy's reasons for jobs that go on waiting, by row."""
     stops: tuple[Stop, ...] = ()
-    """Running jobs that are to go; those of a cycle before that are about to are among them."""
+    """Running jobs to stop, also those that an earlier cycle has begun to stop."""
     groups: tuple[StopGroup, ...] = ()
-    """Which of the stops are of use together only; those for the first in line come first."""
+    """Stops that are useful only together; those for the first jobs of the queue come first."""
 
     def first(self, most: int) -> Plan:
-        """Return the plan with the first so many starts; the jobs of the others are at the head of the queue."""
+        """Return the plan with the first `most` starts; the jobs of the other starts are at the head of its queue."""
         if len(self.starts) <= most:
             return self
         later = {start.row: start.reason for start in self.starts[most:]}
@@ -75,7 +75,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a decision is refused."""
+    """The reason why a decision is refused."""
 
     reason: str
 
@@ -92,13 +92,13 @@ class _Entries:
     rows: npt.NDArray[Any]
     """Job of each placement."""
     owner: npt.NDArray[np.int64]
-    """Of each entry: number of its placement."""
+    """Number of the placement that each entry belongs to."""
     nodes: npt.NDArray[Any]
     gpus: npt.NDArray[Any]
     widths: npt.NDArray[np.int64]
-    """Entries of each placement."""
+    """Number of entries of each placement."""
     plain: bool
-    """Whether the columns say all there is to say: else a policy gave numbers that are none, or not as many of both."""
+    """True if the columns are complete: otherwise a policy gave values that are no integers, or not as many GPUs as nodes."""
 
     @classmethod
     def of(cls, allocation: Mapping[int, Placement]) -> Self:
@@ -115,7 +115,7 @@ class _Entries:
         return cls(placements, rows, np.repeat(np.arange(count), widths), nodes, gpus, widths, plain)
 
     def suspects(self, alone: BoolColumn, entries: BoolColumn) -> list[tuple[int, Placement]]:
-        """Job and placement where either the placement or one of its entries is flagged."""
+        """Return job and placement wherever the placement or one of its entries is flagged."""
         flagged = alone.copy()
         flagged[self.owner[entries]] = True
         return [(int(self.rows[number]), self.placements[number]) for number in np.flatnonzero(flagged).tolist()]
@@ -139,7 +139,7 @@ def make_plan(state: ClusterState, decision: Decision, spec: PolicySpec) -> Plan
 
 
 def _steps(state: ClusterState, decision: Decision, rows: npt.NDArray[np.int64]) -> Plan:
-    """The plan of a decision that is fine."""
+    """Return the plan of a decision that has passed the checks."""
     # The policy's order of waiting jobs, or the order of submission where it gives none.
     queue = np.array(decision.queue, dtype=np.int64) if decision.queue else state.pending
     position = np.full(len(state.jobs), len(queue))
@@ -162,7 +162,7 @@ def _check_rows(state: ClusterState, decision: Decision, entries: _Entries) -> N
     if entries.plain:
         rows, nodes, owner = entries.rows, entries.nodes, entries.owner
         beyond = (rows < 0) | (rows >= len(state.jobs)) | (entries.widths == 0)
-        # Ascending ones are distinct; others are looked at.
+        # Ascending nodes are distinct; other orders are checked one by one.
         ascending = np.append(True, (np.diff(nodes) > 0) | (np.diff(owner) > 0))[: len(nodes)]
         strange = (nodes < 0) | (nodes >= len(state.nodes)) | (entries.gpus < 1) | ~ascending
         suspects = entries.suspects(beyond, strange)
@@ -189,7 +189,7 @@ def _check_row(state: ClusterState, row: int, placement: Placement) -> None:
 
 
 def _stops(state: ClusterState, decision: Decision, spec: PolicySpec) -> tuple[Stop, ...]:
-    """Running jobs that do not keep their place: only preemptible ones, and only where the policy has said that it preempts."""
+    """Return the running jobs that lose their place. They must be preemptible, and the policy must have said that it preempts."""
     stops = []
     for row, own in held_placements(state, state.running).items():
         wanted = decision.allocation.get(row)
@@ -207,7 +207,7 @@ def _stops(state: ClusterState, decision: Decision, spec: PolicySpec) -> tuple[S
 
 
 def _check_move(state: ClusterState, stop: Stop, spec: PolicySpec) -> None:
-    """A running job may be shown with what it holds, as no request of its own would fit: it keeps its number of GPUs."""
+    """Check the new placement of a running job. It keeps its number of GPUs, also where its own request would fit nowhere."""
     assert stop.placement is not None
     current = state.jobs.placement(stop.row)
     if current is not None and stop.placement.num_gpus != current.num_gpus:
@@ -219,7 +219,7 @@ def _check_move(state: ClusterState, stop: Stop, spec: PolicySpec) -> None:
 
 
 def _beside_those_that_stop(state: ClusterState, decision: Decision, plan: Plan, stops: tuple[Stop, ...]) -> Plan:
-    """The plan for now: who fits beside all that still runs starts, in the policy's order; the others go on waiting."""
+    """Return the plan for now: jobs that fit beside all that still runs start, in the policy's order; the others go on waiting."""
     free = _Free(state)
     starts = tuple([start for start in plan.starts if free.take(start)])
     now = {start.row for start in starts}
@@ -228,13 +228,13 @@ def _beside_those_that_stop(state: ClusterState, decision: Decision, plan: Plan,
     told = {row: f"{start.reason}; {until}".lstrip("; ") for row, start in waits.items()}
     known = waits.keys() | set(plan.queue)
     order = [row for row in decision.queue or state.pending.tolist() if row in known]
-    queue = dict.fromkeys([*order, *waits])  # a policy need not name all
+    queue = dict.fromkeys([*order, *waits])  # a policy need not name all jobs
     groups = _groups(state, waits.values(), stops)
     return Plan(starts, tuple(queue), {**plan.reasons, **told}, stops, groups)
 
 
 def _groups(state: ClusterState, waits: Iterable[Start], stops: tuple[Stop, ...]) -> tuple[StopGroup, ...]:
-    """The stops that belong together, for starts that wait for them."""
+    """Return the stops that belong together, for starts that wait for them."""
     occupied = {row: own.nodes for row, own in held_placements(state, [stop.row for stop in stops]).items()}
     moves = {stop.row: stop.placement.nodes for stop in stops if stop.placement is not None}
     return stop_groups(occupied, [(start.row, start.placement.nodes) for start in waits], moves)
@@ -255,7 +255,7 @@ class _Free:
         self._left = NodeCapacity.beside_running(state)
 
     def take(self, start: Start) -> bool:
-        """Give the job its place, if it is free."""
+        """Take the job's place if it is free. Returns whether it was."""
         where, gpus = np.array(start.placement.nodes), np.array(start.placement.gpus)
         cpus, memory = gpus * self._jobs.cpus_per_gpu[start.row], gpus * self._jobs.memory_mib_per_gpu[start.row]
         exclusive = bool(self._jobs.exclusive[start.row])
@@ -285,7 +285,7 @@ def _check_starts(state: ClusterState, decision: Decision, spec: PolicySpec, ent
 
 
 def _doubtful_starts(state: ClusterState, entries: _Entries) -> list[tuple[int, Placement]]:
-    """Everybody whom `_check_shape` or `_check_nodes` would refuse."""
+    """Return every start that `_check_shape` or `_check_nodes` would refuse."""
     jobs, rows, owner, nodes, gpus, widths = (
         state.jobs,
         entries.rows,
@@ -337,9 +337,9 @@ def _check_nodes(state: ClusterState, row: int, placement: Placement) -> None:
 
 
 def _check_capacity(state: ClusterState, entries: _Entries, moved: Sequence[int]) -> None:
-    """No node gives more than it has: GPUs exactly, CPUs and memory where known, exclusive nodes to one job only.
+    """Check that no node gives more than it has: GPUs exactly, CPUs and memory where known, exclusive nodes to one job only.
 
-    Nodes on which nobody is to start, nor to go to, are left out: what runs there runs.
+    Nodes on which no job starts, and to which none is moved, are left out: the jobs there run already.
     """
     rows, nodes, gpus = (
         column.astype(np.int64) for column in (entries.rows[entries.owner], entries.nodes, entries.gpus)

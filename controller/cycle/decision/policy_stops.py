@@ -1,12 +1,12 @@
-"""Jobs that policies take off their nodes: which they may, and what becomes of it.
+"""Preemptions by policies: which running jobs policies may take off their nodes, and how their stops are begun.
 
-Whoever is about to leave (asked to save, being stopped, ending) is shown to policies as preemptible as well. Else, in the seconds
-until it has gone, a policy would take it for one that stays, and stop another job in its place.
+A job that is about to leave its nodes (asked to save, being stopped, ending) is also shown to policies as preemptible. Otherwise,
+in the seconds until it has gone, a policy would assume that it stays, and stop another job in its place.
 
-Jobs that make room together are stopped all or not at all: else jobs are stopped, the budget is spent, and nobody can start. Every
-bound is looked at for all of them before the first is asked. What cannot be known before is whether each then saves. Where one
-does not, it trains on, while the others have been stopped or are about to be, and compete for their nodes with all who wait: the
-next decision is made from what has become of it.
+Jobs that make room together are stopped all or not at all: otherwise jobs would be stopped and the budget spent, and still no job
+could start. Every bound is checked for all of them before the first is asked to save. Whether each of them then saves cannot be
+known before. A job that does not save trains on, while the others are stopped, and compete for their nodes with all waiting jobs:
+the next decision is made from that state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Going = tuple[RunKey, SlurmJob, Stop]
 
 
 class PolicyStops:
-    """Invariant: nobody is stopped for a policy beyond the operator's bounds, no group in part, and each refusal is told once."""
+    """Invariant: no job is stopped beyond the operator's bounds, no group only in part, and each refusal is reported once."""
 
     def __init__(self, preemptions: PreemptionManager, events: EventLog) -> None:
         self._preemptions = preemptions
@@ -42,15 +42,15 @@ class PolicyStops:
         self._withheld = Withheld()
         self._refused: frozenset[RunKey] = frozenset()
         self._too_small: set[tuple[JobKey, int, bool]] = set()
-        """Of whom it was told that the budget is too small: with that budget, and whether it will do within the hour."""
+        """Jobs for which a too small budget was reported: with that budget, and whether it will suffice within the hour."""
 
     @property
     def look_again(self) -> bool:
-        """Jobs were held back just now: without them the policy may have something else in mind for the nodes beside them."""
+        """True if jobs were withheld just now: without them the policy may use the nodes beside them in another way."""
         return self._withheld.fresh
 
     def preemptible(self, jobs: Iterable[SlurmJob], settings: ControllerSettings, now_s: float) -> frozenset[RunKey]:
-        """Runs among these that policies may take off their nodes, or that leave anyway. None where policies may stop nobody."""
+        """Return the runs of these jobs that policies may stop, or that leave anyway; empty where policies may stop none."""
         if "automatic" not in {settings.preemption, *settings.preemption_partitions.values()}:
             return self._withheld.without(frozenset(), now_s)
         running = [job for job in jobs if job.phase is Phase.RUNNING]
@@ -65,10 +65,10 @@ class PolicyStops:
     def begin(
         self, plan: Plan, observation: Observation, policy: str, settings: ControllerSettings, now_s: float
     ) -> None:
-        """Ask the jobs to save that the policy does not want where they are: group by group, each as a whole.
+        """Ask the jobs that the policy stops or moves to save: group by group, each group as a whole.
 
-        Groups behind one for which the budget will do within the hour wait with it: else small ones would spend for ever what it
-        waits for. One for which no hour's budget would do keeps nobody waiting.
+        When the budget will suffice for a group within the hour, the groups behind it wait too: otherwise small groups would always
+        spend what it waits for. A group that is larger than a whole hour's budget keeps no other group waiting.
         """
         bounds = PreemptionBudget(settings, self._history(settings, now_s), now_s)
         stops = {stop.row: stop for stop in plan.stops}
@@ -90,7 +90,7 @@ class PolicyStops:
         self._too_small = {told for told in self._too_small if told[0] in observation.jobs}
 
     def _going(self, stops: Iterable[Stop], observation: Observation) -> list[Going]:
-        """Those that have to be asked. Who leaves already counts as stopped, whoever has seen to it."""
+        """Return the stops that have to be begun. A job that is leaving already counts as stopped, whatever the cause."""
         under_way, rows = self._preemptions.open, observation.rows
         return [
             (run, job, stop)
@@ -101,7 +101,7 @@ class PolicyStops:
         ]
 
     def _refusals(self, going: Sequence[Going], bounds: PreemptionBudget) -> dict[RunKey, tuple[SlurmJob, str]]:
-        """Whoever may not be stopped, and why not in words that go behind "it "; the budget is not looked at."""
+        """Return the jobs that may not be stopped, and reasons that continue "it "; the budget is not checked."""
         found = {
             run: (job, bounds.own_refusal(job) or self._preemptions.preemptibility(job).why_not)
             for run, job, _ in going
@@ -110,7 +110,7 @@ class PolicyStops:
         return {run: (job, why_not + others) for run, (job, why_not) in found.items() if why_not}
 
     def _to_silent_nodes(self, going: Sequence[Going], observation: Observation) -> dict[RunKey, tuple[SlurmJob, str]]:
-        """Jobs that would be moved to nodes whose agents are silent, and why they are not."""
+        """Return the jobs that would be moved to nodes whose agents are silent, and the reason why they are not."""
         silent, names = self._preemptions.silent(observation.snapshot), observation.state.nodes.names
         found: dict[RunKey, tuple[SlurmJob, str]] = {}
         for run, job, stop in going if silent else ():
@@ -123,7 +123,7 @@ class PolicyStops:
     def _begin_all(
         self, going: Sequence[Going], bounds: PreemptionBudget, observation: Observation, policy: str
     ) -> dict[RunKey, tuple[SlurmJob, str]]:
-        """Who was refused at the last moment: nobody behind it is asked. Those before it have been, and cannot be asked back."""
+        """Begin all stops. Returns the first that is refused; those behind it are not begun, those before it stay."""
         for run, job, stop in going:
             why_not = self._begin(stop, job, observation, policy)
             if why_not:
@@ -132,7 +132,7 @@ class PolicyStops:
         return {}
 
     def _begin(self, stop: Stop, job: SlurmJob, observation: Observation, policy: str) -> str:
-        """Why not, in words that go behind "it "; empty: it was asked."""
+        """Begin one stop. Returns a reason that continues "it " if it is refused; empty: the job was asked to save."""
         names = observation.state.nodes.names
         only = frozenset() if stop.placement is None else frozenset(names[node] for node in stop.placement.nodes)
         because = f": {stop.reason}" if stop.reason else ""
@@ -152,12 +152,12 @@ class PolicyStops:
         self._refused = frozenset(refused)
 
     def _tell_too_small(self, job: SlurmJob, policy: str, number: int, left: int, budget: int) -> None:
-        """Once of each job: the one that waits for the group, or the first of it."""
+        """Report a too small budget, once for each job: the job that waits for the group, or else the first of the group."""
         told = (job.key, budget, number <= budget)
         if told in self._too_small:
             return
         self._too_small.add(told)
-        whom = "for it" if job.phase is Phase.PENDING else "together, it among them"
+        purpose = "for it" if job.phase is Phase.PENDING else "together, it among them"
         if number <= budget:
             why = f"all or none, and {left} more may be within this hour (preemption_budget_per_hour is {budget})"
         else:
@@ -165,14 +165,14 @@ class PolicyStops:
                 f"all or none, and preemption_budget_per_hour is {budget}: none is, now or later; "
                 f"raise it to {number} or more if they are to be"
             )
-        self._events.add("preempt", job.key.job_id, f"{policy} would stop {count(number, 'job')} {whom}, {why}")
+        self._events.add("preempt", job.key.job_id, f"{policy} would stop {count(number, 'job')} {purpose}, {why}")
 
     def _history(self, settings: ControllerSettings, now_s: float) -> list[Preemption]:
-        """All that matters for the bounds, what is open too."""
+        """Return all preemptions that matter for the bounds, open ones too."""
         found = {row.number: row for row in self._preemptions.since(now_s - reach_s(settings))}
         return list((found | {row.number: row for row in self._preemptions.open.values()}).values())
 
 
 def _leaves(job: SlurmJob, under_way: Preemption | None) -> bool:
-    """Whether that run of the job is about to be stopped."""
+    """Return whether this run of the job is about to be stopped."""
     return under_way is not None and under_way.stage in UNDER_WAY and under_way.restarts == job.restarts

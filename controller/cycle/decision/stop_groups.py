@@ -1,9 +1,9 @@
-"""Which stops of a plan belong together: one alone would be in vain. Pure.
+"""Stops of a plan that belong together, because one alone would be useless. Pure functions.
 
-A job that waits can start when all have left that are to make room on its nodes; a job that is moved, when those have left where
-it is to go. So a group is what one of them needs, and what those that move away need in turn. Groups may overlap: whom one of
-them has stopped, the others need not stop. Groups that share a job are not made one: in a full cluster nearly all would hang
-together, and what could be done for one job would wait until it can be done for all.
+A waiting job can start when all jobs have left that are to make room on its nodes; a moved job, when the jobs on its new nodes
+have left. So a group is all the stops that one job needs, and those that the moved jobs among them need in turn. Groups may
+overlap: a job that one group has stopped need not be stopped by another. Groups that share a job are not merged: in a full cluster
+nearly all stops would become one group, and no job could start before all of them can.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 
 class StopGroup(NamedTuple):
-    """Running jobs that are stopped all, or not at all."""
+    """Running jobs that are stopped all together, or not at all."""
 
     rows: tuple[int, ...]
-    """Those to stop, in the plan's order."""
+    """Rows of the jobs to stop, in the plan's order."""
     needed_by: int | None
-    """Row of the waiting job that they make room for; None: nobody waits for it, they are only moved, or stopped."""
+    """Row of the waiting job that they make room for; None: no job waits for it, they are only moved or stopped."""
 
 
 def stop_groups(
@@ -27,7 +27,7 @@ def stop_groups(
     waiting: Iterable[tuple[int, Sequence[int]]],
     moves: Mapping[int, Sequence[int]],
 ) -> tuple[StopGroup, ...]:
-    """The groups, those of waiting jobs first and in their order. Every stop is in one at least, no two groups are equal.
+    """Return the groups, those of waiting jobs first and in their order. Every stop is in at least one; no two groups are equal.
 
     `occupied`: nodes of each job to stop. `waiting`: jobs that start when these have gone, and their nodes, the most urgent first.
     `moves`: target nodes of the jobs in `occupied` that are moved rather than only stopped.
@@ -57,7 +57,7 @@ def stop_groups(
 def _with_moves(
     needed: Iterable[int], on_node: Mapping[int, Sequence[int]], moves: Mapping[int, Sequence[int]]
 ) -> set[int]:
-    """These, whoever is where one of them is to go, and so on: two that change places are a group."""
+    """Return these jobs, the jobs on the new nodes of those that move, and so on: two jobs that change places are a group."""
     found: set[int] = set()
     open_rows = list(needed)
     while open_rows:

@@ -7,31 +7,31 @@ from collections.abc import Iterable
 from controller.profiles.windows import RunKey
 
 WITHHELD_S = 30.0
-"""How long a policy has to do without them, before what it would do with them is looked at anew."""
+"""Time for which withheld jobs are not offered to the policy, seconds; then it may decide with them again."""
 
 
 class Withheld:
-    """Invariant: who is held back is so at the next look at least, and no longer than HELD_BACK_S from the look after that on.
+    """Invariant: a withheld run is left out of the next call of `without`, and then for no longer than WITHHELD_S.
 
     A policy that is offered jobs which are not stopped in the end keeps the nodes beside them free for a job that cannot start,
-    cycle after cycle. Without them it places others there.
+    cycle after cycle. Without these jobs it places others there.
     """
 
     def __init__(self) -> None:
         self.fresh = False
-        """Somebody was held back since the last look."""
+        """True if a run was withheld since the last call of `without`."""
         self._since_s: dict[RunKey, float] = {}
         self._all_since_s: float | None = None
 
     def withhold(self, runs: Iterable[RunKey], now_s: float, *, all_others: bool) -> None:
-        """These; with `all_others` all others too, so that what the budget has left is kept for these."""
+        """Withhold these runs; with `all_others` every other run too, so that the rest of the budget is kept for these."""
         self.fresh = True
         self._since_s.update(dict.fromkeys(runs, now_s))
         if all_others:
             self._all_since_s = now_s
 
     def without(self, may: frozenset[RunKey], now_s: float) -> frozenset[RunKey]:
-        """Those of them that are not held back: a look."""
+        """Return the runs among `may` that are not withheld now."""
         if not self.fresh:
             self._since_s = {run: since_s for run, since_s in self._since_s.items() if _lasts(since_s, now_s)}
             if self._all_since_s is not None and not _lasts(self._all_since_s, now_s):
@@ -41,5 +41,5 @@ class Withheld:
 
 
 def _lasts(since_s: float, now_s: float) -> bool:
-    """Of a time ahead of us the clock was set back: nobody waits for that."""
+    """Return whether a run withheld at that time still is. A time in the future ends it: the clock was set back."""
     return 0 <= now_s - since_s < WITHHELD_S

@@ -1,4 +1,4 @@
-"""Settings of the watchdog: read as the controller reads them, and where they are wrong, as far as they can be understood.
+"""Settings of the watchdog: read as the controller reads them; of a file with mistakes, the part that can be understood.
 
 A mistake in controller.toml must not keep jobs held: it also keeps a controller from starting. What the watchdog needs is where the
 lease is and how to reach Slurm. Keys that are in order are taken, and the others take their defaults. So where `runtime_dir` is not
@@ -45,7 +45,7 @@ def watchdog_settings(path: Path) -> tuple[ControllerSettings, str]:
 
 
 def _read(path: Path) -> str:
-    """The text of a regular file. Raises OSError: a pipe would be waited at."""
+    """Return the text of a regular file. Raises OSError for any other kind: reading a pipe would wait."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -68,7 +68,7 @@ def _understood(text: str) -> ControllerSettings:
 
 
 def _values(text: str) -> dict[str, Any]:
-    """Keys and values: of the whole file, or of each line that is TOML by itself."""
+    """Return keys and values of the whole file, or of each line that is TOML by itself."""
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError):

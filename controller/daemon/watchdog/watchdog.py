@@ -40,29 +40,29 @@ _BATCH = 500
 """Jobs released between two looks at the lease: about 8 s of slurmctld's time (15 ms for each job, measured on 22.05). The unit
 ends a look after ten minutes, so 100,000 held jobs may take two or three: each goes on where the one before was ended."""
 _PARTS = 4
-"""Into so many parts a batch is divided in which something went wrong."""
+"""Number of parts into which a batch is divided after an error."""
 _UNANSWERED = 3
 """Single jobs in a row for which slurmctld did not answer: then it is away, and the next look tries again."""
 _JOURNAL_S = 20.0
-"""The journal may be on a disk that does not answer: then it is done without, seconds."""
+"""Longest time to read the journal, seconds: it may be on a disk that does not answer, and is then left out."""
 _PATIENCE = 3
-"""Slurm is given so many times slurm_timeout_s: with the controller away nobody else waits."""
+"""Factor on slurm_timeout_s: while the controller is away, no other program waits for Slurm."""
 _NAMED = 20
 """Jobs that one line of the log names."""
 
 Originals = Callable[[], "Mapping[JobKey, ResourceRequest]"]
-"""What jobs that the controller has pinned asked for before. It may raise anything, or not return."""
+"""Returns the original requests of jobs that the controller has pinned. It may raise anything, or not return."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchdogReport:
-    """What one look found and did."""
+    """Result of one look."""
 
     away: bool
-    """The controller's lease was stale, and stayed stale."""
+    """True if the controller's lease was stale, and stayed stale."""
     released: tuple[JobKey, ...] = ()
     still_held: tuple[JobKey, ...] = ()
-    """Held by Headway, and could not be released; the next look tries again."""
+    """Jobs held by Headway that could not be released; the next look tries again."""
 
 
 class Watchdog:
@@ -101,7 +101,7 @@ class Watchdog:
         jobs = (await self._client.snapshot()).jobs
         held = [job for job in jobs if is_held_by_headway(job)] + self._between_hands(jobs)
         released_before = [job for job in jobs if _is_released(job)]
-        # One that names nodes may be placed: Slurm may yet find it impossible there, and put it on hold.
+        # A job that names nodes may be pinned: Slurm may still find it impossible there, and put it on hold.
         await self._clear_marks([job.key for job in released_before if not job.request.required_nodes])
         await self._clear_marks([job.key for job in released_before if job.request.required_nodes], PIN_MARK)
         if not held:
@@ -158,7 +158,7 @@ class Watchdog:
         return second == first and is_stale(second, self._clock.now())
 
     def _known_originals(self) -> Mapping[JobKey, ResourceRequest]:
-        """In a thread that may hang for good, as on a file system that does not answer; there is nothing else to do meanwhile."""
+        """Read the journal in a thread, because a file system that does not answer would block for ever. Waits for a while."""
         found: list[Mapping[JobKey, ResourceRequest]] = []
         problem = "it did not answer in time"
 
@@ -217,7 +217,7 @@ class Watchdog:
             log.warning("mark_left", jobs=_few(left), count=len(left), problem=next(iter(left.values())).message)
 
     async def _hand_over(self, jobs: Sequence[SlurmJob]) -> set[JobKey]:
-        """Jobs among these that their users hold become their users' own. Returns them."""
+        """Hand the jobs among these over that their users hold. Returns them."""
         holds = self._holds.read() if self._holds is not None else {}
         theirs = [job for job in jobs if is_held_by_user(job, holds)]
         if theirs and self._holds is not None:
@@ -226,7 +226,7 @@ class Watchdog:
         return {job.key for job in theirs}
 
     def _between_hands(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
-        """Jobs that a controller left with both marks, and of which the folder tells whose they are."""
+        """Return the jobs that a controller left with both marks, and whose holder the folder shows."""
         found = [job for job in jobs if is_between_hands(job)]
         if not found or self._holds is None:
             return []
@@ -234,13 +234,13 @@ class Watchdog:
         return found if self._holds.is_complete else [job for job in found if is_held_by_user(job, holds)]
 
     async def _held_by_users(self, keys: Sequence[JobKey]) -> list[SlurmJob]:
-        """Jobs among these that their users hold, and that have not started."""
+        """Return the jobs among these that their users hold, and that have not started."""
         if self._holds is None or not self._holds.read():
             return []
         return [job for job in (await self._client.read(keys)).values() if is_to_hand_over(job)]
 
     async def _unpin(self, pinned: Mapping[JobKey, ResourceRequest]) -> set[JobKey]:
-        """Jobs that must not be released: their own request could not be given back, and what is left asks for fewer GPUs.
+        """Return the jobs that must not be released: their request could not be restored, and the present one has fewer GPUs.
 
         One that still asks for all its GPUs is better started on the nodes chosen for it than left held. So is one of which
         nothing can be found out.
@@ -261,7 +261,7 @@ class Watchdog:
         return unusable
 
     async def _clear_marks(self, keys: Sequence[JobKey], instead: str = "") -> None:
-        """Jobs that were released by somebody who was killed then: a hold that comes later is their user's, not ours."""
+        """Take the mark off jobs that a killed process had released: a hold that comes later is their user's, not ours."""
         for start in range(0, len(keys), self._batch):
             try:
                 await self._client.unmark(keys[start : start + self._batch], HOLD_MARK, instead)
@@ -277,19 +277,19 @@ class Watchdog:
 
 
 def is_held_by_headway(job: SlurmJob) -> bool:
-    """Whether this job waits only because Headway holds it, or because Slurm cannot carry out what Headway chose for it."""
+    """Return whether the job waits only because Headway holds it, or because Slurm cannot run it where Headway placed it."""
     marks = job.marks
     ours = HOLD_MARK in marks or (job.is_impossible and job.has_pin_mark)
     return job.phase is Phase.PENDING and job.held and ours and USER_HOLD_MARK not in marks
 
 
 def _is_released(job: SlurmJob) -> bool:
-    """Whether this job carries our mark, waits, and may be started by Slurm."""
+    """Return whether this job carries our mark, waits, and may be started by Slurm."""
     return job.phase is Phase.PENDING and not job.held and HOLD_MARK in job.marks
 
 
 def _num_gpus(request: ResourceRequest) -> int:
-    """GPUs of the whole job, on the fewest nodes that it asks for."""
+    """Return the GPUs of the whole job, on the fewest nodes that it asks for."""
     return (
         (request.gpus_per_job or 0)
         + (request.gpus_per_node or 0) * request.min_nodes
@@ -298,7 +298,7 @@ def _num_gpus(request: ResourceRequest) -> int:
 
 
 def _few(keys: Iterable[JobKey]) -> list[str]:
-    """Ids for the log, of the first so many jobs."""
+    """Return the ids of the first jobs, for the log."""
     return [key.job_id for key, _ in zip(keys, range(_NAMED), strict=False)]
 
 
@@ -331,7 +331,7 @@ async def _look(settings: ControllerSettings) -> int:
     if settings.slurm_client == "embedded":
         return 0  # an emulated Slurm lives and dies with its controller
     if not is_stale(read_lease(settings.lease_path), RealClock().now()):
-        return 0  # the usual case, twice a minute: nothing of Slurm or the journal is loaded
+        return 0  # the usual case, twice a minute: neither Slurm's client nor the journal is loaded
     from controller.slurm.select import command_line_client
 
     patient = settings.model_copy(update={"slurm_timeout_s": _PATIENCE * settings.slurm_timeout_s})
@@ -367,5 +367,5 @@ async def _keep_looking(read: Callable[[], tuple[ControllerSettings, str]], ever
 
 
 def confirm_s(heartbeat_interval_s: float) -> float:
-    """How long a lease must stay as it is before it is taken for stale, seconds: time for some heartbeats."""
+    """Return how long a lease must stay unchanged before it counts as stale, seconds: time for some heartbeats."""
     return max(_MIN_CONFIRM_S, _CONFIRM_BEATS * heartbeat_interval_s)

@@ -161,7 +161,7 @@ async def test_who_cannot_come_back_is_stopped_only_by_force_and_at_once(world: 
         record = await admin.Preempt(pb.PreemptRequest(job_id=key.job_id, force=True))
         assert record.way == "none"
         assert record.problem == (
-            "by force, though it cannot come back: the agent of n1 is not connected, so nobody knows whether it saves, nor does "
+            "by force, though it cannot come back: the agent of n1 is not connected, so it is not known whether it saves, nor does "
             "its comment say headway=preemptible: what it has not saved by itself is lost"
         )
         await world.go_on(5)
