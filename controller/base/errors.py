@@ -12,7 +12,7 @@ class ConfigurationError(HeadwayError):
 
 
 class SlurmError(HeadwayError):
-    """Slurm did not do what was asked of it."""
+    """Slurm did not carry out a request."""
 
 
 class SlurmUnavailableError(SlurmError):

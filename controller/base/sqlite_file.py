@@ -1,4 +1,4 @@
-"""SQLite files that Headway writes: opening them, telling damage from a full disk, and setting aside what cannot be used.
+"""SQLite files that Headway writes: opening them, distinguishing damage from a full disk, and moving unusable files aside.
 
 Nothing is destroyed: a file that cannot be used is renamed, with its write-ahead log, and a new one takes its place. The newest few
 of these are kept.

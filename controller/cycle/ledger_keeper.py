@@ -86,7 +86,7 @@ class LedgerKeeper:
                 self._journal.found_all()  # last: if anything before it fails, all of it is done again in the next cycle
         self.jobs, self._scope, self._first = jobs, partitions, False
         self._runs = (self._runs + runs)[-_MOST_UNTOLD:]
-        self._tell(found)
+        self._report(found)
         return found
 
     def _learn_changes(self, found: JobChanges, snapshot: SlurmSnapshot) -> set[JobKey]:
@@ -100,10 +100,10 @@ class LedgerKeeper:
                 touched.add(job.key)
         return touched
 
-    def _tell(self, found: JobChanges) -> None:
+    def _report(self, found: JobChanges) -> None:
         for former, job in found.requeued:
             if job.restarts > former.restarts:
-                self._events.add("held", job.key.job_id, f"requeued by Slurm ({former.state}); it is placed anew")
+                self._events.add("held", job.key.job_id, f"requeued by Slurm ({former.state}); it is placed again")
         for job in found.started:
             nodes = describe_placement((share.node for share in job.allocated), (share.gpus for share in job.allocated))
             self._events.add("started", job.key.job_id, nodes)

@@ -8,7 +8,7 @@ from controller.profiles.racks import ONE_RACK, Racks
 
 
 class Knowledge:
-    """What is known beside Slurm's own snapshot. Invariant: values are replaced, never changed."""
+    """Measurements and topology beside Slurm's own snapshot. Invariant: values are replaced, never changed."""
 
     def __init__(self) -> None:
         self.measured: Known = NOTHING

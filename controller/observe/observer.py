@@ -1,4 +1,4 @@
-"""From what Slurm says to what a policy sees.
+"""From Slurm's snapshot to the cluster state that a policy reads.
 
 `Observer.observe` is a pure function of the snapshot and the ledger; the observer only remembers work already done for
 jobs that have not changed, so that ten thousand waiting jobs cost milliseconds.
@@ -29,20 +29,20 @@ from controller.state.preemption import RelocationConstraint
 from policies.model import ClusterState
 
 _RESERVATIONS_HOLD_S = 30.0
-"""Reservations begin, end and come near by themselves: node sets are worked out anew this often while there are any."""
+"""Time for which node sets are kept while there are reservations, seconds: these begin and end by themselves."""
 
 _MOST_USERS = 1000
-"""Names of users go to the policy with every snapshot: beyond so many, those of the past are dropped."""
+"""User names that are kept: they go to the policy with every snapshot, so beyond this those of past jobs are dropped."""
 _MOST_NODE_SETS = 1000
-"""Sets that jobs of the past have asked for go to the policy with every snapshot: beyond so many, all are worked out anew."""
+"""Node sets that are kept: sets of past jobs go to the policy with every snapshot, so beyond this all are worked out anew."""
 
-# What is asked of ten thousand rows in every cycle, and answered without a step in Python for each.
+# Read from ten thousand rows in every cycle, without a step in Python for each.
 _key, _job, _order, _static, _waits = map(attrgetter, ("key", "job", "order", "static", "waits"))
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What one snapshot means to Headway. `rows[i]` is the job behind row i of `state.jobs`."""
+    """One snapshot with roles and columns. `rows[i]` is the job behind row i of `state.jobs`."""
 
     snapshot: SlurmSnapshot
     state: ClusterState
@@ -53,18 +53,18 @@ class Observation:
     to_adopt: tuple[JobKey, ...] = ()
     """Pending jobs of ours that Slurm may start any moment: they are held before anything else."""
     to_yield: Mapping[JobKey, str] = field(default_factory=dict)
-    """Jobs that only Slurm can place, and what they ask for."""
+    """Jobs that only Slurm can place, and the reasons."""
     twice_marked: tuple[JobKey, ...] = ()
-    """Held jobs with the mark of their user's hold and ours: a change of hands that was interrupted."""
+    """Held jobs with both marks, their user's and ours: their hand-over was interrupted."""
     measured: Known = field(default_factory=dict)
-    """What is known of how running jobs do."""
+    """Contention of running jobs."""
     preemptible: frozenset[RunKey] = frozenset()
     """Runs that policies may stop, or that leave anyway."""
     sent: Mapping[int, int] = field(default_factory=dict)
-    """Rows of waiting jobs that are sent to certain nodes, or away from some, and the node set that they would have otherwise."""
+    """Rows of waiting jobs with a relocation constraint, and the node sets that they would have without it."""
 
     def with_role(self, role: Role) -> list[SlurmJob]:
-        """Jobs in that role."""
+        """Return the jobs in that role."""
         return [self.jobs[key] for key, found in self.standings.items() if found.role is role]
 
 
@@ -76,14 +76,14 @@ class Observer:
     def __init__(self, knowledge: Knowledge | None = None) -> None:
         self._knowledge = Knowledge() if knowledge is None else knowledge
         self._rows: dict[int, JobRow] = {}
-        """By identity of the SlurmJob: clients give the same object while nothing changed.
+        """Rows by identity of the SlurmJob: clients return the same object while nothing has changed.
 
         A row keeps its job alive, so that no other job gets that identity while the row is here.
         """
         self._sent: dict[JobKey, RelocationConstraint] = {}
-        """What the rows know of where jobs are sent."""
+        """Relocation constraints that the rows were worked out with."""
         self._unfit: dict[JobKey, frozenset[str]] = {}
-        """And of the nodes that jobs are kept off, because Slurm did not start them there."""
+        """Nodes that jobs are kept off because Slurm did not start them there, as the rows have them."""
         self._nodes: Nodes | None = None
         self._signature: object = None
         self._users: dict[str, int] = {}
@@ -141,7 +141,7 @@ class Observer:
         return cast("list[JobRow]", known)
 
     def _forget_sent(self, ledger: Ledger, now_s: float) -> None:
-        """Rows of jobs that are sent elsewhere than before, or kept off other nodes, are worked out anew."""
+        """Drop the rows of jobs whose constraint, or whose nodes to avoid, have changed."""
         unfit = {key: away for key, one in ledger.refusals.items() if (away := one.unfit_nodes(now_s))}
         sent = ledger.constraints()
         if sent == self._sent and unfit == self._unfit:
@@ -151,7 +151,7 @@ class Observer:
         self._sent, self._unfit = sent, unfit
 
     def _nodes_of(self, snapshot: SlurmSnapshot, managed: list[SlurmNode], partitions: frozenset[str]) -> Nodes:
-        """Those of last time while nodes, partitions and reservations have not changed; else everything is worked out anew."""
+        """Return the same nodes while nodes, partitions and reservations have not changed; else new ones, and drop all rows."""
         feasibility = Feasibility(snapshot, tuple(node.name for node in managed))
         era = snapshot.time_s // _RESERVATIONS_HOLD_S if snapshot.reservations else 0
         sizes = [(node.gpus, node.cpus, node.memory_mib) for node in managed]
@@ -166,7 +166,7 @@ class Observer:
         return self._nodes
 
     def _crowded(self, nodes: Nodes, snapshot: SlurmSnapshot) -> bool:
-        """Whether too much is remembered of jobs of the past."""
+        """Return whether too much is remembered about jobs of the past."""
         if len(nodes.feasibility.masks) > _MOST_NODE_SETS:
             return True
         return len(self._users) > _MOST_USERS and len(self._users) > 2 * len({job.user for job in snapshot.jobs})
@@ -224,7 +224,7 @@ def _never(_row: JobRow) -> bool:
 
 
 class _Classification:
-    """One look over all jobs."""
+    """Classification of all jobs of one snapshot."""
 
     def __init__(self, snapshot: SlurmSnapshot, ledger: Ledger, partitions: frozenset[str], nodes: Nodes) -> None:
         self._snapshot = snapshot
@@ -239,19 +239,19 @@ class _Classification:
         self.visible: list[JobRow] = []
         """Rows that policies see."""
         self.occupied: dict[int, Occupied] = {}
-        """What those of them hold that hold anything, by identity of the row."""
+        """Allocations of those of them that have one, by identity of the row."""
         self.foreign: list[NodeShare] = []
         self.twice_marked: list[JobKey] = []
 
     def see_waiting(self, rows: list[JobRow]) -> None:
-        """The same as `see` for rows that wait, while no job is refused: nearly all of a long queue."""
+        """Do the same as `see` for rows that wait, while no job is refused: nearly all of a long queue."""
         self.visible += rows
         jobs = dict(zip(map(_key, rows), map(_job, rows), strict=True))
         self.jobs.update(jobs)
         self.standings.update(dict.fromkeys(jobs, WAITING))
 
     def see(self, job: SlurmJob, row: JobRow) -> None:
-        """Sort one job in."""
+        """Classify one job."""
         found = row.standing
         if found is None or (self._ledger.refusals and job.key in self._ledger.refusals):
             found = standing(job, self._partitions, self._ledger, self._snapshot.time_s)
@@ -280,7 +280,7 @@ class _Classification:
         self.standings[job.key] = found
 
     def _doubtful(self, job: SlurmJob, row: JobRow) -> Standing:
-        """A held job of ours that perhaps cannot be placed."""
+        """Return the standing of a held job of ours that perhaps cannot be placed."""
         if job.dependency:
             if self._dependencies is None:
                 self._dependencies = Dependencies(self._snapshot.jobs)
@@ -289,7 +289,7 @@ class _Classification:
                 return Standing(Role.INELIGIBLE, f"waits for other jobs ({job.dependency})")
             if met is Met.NEVER:
                 return self._yielded(job, f"waits for a job that will not let it go ({job.dependency})")
-        # Slurm checks a request when it is submitted, but not that of a held job: what can never start is for Slurm to say.
+        # Slurm checks a request at the submission, but not that of a held job: a job that can never start is left to Slurm.
         why = row.unsupported or row.problem
         return self._yielded(job, why) if why else Standing(Role.WAITING)
 
@@ -298,7 +298,7 @@ class _Classification:
         return Standing(Role.INELIGIBLE, why)
 
     def _pinned(self, job: SlurmJob) -> Occupied:
-        """Where a job that starts was pinned."""
+        """Return the nodes on which a starting job was pinned."""
         pin = self._ledger.pins.get(job.key)
         if pin is None:
             return ()

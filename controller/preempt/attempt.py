@@ -133,7 +133,7 @@ class PreemptionAttempt:
             unsure = f" ({self.failure})" if self.failure else ""
             return f"it did not requeue itself {within} of USR1{unsure}"
         if self.asking is None:
-            return f"it did not save {within}: {self.failure or 'its agents could not be asked'}"
+            return f"it did not save {within}: {self.failure or 'its agents could not be reached'}"
         unheard = sorted(self.asking.open - self.asking.said)
         if unheard:
             return f"it did not save {within}: the agents of {', '.join(unheard)} are not connected"

@@ -31,12 +31,12 @@ def refusal(node: str, answers: Mapping[str, agent_pb2.CommandAnswer]) -> str:
     answer = answers.get(node)
     if answer is None or answer.accepted:
         return ""
-    if nobody_trains(answer) and any(other.accepted for other in answers.values()):
+    if no_rank_trains(answer) and any(other.accepted for other in answers.values()):
         return ""
     return f"{node}: {answer.problem or 'no reason given'}"
 
 
-def nobody_trains(answer: agent_pb2.CommandAnswer) -> bool:
+def no_rank_trains(answer: agent_pb2.CommandAnswer) -> bool:
     """Return whether the agent knows no process of the job that trains. An answer without a reason (of older agents) is no."""
     return not answer.accepted and answer.reason == agent_pb2.ANSWER_REASON_NO_TRAINERS
 
@@ -50,12 +50,12 @@ def problem(nodes: Collection[str], answers: Mapping[str, agent_pb2.CommandAnswe
     """Return why the save cannot succeed any more; empty: it still may, or has succeeded."""
     pending = set(answers) != set(nodes)
     # While others have not answered, a node without training processes is no failure.
-    telling = sorted(node for node in answers if not (pending and nobody_trains(answers[node])))
+    telling = sorted(node for node in answers if not (pending and no_rank_trains(answers[node])))
     firm = [said for node in telling if (said := refusal(node, answers))]
     if firm:
         return "; ".join(firm[:3])
     if pending or saved_step(nodes, answers) is not None:
         return ""
     saved = [(node, answers[node].saved) for node in sorted(answers) if answers[node].accepted]
-    told = ", ".join(f"{node}: {len(one.ranks)} of {one.world_size} at step {one.step}" for node, one in saved)
-    return f"the ranks that saved are not all of one program ({told})"
+    counts = ", ".join(f"{node}: {len(one.ranks)} of {one.world_size} at step {one.step}" for node, one in saved)
+    return f"the ranks that saved are not all of one program ({counts})"

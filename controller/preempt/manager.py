@@ -125,7 +125,7 @@ class PreemptionManager:
             raise PreemptionRefusedError(job.key.job_id, found.why_not)
         former = self._open.of_job(job.raw_id)
         if former is not None:
-            problem = "preempted anew before a step was told of"
+            problem = "preempted again before a step was reported"
             self._open.change(former, replace(former.row, ended_s=self._clock.now(), problem=problem))
         cannot = found.way is PreemptionMethod.NONE
         row = _row_of(
@@ -148,7 +148,7 @@ class PreemptionManager:
         return [] if job.raw_id is None else self._table.of_job(job.raw_id, limit)
 
     def since(self, time_s: float) -> list[Preemption]:
-        """Return all preemptions that were asked for since then (Unix time), oldest first: for budgets."""
+        """Return all preemptions that were begun since then (Unix time), oldest first: for budgets."""
         return self._table.since(time_s)
 
     def newest(self, limit: int) -> list[Preemption]:
@@ -256,7 +256,7 @@ class PreemptionManager:
         runs = row.open and row.stage is Stage.STARTED and job is not None and job.phase is Phase.RUNNING
         if not runs or now_s - (row.started_s or now_s) <= UNWATCHED_S or job is None or self._agents.connected(job):
             return row
-        problem = f"it has run for {UNWATCHED_S:.0f} s; no agent on its nodes tells of its steps"
+        problem = f"it has run for {UNWATCHED_S:.0f} s; no agent on its nodes reports its steps"
         return replace(row, ended_s=now_s, problem=row.problem or problem)
 
     def orders(self) -> tuple[list[Preemption], list[Preemption]]:

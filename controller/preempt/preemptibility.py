@@ -28,7 +28,7 @@ _NOT_RUNNING = {
 
 @dataclass(frozen=True, slots=True)
 class Preemptibility:
-    """Whether and how one job may be preempted."""
+    """Answer for one job: whether it may be preempted, and how it comes back."""
 
     way: PreemptionMethod
     """Method by which it would come back; NONE: it cannot."""
@@ -64,8 +64,10 @@ def preemptibility(
     if not lacking and not silent:
         return Preemptibility(PreemptionMethod.CHECKPOINT)
     if read_user_options(job.comment).preemptible:
-        unheeded = _unheeded(reports, nodes, connected, watching)
-        return Preemptibility(PreemptionMethod.NONE, unheeded) if unheeded else Preemptibility(PreemptionMethod.SIGNAL)
+        usr1_fails = _why_usr1_fails(reports, nodes, connected, watching)
+        return (
+            Preemptibility(PreemptionMethod.NONE, usr1_fails) if usr1_fails else Preemptibility(PreemptionMethod.SIGNAL)
+        )
     if not lacking:
         return Preemptibility(PreemptionMethod.CHECKPOINT, f"could save, but {_agents(silent)} not connected")
     return Preemptibility(PreemptionMethod.NONE, _no_way(reports, silent, lacking))
@@ -109,7 +111,7 @@ def _missing(ranks: Collection[int], saving: Collection[int], size: int) -> str:
     return f"{who} {'have' if number > 1 else 'has'} not called headway_job.checkpoint"
 
 
-def _unheeded(
+def _why_usr1_fails(
     reports: Mapping[str, NodeReport], nodes: list[str], connected: Collection[str], watching: Collection[str]
 ) -> str:
     """Return why USR1 would not bring it back; empty: it would, or agents do not know and its user says that it would."""
@@ -122,10 +124,10 @@ def _unheeded(
             "put `trap '' USR1` at the top of the batch script, and `env --ignore-signal=USR1` before what srun starts"
         )
     if not shown and there and all(node in watching for node in there):
-        return "cannot be sent USR1 yet: its agents have not told whether that would end it; ask again in some seconds"
+        return "cannot be sent USR1 yet: its agents have not reported yet whether that would end it; try again in some seconds"
     if len(there) < len(nodes) or not shown or any(usr1 is None or usr1.caught for usr1 in shown.values()):
         return ""
-    return "would not heed USR1: no process in it catches the signal (yet), though its comment says headway=preemptible"
+    return "would not react to USR1: no process in it catches the signal (yet), though its comment says headway=preemptible"
 
 
 def _no_way(reports: Mapping[str, NodeReport], silent: list[str], lacking: str) -> str:

@@ -102,12 +102,14 @@ class Saving:
                 self._await_save(attempt, now)
             case Stage.SAVED:
                 if now >= attempt.quiesced_until:
-                    self.call_off(attempt, f"Slurm did not stop it in time: {attempt.failure or 'it was not asked'}")
+                    self.call_off(
+                        attempt, f"Slurm did not stop it in time: {attempt.failure or 'Slurm was not called'}"
+                    )
             case Stage.STARTED:
                 started_s = row.started_s if row.started_s is not None else row.asked_s
                 now_s = self._clock.now()
                 if now_s - started_s > STEP_WATCH_S:
-                    problem = row.problem or "no step was told of"
+                    problem = row.problem or "no step was reported"
                     self._open.change(attempt, replace(row, ended_s=now_s, problem=problem))
         if attempt.due(now):
             self._wanted.set()

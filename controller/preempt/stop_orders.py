@@ -92,4 +92,4 @@ class StopOrders:
         for attempt in self._open.all:
             if attempt.busy:
                 attempt.busy = False
-                attempt.tried("it is not known whether it was asked", self._monotonic())
+                attempt.tried("it is not known whether the request reached Slurm", self._monotonic())

@@ -18,7 +18,7 @@ def event_text(preemption: Preemption) -> str:
         Stage.ASKED: f"{_asked(preemption)}{again}, for {_BY[preemption.cause]}: {preemption.why}",
         Stage.SAVED: f"saved{at}, stands still; it is requeued",
         Stage.STOPPED: f"stopped{at}, to be placed again{where}{but}",
-        Stage.STARTED: f"runs again{but}" if preemption.open else f"runs again, and is let out of sight{but}",
+        Stage.STARTED: f"runs again{but}" if preemption.open else f"runs again, and is no longer watched{but}",
         Stage.RESUMED: f"trains again{at}, {_took(preemption)} after it was asked{but}",
         Stage.CALLED_OFF: f"called off, it was left where it is: {preemption.problem}",
         Stage.OVER: f"over: {preemption.problem}",

@@ -305,7 +305,7 @@ class Decider:
                 log.exception("decision_unreadable", address=server.endpoint.address)
                 return server, Rejection(f"reading it raised {type(error).__name__}: {error}")
         address = server.endpoint.address
-        raise PolicyServerError(PolicyFault.UNREACHABLE, address, "it was restarted again and again while it was asked")
+        raise PolicyServerError(PolicyFault.UNREACHABLE, address, "it was restarted again and again during the call")
 
     def _note_undecided(self) -> None:
         now_s = self._clock.monotonic()
@@ -329,8 +329,8 @@ class Decider:
     async def _ask_server(self, state: ClusterState) -> tuple[Plan, str]:
         if self._rests_s > 0:
             raise PolicyUnavailableError(f"{self._failure} (next try in {self._rests_s:.0f} s)")
-        async with self._calling() as asked:
-            server = asked
+        async with self._calling() as current:
+            server = current
             try:
                 if self._failures:  # a server that was away may have come back as another policy
                     server = await self._described(server)

@@ -152,8 +152,8 @@ def _steps(state: ClusterState, decision: Decision, rows: npt.NDArray[np.int64])
     waits = np.ones(len(state.jobs), dtype=np.bool_)
     waits[new] = False
     waiting = tuple(queue[waits[queue]].tolist())
-    told = decision.reasons.keys() - {start.row for start in starts}
-    reasons = {row: decision.reasons[row][:_MAX_REASON] for row in told.intersection(waiting)} if told else {}
+    given = decision.reasons.keys() - {start.row for start in starts}
+    reasons = {row: decision.reasons[row][:_MAX_REASON] for row in given.intersection(waiting)} if given else {}
     return Plan(starts, waiting, reasons)
 
 
@@ -225,12 +225,12 @@ def _beside_those_that_stop(state: ClusterState, decision: Decision, plan: Plan,
     now = {start.row for start in starts}
     waits = {start.row: start for start in plan.starts if start.row not in now}
     until = _until(state, [stop.row for stop in stops])
-    told = {row: f"{start.reason}; {until}".lstrip("; ") for row, start in waits.items()}
+    delayed = {row: f"{start.reason}; {until}".lstrip("; ") for row, start in waits.items()}
     known = waits.keys() | set(plan.queue)
     order = [row for row in decision.queue or state.pending.tolist() if row in known]
     queue = dict.fromkeys([*order, *waits])  # a policy need not name all jobs
     groups = _groups(state, waits.values(), stops)
-    return Plan(starts, tuple(queue), {**plan.reasons, **told}, stops, groups)
+    return Plan(starts, tuple(queue), {**plan.reasons, **delayed}, stops, groups)
 
 
 def _groups(state: ClusterState, waits: Iterable[Start], stops: tuple[Stop, ...]) -> tuple[StopGroup, ...]:

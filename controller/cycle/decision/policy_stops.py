@@ -81,13 +81,13 @@ class PolicyStops:
             elif not found:
                 budget = settings.preemption_budget_per_hour
                 waiting = going[0][1] if group.needed_by is None else observation.rows[group.needed_by]
-                self._tell_too_small(waiting, policy, len(going), bounds.left, budget)
+                self._report_too_small(waiting, policy, len(going), bounds.left, budget)
                 self._withheld.withhold([run for run, _, _ in going], now_s, all_others=len(going) <= budget)
                 if len(going) <= budget:
                     break
             refused |= found
-        self._tell_refused(refused, policy)
-        self._too_small = {told for told in self._too_small if told[0] in observation.jobs}
+        self._report_refused(refused, policy)
+        self._too_small = {case for case in self._too_small if case[0] in observation.jobs}
 
     def _going(self, stops: Iterable[Stop], observation: Observation) -> list[Going]:
         """Return the stops that have to be begun. A job that is leaving already counts as stopped, whatever the cause."""
@@ -143,7 +143,7 @@ class PolicyStops:
             return error.why_not
         return ""
 
-    def _tell_refused(self, refused: Mapping[RunKey, tuple[SlurmJob, str]], policy: str) -> None:
+    def _report_refused(self, refused: Mapping[RunKey, tuple[SlurmJob, str]], policy: str) -> None:
         for run in refused.keys() - self._refused:
             job, why_not = refused[run]
             self._events.add(
@@ -151,19 +151,21 @@ class PolicyStops:
             )
         self._refused = frozenset(refused)
 
-    def _tell_too_small(self, job: SlurmJob, policy: str, number: int, left: int, budget: int) -> None:
+    def _report_too_small(self, job: SlurmJob, policy: str, number: int, left: int, budget: int) -> None:
         """Report a too small budget, once for each job: the job that waits for the group, or else the first of the group."""
-        told = (job.key, budget, number <= budget)
-        if told in self._too_small:
+        case = (job.key, budget, number <= budget)
+        if case in self._too_small:
             return
-        self._too_small.add(told)
+        self._too_small.add(case)
         purpose = "for it" if job.phase is Phase.PENDING else "together, it among them"
         if number <= budget:
-            why = f"all or none, and {left} more may be within this hour (preemption_budget_per_hour is {budget})"
+            why = (
+                f"all or none, and {left} more may be stopped within this hour (preemption_budget_per_hour is {budget})"
+            )
         else:
             why = (
-                f"all or none, and preemption_budget_per_hour is {budget}: none is, now or later; "
-                f"raise it to {number} or more if they are to be"
+                f"all or none, and preemption_budget_per_hour is {budget}: they are never stopped; "
+                f"raise it to {number} or more to allow it"
             )
         self._events.add("preempt", job.key.job_id, f"{policy} would stop {count(number, 'job')} {purpose}, {why}")
 

@@ -1,4 +1,4 @@
-"""A controller as those see it who ask: real parts beside an embedded Slurm, its cycles turned by hand."""
+"""A controller as its services see it: real parts beside an embedded Slurm, with cycles run by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.controller.world import World
 
 @dataclass
 class ControllerWorld(World):
-    """Keeps the protocols that the Admin service and the metrics ask for."""
+    """Keeps `ControllerView`."""
 
     listeners: list[CycleListener] = field(default_factory=list)
     last: CycleResult | None = None
@@ -48,17 +48,17 @@ class ControllerWorld(World):
         return self.last
 
     def know(self, measured: Known) -> None:
-        """As the measurement publishes it."""
+        """Publish measurements, as the measurement service does."""
         self.knowledge.set_measured(measured, None)
 
     async def use_policy(self, address: str) -> PolicySpec:
-        """As the daemon does it, with the endpoints of the test."""
+        """Swap the policy server, as the daemon does, to an endpoint of the test."""
         if address not in self.new_endpoints:
             raise PolicyUnavailableError(f"{address}: unreachable")
         return await self.decider.use(self.new_endpoints[address], self.last.observation.state if self.last else None)
 
     def slurm_says(self, **settings: str) -> None:
-        """As if slurm.conf had these lines."""
+        """Set Slurm's settings, as if slurm.conf had these lines."""
         self.facts = SlurmFacts((22, 5, 8), "test", "embedded", settings)
 
 

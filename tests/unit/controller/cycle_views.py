@@ -1,4 +1,4 @@
-"""Finished cycles without a controller: what Slurm says and a policy decides, for tests of what people are told."""
+"""Finished cycles without a controller: what Slurm says and a policy decides, for tests of texts for users."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def scene(
 
 
 def undecided(*jobs: SlurmJob, ledger: Ledger | None = None, **cluster: Any) -> Scene:
-    """One cycle in which nobody could decide."""
+    """One cycle in which neither policy nor fallback decided."""
     ledger = ledger or Ledger()
     observation = Observer().observe(snapshot(*jobs, **cluster), ledger, DL)
     return Scene(CycleResult(observation, JobChanges(), (), None, in_transit=False), ledger, DL)

@@ -37,7 +37,7 @@ class Fleet:
         self.agents = {agent.node: agent for agent in agents}
 
     def report(self, jobs: Iterable[Training], start_s: float, every_s: float = 5.0) -> None:
-        """What all say of one window."""
+        """Send all reports of one window."""
         for at in range(int(WINDOW_S / every_s)):
             for job in jobs:
                 for node in job.nodes:

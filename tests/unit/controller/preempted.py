@@ -1,4 +1,4 @@
-"""A cluster whose jobs can be preempted: an embedded Slurm, and agents over real streams whose ranks save when they are asked."""
+"""A cluster whose jobs can be preempted: an embedded Slurm, and agents over real streams whose ranks save on request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Ranks:
     restored_step: int | None = None
     saved_step: int | None = None
     first_step_s: float | None = 10.0
-    """How long ago its first step ended; None: it has not made one."""
+    """Time since the end of its first step, seconds; None: it has not made one."""
 
     def report(self) -> agent_pb2.AgentReport:
         now_ns = 1000 * NS
@@ -92,7 +92,7 @@ class SavingAgent(Agent):
         return agent_pb2.CommandAnswer(accepted=True, saved=saved)
 
     def trains(self, ranks: Ranks) -> None:
-        """That job trains here from now on, and the controller is told."""
+        """Let the job train here from now on, and report it to the controller."""
         self.here[ranks.job_id] = ranks
         self.outbox.put(ranks.report(), keep=True)
 
@@ -100,7 +100,7 @@ class SavingAgent(Agent):
         return [command for command in self.commands if command.WhichOneof("what") == what]
 
     def forget(self) -> None:
-        """As a new run of the agent."""
+        """Forget all answers, as a new run of the agent would."""
         self._answered.clear()
 
 
@@ -131,7 +131,7 @@ class Preempted:
         self.server.greeters[:] = [preemptions.on_connected]
 
     def restart(self) -> None:
-        """As after kill -9 of the controller, with agents that have found the new one."""
+        """Restart the controller as after kill -9, with agents that have found the new one."""
         self.world.journal.close()
         self.world.restart()
         self.attach()

@@ -46,7 +46,7 @@ def pace(
     restart: int = 0,
     nodes: tuple[str, ...] = ("n1", "n2"),
 ) -> Contention:
-    """What is known of a run: its CS, and who was near."""
+    """Return the contention of a run: its CS, and its neighbours."""
     window = Observation(
         start_s=start_s, run=RunKey(number, restart), trained=TRAINED, shape=Shape(4, len(nodes)), nodes=nodes, steps=90,
         steps_per_s=3.0, idle_gpus=0, sockets=None,
@@ -56,7 +56,7 @@ def pace(
 
 
 def known(*items: Contention) -> Known:
-    """By run."""
+    """Return contentions by run."""
     return {item.window.run: item for item in items}
 
 
@@ -82,7 +82,7 @@ def case(
     links: Links = own_nodes,
     **changes: Any,
 ) -> Case:
-    """What is judged, on so many nodes of 8 GPUs."""
+    """Return a case for the threshold, on so many nodes of 8 GPUs."""
     ledger = ledger or Ledger()
     observation = Observer().observe(snapshot(*jobs, nodes=nodes), ledger, DL, measured)
     return Case(

@@ -58,7 +58,7 @@ class World:
         return Lease(int(self.clock.now()), 30.0, self.settings.partitions, 0, 4096)
 
     def restart(self) -> None:
-        """As after kill -9: everything in memory is gone, the journal's file is what it was."""
+        """Restart as after kill -9: everything in memory is gone, the journal's file is unchanged."""
         self.journal = Journal(self.folder / "journal.sqlite")
         self.events = EventLog(self.clock)
         policy = load_policy(self.policy) if isinstance(self.policy, str) else self.policy
@@ -97,7 +97,7 @@ class World:
             await self.clock.advance(step_s)
 
     def phase(self, key: JobKey) -> Phase:
-        """Where the job is in its life, by Slurm's own record."""
+        """Return the job's phase, by Slurm's own record."""
         return self.slurm.job(key.job_id).phase
 
     def nodes(self, key: JobKey) -> dict[str, int]:

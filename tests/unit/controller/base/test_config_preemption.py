@@ -44,7 +44,7 @@ def test_a_table_says_it_by_partition(tmp_path: Path) -> None:
     [
         ('preemption = "yes"', "preemption: Input should be 'off', 'advise' or 'automatic'"),
         ('preemption_partitions = { gpu = "on" }', "preemption_partitions.gpu: Input should be 'off', 'advise' or"),
-        ('preemption_partitions = { cpu = "off" }', "cpu is not among partitions (gpu, big); add there"),
+        ('preemption_partitions = { cpu = "off" }', "cpu is not among partitions (gpu, big); add it there"),
         ("contention_threshold = 1.2", "contention_clear: Value error, must be less than contention_threshold (1.2)"),
         ("contention_clear = 1.5", "lower it, or raise contention_threshold"),
         ("preemption_within_s = 120", "preemption_still_s: Value error, must be more than preemption_within_s (120)"),

@@ -127,7 +127,7 @@ async def test_a_job_that_slurm_refuses_for_a_limit_is_held_again_with_that_reas
     standing = (await world.turn()).observation.standings[two]
     assert standing.role is Role.INELIGIBLE
     assert "AssocGrpGRES" in standing.why
-    # and it keeps nobody from the nodes it was to get
+    # and it keeps no other job from the nodes it was to get
     other = world.sbatch(10.0, gpus_per_node=8, nodes=3, user="bob")
     await world.go_on(3)
     assert world.phase(other) is Phase.RUNNING

@@ -77,7 +77,7 @@ async def test_a_pin_that_worked_is_not_taken_back_because_another_piece_was_not
     world.slurm.client.pin = pin
     await world.turn()
     await world.clock.advance(1.0)
-    # then the first four run, nobody else was undone or asked for, and the pieces are smaller
+    # then the first four run, no other job was undone or placed, and the pieces are smaller
     assert running(world, keys) == 4
     assert len(calls) == 2
     assert "unpin" not in {call.verb for call in world.slurm.faults.calls}

@@ -1,4 +1,4 @@
-"""Nothing is held for ever, whatever users, operators and accidents do to a job while Headway has its hands on it."""
+"""No job is held for ever, whatever users, operators and accidents do to it while Headway holds it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def world(tmp_path):
 
 
 def manage(world, *partitions):
-    """As a reload of the settings would."""
+    """Change the managed partitions, as a reload of the settings would."""
     world.settings = world.settings.model_copy(update={"partitions": partitions})
 
 

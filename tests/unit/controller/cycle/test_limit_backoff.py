@@ -1,4 +1,4 @@
-"""Whom a refusal for a limit concerns beside the job that was refused."""
+"""Jobs that a refusal for a limit concerns beside the refused one."""
 
 import pytest
 

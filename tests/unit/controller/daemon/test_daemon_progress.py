@@ -34,7 +34,7 @@ def slow(tmp_path):
 
 
 def ages_at_each_pin(world, controller, real):
-    """How old the last good sign was whenever a pin was asked for."""
+    """Collects the age of the last good sign at each pin."""
     ages = []
 
     async def pin(pins):

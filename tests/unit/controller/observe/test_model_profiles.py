@@ -1,4 +1,4 @@
-"""What agents measured of models and nodes stands in the states that policies read, and only that."""
+"""States that policies read have the agents' measurements of models and nodes, and nothing else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEP = {"step_s": 0.5, "compute_s": 0.1, "comm_exposed_s": 0.4, "comm_hidden_s":
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[ProfileStore]:
-    """A job of `train.py` on two nodes, profiled; it met one of `b.py`, which nobody profiled. One node tells of its NIC."""
+    """A job of `train.py` on two nodes, profiled; it met one of `b.py`, which was not profiled. One node tells of its NIC."""
     with closing(ProfileStore(tmp_path / "profiles.sqlite")) as store:
         agents = Agents()
         mine = Training(1, ("n1", "n2"), 6.0, start_s=T0 - 10_000)
@@ -93,7 +93,7 @@ def test_running_jobs_have_what_agents_measured_and_waiting_ones_that_of_their_n
     assert profiles.pairs is not None
     mine, other = (f"{name.replace('-', '')},2,2" for name in (NAME, OTHER))
     assert profiles.pairs.table() == {(mine, other): pytest.approx(0.5), (other, mine): pytest.approx(0.75)}
-    # and who was seen once is known while it is not measured
+    # and a job that was seen once is known while it is not measured
     later = seen(observer, {}, "mine")
     assert later.profiles is not None and later.profiles.of_job.tolist() == [0, 0]
 
@@ -160,13 +160,13 @@ async def test_a_model_that_comes_up_is_known_soon_without_looking_all_the_time(
         store.take([agents.arrival("n1", mine.profile(T0 + 815, STEP, {"all_reduce": 1e9}))])
         store.work_out(T0 + 1300)
         assert await look(mine) == (NAME,)
-        # When a job is profiled whose model nobody has trained before
+        # When a job is profiled whose model was not trained before
         store.take([agents.arrival("n3", late.profile(T0 + 815, STEP, {"all_reduce": 1e9}))])
         assert await look(mine, late) == (NAME,) and looks == 1
         now_s += 5 * 30.0
         # Then it is known five windows later
         assert f"late-{SIGNATURE[:8]}" in await look(mine, late) and looks == 2
-        # and nobody looks again while all are known
+        # and the store is not read again while all are known
         now_s += 5 * 30.0
         await look(mine, late)
         assert looks == 2

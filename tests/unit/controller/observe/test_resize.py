@@ -20,7 +20,7 @@ NODE_GPUS, ALL_GPUS = 8, 64
 
 
 def asked(*, cpus_per_task: int = 1, **options) -> ResourceRequest:
-    """As slurmctld would show what sbatch asked for."""
+    """Return the request as slurmctld would show it after sbatch."""
     return replace(sbatch_request(cpus_per_task=cpus_per_task, **options), cpus_per_task=cpus_per_task)
 
 

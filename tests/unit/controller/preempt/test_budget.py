@@ -1,4 +1,4 @@
-"""Bounds of preemption: none is ever exceeded, and nobody is stopped who has only just begun or rests."""
+"""Bounds of preemption: none is ever exceeded, and no job is stopped that has only just begun or is in its cool-down."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_runs_that_policies_may_stop() -> None:
     parts = settings(preemption_partitions={"cpu": "off"})
     assert may_be_preempted(jobs, parts, [], always, NOW_S) == {RunKey(7, 0), RunKey(8, 2)}
     assert may_be_preempted(jobs, parts, history, always, NOW_S) == {RunKey(8, 2)}
-    # nobody is asked where nothing is automatic
+    # no job is checked where nothing is automatic
     assert (
         may_be_preempted(jobs, settings(preemption="advise"), [], lambda _: pytest.fail("asked"), NOW_S) == frozenset()
     )

@@ -1,4 +1,4 @@
-"""A job is asked to save, stopped, placed again and trains on; or it is left where it is, and everybody is told why."""
+"""A job is asked to save, stopped, placed again and trains on; or it is left where it is, and users are told why."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ async def test_the_controller_itself_moves_a_job_from_one_run_to_the_next(folder
             listed = await headway("preemptions", "--json", *where)
             (record,) = listed.json["preemptions"]
             assert (record["stage"], record["step"], record["open"]) == ("resumed", 41, False)
-            # and from its last rank's save to its requeue nobody read the queue
+            # and from its last rank's save to its requeue the queue was not read
             verbs = [call.verb for call in slurm.faults.calls if call.time_s >= record["saved_s"]]
             assert verbs[0] == "requeue_hold"
             controller.stop()
@@ -500,7 +500,7 @@ async def test_a_job_of_whose_steps_nobody_tells_is_let_out_of_sight(folder: Pat
         await cluster.runs_again(job.key.job_id)
         await world.go_on(STEP_WATCH_S + 20, step_s=10.0)
         row = cluster.row()
-        assert (row.stage, row.open, row.problem) == (Stage.STARTED, False, "no step was told of")
+        assert (row.stage, row.open, row.problem) == (Stage.STARTED, False, "no step was reported")
         assert world.preemptions.open == {}
         assert world.phase(job.key) is Phase.RUNNING
 

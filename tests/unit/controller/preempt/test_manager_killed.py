@@ -1,4 +1,4 @@
-"""The controller killed at every point of a preemption: whoever comes after it goes on, and the job is finished once."""
+"""The controller killed at every point of a preemption: the next controller goes on, and the job is finished once."""
 
 from __future__ import annotations
 
@@ -114,19 +114,19 @@ class Fleet:
         return range(first, first + 4)
 
     def train(self) -> None:
-        """A second passes. A new run stands still for nobody."""
+        """A second passes. A new run does not stand still."""
         if self.restarts not in {0, self._run}:
             self._run, self.standing_at = self.restarts, None
         if self.job.phase is Phase.RUNNING and self.standing_at is None:
             self.steps[self.restarts] = self.steps.get(self.restarts, 0) + 1
 
     def train_on(self) -> None:
-        """Nobody asks any more: the ranks have waited for long enough."""
+        """Let the ranks train on: they have waited for long enough without a command."""
         self.standing_at = None
         self._answers.clear()
 
     def report(self) -> None:
-        """What agents say every few seconds, and what they have to answer."""
+        """Send the agents' regular reports, and their answers."""
         if self.job.phase is Phase.RUNNING:
             for node in sorted(self.here):
                 self.world.preemptions.on_report(node, self._job_report(node))
@@ -148,7 +148,7 @@ class Fleet:
         return agent_pb2.AgentReport(job=job)
 
     def must_stand(self, keys: Collection[JobKey]) -> None:
-        """Nobody is stopped who has trained on since it saved."""
+        """Check that no job is stopped that has trained on since it saved."""
         assert [key.job_id for key in keys] == ["1"]
         if self.restarts == 0 and self.job.phase is Phase.RUNNING:
             assert self.standing_at == self.steps.get(0, 0), "stopped while it trained"

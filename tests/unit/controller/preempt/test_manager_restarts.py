@@ -136,7 +136,7 @@ async def test_a_job_cancelled_in_the_moment_of_its_requeue_is_its_users_to_deci
             f"`scancel {job_id}` if its work is done, `scontrol release {job_id}` to run it again"
         )
         assert cluster.events(job_id)[-1] == f"over: {row.problem}"
-        # and nobody places the job again
+        # and the job is not placed again
         await world.go_on(5)
         found = world.slurm.job(job_id)
         assert (found.phase, found.held, len(found.starts)) == (Phase.PENDING, True, 1)
@@ -200,7 +200,7 @@ async def test_who_is_away_for_longer_than_the_deadline_finds_it_over(folder: Pa
         await world.turn()
         row = cluster.row()
         assert (row.stage, row.problem) == (
-            Stage.CALLED_OFF, "it did not save within 60 s: its agents could not be asked"
+            Stage.CALLED_OFF, "it did not save within 60 s: its agents could not be reached"
         )  # fmt: skip
         (go_on,) = await _go_ons(cluster)
         assert go_on.startswith("p1.1.")
@@ -485,7 +485,7 @@ async def test_a_stop_that_cannot_be_recorded_in_time_is_called_off(
         world.preemptions.tick()
         row = cluster.row()
         assert (row.stage, world.slurm.job(job.key.job_id).restarts) == (Stage.CALLED_OFF, 0)
-        assert row.problem == "Slurm did not stop it in time: it is not known whether it was asked"
+        assert row.problem == "Slurm did not stop it in time: it is not known whether the request reached Slurm"
 
 
 async def test_of_a_journal_that_cannot_be_written_one_try_a_tick_is_enough(

@@ -68,7 +68,7 @@ async def test_a_job_that_says_so_is_signalled_once_and_requeues_itself(world: C
     steps = [step for step in world.journal.intents_of(job.key) if step.verb == "signal"]
     assert [step.outcome for step in steps] == ["done"]
     assert row_of(world).stage is Stage.ASKED
-    # when it has saved, it requeues itself; nobody else holds it, and so the cycle does
+    # when it has saved, it requeues itself; it is not held then, so the cycle holds it
     world.slurm.requeue(job.key.job_id)
     await world.go_on(5)
     row = row_of(world)
@@ -346,7 +346,7 @@ async def test_a_job_that_completes_before_a_step_was_told_of_had_come_back(fold
         await world.go_on(5)
         assert (cluster.row().stage, cluster.row().problem) == (
             Stage.STARTED,
-            "the job ended (COMPLETED) before a step was told of",
+            "the job ended (COMPLETED) before a step was reported",
         )
 
 
@@ -360,7 +360,7 @@ async def test_where_no_agent_can_tell_of_steps_a_minute_is_enough(world: Contro
     await world.go_on(UNWATCHED_S)
     row = row_of(world)
     assert (row.stage, row.open) == (Stage.STARTED, False)
-    assert row.problem == "it has run for 60 s; no agent on its nodes tells of its steps"
+    assert row.problem == "it has run for 60 s; no agent on its nodes reports its steps"
 
 
 async def test_who_may_not_ask_about_jobs_is_not_told_of_preemptions(world: ControllerWorld) -> None:

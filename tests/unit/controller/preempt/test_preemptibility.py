@@ -1,4 +1,4 @@
-"""Which jobs may be preempted and how, and whether what ranks answered is one save of all of them."""
+"""Jobs that may be preempted and how, and answers of ranks that are one save of all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.preempt.checkpoint_quorum import may_pass, nobody_trains, problem, saved_step
+from controller.preempt.checkpoint_quorum import may_pass, no_rank_trains, problem, saved_step
 from controller.preempt.job_reports import NodeReport, ReportTable, Usr1, newest_step
 from controller.preempt.preemptibility import preemptibility
 from controller.profiles.windows import RunKey
@@ -58,7 +58,7 @@ def test_one_rank_that_does_not_save_is_one_too_many(known: dict[str, NodeReport
     found = preemptibility(running(), known, NODES, None)
     assert (found.way, found.final) == (PreemptionMethod.NONE, False)
     assert why in found.why_not
-    # who says that it comes back by itself is signalled
+    # a job that comes back by itself, as its user says, is signalled
     declared = preemptibility(running(comment="headway=preemptible"), known, NODES, None)
     assert (declared.way, declared.may) == (PreemptionMethod.SIGNAL, True)
 
@@ -83,8 +83,8 @@ HEEDS, ENDS, LETS_IT_PASS = Usr1(1, 0), Usr1(1, 1), Usr1(0, 0)
         ({"n1": HEEDS, "n2": LETS_IT_PASS}, NODES, ""),
         ({"n1": HEEDS, "n2": ENDS}, NODES, "would be ended by USR1: on n2 a process"),
         ({"n1": ENDS, "n2": ENDS}, NODES, "would be ended by USR1: on n1, n2 a process"),
-        ({"n1": LETS_IT_PASS, "n2": LETS_IT_PASS}, NODES, "would not heed USR1: no process in it catches"),
-        ({"n1": LETS_IT_PASS}, NODES, "would not heed USR1: no process in it catches"),  # nobody is on n2
+        ({"n1": LETS_IT_PASS, "n2": LETS_IT_PASS}, NODES, "would not react to USR1: no process in it catches"),
+        ({"n1": LETS_IT_PASS}, NODES, "would not react to USR1: no process in it catches"),  # no rank is on n2
         ({}, NODES, "cannot be sent USR1 yet"),
         # its user's word is taken where an agent is not there, or cannot tell
         ({"n1": LETS_IT_PASS, "n2": ENDS}, {"n1"}, ""),
@@ -158,9 +158,9 @@ def test_the_agents_own_reasons_are_understood() -> None:
     saves.ask(SaveOrder("p1.1", 5, 0, 60.0, 120.0), 10_000_000_000)
     (none,) = said
     nobody = answer_message(none, 1.0).answer
-    assert nobody_trains(nobody)
+    assert no_rank_trains(nobody)
     assert may_pass(nobody)
-    # then it is in nobody's way where others train, and says nothing before they have answered
+    # then it does not matter where others train, and decides nothing before they have answered
     assert saved_step(NODES, {"n1": answer((0, 1, 2, 3)), "n2": nobody}) == 41
     assert problem(NODES, {"n2": nobody}) == ""
     assert problem(NODES, {"n1": nobody, "n2": nobody}) == f"n1: {none.problem}; n2: {none.problem}"
@@ -173,7 +173,7 @@ def test_the_agents_own_reasons_are_understood() -> None:
 def test_words_decide_nothing(reason: agent_pb2.AnswerReason.ValueType, words: str) -> None:
     said = agent_pb2.CommandAnswer(accepted=False, problem=words, reason=reason)
     gone, none, on = Reason.RANKS_GONE, Reason.NO_TRAINERS, Reason.TRAINED_ON
-    assert nobody_trains(said) is (reason == reason_message(none))
+    assert no_rank_trains(said) is (reason == reason_message(none))
     assert may_pass(said) is (reason in {reason_message(each) for each in (gone, none, on)})
 
 

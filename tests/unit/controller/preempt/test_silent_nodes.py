@@ -56,7 +56,7 @@ def test_which_jobs_are_kept_off_and_for_how_long() -> None:
     silent = frozenset({"n2"})
     assert kept_off([waiting, replace(job("6"), raw_id=6)], {5: STOPPED}, silent, 1001.0) == {waiting.key: silent}
     assert kept_off([waiting], {5: STOPPED}, silent, 1000.0 + KEPT_OFF_S) == {}
-    assert kept_off([waiting], {5: STOPPED}, silent, 999.0) == {}  # the clock was set back: nobody waits for that
+    assert kept_off([waiting], {5: STOPPED}, silent, 999.0) == {}  # the clock was set back: no job waits for that
     assert kept_off([waiting], {5: STOPPED}, frozenset(), 1001.0) == {}
     for other in (replace(STOPPED, way=PreemptionMethod.SIGNAL), replace(STOPPED, stage=Stage.STARTED)):
         assert kept_off([waiting], {5: other}, silent, 1001.0) == {}
@@ -120,7 +120,7 @@ def test_no_room_is_found_on_silent_nodes() -> None:
 
 
 class Cluster:
-    """What is asked of preemptions, where n3 has no agent that is connected."""
+    """Stands for the preemption manager of a cluster in which the agent of n3 is not connected."""
 
     open: Mapping[int, Preemption] = {}
 

@@ -480,11 +480,11 @@ def test_counts_and_policies():
 )
 def test_wishes_that_nobody_understands_are_told(one):
     sentence = explain(scene(one), "9", NOW_S).sentence
-    assert "wishes for fast, which Headway does not understand: it knows off, preemptible" in sentence
+    assert "unknown options (fast): Headway knows off, preemptible" in sentence
 
 
 def test_wishes_that_are_understood_are_nothing_to_tell():
-    assert "wishes" not in waits(comment="my run headway=preemptible+min-gpus:2")
+    assert "unknown options" not in waits(comment="my run headway=preemptible+min-gpus:2")
 
 
 def test_a_job_that_is_kept_off_nodes_is_told_which_and_for_how_long():

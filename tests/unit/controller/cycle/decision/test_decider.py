@@ -1,4 +1,4 @@
-"""Who decides when the policy server does and when it does not."""
+"""Decisions of the policy server, and of the fallback when the server fails."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -215,7 +215,7 @@ async def test_a_server_that_is_slow_is_asked_for_no_rehearsals(state, took_s, r
     await decider.decide(state)
     assert (await decider.rehearse(state) is not None) is rehearsed
     assert endpoint.asked == 1 + rehearsed
-    # where nobody waits, no decision shows that it is faster again
+    # without waiting jobs, no decision shows that it is faster again
     took_s = 0.0
     await clock.advance(61)
     assert await decider.rehearse(state) is not None

@@ -136,7 +136,7 @@ def test_a_preemptible_job_may_be_stopped_and_what_needs_its_room_waits():
     wanted = Decision({1: at((0, 1)), 2: at((0, 1)), 3: at((0, 1))}, {0: "paused", 1: "best fit"}, queue=(1, 2, 3))
     # when the policy leaves it out
     plan = make_plan(state, wanted, PREEMPTS)
-    # then it is stopped; who fits beside it starts, and the others are first in line
+    # then it is stopped; a job that fits beside it starts, and the others are at the head of the queue
     assert plan.stops == (Stop(0, "paused", None),)
     assert [start.row for start in plan.starts] == [1, 2]
     assert plan.queue == (3,)
@@ -162,7 +162,7 @@ def test_stops_for_the_same_job_are_a_group_and_those_for_the_first_in_line_come
     # then the groups are those of the plan's line
     assert [stop.row for stop in plan.stops] == [0, 1, 2]
     assert plan.groups == (StopGroup((1, 2), 4), StopGroup((0,), 3))
-    # and who fits beside those that stop needs none of them
+    # and a job that fits beside those that stop needs none of them
     beside = make_plan(state, Decision({0: at((0, 8)), 1: at((1, 8)), 3: at((2, 1))}), PREEMPTS)
     assert ([start.row for start in beside.starts], beside.groups) == ([3], (StopGroup((2,), None),))
 
@@ -225,7 +225,7 @@ def test_numbers_beyond_any_cluster_are_refused_too(number):
 
 @st.composite
 def decisions(draw, state: ClusterState):
-    """What a policy wants, with some of it gone wrong."""
+    """Decisions of a policy, some of them damaged."""
     allocation = dict(FifoSkip().decide(state).allocation)
     for _ in range(draw(st.integers(0, 2))):
         row = draw(st.integers(-1, len(state.jobs)))

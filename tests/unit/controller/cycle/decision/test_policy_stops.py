@@ -1,4 +1,4 @@
-"""Policies that preempt, beside an embedded Slurm: who is stopped for whom, and comes back."""
+"""Policies that preempt, beside an embedded Slurm: jobs that are stopped for others, and come back."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_short_job_runs_in_the_place_of_a_long_one_which_comes_back(tmp_
     # when it has saved
     world.slurm.requeue(long.job_id)
     await world.go_on(20)
-    # then these run, and nobody tells it again
+    # then these run, and it is not reported again
     assert [world.phase(key) for key in short] == [Phase.RUNNING] * 2
     assert world.phase(long) is Phase.PENDING
     # and afterwards it runs again, to its end
@@ -119,7 +119,7 @@ async def test_while_one_leaves_no_other_is_stopped_in_its_place(tmp_path):
 
 
 class Mover:
-    """Wants the running job on the last nodes, and starts nobody."""
+    """Moves the running job to the last nodes, and starts no job."""
 
     spec = PolicySpec(name="mover", source="tests", preempts=True)
 

@@ -36,7 +36,7 @@ def told(world, key, words):
 
 
 async def all_save(world):
-    """Whoever was asked saves, and requeues itself."""
+    """Every job that was asked saves, and requeues itself."""
     for raw_id, row in world.preemptions.open.items():
         if row.stage is Stage.ASKED:
             world.slurm.requeue(str(raw_id))
@@ -57,8 +57,8 @@ async def test_nobody_is_stopped_where_the_budget_would_never_do_for_all_and_it_
     assert asked(world) == []
     assert {world.phase(key) for key in long} == {Phase.RUNNING}
     assert told(world, short, "budget") == [
-        "fallback:srtf would stop 4 jobs for it, all or none, and preemption_budget_per_hour is 2: none is, now or later; "
-        "raise it to 4 or more if they are to be"
+        "fallback:srtf would stop 4 jobs for it, all or none, and preemption_budget_per_hour is 2: they are never stopped; "
+        "raise it to 4 or more to allow it"
     ]
     # when that is done
     world.settings = world.settings.model_copy(update={"preemption_budget_per_hour": 4})
@@ -90,7 +90,7 @@ async def test_nodes_are_not_kept_free_for_a_job_that_waits_for_more_than_the_bu
     await world.go_on(6)
     # then it is used, after one more look
     assert (world.phase(beside), world.phase(short), asked(world)) == (Phase.RUNNING, Phase.PENDING, [])
-    # and who comes for a single node gets it, though the other goes on waiting
+    # and a job that needs a single node gets it, though the other goes on waiting
     last = world.sbatch(50.0, gpus_per_node=8, time_limit_s=60.0)
     await world.go_on(40)
     assert len(asked(world)) == 1
@@ -148,7 +148,8 @@ async def test_small_groups_do_not_spend_what_a_larger_one_before_them_waits_for
     assert len(asked(world)) == 2
     assert [world.phase(key) for key in (first, second, third)] == [Phase.RUNNING, Phase.PENDING, Phase.PENDING]
     assert told(world, second, "budget") == [
-        "fallback:srtf would stop 2 jobs for it, all or none, and 1 more may be within this hour (preemption_budget_per_hour is 3)"
+        "fallback:srtf would stop 2 jobs for it, all or none, and 1 more may be stopped within this hour "
+        "(preemption_budget_per_hour is 3)"
     ]
     # and when the hour is over, both get theirs
     began_s = world.clock.now()
@@ -190,7 +191,7 @@ async def test_after_jobs_were_held_back_the_queue_is_read_again_soon(tmp_path):
 
 
 class Chooser:
-    """Gives the jobs of these rows these nodes, whole, and stops whoever is there; of the others, each takes a free node."""
+    """Gives the jobs of these rows these nodes, whole, and stops the jobs that are there; of the others, each takes a free node."""
 
     spec = PolicySpec(name="chooser", source="tests", preempts=True)
 
@@ -243,7 +244,7 @@ class Swapper:
 
 
 async def decided(world, monkeypatch):
-    """What begins the stops of a plan that wants four jobs gone, and has not begun any."""
+    """Returns what begins the stops of a plan that stops four jobs, with none of them begun."""
     calls = []
     monkeypatch.setattr(PolicyStops, "begin", lambda _, *given: calls.append(given))
     await full(world)

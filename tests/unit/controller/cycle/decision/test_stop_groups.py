@@ -73,7 +73,7 @@ def test_without_any_one_of_a_group_somebody_is_in_the_way(plan):
         if group.needed_by is None:
             continue
         for spared in group.rows:
-            # Whoever is left is reached from the waiting job over places that are wanted: so long as it stays, one is taken.
+            # Every job left is reached from the waiting job over nodes that are needed: while it stays, one of these is taken.
             wanted = {node for job, nodes in waiting if job == group.needed_by for node in nodes}
             wanted |= {node for row in group.rows if row != spared for node in moves.get(row, ())}
             assert wanted.intersection(held[spared])

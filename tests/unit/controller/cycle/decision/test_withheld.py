@@ -1,4 +1,4 @@
-"""Who is not offered to policies for a while, and for how long."""
+"""Runs that are not offered to policies for a while, and for how long."""
 
 from __future__ import annotations
 
